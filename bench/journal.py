@@ -18,22 +18,23 @@ import anyio
 from msgspec import Raw
 
 from bench import table
-from refold.journal import codec, fold
-from refold.journal.events import (
-    Asked,
-    Briefed,
+from refold.journal.events import codec
+from refold.journal.events.kinds import (
+    Delivered,
     Ended,
     Entry,
     Event,
     Judged,
     ModelAnswered,
+    ModelAsked,
     Said,
     SessionStarted,
     Started,
-    TakenUp,
+    SystemPromptSet,
     TurnStarted,
 )
-from refold.journal.file import FileStore
+from refold.journal.state import fold
+from refold.journal.store.file import FileStore
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Usage
 
@@ -159,13 +160,13 @@ def story() -> Iterator[Event]:
     yield SessionStarted("/home/somebody/project", "0.1.0")
     yield Said("Run the steps until there are no more.")
     yield TurnStarted(2)
-    yield Briefed("You are a coding agent.", (), "openai-chat/mock-model", 128_000)
-    yield TakenUp((2,))
+    yield SystemPromptSet("You are a coding agent.", (), "openai-chat/mock-model", 128_000)
+    yield Delivered((2,))
     step = 0
     while True:
         step += 1
         call = ToolCall(f"c{step}", "bash", Raw(b'{"command":"echo step"}'))
-        yield Asked()
+        yield ModelAsked()
         yield ModelAnswered(
             Message("assistant", (Text("I take the next step of the task now."), call)),
             Usage(),

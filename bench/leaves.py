@@ -16,16 +16,16 @@ import anyio
 
 from bench import table
 from refold.agents.profile import Leash
-from refold.engine.world import Mind, World
+from refold.engine.world import Model, World
 from refold.journal.home import Home
-from refold.journal.talk import Talk
+from refold.journal.state.conversation import Conversation
 from refold.provider.port import Delta, Done, Request, TextDelta
+from refold.rlm.call_context import CallContext
 from refold.rlm.leaves import Leaves
 from refold.rlm.question import ModelQuestion
-from refold.rlm.rate import Rate
-from refold.rlm.within import Within
+from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from refold.values.usage import Usage
 
 SECONDS = 0.1
@@ -75,14 +75,14 @@ async def _waiting(many: int) -> float:
 async def _asking(batches: Sequence[int]) -> float:
     """On a journal in a file, as a session has it."""
     leash = Leash(fan_out=max(batches), at_once=AT_ONCE, depth=1, cell=120, call=120)
-    aide = Mind(Answering(), "bench/leaf", 100_000, lambda *_: 0.001)
-    world = World(Mind(ScriptedProvider()), aide=lambda: aide)
+    aide = Model(Answering(), "bench/leaf", 100_000, lambda *_: 0.001)
+    world = World(Model(ScriptedProvider()), helper_model=lambda: aide)
     with tempfile.TemporaryDirectory() as home:
         record = Recorder(Home(Path(home)).store("bench"))
         await record.open()
         leaves, within = (
-            Leaves(record, lambda: world, leash, Rate()),
-            Within("call-0", Talk()),
+            Leaves(record, lambda: world, leash, RateLimit()),
+            CallContext("call-0", Conversation()),
         )
         began = time.perf_counter()
         for batch in batches:

@@ -31,15 +31,15 @@ import msgspec
 
 from bench.table import show
 from refold import Agent
-from refold.hall.models import Traits
-from refold.provider.failures import Peer
+from refold.app.models import Traits
+from refold.provider.error_mapping import Peer
 from refold.provider.http import Http, HttpResponse, Timeouts
-from refold.provider.local.models import Model, find
+from refold.provider.local.models import LocalModel, find
 from refold.provider.local.server import ServerProcess
 from refold.provider.openai_chat import OpenAIChat
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.spec import Quirks
-from refold.provider.text_protocol.choose import Tools, calling
+from refold.provider.text_protocol.selection import Tools, calling
 from refold.tools.builtin import builtin
 
 SMALL = Traits(small=True)
@@ -215,7 +215,8 @@ async def talked(task: Task, model: str, provider: Provider, where: Path) -> Out
                 "text": result.text,
                 "reason": result.reason,
                 "steps": sum(
-                    m.message.role == "assistant" for m in session.view.talk.messages
+                    m.message.role == "assistant"
+                    for m in session.view.conversation.messages
                 ),
             }
     seconds = time.monotonic() - began
@@ -236,7 +237,7 @@ class Steady(Http):
 
 @asynccontextmanager
 async def speaking(
-    model: Model, models: Path, calls: Tools
+    model: LocalModel, models: Path, calls: Tools
 ) -> AsyncGenerator[Provider, None]:
     """A real model behind the plain Chat wire, with tools told in text or natively."""
     template = TEMPLATE.read_text() if calls == "native" else ""

@@ -11,9 +11,9 @@ from statistics import median
 
 from bench import table
 from refold.permissions.decide import decide
-from refold.permissions.facts import Facts, Touch
+from refold.permissions.facts import Access, Facts
 from refold.permissions.rules import parse
-from refold.permissions.shell import grammar
+from refold.permissions.shell import script
 from refold.values.tools import Effect
 
 TARGET = 0.3  # milliseconds, for the one in the middle
@@ -76,15 +76,15 @@ def measure(times: int) -> dict[str, list[float]]:
         for verdict in ("deny", "ask", "allow")
         for text in RULES[verdict]
     ]
-    grammar.parse(b"ls")
+    script.parse(b"ls")
     took: dict[str, list[float]] = {"parse": [], "verdict": []}
     for turn in range(times):
         for line in LINES:
             text = f"{line} # {turn}"
             began = time.perf_counter()
-            grammar.parse(text.encode())
+            script.parse(text.encode())
             parsed = time.perf_counter()
-            decide(Touch("bash", Effect.RUN, text), "default", rules, facts)
+            decide(Access("bash", Effect.RUN, text), "default", rules, facts)
             took["parse"].append(parsed - began)
             took["verdict"].append(time.perf_counter() - parsed)
     return took

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.table import show
-from refold.engine.spending import ANSWER
-from refold.journal import codec
-from refold.journal.events import Asked, Reserved
+from refold.engine.budget import ANSWER
+from refold.journal.events import codec
+from refold.journal.events.kinds import ModelAsked, Reserved
 
 PATIENCE = 900  # seconds for one question
 _PLACES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
@@ -100,7 +100,7 @@ def _read(home: Path) -> int:
     told = 0
     for journal in home.rglob("events.jsonl"):
         for entry, _ in codec.decode(journal.read_bytes().splitlines()):
-            if isinstance(entry.event, Asked | Reserved):
+            if isinstance(entry.event, ModelAsked | Reserved):
                 told += max(0, entry.event.tokens - ANSWER)
     return told
 

@@ -21,9 +21,9 @@ import anyio
 from msgspec.structs import replace
 
 from bench import journal, runs, table
-from refold.journal.events import (
-    Asked,
+from refold.journal.events.kinds import (
     Entry,
+    ModelAsked,
     SessionStarted,
     Stopped,
     TurnEnded,
@@ -124,8 +124,8 @@ def in_turns(entries: Sequence[Entry]) -> Iterator[Entry]:
     """The same, but after so many answers a turn ends and another begins."""
     seq, steps = count(1), 0
     for each in entries:
-        steps += isinstance(each.event, Asked)
-        if isinstance(each.event, Asked) and steps % STEPS == 0:
+        steps += isinstance(each.event, ModelAsked)
+        if isinstance(each.event, ModelAsked) and steps % STEPS == 0:
             yield replace(each, seq=next(seq), event=TurnEnded("answered"))
             yield replace(each, seq=next(seq), event=TurnStarted(2, "continue"))
         yield replace(each, seq=next(seq))

@@ -53,7 +53,7 @@ class Run:
 
 
 def agents(peers: bool = False) -> list[Agent]:
-    """The floor, refold if it is installed, and a peer if one is."""
+    """The floor, refold with its sandbox and without, and a peer, as far as installed."""
     python = sys.executable
     found = [Agent("floor", (python, str(ROOT / "bench/floor.py"), "{prompt}"))]
     refold = Path(python).parent / "refold"
@@ -61,7 +61,9 @@ def agents(peers: bool = False) -> list[Agent]:
         line = (
             f"{refold} -p {{prompt}} -m openai-chat/mock-model --yolo --max-turns {{steps}}"
         )
+        open_ = (("REFOLD_SANDBOX__PROFILE", "off"),)
         found.append(Agent("refold", tuple(line.split(" "))))
+        found.append(Agent("refold, no sandbox", tuple(line.split(" ")), open_))
     mini = ROOT / ".peers/mini/bin/mini"
     if peers and mini.exists():
         line = f"{mini} -y --exit-immediately -l 0 -m openai/mock-model -t {{prompt}}"

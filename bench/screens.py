@@ -16,27 +16,33 @@ from collections.abc import Sequence
 from bench import table
 from bench.journal import entries
 from bench.wires import turn_about
-from refold.cli.terminal.display.look import Look
-from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.display.showing import Showing
-from refold.cli.terminal.surroundings import Surroundings
-from refold.journal.events import (
-    Asked,
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
+    Delivered,
     Entry,
     ModelAnswered,
+    ModelAsked,
     Said,
     SessionStarted,
-    TakenUp,
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.fold import fold
-from refold.journal.frame import Frame
+from refold.journal.state.fold import fold
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.transcript import Showing
+from refold.terminal.surroundings import Surroundings
 from refold.values.live import TextCame
 from refold.values.messages import Message, Text
 from refold.views.screen.screen import screen_of
 
-OPENING = (SessionStarted("/"), Said("Tell me."), TurnStarted(2), TakenUp((2,)), Asked())
+OPENING = (
+    SessionStarted("/"),
+    Said("Tell me."),
+    TurnStarted(2),
+    Delivered((2,)),
+    ModelAsked(),
+)
 ORDER = re.compile("\x1b\\[[0-9;]*[A-Za-z]|\r")
 
 
@@ -119,7 +125,7 @@ def cut(text: str, pieces: int) -> list[str]:
 
 def printed(came: Sequence[str], text: str, look: Look, *, ticks: bool = True) -> str:
     out = io.StringIO()
-    paper = Paper(out, look)
+    paper = Printer(out, look)
     showing = Showing(paper, Surroundings(), time.monotonic)
     told = (
         *OPENING,

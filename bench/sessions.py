@@ -17,19 +17,19 @@ from statistics import median
 from msgspec import Raw
 
 from bench import table
-from refold.journal import codec
-from refold.journal.events import (
-    Asked,
-    Briefed,
+from refold.journal.events import codec
+from refold.journal.events.kinds import (
+    Delivered,
     Ended,
     Entry,
     Event,
     Judged,
     ModelAnswered,
+    ModelAsked,
     Said,
     SessionStarted,
     Started,
-    TakenUp,
+    SystemPromptSet,
     TurnEnded,
     TurnStarted,
 )
@@ -39,7 +39,13 @@ from refold.values.usage import Usage
 
 DIRECTORIES = 40
 RARE = "quetzalcoatl"  # stands in one session of a hundred
-QUERIES = ("the journal", "quetz*", '"read on from"', "src/refold/journal/codec.py", "日志")
+QUERIES = (
+    "the journal",
+    "quetz*",
+    '"read on from"',
+    "src/refold/journal/events/codec.py",
+    "日志",
+)
 
 
 def main() -> None:
@@ -101,11 +107,13 @@ def story(
     yield SessionStarted(where, "0.1.0", f"s{n}")
     yield Said(chance.choice(paragraphs)[:300] + rare)
     yield TurnStarted(2)
-    yield Briefed("You are a coding agent. " * 200, (), "openai-chat/mock-model", 128_000)
-    yield TakenUp((2,))
+    yield SystemPromptSet(
+        "You are a coding agent. " * 200, (), "openai-chat/mock-model", 128_000
+    )
+    yield Delivered((2,))
     for step in range(steps):
         call = ToolCall(f"c{step}", "bash", Raw(b'{"command":"pytest -q tests/unit"}'))
-        yield Asked()
+        yield ModelAsked()
         said = Text(chance.choice(paragraphs)[:600])
         usage = Usage(fresh=900 + step, output=80)
         yield ModelAnswered(
@@ -114,7 +122,7 @@ def story(
         yield Judged(call.id, "allow", "bypass")
         yield Started(call.id)
         yield Ended(call.id, "done", chance.choice(paragraphs) + "\na line of output" * 20)
-    yield Asked()
+    yield ModelAsked()
     yield ModelAnswered(Message("assistant", (Text("Done."),)), Usage(output=3), "end")
     yield TurnEnded("answered")
 

@@ -12,6 +12,9 @@ from statistics import median
 from bench import runs, table
 
 SLOW_PEER = 200  # beyond this a peer that grows takes minutes
+# Times the floor; how much the last steps may take of the first; MB at 200 steps.
+TARGETS = {"refold": 4.0, "refold, no sandbox": 2.5}
+GROWTH, MEMORY, MEMORY_AT = 1.2, 40, 200
 
 
 def main() -> None:
@@ -27,22 +30,23 @@ def report(lengths: Sequence[int], peers: bool) -> None:
         agents = [
             agent
             for agent in runs.agents(peers)
-            if turns <= SLOW_PEER or agent.name in ("floor", "refold")
+            if turns <= SLOW_PEER or agent.name in ("floor", *TARGETS)
         ]
         found = runs.alternately(agents, turns, times=3 if turns < 100 else 1)
         base = middle(found["floor"])
         table.show(
             f"own time per step, {turns} steps",
-            ["median", "ratio", "first tenth", "last tenth", "growth", "memory", "kept"],
-            [row(name, done, base) for name, done in found.items()],
-        )
+            ["median", "ratio", "target", "first tenth", "last tenth", "growth", "target",
+             "memory", "target", "kept"],
+            [row(name, turns, done, base) for name, done in found.items()],
+        )  # fmt: skip
 
 
 def middle(done: Sequence[runs.Run]) -> float:
     return median(gap for run in done for gap in run.gaps)
 
 
-def row(name: str, done: Sequence[runs.Run], base: float) -> tuple[str, ...]:
+def row(name: str, turns: int, done: Sequence[runs.Run], base: float) -> tuple[str, ...]:
     tenth = max(1, len(done[0].gaps) // 10)
     early = median(gap for run in done for gap in run.gaps[:tenth])
     late = median(gap for run in done for gap in run.gaps[-tenth:])
@@ -50,10 +54,13 @@ def row(name: str, done: Sequence[runs.Run], base: float) -> tuple[str, ...]:
         name,
         table.ms(middle(done)),
         table.times(middle(done), base),
+        table.at_most(TARGETS.get(name)),
         table.ms(early),
         table.ms(late),
         table.times(late, early),
+        table.at_most(GROWTH if name in TARGETS else None),
         f"{max(run.memory for run in done):.0f} MB",
+        table.at_most(MEMORY if name in TARGETS and turns <= MEMORY_AT else None),
         f"{max(run.disk for run in done) // 1024} kB",
     )
 

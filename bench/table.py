@@ -37,5 +37,10 @@ def ms(seconds: float) -> str:
     return f"{seconds * 1000:.1f} ms"
 
 
+def at_most(target: float | None) -> str:
+    """A target beside a ratio; None: there is none for this row."""
+    return f"≤{target:g}" if target is not None else ""
+
+
 def times(value: float, measure: float) -> str:
     return f"×{value / measure:.2f}" if measure > 0 else "–"

@@ -22,12 +22,12 @@ from statistics import median
 import msgspec
 
 from bench import runs, table
-from refold.engine.draft import Draft
-from refold.provider.failures import Peer
+from refold.engine.answer_draft import Draft
+from refold.provider.error_mapping import Peer
 from refold.provider.port import Provider, Request
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text
 
 WIRES: tuple[WireName, ...] = (

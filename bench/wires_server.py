@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from bench.mock_server import whole_body
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 
 SHOWN = b'{"model_info":{"llama.context_length":4096},"capabilities":["tools"]}'

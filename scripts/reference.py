@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 import refold.tools
-from refold.cli.setup import man
-from refold.cli.terminal.conversing import SlashCommand
+from refold.cli import man
+from refold.terminal.commands.table import SlashCommand
 from refold.tools.contract import Tool
 from scripts import settings_tables
 
@@ -31,7 +31,7 @@ BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.D
 
 
 def main() -> None:
-    whole = {MANUAL: man.page()}
+    whole = {MANUAL: man.man_page()}
     whole |= {DOCS / "schema" / name: text for name, text in schemas().items()}
     for page in sorted(DOCS.glob("*.md")):
         whole[page] = written_again(page.read_text(encoding="utf-8"))
@@ -44,7 +44,7 @@ def main() -> None:
 
 def schemas() -> dict[str, str]:
     """The files of docs/schema, by name."""
-    from refold.cli.setup.schema import SCHEMAS, schema_text
+    from refold.cli.schema import SCHEMAS, schema_text
 
     return {f"{name}.json": schema_text(name) for name in SCHEMAS}
 
@@ -55,12 +55,13 @@ def written_again(page: str) -> str:
 
 def events() -> str:
     """Every kind of event, in the order of the source, with its fields."""
-    from refold.journal import below, codec, money, naming
-    from refold.journal import events as own
+    from refold.journal.events import child_events, codec, reservations
+    from refold.journal.events import kinds as own
+    from refold.journal.events import names as naming
 
     return "\n\n".join(
         structure(module, found)
-        for module in (own, money, below, naming)
+        for module in (own, reservations, child_events, naming)
         for found in classes(module)
         if found.name in codec.KINDS
     )
@@ -68,9 +69,9 @@ def events() -> str:
 
 def parts() -> str:
     """What stands inside events: messages and their parts, results, usage."""
-    from refold.values import claims, control, messages, shown, usage
+    from refold.values import claims, control, display, messages, usage
 
-    modules = (messages, usage, shown, control, claims)
+    modules = (messages, usage, display, control, claims)
     return "\n\n".join(
         structure(module, node)
         for module in modules
@@ -117,8 +118,7 @@ def backends() -> str:
 
 def slash_commands() -> str:
     """What can be typed in a terminal, by groups, as /help has them."""
-    from refold.cli.terminal.commands.helping import GROUPS
-    from refold.cli.terminal.commands.table import commands
+    from refold.terminal.commands.table import GROUPS, commands
 
     table = commands()
     parts = list[str]()

@@ -2,13 +2,16 @@
 
 Each phrase below stood in them once and was not understood: it is a word of our own, or
 another language's, for something that has a name. Prose is checked, and the generated
-tables of settings; not code, output of programs, or tables generated from other sources.
+tables of settings, and the help of every command; not code, output of programs, or tables
+generated from other sources.
 """
 
 import re
 from pathlib import Path
 
 import pytest
+
+from refold.cli.command_tree import described, every
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -83,3 +86,22 @@ def test_a_banned_phrase_in_prose_is_found_and_one_in_code_is_not() -> None:
         "line 6: 'unasked': write 'without asking'",
         "line 7: 'the\\ntalk': write 'conversation'",
     ]
+
+
+def help_texts() -> dict[str, str]:
+    """The help of every flag, argument and command, by the command line that shows it."""
+    found = dict[str, str]()
+    for command in every(described()):
+        found[command.name] = command.about
+        found |= {f"{command.name} {flag.names[-1]}": flag.about for flag in command.flags}
+        found |= {
+            f"{command.name} {word.value.called}": word.about for word in command.words
+        }
+    return found
+
+
+def test_help_uses_no_word_that_readers_did_not_understand() -> None:
+    texts = {name: text.replace("root/child-1", "") for name, text in help_texts().items()}
+    wrong = {name: banned(text) for name, text in texts.items()}
+
+    assert {name: found for name, found in wrong.items() if found} == {}

@@ -6,11 +6,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import anyio
 import pytest
 
 from refold import programs
+from refold.cli.open_editor import edit
+from refold.config.api_keys import run_key_command
 from refold.errors import BadInput
 from refold.programs import Programs
+from refold.terminal.input.editor import edited
 
 OTHER_USER = 12345
 
@@ -174,6 +178,26 @@ def test_what_our_programs_start_is_looked_for_where_they_were(
 def test_nothing_is_started_by_its_name_alone() -> None:
     with pytest.raises(ValueError, match="'true' is no absolute path"):
         programs.start(["true"])
+
+
+def test_no_library_of_a_workspace_is_loaded_by_what_the_user_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = 'echo "libraries:$LD_LIBRARY_PATH$LD_PRELOAD" | tee "${1:-/dev/null}"'
+    program = planted(tmp_path)
+    program.write_text(f"#!/bin/sh\n{says}\n")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "ws"))
+    file = tmp_path / "text"
+
+    key = run_key_command((str(program),), os.environ)
+    edit([str(program)], file)
+    text = anyio.run(edited, "", (str(program),), "text")
+
+    assert (key, file.read_text(), text) == (
+        "libraries:",
+        "libraries:\n",
+        "libraries:\n",
+    )
 
 
 def test_a_program_that_computes_for_ever_is_ended_by_the_kernel() -> None:

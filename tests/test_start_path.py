@@ -16,7 +16,7 @@ import anyio
 import pexpect
 import pytest
 
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import wire_server
 
@@ -30,24 +30,26 @@ HEAVY = {
 }  # fmt: skip
 FOR_A_VERSION = HEAVY | {
     "anyio", "asyncio", "email", "httpx", "httpx2", "msgspec", "ssl", "socket", "tempfile",
-    "refold.hall.app", "refold.session", "refold.engine", "refold.provider", "refold.tools",
+    "refold.app.app", "refold.session", "refold.engine", "refold.provider", "refold.tools",
     "refold.journal",
 }  # fmt: skip
 # What only some sessions need, or not before the first answer.
 LATER = {
-    "ctypes", "difflib", "refold.engine.summing", "refold.place.replacing",
-    "refold.provider.text_protocol.heard", "refold.provider.text_protocol.marks",
-    "refold.skills.command_files", "refold.skills.templates", "secrets",
+    "ctypes", "difflib", "refold.engine.summarize", "refold.place.atomic_write",
+    "refold.provider.text_protocol.parse", "refold.provider.text_protocol.delimiters",
+    "refold.skills.slash_names", "refold.skills.templates", "secrets",
 }  # fmt: skip
 FOR_A_TASK = (
-    HEAVY | LATER | {"httpx", "httpx2", "httpcore", "httpcore2", "refold.views.calls"}
+    HEAVY
+    | LATER
+    | {"httpx", "httpx2", "httpcore", "httpcore2", "refold.views.call_summary"}
 )
 FOR_A_PROMPT = (HEAVY - {"prompt_toolkit", "unittest", "xml"}) | {
     "h11", "refold.provider.http", "refold.provider.openai_chat",
-    "refold.provider.text_protocol.heard",
+    "refold.provider.text_protocol.parse",
 }  # fmt: skip
 FOR_A_NAME = HEAVY | {
-    "anyio", "asyncio", "refold.hall.app", "refold.place.sandbox",
+    "anyio", "asyncio", "refold.app.app", "refold.place.sandbox",
     "refold.session", "refold.tools.builtin",
 }  # fmt: skip
 # Where the machine has no bubblewrap, asking for Landlock would load `ctypes`.

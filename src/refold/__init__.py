@@ -12,6 +12,10 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # as checkers read it, without the import of typing
 
 if TYPE_CHECKING:
+    from refold.client.agent import Agent
+    from refold.client.questions import Question
+    from refold.client.result import Result
+    from refold.client.session import Session
     from refold.errors import (
         BadInput,
         JournalError,
@@ -19,32 +23,28 @@ if TYPE_CHECKING:
         RefoldError,
         ToolFailed,
     )
-    from refold.journal import events
-    from refold.journal.events import Entry
-    from refold.journal.frame import Frame
-    from refold.library.agent import Agent
-    from refold.library.answering import Question
-    from refold.library.conversation import Result, Session
+    from refold.journal.events import kinds as events
+    from refold.journal.events.frame import Frame
+    from refold.journal.events.kinds import Entry
     from refold.tools.contract import Reply, Tool, tool
-    from refold.values.budget import Budget
-    from refold.values.control import Final
+    from refold.values.control import Final, Todo
+    from refold.values.display import Checklist, Diff, Note, Output
+    from refold.values.limits import Budget
     from refold.values.live import Progress, TextCame, ThinkingCame
-    from refold.values.shown import Checklist, Diff, Note, Output
-    from refold.values.todos import Todo
     from refold.values.tools import Effect
     from refold.values.usage import Usage
 
 _WHERE = {
-    "Agent": "library.agent", "Session": "library.conversation",
-    "Result": "library.conversation", "Question": "library.answering",
+    "Agent": "client.agent", "Session": "client.session",
+    "Result": "client.result", "Question": "client.questions",
     "tool": "tools.contract", "Tool": "tools.contract", "Reply": "tools.contract",
     "Effect": "values.tools", "Usage": "values.usage", "Final": "values.control",
-    "Checklist": "values.shown", "Todo": "values.todos", "Budget": "values.budget",
-    "Diff": "values.shown", "Note": "values.shown", "Output": "values.shown",
+    "Checklist": "values.display", "Todo": "values.control", "Budget": "values.limits",
+    "Diff": "values.display", "Note": "values.display", "Output": "values.display",
     "TextCame": "values.live", "ThinkingCame": "values.live", "Progress": "values.live",
     "RefoldError": "errors", "BadInput": "errors", "ProviderError": "errors",
     "JournalError": "errors", "ToolFailed": "errors",
-    "Frame": "journal.frame", "Entry": "journal.events",
+    "Frame": "journal.events.frame", "Entry": "journal.events.kinds",
 }  # fmt: skip
 
 __all__ = [
@@ -57,7 +57,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name == "events":  # a module: one class for each thing that can happen
-        return import_module("refold.journal.events")
+        return import_module("refold.journal.events.kinds")
     if name not in _WHERE:
         raise AttributeError(f"refold has no {name!r}; it has {', '.join(__all__)}")
     return getattr(import_module(f"refold.{_WHERE[name]}"), name)

@@ -14,7 +14,7 @@ def main() -> None:
             sys.stdout.flush()
             return
     try:
-        from refold.cli.loading import loading
+        from refold.cli.import_interrupts import loading
 
         with loading():
             from refold.cli.main import run

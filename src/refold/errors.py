@@ -9,6 +9,7 @@ RefoldError
 │       └── TooLong       the request does not fit the model's window
 ├── JournalError          the record cannot be read or written; open it again
 │   ├── Corrupt           the chain is broken: says where and what is lost
+│   │   └── WrongFormat   another version of refold wrote it: says which format it has
 │   ├── Conflict          somebody else has written since we read
 │   ├── Held              another live process is the writer: says which
 │   └── Fenced            somebody else holds the pen now
@@ -74,6 +75,24 @@ class Corrupt(JournalError):
             f"{line - 1} lines before it are good"
         )
         self.line, self.what = line, what
+
+
+class WrongFormat(Corrupt):
+    """The journal is in a format of another version of refold. Nothing is wrong with it."""
+
+    def __init__(
+        self, line: int, found: int, read: int, *, directory: str = "", session: str = "",
+        version: str = "",
+    ) -> None:  # fmt: skip
+        writer = f"refold {version}" if version else "the version of refold"
+        self.what = (
+            f"the session{session and f' {session}'} is in journal format {found}, and this "
+            f"version reads format {read}: export it with {writer} that wrote it"
+        )
+        if version:
+            self.what = self.what.replace(" that wrote it", ", which wrote it")
+        JournalError.__init__(self, self.what)
+        self.line, self.directory = line, directory
 
 
 class Conflict(JournalError):

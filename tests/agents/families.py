@@ -13,27 +13,25 @@ from refold.agents.child import Opening, Position
 from refold.agents.children import Children
 from refold.agents.profile import Profile
 from refold.agents.worktree import Worktrees
+from refold.client.session import Session as Conversation
 from refold.engine.decide import Policy
 from refold.engine.policies.children import hearing_children
-from refold.engine.policies.converse import converse
-from refold.engine.policies.final import final
+from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.stopping import stopping
-from refold.engine.world import Mind, World
+from refold.engine.world import Model, World
 from refold.errors import BadInput
-from refold.journal import codec
-from refold.journal.events import Entry, Event
-from refold.journal.store import MemoryStore
-from refold.journal.tree import Node, walk
-from refold.journal.tree_files import tree
-from refold.library.conversation import Session as Conversation
+from refold.journal.events import codec
+from refold.journal.events.kinds import Entry, Event
+from refold.journal.state.session_tree import Node, walk
+from refold.journal.store.port import MemoryStore
+from refold.journal.store.tree_reader import tree
 from refold.permissions.rules import parse
 from refold.provider.port import Provider
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.cast import Cast
-from refold.testing.scripted import Line
-from refold.testing.strict import StrictProvider
-from refold.testing.worlds import world_with
+from refold.testing.providers import Line, StrictProvider
+from refold.testing.script_file import Cast
+from refold.testing.world import world_with
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.task import task
 from refold.values.tools import Effect
@@ -187,13 +185,17 @@ class Tree:
         if child is not None:
             tools = tuple(t for t in TOOLS if t.spec.name in child.tools)
         plain = World(
-            Mind(self.provider), tools, POLICIES, (parse("book", "allow"),), house=house
+            Model(self.provider),
+            tools,
+            POLICIES,
+            (parse("book", "allow"),),
+            tool_dependencies=house,
         )
-        world = world_with(plain, beside=children.beside, **self.world)
+        world = world_with(plain, background=children.beside, **self.world)
         if child is None:
             return world
         return world_with(
-            world, rules=(*world.rules, *child.agent.rules), above=child.above, purse=child.purse, address=child.address,
+            world, rules=(*world.rules, *child.agent.rules), parent=child.above, grant=child.purse, address=child.address,
             shared=child.shared, agent=child.agent.name,
         )  # fmt: skip
 

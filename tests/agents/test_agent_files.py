@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from refold.agents.files import LARGEST, MOST
-from refold.agents.given import tools_of
+from refold.agents.discovery import LARGEST, MOST
 from refold.agents.profile import EVERY, LOOKING, Bounds, Profile
 from refold.agents.registry import Registry, passed_over, registry
+from refold.agents.tool_filter import tools_of
 from refold.errors import BadInput
-from refold.skills.places import SkillScope
+from refold.skills.directories import SkillScope
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
 from refold.tools.task import task
@@ -160,7 +160,7 @@ def test_every_field_counts(here: Here) -> None:
         role="judge",
         tools=("read_file", "mcp__*"),
         deferred=("apply_patch",),
-        without=("background_run", "bash"),
+        without=("bash",),
         ask=("edit_file(docs/**)",),
         deny=("bash(rm *)", "read_file(secrets/**)"),
         bounds=Bounds(steps=7),

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from refold.agents.given import OfferedTools, tools_of
-from refold.agents.leash import Settled
+from refold.agents.code_limits import Settled
 from refold.agents.profile import EVERY, LOOKING, Bounds, Leash, Profile, unused_preset
 from refold.agents.registry import Registry
+from refold.agents.tool_filter import OfferedTools, tools_of
 from refold.errors import BadInput
 from refold.permissions.rules import Rule
 from refold.tools.builtin import builtin
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.finish import finish
-from refold.tools.python import python
+from refold.tools.python_tool import python
 from refold.tools.task import task
 from refold.values.tools import Effect
 
@@ -24,13 +24,12 @@ PROMPTS = {
     "code": (1, "ce93892bbc5f"),
     "explore": (1, "0b1101c340ad"),
     "plan": (1, "51acac5852c0"),
-    "research": (1, "32f6619cac13"),
+    "research": (2, "afa6ae6d9367"),
     "review": (1, "d5b8e2610959"),
-    "web-research": (1, "6e582d11e4e6"),
     "rlm": (2, "4fe30a04a9de"),
 }
 AGENTS = Registry()
-ONLY_LOOK = ("explore", "plan", "research", "review", "web-research", "rlm")
+ONLY_LOOK = ("explore", "plan", "research", "review", "rlm")
 CHANGING = {Effect.CHANGE, Effect.RUN}
 
 
@@ -59,7 +58,7 @@ SHORT = {"rlm": "e816989cf99b"}
 
 def test_these_agents_are_built_in() -> None:
     assert [agent.name for agent in AGENTS.every()] == [
-        "main", "code", "explore", "plan", "research", "review", "web-research", "rlm",
+        "main", "code", "explore", "plan", "research", "review", "rlm",
     ]  # fmt: skip
 
 
@@ -111,7 +110,7 @@ def test_a_name_that_is_none_is_told_what_is_near_and_what_there_is() -> None:
 
     assert str(error.value) == (
         "there is no agent 'explorer'. Did you mean 'explore'? "
-        "There are main, code, explore, plan, research, review, web-research, rlm"
+        "There are main, code, explore, plan, research, review, rlm"
     )
 
 
@@ -223,18 +222,14 @@ def test_figures_are_put_into_the_words_for_a_small_model_too() -> None:
     assert Registry((own,), settled=SETTLED).find("mine").short == "1 25"
 
 
-def test_only_who_researches_may_reach_the_network() -> None:
+def test_no_agent_that_only_looks_reaches_the_network() -> None:
     reaching = [
         a.name
         for a in AGENTS.every()
         if not a.effects & CHANGING and Effect.NET in a.effects
     ]
 
-    assert reaching == ["research", "web-research"]
-    fetch = of_effect(Effect.NET, "web_fetch")
-    post = of_effect(Effect.NET, "web_post")
-    given = tools_of(AGENTS.find("research"), (*TOOLS, fetch, post)).active
-    assert ("web_fetch" in names(given), "web_post" in names(given)) == (True, False)
+    assert reaching == []
 
 
 def test_patterns_name_many_tools_and_the_deferred_ones_win() -> None:

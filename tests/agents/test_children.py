@@ -5,11 +5,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from families import Household, called, events, give, told
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.journal.events import (
+from refold.journal.events.kinds import (
     AgentChosen,
     ChildBorn,
     ChildEnded,
@@ -19,8 +18,9 @@ from refold.journal.events import (
 )
 from refold.journal.home import Home
 from refold.provider.port import Delta, Request
-from refold.testing.cast import Cast
+from refold.testing.script_file import Cast
 from refold.values.live import ChildMoved, TextCame, Within
+from tests.agents.families import Household, called, events, give, told
 
 
 def test_a_child_has_a_journal_of_its_own_and_its_answer_is_the_result(
@@ -277,9 +277,13 @@ def test_what_a_child_reports_is_nothing_that_the_person_said(tmp_path: Path) ->
     result = house.run("Go.")
 
     root, child = house.nodes(result.session_id).values()
-    assert [(w.text, w.person) for w in root.view.talk.said] == [("Go.", True)]
-    assert [(w.text, w.person) for w in child.view.talk.said] == [("Slow", False)]
-    assert (root.view.about.title, child.view.about.title) == ("Go.", "Slow")
+    assert [(w.text, w.person) for w in root.view.conversation.user_messages] == [
+        ("Go.", True)
+    ]
+    assert [(w.text, w.person) for w in child.view.conversation.user_messages] == [
+        ("Slow", False)
+    ]
+    assert (root.view.session.title, child.view.session.title) == ("Go.", "Slow")
 
 
 def test_watchers_of_the_root_see_what_children_below_say_and_do(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from typing import Any
 
 import anyio
 import pytest
-from families import WORKER, Tree, called, give, turn
 from msgspec.structs import replace
 
-from refold.journal.events import Answered, ChildAnswered, ChildAsks, Ended, Granted
+from refold.journal.events.kinds import Answered, ChildAnswered, ChildAsked, Ended, Granted
 from refold.permissions.rules import parse
-from refold.session.requests import Permission, requests
+from refold.session.pending_requests import Permission, requests
 from refold.session.session import Session
-from refold.testing.cast import Cast
+from refold.testing.script_file import Cast
+from tests.agents.families import WORKER, Tree, called, give, turn
 
 BOOK = called("book", what="taxi")
 ONE = {"Go": [[give("Work", "worker")], "Done."], "Work": [[BOOK], "Booked."]}
@@ -32,7 +32,7 @@ async def asked(tree: Tree) -> Session:
 
 async def until_asked(session: Session) -> str:
     with anyio.fail_after(60):
-        while not session.view.family.asks:
+        while not session.view.children.asks:
             await session.record.news(after=session.view.seq)
     (request,) = requests(session.view)
     return request.id
@@ -66,7 +66,7 @@ def test_a_question_is_shown_with_who_asks_and_its_answer_is_heeded(
 
     assert tree.orders == ["taxi"]
     assert session.view.turn.answer == "Done."
-    assert session.view.family.asks == ()
+    assert session.view.children.asks == ()
     below = f"root/{where}"
     assert [a.allowed for a in tree.events(below, Answered)] == [True]
 
@@ -108,7 +108,7 @@ def test_a_grant_holds_for_the_whole_tree_at_once() -> None:
     assert tree.orders == ["taxi", "bus", "taxi"]
     assert tree.events("root", Granted) == [Granted("book")]
     assert tree.events("root/child-1", Granted) == []
-    assert len(tree.events("root", ChildAsks)) == 1
+    assert len(tree.events("root", ChildAsked)) == 1
     assert session.view.turn.answer == "Done."
 
 
@@ -122,7 +122,7 @@ def test_a_question_that_a_stop_takes_back_is_gone() -> None:
             id_ = await until_asked(session)
             await session.inbox.stop_child("child-1", "not that one")
             with anyio.fail_after(60):
-                while session.view.family.asks:
+                while session.view.children.asks:
                     await session.record.news(after=session.view.seq)
             assert not await session.inbox.answer(id_, allowed=True)
         assert session.view.turn.answer == "Done."
@@ -153,14 +153,14 @@ def test_a_question_stands_after_a_restart_and_can_be_answered_then(scripts: Any
         return session
 
     anyio.run(ask)
-    last = max(n for n, (_, kind) in enumerate(before.log) if kind == "ChildAsks")
+    last = max(n for n, (_, kind) in enumerate(before.log) if kind == "ChildAsked")
     cast = Cast(scripts)
     tree = before.after(last + 1, cast)
     session = anyio.run(answer, tree)
 
     assert tree.orders == ["taxi"]
     assert session.view.turn.answer == "Done."
-    assert len(session.view.family.children) == 1
+    assert len(session.view.children.children) == 1
     assert cast.asked == dict.fromkeys(scripts, 1)
 
 
@@ -189,8 +189,8 @@ def test_an_answer_given_just_before_a_crash_is_not_asked_for_again(scripts: Any
 
     assert tree.orders == ["taxi"]
     assert session.view.turn.answer == "Done."
-    assert len(tree.events("root", ChildAsks)) == 1
-    assert [a.gone for a in tree.events("root", ChildAnswered)] == [False]
+    assert len(tree.events("root", ChildAsked)) == 1
+    assert [a.withdrawn for a in tree.events("root", ChildAnswered)] == [False]
 
 
 def test_nobody_to_ask_is_nobody_to_ask_for_a_child_either() -> None:
@@ -199,8 +199,8 @@ def test_nobody_to_ask_is_nobody_to_ask_for_a_child_either() -> None:
     session = anyio.run(turn, tree, "Go.")
 
     assert tree.orders == []
-    assert session.view.family.asks == ()
-    assert tree.events("root", ChildAsks) == []
+    assert session.view.children.asks == ()
+    assert tree.events("root", ChildAsked) == []
 
 
 def test_an_agent_with_a_rule_of_its_own_asks_whatever_its_parent_was_allowed() -> None:
@@ -272,7 +272,7 @@ def test_silence_is_a_no_for_a_question_of_a_child_too() -> None:
             id_ = await until_asked(session)
             session.patience.seconds = 0.01
             async with session.patience.shown(id_):
-                while session.view.family.asks:
+                while session.view.children.asks:
                     await session.record.news(after=session.view.seq)
         return session
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import anyio
 import pytest
-from families import Tree, called, give, turn
 
-from refold.journal.events import ChildBorn, ChildEnded, ModelAnswered, Said
+from refold.journal.events.kinds import ChildBorn, ChildEnded, ModelAnswered, Said
 from refold.journal.home import Home
-from refold.journal.tree import walk
-from refold.journal.tree_files import tree
+from refold.journal.state.session_tree import walk
+from refold.journal.store.tree_reader import tree
 from refold.session.session import Session
-from refold.testing.cast import Cast
+from refold.testing.script_file import Cast
+from tests.agents.families import Tree, called, give, turn
 
 SYNC = {
     "Go": [[give("Work", "worker"), give("Also", "worker")], "Done."],
@@ -38,7 +38,10 @@ BESIDE = {
 
 async def go_on(tree: Tree) -> Session:
     session = await tree.opened()
-    if not session.view.talk.said and not session.view.talk.unheard:
+    if (
+        not session.view.conversation.user_messages
+        and not session.view.conversation.undelivered
+    ):
         await session.inbox.say("Go.")
     await session.go()
     return session
@@ -66,8 +69,8 @@ def test_after_a_crash_at_any_line_the_same_children_come_to_the_same(
             kinds = [type(e.event).__name__ for e in tree.entries(id_)]
             assert kinds.count("ChildBorn") == len(whole.events(id_, ChildBorn)), at
             assert kinds.count("ChildEnded") == len(whole.events(id_, ChildEnded)), at
-            said = [s.words for s in tree.events(id_, Said)]
-            assert said == [s.words for s in whole.events(id_, Said)], at
+            said = [s.text for s in tree.events(id_, Said)]
+            assert said == [s.text for s in whole.events(id_, Said)], at
         asked = sum(cast.asked.values())
         total = sum(len(whole.events(id_, ModelAnswered)) for id_ in whole.stores)
         # A background child may end earlier than it did, and spare its parent an answer.
@@ -101,7 +104,7 @@ def test_a_turn_that_was_stopped_when_it_crashed_does_not_go_on_below() -> None:
     work = next(
         n
         for n, (who, kind) in enumerate(whole.log)
-        if who == "root/child-1/child-1" and kind == "Asked"
+        if who == "root/child-1/child-1" and kind == "ModelAsked"
     )
     cast = Cast(DEEP)
     tree = whole.after(work + 1, cast)
@@ -110,7 +113,7 @@ def test_a_turn_that_was_stopped_when_it_crashed_does_not_go_on_below() -> None:
     session = anyio.run(go_on, again)
 
     assert session.view.turn.outcome == "interrupted"
-    assert session.view.family.running == ()
+    assert session.view.children.running == ()
     assert cast.asked == {}
     (end,) = again.events("root", ChildEnded)
     assert (end.outcome, end.reason) == ("cancelled", "enough")
@@ -165,12 +168,14 @@ def test_killed_in_the_middle_of_a_child_it_goes_on_with_that_child(tmp_path: Pa
     assert list(found) == ["root", "root/child-1"]
     kinds = [type(e.event).__name__ for e in found["root/child-1"].entries]
     assert kinds.count("ModelAnswered") == 2
-    assert kinds.count("Asked") == 3
+    assert kinds.count("ModelAsked") == 3
 
 
 def _asked_twice(sessions: Path) -> bool:
     journals = sessions.glob("*/children/child-1/events.jsonl")
-    return any(journal.read_bytes().count(b'"kind":"Asked"') == 2 for journal in journals)
+    return any(
+        journal.read_bytes().count(b'"kind":"ModelAsked"') == 2 for journal in journals
+    )
 
 
 def _write(file: Path, lines: Sequence[object]) -> None:

@@ -5,19 +5,19 @@ from typing import Any
 
 import anyio
 import pytest
-from families import Tree, called, give
 
-from refold.cli.terminal.display.look import Look
-from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.display.showing import Showing
-from refold.cli.terminal.surroundings import Surroundings
-from refold.journal.events import Entry
-from refold.journal.frame import Frame
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import Entry
 from refold.session.hub import Hub
-from refold.testing.cast import Cast
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.transcript import Showing
+from refold.terminal.surroundings import Surroundings
+from refold.testing.script_file import Cast
 from refold.values.live import Live
 from refold.views.screen.screen import Screen, screen_of, shown
 from refold.views.transcript import transcript
+from tests.agents.families import Tree, called, give
 
 SYNC = {
     "Go": [[give("Work", "worker"), give("Also", "worker")], "Done."],
@@ -40,7 +40,10 @@ async def watched(tree: Tree) -> Seen:
     """What stood in the journal when we came, and what we heard from then on."""
     session = await tree.opened()
     before, watch = tree.entries("root"), session.hub.watch()
-    if not session.view.talk.said and not session.view.talk.unheard:
+    if (
+        not session.view.conversation.user_messages
+        and not session.view.conversation.undelivered
+    ):
         await session.inbox.say("Go.")
     await session.go()
     watch.close()
@@ -107,7 +110,7 @@ def test_what_a_child_came_to_is_told_under_its_name_and_its_report_without_tags
     before, news = anyio.run(watched, tree)
     frames, _ = anyio.run(heard, news, 0)
     out = io.StringIO()
-    showing = Showing(Paper(out, Look()), Surroundings(), lambda: 0.0)
+    showing = Showing(Printer(out, Look()), Surroundings(), lambda: 0.0)
 
     showing.begin(screen_of(before).view)
     for frame in frames:

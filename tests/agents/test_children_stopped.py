@@ -5,12 +5,12 @@ from typing import Any
 
 import anyio
 import pytest
-from families import Tree, called, give, turn
 
 from refold.errors import ProviderError
-from refold.journal.events import ChildEnded, ChildStopped, Ended, TurnEnded
+from refold.journal.events.kinds import ChildEnded, ChildStopped, Ended, TurnEnded
 from refold.session.session import Session
-from refold.testing.cast import Cast
+from refold.testing.script_file import Cast
+from tests.agents.families import Tree, called, give, turn
 
 WAIT = called("wait")
 DEEP = {
@@ -55,7 +55,7 @@ def test_a_stop_ends_all_that_is_below(scripts: Any) -> None:
         ]
     (end,) = tree.events("root", ChildEnded)
     assert (end.outcome, end.reason) == ("cancelled", "enough")
-    assert session.view.family.running == ()
+    assert session.view.children.running == ()
     assert session.idle
 
 
@@ -90,7 +90,7 @@ def test_a_child_in_the_background_is_stopped_and_that_is_heard() -> None:
     session = run(tree, lambda s: s.inbox.stop_child("", "not needed"))
 
     assert session.view.turn.answer == "Heard."
-    said = session.view.talk.messages[-2].message.parts[0]
+    said = session.view.conversation.messages[-2].message.parts[0]
     assert 'status="failed"' in said.text  # pyright: ignore
 
 

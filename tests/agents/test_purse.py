@@ -8,38 +8,38 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from refold.agents.purse import Drawers, Purse, comes_back, portion
+from refold.agents.budget_grant import ChildGrant, Drawers, comes_back, new_grant
+from refold.engine.budget import Price, ask_beside, estimate, reserve
 from refold.engine.decide import decide
-from refold.engine.perform import perform
+from refold.engine.loop import perform
 from refold.engine.policies.budget import drawing, telling, within
 from refold.engine.policies.children import hearing_children
-from refold.engine.policies.converse import converse
+from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
-from refold.engine.spending import Price, ask_beside, estimate, reserve
-from refold.engine.world import Brief, Lineage, Mind, World
+from refold.engine.world import Lineage, Model, SystemPrompt, World
 from refold.errors import ProviderError
-from refold.journal.below import ChildBorn, ChildEnded, ChildGranted, Forked
-from refold.journal.events import (
-    Asked,
+from refold.journal.events.child_events import ChildBorn, ChildEnded, ChildGranted, Forked
+from refold.journal.events.kinds import (
     BudgetSet,
     Entry,
     ModelAnswered,
+    ModelAsked,
     Reserved,
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.fold import View, fold
-from refold.journal.store import MemoryStore
-from refold.journal.used import Used, budget_of, used
+from refold.journal.state.budget_used import BudgetUsed, budget_of, used
+from refold.journal.state.fold import View, fold
+from refold.journal.store.port import MemoryStore
 from refold.permissions.rules import parse
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.scripted import Reply as Answer
-from refold.testing.scripted import deltas
+from refold.testing.providers import Reply as Answer
+from refold.testing.providers import deltas
 from refold.tools.contract import Reply, tool
-from refold.values.budget import NO_LIMIT, Budget, Estimate
-from refold.values.log import Log
+from refold.values.growing import Log
+from refold.values.limits import NO_LIMIT, Budget, Estimate
 from refold.values.messages import Message, Spoken, Text
 from refold.values.tools import Effect
 from refold.values.usage import Spent, Usage
@@ -66,7 +66,7 @@ class Plan(Struct, frozen=True):
     depth: int = 1
 
 
-class Model:
+class CountingModel:
     """Answers whatever it is asked, with a call as long as there are steps left."""
 
     def __init__(self, plan: Plan, depth: int, given: "Tree") -> None:
@@ -120,9 +120,11 @@ class Node(Struct):
     tree: Tree
     depth: int
     record: Recorder
-    purse: Purse | None = None
+    purse: ChildGrant | None = None
     drawers: Drawers = field(default_factory=Drawers)
-    world: World = field(default_factory=lambda: World(Mind(Model(Plan(), 0, None))))  # type: ignore[arg-type]
+    world: World = field(
+        default_factory=lambda: World(Model(CountingModel(Plan(), 0, None)))
+    )  # type: ignore[arg-type]
 
     async def run(self) -> View:
         tree = self.tree
@@ -130,22 +132,22 @@ class Node(Struct):
         lent = None if self.purse is None else tree.price
         drawn = (drawing(settled, tree.price),) if lent else ()
         self.world = World(
-            Mind(Model(tree.plan, self.depth, tree), price=tree.price),
+            Model(CountingModel(tree.plan, self.depth, tree), price=tree.price),
             (hand_out, fan_out),
             (hearing_children, going_on, converse, within(settled, lent), *drawn,
              *telling(settled, lent=lent is not None)),
             (parse("*", "allow"),),
-            house={"node": self},
-            brief=Brief(max_output=MOST),
+            tool_dependencies={"node": self},
+            prompt=SystemPrompt(max_output=MOST),
             budget=settled,
-            lineage=Lineage(purse=self.purse),
+            lineage=Lineage(grant=self.purse),
         )  # fmt: skip
         session = await Session.open(self.record, lambda _: self.world)
         await session.inbox.say("Go.")
         view = await session.go()
         tree.ended.append(view)
         for entry in await self.record.entries():
-            if isinstance(entry.event, Asked | Reserved):
+            if isinstance(entry.event, ModelAsked | Reserved):
                 tree.largest = max(tree.largest, entry.event.tokens)
         return view
 
@@ -156,14 +158,14 @@ class Node(Struct):
             born.clear()
             need = Estimate(self.tree.price("", Usage(output=MOST)), MOST)
             budget = budget_of(view, self.world.budget)
-            grant = portion(view, budget, need, lent=self.purse is not None)
+            grant = new_grant(view, budget, need, lent=self.purse is not None)
             if grant is None:
                 return ()
-            name = view.family.next_name
+            name = view.children.next_name
             born.append(ChildBorn(name, call_id, "code", "Go.", grant=grant))
             return tuple(born)
 
-        while not await self.record.weigh(news):
+        while not await self.record.append_if(news):
             view = self.record.view
             if not comes_back(view, budget_of(view, self.world.budget)):
                 return "nothing is left"
@@ -171,9 +173,9 @@ class Node(Struct):
         name, grant = born[0].child, born[0].grant
         below = Recorder(MemoryStore(), clock=lambda: 0.0)
         await below(BudgetSet(grant))
-        purse = Purse(self.record, lambda: self.world, name, self.drawers)
+        purse = ChildGrant(self.record, lambda: self.world, name, self.drawers)
         view = await Node(self.tree, self.depth + 1, below, purse).run()
-        spent = view.account.spent + view.account.below
+        spent = view.account.spent + view.account.children_spent
         await self.record(ChildEnded(name, "answered", "done", spent=spent))
         return view.turn.outcome
 
@@ -188,7 +190,7 @@ async def hand_out(*, node: Node, call: str) -> Reply:
 async def fan_out(*, node: Node) -> Reply:
     """Ask small models."""
     tree, world = node.tree, node.world
-    aide = Mind(Model(Plan(), 9, tree), "x/leaf", price=tree.price)
+    aide = Model(CountingModel(Plan(), 9, tree), "x/leaf", price=tree.price)
     failed = 0
 
     async def leaf() -> None:
@@ -226,13 +228,13 @@ def test_a_tree_spends_one_call_more_than_its_budget_at_most(
     view = grown(tree)
 
     assert tree.spent <= dollars + MOST * CENT
-    everything = view.account.spent + view.account.below
+    everything = view.account.spent + view.account.children_spent
     assert everything.dollars == pytest.approx(tree.spent)
     assert everything.answers == len(tree.usage)
     assert everything.usage == sum(tree.usage, Usage())
     of_nodes = sum((each.account.spent for each in tree.ended), Spent())
     assert of_nodes == replace(everything, dollars=of_nodes.dollars)
-    assert view.turn.lent == view.turn.held == ()
+    assert view.turn.granted == view.turn.reserved == ()
 
 
 @pytest.mark.parametrize("plan", SHAPES)
@@ -293,10 +295,10 @@ def test_a_child_ends_for_want_of_money_and_its_parent_goes_on_with_what_came_ba
     async def main() -> tuple[Budget | None, View]:
         await record(TurnStarted(0))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
-        mine = World(Mind(Model(Plan(), 0, None)), budget=Budget(1.0))  # type: ignore[arg-type]
-        purse = Purse(record, lambda: mine, "child-1", Drawers())
-        there = fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=0.9))])
-        refused = await purse.draw(Estimate(0.2, 10), used(there))
+        mine = World(Model(CountingModel(Plan(), 0, None)), budget=Budget(1.0))  # type: ignore[arg-type]
+        purse = ChildGrant(record, lambda: mine, "child-1", Drawers())
+        there = fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=0.9))])
+        refused = await purse.request_more(Estimate(0.2, 10), used(there))
         await record(
             ChildEnded("child-1", "budget", "partial", spent=Spent(Usage(), 0.4, 1))
         )
@@ -322,7 +324,7 @@ def test_what_a_child_is_lent_counts_as_used_until_it_has_ended() -> None:
     assert (used(lent).dollars, used(lent).tokens, used(lent).calls) == (1.5, 100, 3)
     assert (used(grown_).dollars, used(grown_).tokens, used(grown_).calls) == (2.5, 200, 5)
     assert (used(ended).dollars, used(ended).tokens, used(ended).calls) == (0.6, 7, 1)
-    assert ended.account.below == a_dime()
+    assert ended.account.children_spent == a_dime()
     assert fold([*over], fold([*began, *more])).turn == ended.turn
 
 
@@ -341,9 +343,9 @@ def test_a_child_is_lent_a_part_of_what_is_left_and_never_less_than_it_needs() -
     view = fold([Entry(1, TurnStarted(0))])
     budget = Budget(16.0, 1_600, 32, 60.0)
 
-    first = portion(view, budget, Estimate(0.5, 50))
-    costly = portion(view, budget, Estimate(3.0, 50))
-    no_limits = portion(view, NO_LIMIT, Estimate(0.5, 50))
+    first = new_grant(view, budget, Estimate(0.5, 50))
+    costly = new_grant(view, budget, Estimate(3.0, 50))
+    no_limits = new_grant(view, NO_LIMIT, Estimate(0.5, 50))
 
     assert first == Budget(1.0, 100, 2, 60.0)
     assert costly == Budget(3.0, 100, 2, 60.0)
@@ -351,10 +353,10 @@ def test_a_child_is_lent_a_part_of_what_is_left_and_never_less_than_it_needs() -
 
 
 def test_where_nothing_is_left_no_child_is_born() -> None:
-    view = fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=1.0))])
+    view = fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=1.0))])
 
-    assert portion(view, Budget(1.0), Estimate(0.1, 1)) is None
-    assert portion(view, Budget(1.05), Estimate(0.1, 1), lent=True) is None
+    assert new_grant(view, Budget(1.0), Estimate(0.1, 1)) is None
+    assert new_grant(view, Budget(1.05), Estimate(0.1, 1), lent=True) is None
 
 
 def test_a_grant_that_the_child_never_heard_of_is_told_again_after_a_crash() -> None:
@@ -364,12 +366,12 @@ def test_a_grant_that_the_child_never_heard_of_is_told_again_after_a_crash() -> 
         record = Recorder(MemoryStore(), clock=lambda: 0.0)
         await record(TurnStarted(0))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
-        mine = World(Mind(Model(Plan(), 0, None)), budget=Budget(64.0))  # type: ignore[arg-type]
-        purse = Purse(record, lambda: mine, "child-1", Drawers())
-        there = used(fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=1.0))]))
-        first = await purse.draw(Estimate(0.5, 1), there)
+        mine = World(Model(CountingModel(Plan(), 0, None)), budget=Budget(64.0))  # type: ignore[arg-type]
+        purse = ChildGrant(record, lambda: mine, "child-1", Drawers())
+        there = used(fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=1.0))]))
+        first = await purse.request_more(Estimate(0.5, 1), there)
         seq = record.view.seq
-        again = await Purse(record, lambda: mine, "child-1", Drawers()).draw(
+        again = await ChildGrant(record, lambda: mine, "child-1", Drawers()).request_more(
             Estimate(0.5, 1), there
         )
         return first, again, record.view.seq - seq
@@ -386,7 +388,7 @@ def test_what_a_child_had_set_aside_before_a_crash_stays_counted_and_is_not_doub
 ):
     store = MemoryStore()
     born = ChildBorn("child-1", "c1", "code", "", grant=Budget(2.0))
-    begun = [TurnStarted(0), born, Asked(dollars=0.5), Reserved("leaf", "x", 0.25, 1)]
+    begun = [TurnStarted(0), born, ModelAsked(dollars=0.5), Reserved("leaf", "x", 0.25, 1)]
 
     async def written() -> View:
         record = Recorder(store, clock=lambda: 0.0)
@@ -410,9 +412,9 @@ def test_a_child_is_told_what_is_left_of_what_its_money_comes_from_once_for_each
     def told(left: float, *noted: str) -> list[str]:
         view = fold([
             Entry(1, TurnStarted(0)),
-            Entry(2, Asked(because=noted)),
+            Entry(2, ModelAsked(policies=noted)),
             Entry(3, answered),
-            Entry(4, BudgetSet(Budget(0.1), left=left)),
+            Entry(4, BudgetSet(Budget(0.1), share_left=left)),
         ])  # fmt: skip
         return [p.__name__ for p in policies if p(view) is not None]
 
@@ -428,7 +430,7 @@ def test_what_is_set_aside_for_a_leaf_has_to_fit_into_what_was_lent() -> None:
     class Miser:
         left = 0.5
 
-        async def draw(self, need: Estimate, used: object) -> Budget | None:
+        async def request_more(self, need: Estimate, used: object) -> Budget | None:
             asked.append(need)
             return Budget(0.6) if len(asked) == 1 else None
 
@@ -452,7 +454,7 @@ def test_what_is_set_aside_for_a_leaf_has_to_fit_into_what_was_lent() -> None:
     ("more", "wanted"),
     [
         ([], ["Draw"]),
-        ([BudgetSet(Budget(0.1), last=True)], ["EndTurn"]),
+        ([BudgetSet(Budget(0.1), final=True)], ["EndTurn"]),
         ([BudgetSet(Budget(5.0))], []),
         ([TurnEnded("budget"), TurnStarted(0)], []),
     ],
@@ -464,7 +466,7 @@ def test_a_child_draws_before_its_budget_is_used_up_and_ends_when_there_is_no_mo
         return 0.2
 
     answered = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "end", cost=0.05)
-    news = [BudgetSet(Budget(0.1)), TurnStarted(0), Asked(), answered, *more]
+    news = [BudgetSet(Budget(0.1)), TurnStarted(0), ModelAsked(), answered, *more]
     view = fold([Entry(n, e) for n, e in enumerate(news, start=1)])  # type: ignore[arg-type]
     if not view.turn.steps and more:
         news.append(BudgetSet(Budget(1.0)))
@@ -483,18 +485,18 @@ def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() 
         def __init__(self, *more: Budget) -> None:
             self.more = list(more)
 
-        async def draw(self, need: Estimate, used: object) -> Budget | None:
+        async def request_more(self, need: Estimate, used: object) -> Budget | None:
             return self.more.pop() if self.more else None
 
     async def lent(above: Above) -> tuple[Budget | None, View]:
         record = Recorder(MemoryStore(), clock=lambda: 0.0)
-        await record(TurnStarted(0), BudgetSet(Budget(1.0)), Asked(dollars=0.5))
+        await record(TurnStarted(0), BudgetSet(Budget(1.0)), ModelAsked(dollars=0.5))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(0.4)))
-        mine = World(Mind(Model(Plan(), 0, None)), lineage=Lineage(purse=above))  # type: ignore[arg-type]
-        there = used(fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=0.4))]))
-        purse = Purse(record, lambda: mine, "child-1", Drawers())
+        mine = World(Model(CountingModel(Plan(), 0, None)), lineage=Lineage(grant=above))  # type: ignore[arg-type]
+        there = used(fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=0.4))]))
+        purse = ChildGrant(record, lambda: mine, "child-1", Drawers())
         assert purse.left == pytest.approx(0.1)
-        return await purse.draw(Estimate(0.3, 1), there), record.view
+        return await purse.request_more(Estimate(0.3, 1), there), record.view
 
     refused, poor = anyio.run(lent, Above())
     found, rich = anyio.run(lent, Above(Budget(1.3)))
@@ -510,7 +512,7 @@ def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() 
 def test_what_was_spent_beside_meanwhile_is_seen_before_the_model_is_asked() -> None:
     budget = Budget(1.0)
     policies = (going_on, converse, within(budget))
-    mine = World(Mind(Model(Plan(), 0, None)), policies=policies, budget=budget)  # type: ignore[arg-type]
+    mine = World(Model(CountingModel(Plan(), 0, None)), policies=policies, budget=budget)  # type: ignore[arg-type]
 
     async def main() -> View:
         record = Recorder(MemoryStore(), clock=lambda: 0.0)
@@ -522,14 +524,14 @@ def test_what_was_spent_beside_meanwhile_is_seen_before_the_model_is_asked() -> 
             group.start_soon(perform, choice, mine, record)
         return record.view
 
-    assert anyio.run(main).turn.asking is None
+    assert anyio.run(main).turn.open_request is None
 
 
 def test_who_has_no_time_left_is_lent_no_more_and_nobody_is_asked_for_ever() -> None:
     class Plenty:
         left = 1.0
 
-        async def draw(self, need: Estimate, used: object) -> Budget | None:
+        async def request_more(self, need: Estimate, used: object) -> Budget | None:
             return Budget(9.0, seconds=60.0)
 
     async def main() -> Budget | None:
@@ -537,11 +539,11 @@ def test_who_has_no_time_left_is_lent_no_more_and_nobody_is_asked_for_ever() -> 
         await record(TurnStarted(0), BudgetSet(Budget(9.0, seconds=60.0)))
         grant = Budget(1.0, seconds=60.0)
         await record(ChildBorn("child-1", "c1", "code", "", grant=grant))
-        mine = World(Mind(Model(Plan(), 0, None)), lineage=Lineage(purse=Plenty()))  # type: ignore[arg-type]
+        mine = World(Model(CountingModel(Plan(), 0, None)), lineage=Lineage(grant=Plenty()))  # type: ignore[arg-type]
         with anyio.fail_after(60):
-            there = Used(seconds=61.0)
-            return await Purse(record, lambda: mine, "child-1", Drawers()).draw(
-                Estimate(0.1), there
-            )
+            there = BudgetUsed(seconds=61.0)
+            return await ChildGrant(
+                record, lambda: mine, "child-1", Drawers()
+            ).request_more(Estimate(0.1), there)
 
     assert anyio.run(main) is None

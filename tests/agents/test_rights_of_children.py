@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from msgspec import Struct
 
-from refold.agents.above import AsParent
-from refold.engine.judging import Above, granted_in, judge, mode_of, stricter
-from refold.engine.world import Lineage, Mind, World
-from refold.journal.events import Entry, Granted, ModeChanged
-from refold.journal.fold import View, fold
-from refold.permissions.facts import Decision, Facts, Target, Touch
+from refold.agents.parent_rights import InheritedRights
+from refold.engine.authorize import ParentRights, granted_in, judge, mode_of, stricter
+from refold.engine.world import Lineage, Model, World
+from refold.journal.events.kinds import Entry, Granted, ModeChanged
+from refold.journal.state.fold import View, fold
+from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import Rule, parse
 from refold.session.recorder import Recorder
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from refold.values.confines import Confines
-from refold.values.rights import Mode, Verdict
+from refold.values.modes import Mode, Verdict
 from refold.values.tools import Effect
 
 MODES: tuple[Mode, ...] = ("default", "accept-edits", "plan", "rules-only", "bypass")
@@ -31,13 +31,13 @@ NAMES = [
 ]  # fmt: skip
 
 
-def on(tool: str, effect: Effect, path: str) -> Touch:
+def on(tool: str, effect: Effect, path: str) -> Access:
     real = path if path.startswith("/") else f"/ws/{path}"
-    return Touch(tool, effect, files=(Target(path, real),))
+    return Access(tool, effect, files=(Target(path, real),))
 
 
-def bash(command: str, *, network: bool = False) -> Touch:
-    return Touch("bash", Effect.RUN, command, network=network)
+def bash(command: str, *, network: bool = False) -> Access:
+    return Access("bash", Effect.RUN, command, network=network)
 
 
 TOUCHES = [
@@ -47,9 +47,9 @@ TOUCHES = [
     on("write_file", Effect.CHANGE, ".git/hooks/pre-commit"),
     bash("git status"), bash("git commit -m x"), bash("make test"), bash("rm -rf src"),
     bash("ls", network=True), bash("sudo reboot"), bash("cat src/a.py | sort"),
-    Touch("web_fetch", Effect.NET, "https://example.org/a"), Touch("mcp__x__y", Effect.RUN),
-    Touch("task", Effect.SELF, "code"), Touch("python", Effect.LOOK),
-    Touch("ask_user", Effect.ASK),
+    Access("web_fetch", Effect.NET, "https://example.org/a"), Access("mcp__x__y", Effect.RUN),
+    Access("task", Effect.SELF, "code"), Access("python", Effect.LOOK),
+    Access("ask_user", Effect.ASK),
 ]  # fmt: skip
 CHANGING = [t for t in TOUCHES if t.effect in (Effect.CHANGE, Effect.RUN)]
 WRITTEN = some.lists(
@@ -89,34 +89,34 @@ class Told(Recorder):
         self.view = view
 
 
-def world(rights: Rights, above: Above | None = None) -> World:
+def world(rights: Rights, above: ParentRights | None = None) -> World:
     facts: Callable[[], Facts] = lambda: FACTS  # noqa: E731 - one line of a record
     return World(
-        Mind(ScriptedProvider()),
+        Model(ScriptedProvider()),
         rules=rights.rules,
         mode=rights.mode,
         facts=facts,
-        lineage=Lineage(above=above),
+        lineage=Lineage(parent=above),
     )
 
 
-def below(rights: Sequence[Rights]) -> tuple[World, View, Above | None]:
+def below(rights: Sequence[Rights]) -> tuple[World, View, ParentRights | None]:
     """The last of these, each a child of the one before."""
-    above: Above | None = None
+    above: ParentRights | None = None
     for each in rights[:-1]:
         parent, record = world(each, above), Told(each.view)
-        above = AsParent(record, parent)
+        above = InheritedRights(record, parent)
     return world(rights[-1], above), rights[-1].view, above
 
 
-def verdict(found: Touch, rights: Sequence[Rights]) -> Decision:
+def verdict(found: Access, rights: Sequence[Rights]) -> Decision:
     mine, view, above = below(rights)
     return judge(found, mine, view, above=above)
 
 
 @settings(max_examples=60, deadline=None)
 @given(some.lists(RIGHTS, min_size=2, max_size=3), some.sampled_from(TOUCHES))
-def test_what_a_child_may_its_parent_may(tree: list[Rights], found: Touch) -> None:
+def test_what_a_child_may_its_parent_may(tree: list[Rights], found: Access) -> None:
     child, parent = verdict(found, tree), verdict(found, tree[:-1])
 
     assert STRICT[child.verdict] >= STRICT[parent.verdict]
@@ -127,7 +127,7 @@ def test_what_a_child_may_its_parent_may(tree: list[Rights], found: Touch) -> No
 @settings(max_examples=50, deadline=None)
 @given(some.lists(RIGHTS, min_size=1, max_size=2), WRITTEN, some.sampled_from(TOUCHES))
 def test_what_the_rules_of_a_child_ask_about_or_deny_it_may_not_do_unasked(
-    tree: list[Rights], own: list[Rule], found: Touch
+    tree: list[Rights], own: list[Rule], found: Access
 ) -> None:
     narrow = [rule for rule in own if rule.verdict != "allow"]
     free = Rights((), "bypass")
@@ -147,7 +147,7 @@ def test_what_the_rules_of_a_child_ask_about_or_deny_it_may_not_do_unasked(
     some.sampled_from(CHANGING),
 )
 def test_while_anybody_above_plans_no_child_changes_or_runs_anything(
-    tree: list[Rights], at: int, found: Touch
+    tree: list[Rights], at: int, found: Access
 ) -> None:
     planning = Rights([parse("*", "allow")], chosen="plan")
     whole = [*tree[:at], planning, *tree[at:], Rights([parse("*", "allow")], "bypass")]
@@ -162,7 +162,7 @@ def test_while_anybody_above_plans_no_child_changes_or_runs_anything(
 def test_what_is_taken_from_a_parent_meanwhile_is_taken_from_its_children() -> None:
     view = fold([Entry(1, ModeChanged("bypass"))])
     record, parent = Told(view), world(Rights(()))
-    above = AsParent(record, parent)
+    above = InheritedRights(record, parent)
     child = world(Rights([parse("edit_file", "allow")]), above)
     edit = on("edit_file", Effect.CHANGE, "src/a.py")
 

@@ -6,22 +6,21 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.engine.policies.converse import converse
-from refold.engine.shared import Shared
-from refold.engine.world import Lineage, Mind, World
-from refold.journal.fold import View
-from refold.journal.store import MemoryStore
+from refold.engine.policies.conversation import converse
+from refold.engine.world import Lineage, Model, Shared, World
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore
 from refold.permissions.facts import Facts
 from refold.permissions.rules import parse
 from refold.place.files import DiskFiles
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.scripted import Line, ScriptedProvider
+from refold.testing.providers import Line, ScriptedProvider
 from refold.tools.apply_patch import apply_patch
 from refold.tools.contract import Reply, tool
+from refold.tools.edit import edit_file, write_file
 from refold.tools.read import read_file
-from refold.tools.write import edit_file, write_file
 from refold.values.messages import ToolResult
 from refold.values.tools import Effect
 
@@ -60,12 +59,13 @@ def at(
     inside: Sequence[str] = (),
 ) -> World:
     return World(
-        Mind(model),
+        Model(model),
         (read_file, edit_file, write_file, apply_patch, slow_edit),
         (converse,),
         (parse("*", "allow"),),
         mode="bypass",
-        house={"files": DiskFiles(directory), "blobs": None, "inside": inside},
+        files=DiskFiles(directory),
+        tool_dependencies={"blobs": None, "inside": inside},
         facts=lambda: Facts((str(directory),), follow=lambda p: str(directory / p)),
         lineage=Lineage(address, shared=shared),
     )
@@ -105,7 +105,7 @@ def worked(worlds: Sequence[World]) -> list[View]:
 
 
 def results(view: View) -> list[str]:
-    parts = [part for spoken in view.talk.messages for part in spoken.message.parts]
+    parts = [part for spoken in view.conversation.messages for part in spoken.message.parts]
     return [part.text for part in parts if isinstance(part, ToolResult)]
 
 

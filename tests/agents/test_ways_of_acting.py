@@ -7,16 +7,16 @@ import anyio
 import pytest
 from msgspec import Struct, convert
 
+from refold.app.models import Models, Traits
 from refold.config.paths import paths
 from refold.config.settings import Settings
-from refold.hall.models import Models, Traits
 from refold.provider.port import CallDelta, Delta, Provider, Request
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from refold.tools.notebook_edit import notebook_edit
 from refold.tools.read import read_file
 from refold.tools.think import think
 from refold.tools.tool_search import finding
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text
 
 ROLES = {"main": "anthropic/big", "judge": "openai/strict"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from refold.journal.events import Ended
-from refold.testing.scripted import Line
+from refold.journal.events.kinds import Ended
+from refold.testing.providers import Line
 from tests.agents.families import Call, Household, called, events, give
 from tests.place.walled import needs_bubblewrap
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from families import Household, called, events, give, told
 
 from refold import Question
 from refold.agents.worktree import Worktrees
 from refold.errors import ToolFailed
-from refold.journal.events import ChildAsks, ChildBorn, ChildEnded
+from refold.journal.events.kinds import ChildAsked, ChildBorn, ChildEnded
+from tests.agents.families import Household, called, events, give, told
 
 WRITE = called("write_file", path="new.txt", content="new\n")
 ALONE = give("Work", "code", worktree=True)
@@ -130,7 +130,7 @@ def test_what_it_asks_is_offered_once_for_a_rule_would_speak_of_the_files_here(
 
     result = house.run("Go.")
 
-    (asks,) = events(house.tree(result.session_id), ChildAsks)
+    (asks,) = events(house.tree(result.session_id), ChildAsked)
     assert asks.once
 
 

@@ -7,15 +7,15 @@ import anyio
 from msgspec import Struct
 
 from refold import Agent
-from refold.claims.checking import check
-from refold.claims.found import in_answer
-from refold.claims.seen import ReadFiles, seen_in
-from refold.claims.today import Today
-from refold.claims.tree import records
+from refold.claims.check import check
+from refold.claims.current_files import Today
+from refold.claims.journals import records
+from refold.claims.observed import ReadFiles, seen_in
+from refold.claims.parse_claims import in_answer
 from refold.journal.home import Home
-from refold.journal.tree_files import entries_in
+from refold.journal.store.tree_reader import entries_in
 from refold.place.files import DiskFiles
-from refold.testing.scripted import Reply, ScriptedProvider
+from refold.testing.providers import Reply, ScriptedProvider
 from refold.values.claims import Checked, Claim
 
 APP = '''\

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from refold.claims.checking import check, told_in
-from refold.claims.found import UNREADABLE, in_answer
+from refold.claims.check import check, told_in
+from refold.claims.current_files import Today
+from refold.claims.journals import records
+from refold.claims.observed import Record, seen_in
+from refold.claims.parse_claims import UNREADABLE, in_answer
 from refold.claims.passages import LineRange, numbered
-from refold.claims.seen import Record, seen_in
-from refold.claims.today import Today
-from refold.claims.tree import records
-from refold.claims.words import says
+from refold.claims.success_words import says
 from refold.errors import ToolFailed
-from refold.journal.below import CallMade, ChildBorn
-from refold.journal.codec import Head, encode
-from refold.journal.events import (
+from refold.journal.events.child_events import ChildBorn, NestedCallMade
+from refold.journal.events.codec import Head, encode
+from refold.journal.events.kinds import (
     Ended,
     Entry,
     Event,
@@ -33,8 +33,8 @@ from refold.journal.events import (
 from refold.place.files import DiskFiles
 from refold.place.port import Real
 from refold.values.claims import Checked, Claim, Evidence
+from refold.values.display import Output
 from refold.values.messages import Message, ToolCall
-from refold.values.shown import Output
 
 LINE = "this stands in the file, word for word"
 
@@ -51,7 +51,10 @@ def called(id_: str, tool: str, **arguments: object) -> tuple[Event, ...]:
 def read(id_: str, path: Path, text: str) -> tuple[Event, ...]:
     rows = "\n".join(f"{n}\t{line}" for n, line in enumerate(text.split("\n"), 1))
     seen = ((str(path), sha256(text.encode()).hexdigest()),)
-    return (*called(id_, "read_file", path=str(path)), Ended(id_, "done", rows, seen=seen))
+    return (
+        *called(id_, "read_file", path=str(path)),
+        Ended(id_, "done", rows, file_hashes=seen),
+    )
 
 
 def ran(
@@ -60,7 +63,7 @@ def ran(
     shown = (Output(command, text, code),)
     return (
         *called(id_, "bash", command=command),
-        Ended(id_, "done", text, shown, whole=whole),
+        Ended(id_, "done", text, shown, full_blob=whole),
     )
 
 
@@ -206,7 +209,7 @@ def test_a_call_that_code_made_reads_for_it(place: Path) -> None:
     call = ToolCall("call-0.1", "read_file", Raw(b'{"path": "a.py"}'))
     *_, end = read("call-0.1", place / "a.py", LINE)
     told = made(
-        SessionStarted(str(place)), CallMade(call, "call-0"), Started("call-0.1"), end
+        SessionStarted(str(place)), NestedCallMade(call, "call-0"), Started("call-0.1"), end
     )
 
     assert checked(place, [Record(told)], quoted("a.py")).state == "supported"
@@ -289,7 +292,7 @@ def test_an_answer_of_any_shape_is_read() -> None:
 
 
 def test_a_claim_in_the_same_words_is_the_claim_mended() -> None:
-    from refold.journal.events import TurnStarted
+    from refold.journal.events.kinds import TurnStarted
     from refold.values.control import Claimed
 
     first, second = Claim("It  is so."), Claim("It is so.", (quoted("a.py"),))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from refold.claims.calls import call_finding
-from refold.claims.found import in_answer
-from refold.claims.seen import Deed, ReadFiles
+from refold.claims.call_evidence import call_finding
+from refold.claims.observed import ObservedCall, ReadFiles
+from refold.claims.parse_claims import in_answer
 from refold.values.claims import Evidence, State
-from refold.values.shown import Output
+from refold.values.display import Output
 
 FAILED = "1 failed, 2 passed in 0.10s"
 
@@ -14,7 +14,7 @@ FAILED = "1 failed, 2 passed in 0.10s"
 def verdict(
     command: str, printed: str, code: int, call: str, claim: str, quote: str
 ) -> State:
-    deed = Deed(
+    deed = ObservedCall(
         "call-1",
         "bash",
         {"command": command},

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from refold.cli.main import main
-from refold.journal import codec
-from refold.journal.events import Entry
+from refold.journal.events import codec
+from refold.journal.events.kinds import Entry
 from tests.claims.claimed import Past, session
 
 TEXT = "def login(user):\n    return user in KNOWN\n"

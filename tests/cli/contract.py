@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from refold.cli.setup.schema import schema_text
+from refold.cli.schema import schema_text
 
 Document = dict[str, Any]
 _BESIDE = {"at", "by", "cause"}  # `sessions show --json` puts the envelope beside it

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from contract import Document, conforming
+
+from tests.cli.contract import Document, conforming
 
 LONG = 30.0  # seconds; nothing here takes so long unless it hangs
 

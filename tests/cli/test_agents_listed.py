@@ -8,13 +8,13 @@ from pathlib import Path
 import anyio
 import pytest
 
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
 from refold.cli.main import main
 from refold.config.load import load
 from refold.config.paths import paths
-from refold.hall.app import App
-from refold.hall.wishes import Wishes
-from refold.journal.events import AgentChosen
-from refold.testing.scripted import ScriptedProvider
+from refold.journal.events.kinds import AgentChosen
+from refold.testing.providers import ScriptedProvider
 
 MINE = "---\ndescription: Looks at pages.\nreadonly: true\nrole: small\n---\nYou look.\n"
 
@@ -99,7 +99,7 @@ def test_it_is_told_its_words_and_given_its_tools_only(folder: Path) -> None:
     async def story() -> tuple[str, ...]:
         places = paths(environ)
         settings = load(places.settings, environ, {}).settings
-        wishes = Wishes(directory=folder, provider=provider, trust=True)
+        wishes = LaunchOptions(directory=folder, provider=provider, trust=True)
         app = App(settings, places, environ, wishes)
         id_, session = await app.start()
         async with session:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from refold.cli.out import answer, ended
+from refold.cli.output import answer, ended
 
 SAID = "red \x1b[31m\x9b2J \u202eturned\u2028 日本語\n"
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from contract import Document
-from running import LONG, call, refold, rest, script, until
+
+from tests.cli.contract import Document
+from tests.cli.running import LONG, call, refold, rest, script, until
 
 STDIO = ("--input-format", "stream-json", "--output-format", "stream-json")
 WRITE = call("write_file", path="a.txt", content="hello\n")

@@ -7,7 +7,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from refold.cli.main import main
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import wire_server
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, wire_server
 

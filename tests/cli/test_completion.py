@@ -10,14 +10,12 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from refold.cli.flags import COMMANDS
+from refold.cli.command_tree import ASKED, described, every
+from refold.cli.completion import completed, script
 from refold.cli.main import main
-from refold.cli.setup.completed import completed
-from refold.cli.setup.completion import script
-from refold.cli.setup.described import described
+from refold.cli.subcommands import SUBCOMMANDS
 from refold.config.load import flat
 from refold.config.settings import Settings
-from refold.views.command_line import ASKED, every
 
 BIN = str(Path(sys.executable).parent)
 REPLY = r"""
@@ -211,7 +209,7 @@ def test_every_command_and_flag_is_in_every_script(scripts: Path, shell: str) ->
         if name.startswith("--")
     }
 
-    assert [each for each in COMMANDS if each not in text] == []
+    assert [each for each in SUBCOMMANDS if each not in text] == []
     assert [name for name in sorted(long) if name not in text] == []
 
 

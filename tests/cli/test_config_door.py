@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from refold.cli.main import main
-from refold.cli.setup.settings import in_words
 from refold.config.paths import Paths, paths
-from refold.config.writing import file_of, set_value
+from refold.config.set_setting import file_of, set_value
+from refold.config.shown_settings import in_words
 
 Told = tuple[int, str, str]
 
@@ -180,7 +180,7 @@ def test_what_is_secret_is_not_shown(
     [
         ("limits.steps", "12", "[limits]\nsteps = 12\n"),
         ("model", "a/b", 'model = "a/b"\n'),
-        ("trace", "true", "trace = true\n"),
+        ("log_requests", "true", "log_requests = true\n"),
         ("fallback", "a/b", 'fallback = ["a/b"]\n'),
         ("fallback", '["a/b", "c/d"]', 'fallback = ["a/b", "c/d"]\n'),
         ("permission_mode", "rulesOnly", 'permission_mode = "rules-only"\n'),
@@ -207,7 +207,7 @@ def test_what_is_set_stands_in_the_file_as_its_type_and_is_read_again(
     [
         (b"# a\r\n[limits]\r\nwarn = 2\r\n\r\n[http]\r\n",
          b"# a\r\n[limits]\r\nwarn = 2\r\nsteps = 9\r\n\r\n[http]\r\n"),
-        (b"trace = true\r\n", b"trace = true\r\n\r\n[limits]\r\nsteps = 9\r\n"),
+        (b"log_requests = true\r\n", b"log_requests = true\r\n\r\n[limits]\r\nsteps = 9\r\n"),
         (b"\xef\xbb\xbf[limits]\nsteps = 3  # few", b"\xef\xbb\xbf[limits]\nsteps = 9  # few"),
     ],
     ids=["windows", "windows, a new table", "with a mark, and no last line's end"],
@@ -444,7 +444,9 @@ def test_what_changed_while_it_was_edited_is_not_lost(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     editor(
-        folder, monkeypatch, f'echo "effort = \'low\'" > {file}; echo "trace = true" > "$1"'
+        folder,
+        monkeypatch,
+        f'echo "effort = \'low\'" > {file}; echo "log_requests = true" > "$1"',
     )
 
     code, _, err = refold("config", "edit")
@@ -452,7 +454,10 @@ def test_what_changed_while_it_was_edited_is_not_lost(
     aside = file.with_name("config.edited.toml")
     assert code == 1
     assert err.startswith(f"refold: {file} was changed by somebody else meanwhile\n")
-    assert (file.read_text(), aside.read_text()) == ("effort = 'low'\n", "trace = true\n")
+    assert (file.read_text(), aside.read_text()) == (
+        "effort = 'low'\n",
+        "log_requests = true\n",
+    )
 
 
 def test_an_editor_that_fails_changes_nothing_and_leaves_nothing(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from refold.cli.confirming import said_yes
+from refold.cli.output import said_yes
 
 
 class Leaving(io.StringIO):

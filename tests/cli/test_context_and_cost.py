@@ -11,9 +11,9 @@ from refold.cli.main import main
 from refold.journal.home import Home
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.scripted import Reply, ScriptedProvider
+from refold.testing.providers import Reply, ScriptedProvider
 from refold.values.usage import Usage
-from tests.kernel.house import WEATHER, world
+from tests.engine.house import WEATHER, world
 
 ID = "20260101-000000-abcd"
 
@@ -31,7 +31,7 @@ def journal() -> Path:
 def while_it_runs(place: Path, *arguments: str) -> int:
     """What the door says of a session whose pen is held here."""
     script = ScriptedProvider([WEATHER], Reply("Rain.", usage=Usage(300, 0, 0, 7)))
-    given = world(script, model="m/one", system="You are one. " * 40, window=2_000)
+    given = world(script, name="m/one", system="You are one. " * 40, window=2_000)
 
     async def story() -> int:
         home = Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
@@ -57,7 +57,7 @@ def test_the_newest_session_here_is_told_by_part(
     rows = capsys.readouterr().out.splitlines()
     assert rows[0].startswith("m/one · about 3")
     named = [row.split()[0] for row in rows[2:-1]]
-    assert named == ["prompt", "tools", "words", "answers", "tool", "tool", "free"]
+    assert named == ["prompt", "tools", "messages", "responses", "tool", "tool", "free"]
     assert rows[-1] == "counted by the provider at its last answer: 307"
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from contract import documents
-from running import LONG, call, command, script
+
+from tests.cli.contract import documents
+from tests.cli.running import LONG, call, command, script
 
 FORMATS = ("text", "json", "stream-json")
 Case = Callable[[Path], tuple[Sequence[str], dict[str, str]]]

@@ -4,62 +4,64 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from msgspec import Raw
 
-from refold.cli.pipes.desk import Desk
-from refold.cli.pipes.orders import CompactTalk, order_in
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.client.launch import Launch
+from refold.client.protocol import order_in
+from refold.client.session import Session as Handle
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.errors import BadInput
-from refold.hall.app import App
-from refold.hall.wishes import Wishes
-from refold.journal.below import ChildAnswered, ChildAsks, ChildBorn, ChildStopped
-from refold.journal.events import (
+from refold.journal.events.child_events import (
+    ChildAnswered,
+    ChildAsked,
+    ChildBorn,
+    ChildStopped,
+)
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
     AgentChosen,
     BudgetSet,
-    CompactAsked,
     Compacted,
-    Distilled,
+    CompactionRequested,
     Ended,
     Entry,
     Event,
-    FilesFound,
+    ExternalEditsFound,
     Granted,
+    MemoryExtracted,
     Reserved,
     Said,
     Settled,
     TurnStarted,
 )
-from refold.journal.frame import Frame
-from refold.library.answering import questions
 from refold.session.session import Session
-from refold.testing.scripted import ScriptedProvider
-from refold.values.budget import Budget
-from refold.values.control import Todos
+from refold.testing.providers import ScriptedProvider
+from refold.values.control import Todo, Todos
+from refold.values.limits import Budget
 from refold.values.messages import ToolCall
-from refold.values.todos import Todo
-from refold.views.stream import Document, documents
+from refold.views.stream import documents_of
 
 
 @asynccontextmanager
-async def desk(here: Path) -> AsyncGenerator[tuple[Desk, Session]]:
+async def desk(here: Path) -> AsyncGenerator[tuple[Handle, Session]]:
+    """The handle on a new session, and the session inside."""
     places = paths(os.environ)
     settings = load(places.settings, os.environ, {}).settings
-    app = App(
-        settings,
-        places,
-        os.environ,
-        Wishes(directory=here, provider=ScriptedProvider("Hi.")),
-    )
+    options = LaunchOptions(directory=here, provider=ScriptedProvider("Hi."))
+    launch = Launch(App(settings, places, os.environ, options))
     try:
-        _, session = await app.start()
-        async with session:
-            yield Desk(app, session), session
+        opened = await launch.start()
+        yield Handle(launch, opened), opened.engine
     finally:
-        await app.aclose()
+        await launch.aclose()
 
 
 def obeyed(here: Path, *orders: bytes) -> list[Event]:
@@ -69,7 +71,7 @@ def obeyed(here: Path, *orders: bytes) -> list[Event]:
         async with desk(here) as (at, session):
             before = session.view.seq
             for order in orders:
-                await at.obey(order_in(order))
+                await at.send(order_in(order))
             return [entry.event for entry in await session.record.entries()][before:]
 
     return anyio.run(story)
@@ -90,21 +92,22 @@ def test_an_order_becomes_an_event(tmp_path: Path, order: bytes, event: Event) -
     assert obeyed(tmp_path, order) == [event]
 
 
-def test_the_talk_is_made_shorter_between_two_turns(tmp_path: Path) -> None:
-    async def story() -> CompactTalk | None:
-        async with desk(tmp_path) as (at, session):
-            await session.inbox.say("hello")
-            await session.go()
-            await at.obey(order_in(b'{"type":"compact","kind":"prune"}'))
-            return at.shorter
+def test_the_conversation_is_compacted_between_two_turns_by_the_next_step(
+    tmp_path: Path,
+) -> None:
+    async def story() -> tuple[bool, bool]:
+        async with desk(tmp_path) as (at, _):
+            await at.run("hello")
+            await at.send(order_in(b'{"type":"compact","kind":"prune"}'))
+            return await at.step(), await at.step()
 
-    assert anyio.run(story) == CompactTalk("prune")
+    assert anyio.run(story) == (True, False)
 
 
 @pytest.mark.parametrize(
     ("order", "said"),
     [
-        (b'{"type":"compact"}', "nothing has been said that could be told shorter"),
+        (b'{"type":"compact"}', "nothing has been said that could be compacted"),
         (
             b'{"type":"compact","kind":"half"}',
             "this is no order: there is no kind 'half'; there are prune, full",
@@ -125,14 +128,18 @@ def test_an_order_that_cannot_be_obeyed_says_why(
         obeyed(tmp_path, order)
 
 
-def told(event: Event) -> list[Document]:
-    return list(documents(Frame(7, 0, Entry(7, event)), live=False))
+Plain = dict[str, Any]  # a document as it goes over the wire
+
+
+def told(event: Event) -> list[Plain]:
+    found = documents_of(Frame(7, 0, Entry(7, event)), live=False)
+    return [msgspec.to_builtins(each) for each in found]
 
 
 @pytest.mark.parametrize(
     ("event", "document"),
     [
-        (CompactAsked("prune"), {"type": "compact_asked", "kind": "prune", "focus": ""}),
+        (CompactionRequested("prune"), {"type": "compact_asked", "kind": "prune", "focus": ""}),
         (Compacted("full", "80% were full", (), 5, "carried", "sum", 9, 4000, 700),
          {"type": "compact", "kind": "full", "reason": "80% were full", "dropped": 9,
           "kept_from": 5, "summary": "sum", "before": 4000, "after": 700}),
@@ -142,15 +149,17 @@ def told(event: Event) -> list[Document]:
         (Settled(3, None, "m/s", None, "no line"),
          {"type": "usage", "side_call": 3, "model": "m/s", "usage": None, "cost": None,
           "failed": "no line"}),
-        (Distilled(5, 2, "m/s"), {"type": "memory", "upto": 5, "kept": 2, "model": "m/s"}),
+        (MemoryExtracted(5, 2, "m/s"), {"type": "memory", "upto": 5, "kept": 2, "model": "m/s"}),
         (BudgetSet(Budget(1.0)),
          {"type": "budget", "dollars": 1.0, "tokens": None, "calls": None, "seconds": None}),
         (AgentChosen("review"), {"type": "agent_changed", "agent": "review"}),
-        (FilesFound((("/a", "deleted"),)),
+        (ExternalEditsFound((("/a", "deleted"),)),
          {"type": "files_changed_elsewhere", "files": [{"path": "/a", "kind": "deleted"}]}),
     ],
 )  # fmt: skip
-def test_what_happens_beside_the_talk_is_told(event: Event, document: Document) -> None:
+def test_what_happens_beside_the_conversation_is_told(
+    event: Event, document: Plain
+) -> None:
     assert told(event) == [{"seq": 7, **document}]
 
 
@@ -170,21 +179,21 @@ ASK = ToolCall("child-1/c7", "ask_user", Raw(b'{"questions": [{"question": "Why?
 BORN = ChildBorn("child-1", "c0", "code", "Do it.")
 
 
-def of_a_child(call: ToolCall) -> ChildAsks:
-    return ChildAsks("child-1/c7", "child-1", "code", call, "no rule allows it", "h1")
+def of_a_child(call: ToolCall) -> ChildAsked:
+    return ChildAsked("child-1/c7", "child-1", "code", call, "no rule allows it", "h1")
 
 
-def asked(here: Path, call: ToolCall, *orders: bytes) -> tuple[Document, list[Event]]:
+def asked(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[Event]]:
     """What is told of a child's question, and what stands in the journal after it."""
 
-    async def story() -> tuple[Document, list[Event]]:
+    async def story() -> tuple[Plain, list[Event]]:
         async with desk(here) as (at, session):
             asks = of_a_child(call)
             await session.record(TurnStarted(0), BORN, asks)
             before = session.view.seq
-            told = at.request(asks)
+            told: Plain = msgspec.to_builtins(at.request(asks, 7))
             for order in orders:
-                await at.obey(order_in(order))
+                await at.send(order_in(order))
             return told, [e.event for e in await session.record.entries()][before:]
 
     return anyio.run(story)
@@ -201,7 +210,7 @@ def test_the_call_of_a_child_says_who_asks_and_a_yes_for_the_session_counts(
     told, events = asked(tmp_path, EDIT, yes)
 
     assert told == {
-        "type": "tool_approval_request", "call_id": "child-1/c7", "hash": "h1",
+        "type": "tool_approval_request", "seq": 7, "call_id": "child-1/c7", "hash": "h1",
         "tool": "write_file", "arguments": {"path": "a.txt", "content": "x"},
         "reason": "no rule allows it", "once": False, "rule": "write_file(./a.txt)",
         "who": "child-1 (code)",
@@ -230,9 +239,9 @@ def test_a_verdict_on_what_a_child_does_not_ask_is_refused(tmp_path: Path) -> No
 
 def test_a_program_in_the_same_process_sees_who_asks(tmp_path: Path) -> None:
     async def story() -> list[tuple[str, str, str]]:
-        async with desk(tmp_path) as (_, session):
+        async with desk(tmp_path) as (at, session):
             await session.record(TurnStarted(0), BORN, of_a_child(EDIT))
-            return [(q.call_id, q.tool, q.who) for q in questions(session)]
+            return [(q.call_id, q.tool, q.who) for q in at.questions]
 
     assert anyio.run(story) == [("child-1/c7", "write_file", "child-1 (code)")]
 

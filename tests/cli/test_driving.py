@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from contract import Document, conforming
-from running import call, refold, rest, script
+
+from tests.cli.contract import Document, conforming
+from tests.cli.running import call, refold, rest, script
 
 FORMATS = ("--input-format", "stream-json", "--output-format", "stream-json")
 WRITE = call("write_file", path="a.txt", content="hello\n")

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from contract import conforming
 
 from refold import Agent
 from refold.cli.main import main
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
+from tests.cli.contract import conforming
 
 
 @pytest.fixture(autouse=True)
@@ -257,7 +257,10 @@ def test_words_come_from_stdin_when_there_are_none_on_the_command_line(
         (["-p", "Hi", "-m", "local/qwen2.5-coder-0.5b"], "is not installed: `refold local"),
         (["-p", "Hi", "--nonsense"], "unrecognized arguments: --nonsense"),
         (["-p", "Hi", "--modle", "x"], "arguments: --modle x; did you mean --model?"),
-        (["-p", "Hi", "--timeout", "0"], "'0' is no number of seconds above 0 (refold"),
+        (
+            ["-p", "Hi", "--timeout", "0"],
+            "'0' is not a number of seconds above 0 (see refold",
+        ),
         (["-p", "Hi", "--max-turn=3"], "--max-turn=3; did you mean --max-turns?"),
         (
             ["-p", "--output-format", "jsn"],
@@ -271,13 +274,16 @@ def test_words_come_from_stdin_when_there_are_none_on_the_command_line(
         (["-p", "-c", "--no-session"], "--no-session keeps no journal"),
         (
             ["-p", "Hi", "--timeout", "nan"],
-            "--timeout: 'nan' is no number of seconds above 0",
+            "--timeout: 'nan' is not a number of seconds above 0",
         ),
         (
             ["-p", "Hi", "--timeout", "-1"],
-            "--timeout: '-1' is no number of seconds above 0",
+            "--timeout: '-1' is not a number of seconds above 0",
         ),
-        (["-p", "Hi", "--max-turns", "0"], "'0' is no number of answers: 1 or more"),
+        (
+            ["-p", "Hi", "--max-turns", "0"],
+            "'0' is not a number of model responses: 1 or more",
+        ),
         (["sessions", "show", "2020"], "there is no session '2020'"),
     ],
 )
@@ -330,7 +336,9 @@ def test_the_system_text_can_be_replaced_and_added_to(
     main(["-p", "Hi", "--script", path, *own])
 
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
-    briefed = next(line for line in journal.read_text().splitlines() if '"Briefed"' in line)
+    briefed = next(
+        line for line in journal.read_text().splitlines() if '"SystemPromptSet"' in line
+    )
 
     system = json.loads(briefed)["data"]["system"]
     assert system.startswith("Be a parrot.\n\nYou work in: ")

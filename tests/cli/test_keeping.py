@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from refold.cli.opening import all_kept
+from refold.cli.launch import all_kept
 
 
 @pytest.fixture(autouse=True)

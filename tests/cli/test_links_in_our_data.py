@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import LONG, call, command, script
 
-from refold.cli.terminal.keyboard.line_editor.history import history
 from refold.memory.pending import Pending
+from refold.terminal.input.line_editor.history import history
+from tests.cli.running import LONG, call, command, script
 
 SAID = "a link stands in its place"
 

@@ -12,21 +12,21 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.cli.crash import told
+from refold.cli.crash_report import told
 from refold.cli.main import main
 from refold.errors import Overloaded, ProviderError, Refused
 from refold.logs.logbook import LARGEST, Logbook, files
-from refold.logs.reading import Entry, Tail, at_least, entries
+from refold.logs.reader import Entry, Tail, at_least, entries
 from refold.provider.port import Request
-from refold.provider.retry import Backoff, Patient
-from refold.session.secrets import Masks
-from refold.testing.scripted import ScriptedProvider
-from refold.values.level import Level
-from refold.values.log import Log
+from refold.provider.retry import Backoff, RetryingProvider
+from refold.session.redactor import Redactor
+from refold.testing.providers import ScriptedProvider
+from refold.values.growing import Log
+from refold.values.log_level import Level
 
 
 def book(state: Path, threshold: str = "debug", *secrets: str) -> Logbook:
-    return Logbook(state, threshold, Masks(secrets).mask)  # pyright: ignore[reportArgumentType]
+    return Logbook(state, threshold, Redactor(secrets).mask)  # pyright: ignore[reportArgumentType]
 
 
 def whats(state: Path) -> list[str]:
@@ -263,7 +263,7 @@ def test_a_provider_s_trouble_is_there_with_what_was_done_about_it() -> None:
 
     def ask(*faults: ProviderError) -> None:
         inner = ScriptedProvider(*faults, "Yes.")
-        patient = Patient(
+        patient = RetryingProvider(
             inner, Backoff(retries=1), sleep=at_once, dice=lambda: 1.0, tell=tell
         )
 
@@ -286,7 +286,7 @@ def test_a_provider_s_trouble_is_there_with_what_was_done_about_it() -> None:
 
 BROKEN = """
 import sys
-from refold.cli.first import begin
+from refold.cli.first_run import begin
 from refold.cli import main
 
 def broken(found):

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.setup.described import described
-from refold.cli.setup.man import page
-from refold.views.command_line import Command, Flag, Positional, Value, every
-from refold.views.manual import manual
-from refold.views.result import EXIT_CODES
+from refold.cli.command_tree import Command, Flag, Positional, Value, described, every
+from refold.cli.man import man_page, manual
+from refold.views.turn_result import EXIT_CODES
 
 SHIPPED = Path(__file__).parents[2] / "docs/refold.1"
 
@@ -24,18 +22,18 @@ def plain(text: str) -> str:
 
 def test_the_page_that_is_shipped_is_this_one() -> None:
     """`make docs` writes it again."""
-    assert SHIPPED.read_text(encoding="utf-8") == page()
+    assert SHIPPED.read_text(encoding="utf-8") == man_page()
 
 
 def test_its_sections_are_those_of_a_page() -> None:
-    assert re.findall(r"^\.SH (.*)$", page(), re.MULTILINE) == [
+    assert re.findall(r"^\.SH (.*)$", man_page(), re.MULTILINE) == [
         "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "FILES",
         "ENVIRONMENT", "EXAMPLES",
     ]  # fmt: skip
 
 
 def test_every_flag_command_and_exit_code_is_in_it() -> None:
-    text, root = plain(page()), described()
+    text, root = plain(man_page()), described()
     names = {name for each in every(root) for flag in each.flags for name in flag.names}
     exits = set(re.findall(r"^\d+$", text, re.MULTILINE))
 
@@ -68,7 +66,7 @@ def test_who_renders_such_pages_has_nothing_to_complain_about(command: list[str]
         pytest.skip(f"optional: {command[0]} is not installed")
 
     done = subprocess.run(
-        command, input=page(), capture_output=True, text=True, check=False, timeout=60
+        command, input=man_page(), capture_output=True, text=True, check=False, timeout=60
     )
 
     complaints = done.stdout if command[0] == "mandoc" else done.stderr

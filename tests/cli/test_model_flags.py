@@ -12,7 +12,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from refold.cli.main import main
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
 
@@ -99,7 +99,7 @@ def test_a_model_is_named_whole_or_by_role_or_with_its_provider_apart(
 def test_effort_goes_with_the_request_and_stays_with_the_session(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = run("--effort", "low", "--trace", capfd=capfd)
+    found = run("--effort", "low", "--log-requests", capfd=capfd)
     run("-r", found["session_id"], "--effort", "high", capfd=capfd)
     run("-c", capfd=capfd)
 
@@ -221,8 +221,8 @@ def test_an_answer_of_a_shape_is_printed_and_told_as_data(
 def test_a_traced_session_shows_each_call_exactly_as_it_was_heard(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    id_ = run("--trace", capfd=capfd)["session_id"]
-    run("-c", "--trace", capfd=capfd)
+    id_ = run("--log-requests", capfd=capfd)["session_id"]
+    run("-c", "--log-requests", capfd=capfd)
     assert served.server
 
     main(["sessions", "requests", id_])
@@ -274,8 +274,11 @@ def test_a_recorded_session_is_answered_again_without_a_server(
             ["-b", "ollama", "--host", "http://here"],
             "takes the name of a machine, not 'http://here'",
         ),
-        (["--port", "0"], "'0' is no port: 1 to 65535"),
-        (["-i", "/dev/zero"], "'/dev/zero' is no file with a picture in it"),
+        (["--port", "0"], "'0' is not a port: 1 to 65535"),
+        (
+            ["-i", "/dev/zero"],
+            "'/dev/zero' cannot be read: it is a pipe, a device or a socket",
+        ),
         (["--host", "here"], "of which provider: say -b ollama"),
         (["-b", "anthropic", "--port", "1"], "Anthropic runs on its own machines"),
         (["-i", "missing.png"], "'missing.png' cannot be read"),
@@ -314,9 +317,9 @@ def test_bad_input_is_one_sentence_and_starts_nothing(
 def test_a_call_whose_bytes_are_lost_takes_no_other_with_it(
     served: Served, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    id_ = run("--trace", capfd=capfd)["session_id"]
+    id_ = run("--log-requests", capfd=capfd)["session_id"]
     served.down = {"main"}
-    run("-c", "--trace", capfd=capfd)
+    run("-c", "--log-requests", capfd=capfd)
     blobs = sorted(
         home.glob(f"refold/**/{id_}/blobs/*"), key=lambda b: b.stat().st_mtime_ns
     )
@@ -339,4 +342,4 @@ def test_requests_that_nobody_kept_are_said_to_be_none(
     id_ = run(capfd=capfd)["session_id"]
 
     assert main(["sessions", "requests", id_]) == 1
-    assert "runs with --trace" in capfd.readouterr().err
+    assert "run it with --log-requests" in capfd.readouterr().err

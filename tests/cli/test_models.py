@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from refold.cli.setup.models import Row, add_parser, lines, run, short
+from refold.cli.models import Row, add_arguments, lines, run, short
 from refold.errors import BadInput
 from refold.provider.catalog import find
-from refold.provider.known import PriceTier
+from refold.provider.known_models import PriceTier
 from refold.provider.prices import Rates
 from tests.provider.list_server import Pages, list_server
 
@@ -22,7 +22,7 @@ LOCAL = ["local/qwen2.5-coder-0.5b", "local/qwen2.5-coder-1.5b"]
 
 def models(*arguments: str) -> int:
     parser = ArgumentParser()
-    add_parser(parser.add_subparsers(dest="command"))
+    add_arguments(parser.add_subparsers(dest="command").add_parser("models"))
     return run(parser.parse_args(["models", *arguments]))
 
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from refold.cli.pipes.told import Outlet
+from refold.headless.output import Outlet
 
 MUCH = "x" * 1_000_000  # more than a pipe holds
 

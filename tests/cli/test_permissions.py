@@ -9,10 +9,10 @@ import pytest
 
 from refold import Agent
 from refold.cli.main import main
-from refold.config.folders import Folders
 from refold.config.paths import paths
 from refold.config.project import project
-from refold.testing.scripted import ScriptedProvider
+from refold.config.trusted_folders import Folders
+from refold.testing.providers import ScriptedProvider
 
 
 class Told:

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from contract import documents
-from running import LONG, command, script
+
+from tests.cli.contract import documents
+from tests.cli.running import LONG, command, script
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold.cli.main import main
-from refold.place.beneath import FOLDER
+from refold.place.openat import FOLDER
 from refold.place.quarantine import put
 
 Said = pytest.CaptureFixture[str]

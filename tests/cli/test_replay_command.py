@@ -12,7 +12,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.journal import codec
+from refold.journal.events import codec
 from refold.journal.home import Home
 
 CAPFD = pytest.CaptureFixture[str]
@@ -111,7 +111,7 @@ def test_another_step_limit_diverges(capfd: CAPFD) -> None:
     assert code == 1
     assert (first["step"], first["event"], first["field"], first["then"]) == (
         3,
-        "Asked",
+        "ModelAsked",
         "notes",
         [],
     )
@@ -141,7 +141,7 @@ def test_what_the_model_would_be_told_otherwise_is_told_and_counts_if_strict(
     strict = said(capfd, "--run", "--strict")
 
     assert (told[0], strict[0]) == (0, 1)
-    assert "the briefing differs at event 4: output: none, now 999\n" in told[1]
+    assert "the briefing differs at event 4: max_output: none, now 999\n" in told[1]
 
 
 @pytest.mark.parametrize(

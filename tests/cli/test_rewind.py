@@ -8,15 +8,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.cli.sessions.rewind import add_parser, run
+from refold.cli.rewind import add_arguments, run
 from refold.errors import BadInput, Held
-from refold.journal.events import Checkpointed, Said, Started
+from refold.journal.events.kinds import Checkpointed, Said, Started
 from refold.journal.home import Home
 from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.scripted import ScriptedProvider
-from tests.kernel.house import world
+from refold.testing.providers import ScriptedProvider
+from tests.engine.house import world
 
 ID = "20260101-000000-abcd"
 
@@ -52,7 +52,7 @@ async def played(root: Path) -> None:
 
 def rewind(*arguments: str) -> int:
     parser = ArgumentParser()
-    add_parser(parser.add_subparsers(dest="command"))
+    add_arguments(parser.add_subparsers(dest="command").add_parser("rewind"))
     return run(parser.parse_args(["rewind", *arguments]))
 
 
@@ -79,9 +79,9 @@ def test_the_list_as_json_has_a_line_for_each_point(
     rewind("last", "--json")
 
     assert [json.loads(line) for line in printed(capsys).splitlines()] == [
-        {"seq": 2, "at": 0.0, "kind": "said", "words": "make a.txt", "to": 0, "files": 1,
+        {"seq": 2, "at": 0.0, "kind": "said", "text": "make a.txt", "to": 0, "files": 1,
          "in_talk": True},
-        {"seq": 5, "at": 0.0, "kind": "said", "words": "change it", "to": 0, "files": 1,
+        {"seq": 5, "at": 0.0, "kind": "said", "text": "change it", "to": 0, "files": 1,
          "in_talk": True},
     ]  # fmt: skip
 
@@ -96,7 +96,7 @@ def test_it_goes_back_and_says_how_that_is_undone(
 
     assert (code, back, (root / "a.txt").read_text()) == (0, "one\n", "two\n")
     assert said.startswith(
-        "The talk goes back to before event 5.\n  a.txt  changes     +1 -1"
+        "The conversation is rewound to before event 5.\n  a.txt  changes     +1 -1"
     )
     assert command[0] == ID
 
@@ -171,7 +171,7 @@ def test_what_somebody_changed_since_is_only_taken_back_by_force(
     [
         (["20991231"], "there is no session"),
         ([ID, "99"], "there is no event 99"),
-        ([ID, "1", "--talk"], "nothing had been said yet"),
+        ([ID, "1", "--conversation"], "nothing had been said yet"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(

@@ -128,7 +128,7 @@ def test_by_code_the_model_is_told_of_the_material_and_never_shown_it(
     assert "refold: recursive: asked for\n" in err
     assert "The material is in the variable `context`: a text of 18 characters." in told
     assert "The port is 8080." not in told
-    assert '"type":"agent_changed","agent":"rlm"' in told
+    assert '"type":"agent_changed","seq":2,"agent":"rlm"' in told
 
 
 @pytest.mark.parametrize(("way", "told"), [("--flat", False), ("--rlm", True)])
@@ -253,7 +253,7 @@ def test_a_text_that_a_child_gives_stays_a_text_and_it_knows_what_it_was_given(
 
     assert capfd.readouterr().out == '["3"]\n'
     (journal,) = home.rglob("child-1/events.jsonl")
-    assert '"Handed"' in journal.read_text()
+    assert '"VariableInjected"' in journal.read_text()
     (handed,) = [
         path for path in journal.parent.rglob("blobs/*") if path.read_bytes() == b'"abc"'
     ]

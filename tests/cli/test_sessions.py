@@ -14,7 +14,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.journal.events import SessionResumed
+from refold.journal.events.kinds import SessionResumed
 from refold.journal.home import Home
 from refold.place.checkpoints import Checkpoints, kept_in
 from refold.session.recorder import Recorder
@@ -192,8 +192,8 @@ def test_no_title_name_or_snippet_orders_the_screen_about(shell: Shell) -> None:
         (["tag", "ID", "-gone"], "there is no tag 'gone' to take away (there are: none)"),
         (["tag", "ID", *(f"t{n}" for n in range(21))], "at most 20 tags, not 21"),
         (["delete", "ID", "nobody"], "there is no session 'nobody'"),
-        (["list", "--limit", "0"], "'0' is no number from 1 on"),
-        (["requests", "ID", "x"], "'x' is no number from 1 on"),
+        (["list", "--limit", "0"], "'0' is not a number: 1 or more"),
+        (["requests", "ID", "x"], "'x' is not a number: 1 or more"),
         (["export", "ID", "-o", ""], "-o is empty: give the name of a file"),
         (["import", ""], "'' cannot be read: Is a directory"),
         (["show", "last/child-1"], "has no child 'child-1'"),

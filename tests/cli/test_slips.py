@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from running import LONG, command, script
 
 from refold.cli.flags import parse
 from refold.errors import BadInput
+from tests.cli.running import LONG, command, script
 
-HOW = "--help shows what there is)"
+HOW = "--help)"
 
 
 @pytest.mark.parametrize(
@@ -21,33 +21,33 @@ HOW = "--help shows what there is)"
         ("sesions list", 'a message is one argument, in quotation marks: refold "sesions list"'
          "; or did you mean the subcommand sessions?"),
         ("--yolo sessions list",
-         "sessions is a subcommand and stands before all flags: refold sessions …"),
+         "the subcommand goes before all flags: refold sessions …"),
         ("-p hi --modle openai/x",
-         f"unrecognized arguments: --modle openai/x; did you mean --model? (refold {HOW}"),
+         f"unrecognized arguments: --modle openai/x; did you mean --model? (see refold {HOW}"),
         ("fix it --modle x",
-         f"unrecognized arguments: it --modle x; did you mean --model? (refold {HOW}"),
+         f"unrecognized arguments: it --modle x; did you mean --model? (see refold {HOW}"),
         ("doctor --ofline",
-         f"unrecognized arguments: --ofline; did you mean --offline? (refold doctor {HOW}"),
+         f"unrecognized arguments: --ofline; did you mean --offline? (see refold doctor {HOW}"),
         ("sessions list --jsn",
-         f"unrecognized arguments: --jsn; did you mean --json? (refold sessions list {HOW}"),
+         f"unrecognized arguments: --jsn; did you mean --json? (see refold sessions list {HOW}"),
         ("config", "the following arguments are required: WHAT: show, get, set, unset, path, "
-         f"edit (refold config {HOW}"),
+         f"edit (see refold config {HOW}"),
         ("memory", "the following arguments are required: WHAT: show, edit, forget, update, diff, "
-         f"path (refold memory {HOW}"),
+         f"path (see refold memory {HOW}"),
         ("schema", "the following arguments are required: which: stream, orders "
-         f"(refold schema {HOW}"),
+         f"(see refold schema {HOW}"),
         ("sessions rename a",
-         f"the following arguments are required: NAME (refold sessions rename {HOW}"),
+         f"the following arguments are required: NAME (see refold sessions rename {HOW}"),
         ("-p hi -c -r 2026",
-         f"argument -r/--resume: not allowed with argument -c/--continue (refold {HOW}"),
+         f"argument -r/--resume: not allowed with argument -c/--continue (see refold {HOW}"),
         ("-p hi --script a --replay b",
-         f"argument --replay: not allowed with argument --script (refold {HOW}"),
+         f"argument --replay: not allowed with argument --script (see refold {HOW}"),
         ("-p hi --max-turns 0",
-         f"argument --max-turns: '0' is no number of answers: 1 or more (refold {HOW}"),
+         f"argument --max-turns: '0' is not a number of model responses: 1 or more (see refold {HOW}"),
         ("-p hi --max-turns many",
-         f"argument --max-turns: 'many' is no number of answers: 1 or more (refold {HOW}"),
-        ("-p hi --allow=", "argument --allow/--allowedTools: '' is no rule: say which, as "
-         f"'bash(git status *)' (refold {HOW}"),
+         f"argument --max-turns: 'many' is not a number of model responses: 1 or more (see refold {HOW}"),
+        ("-p hi --allow=", "argument --allow/--allowedTools: '' is not a rule; "
+         f"write 'bash(git status *)' (see refold {HOW}"),
     ],
 )  # fmt: skip
 def test_a_slip_is_named_with_what_may_have_been_meant(line: str, said: str) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import documents
-from running import SIGNALS, call, command, gone, refold, rest, script, until
 
-from refold.cli.pipes.stopping import Stops
+from refold.headless.stop_signals import Stops
+from tests.cli.contract import documents
+from tests.cli.running import SIGNALS, call, command, gone, refold, rest, script, until
 
 STREAM = ("--output-format", "stream-json", "--include-partial-messages")
 pytestmark = pytest.mark.slow

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 from anyio.from_thread import start_blocking_portal
-from contract import documents
 
 from refold.cli.main import main
 from refold.journal.home import Home
 from refold.session.recorder import Recorder
+from tests.cli.contract import documents
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +164,7 @@ def test_an_agent_that_is_gone_is_told_and_the_other_version_too(
         "---\nname: poet\ndescription: rhymes\n---\nYou rhyme.\n"
     )
     with monkeypatch.context() as then:
-        then.setattr("refold.hall.kin.__version__", "0.0.9")
+        then.setattr("refold.app.session_opener.__version__", "0.0.9")
         assert say(here, "--agent", "poet") == 0
     (folder / "poet.md").unlink()
     capfd.readouterr()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.journal import codec
-from refold.journal.events import Said
+from refold.journal.events import codec
+from refold.journal.events.kinds import Said
 
 
 def printed(
@@ -57,13 +57,13 @@ def test_a_template_is_said_with_its_slots_filled_and_other_words_as_they_are(
     done, said = printed(tmp_path, text)
 
     assert done.stdout == b"Done.\n"
-    assert [(each.words, each.typed) for each in said] == [(words, typed)]
+    assert [(each.text, each.typed) for each in said] == [(words, typed)]
 
 
 def test_what_is_piped_in_stands_behind_it(tmp_path: Path) -> None:
     _, (said,) = printed(tmp_path, "/fix a.py it", b"the log")
 
-    assert said.words == "Fix it in a.py, and nothing else.\n\nthe log"
+    assert said.text == "Fix it in a.py, and nothing else.\n\nthe log"
     assert said.typed == "/fix a.py it"
 
 
@@ -77,5 +77,5 @@ def test_a_missing_argument_is_named_and_nothing_begins(tmp_path: Path) -> None:
 def test_a_skill_is_said_with_its_text(tmp_path: Path) -> None:
     _, (said,) = printed(tmp_path, "/code-review src")
 
-    assert said.words.startswith("Use the skill code-review: src\n\n")
+    assert said.text.startswith("Use the skill code-review: src\n\n")
     assert said.typed == "/code-review src"

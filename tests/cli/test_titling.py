@@ -7,15 +7,15 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.cli.finishing import find_title, opened, title_in
-from refold.engine.world import Mind
-from refold.journal import codec
-from refold.journal.events import Reserved, Settled
+from refold.app.memory_worker import find_title, opened, title_in
+from refold.engine.world import Model
+from refold.journal.events import codec
+from refold.journal.events.kinds import Reserved, Settled
+from refold.journal.events.names import Titled
 from refold.journal.home import Home
-from refold.journal.naming import Titled
-from refold.session.naming import rename
 from refold.session.recorder import Recorder
-from refold.testing.scripted import Reply, ScriptedProvider
+from refold.session.rename import rename
+from refold.testing.providers import Reply, ScriptedProvider
 from refold.values.usage import Usage
 
 LONG = "Please look into why the gutter of the northern roof drips whenever it rains. " * 40
@@ -42,7 +42,7 @@ def titled(
             await rename(record, name)
             await record.close()
         before = [each.changed for each in app.home.sessions()]
-        aide = Mind(provider, "mine/small", 0)
+        aide = Model(provider, "mine/small", 0)
         found = [await find_title(app, id_, lambda _: aide) for _ in answers]
         assert [each.changed for each in app.home.sessions()] == before
         await app.aclose()

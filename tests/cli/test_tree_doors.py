@@ -1,4 +1,4 @@
-"""`refold tree|show|trace|step|stream|cost` over a session and those below it."""
+"""`refold tree|show|timeline|step|stream|cost` over a session and those below it."""
 
 import json
 import os
@@ -11,28 +11,28 @@ import anyio
 import pytest
 
 from refold.cli.main import main
-from refold.journal.blobs import Blobs
-from refold.journal.disk import Disk
-from refold.journal.events import (
+from refold.journal.events.kinds import (
     Answered,
-    Asked,
     Ended,
     Judged,
+    ModelAsked,
     ModelFailed,
+    RequestLogged,
     Reserved,
     Settled,
     Started,
-    Traced,
     TurnEnded,
 )
 from refold.journal.home import Home
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.disk import Disk
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 from refold.values.usage import Usage
-from tests.kernel.house import world
+from tests.engine.house import world
 from tests.views.planted import HOSTILE, answer, at_home, begun, family, hold, plant
 
 ID = "20260101-000000-abcd"
@@ -77,7 +77,7 @@ def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
                   ("child-1", "--session", ID[:10]), ("root", "--session", f"{ID}/child-1")):  # fmt: skip
         assert document(capsys, "tree", *words)["address"] == "root/child-1"
     assert document(capsys, "cost", f"{ID}/child-1")["calls"] == 2
-    rows = text(capsys, "trace", f"{ID}/child-1").splitlines()
+    rows = text(capsys, "timeline", f"{ID}/child-1").splitlines()
     assert [row.split()[3] for row in rows] == [
         "root/child-1/child-1", "root/child-1/step-1", "root/child-1/child-1/step-1",
     ]  # fmt: skip
@@ -98,7 +98,7 @@ def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
         (("tree", ""), "'' names no session"),
         (("tree", f"/{ID}"), f"'/{ID}' names no session"),
         (("cost", "/"), "'/' names no session"),
-        (("trace", "--slow", "0"), "'0' is no number above 0"),
+        (("timeline", "--slow", "0"), "'0' is not a number: 1 or more"),
     ],
 )
 def test_what_is_not_there_is_said_and_what_is(
@@ -145,9 +145,9 @@ def test_a_leaf_is_shown_with_its_whole_answer(capsys: Output) -> None:
     whole = "word " * 3_000 + "the end"
     blob = Blobs(at_home(), Disk()).put(whole.encode())
     plant(at_home(), [
-        *begun(), Asked(),
+        *begun(), ModelAsked(),
         Reserved("leaf", "m/small", 0.5, 900, 1, "call-0", "k", 0, "what is it?"),
-        Settled(7, Usage(30), "m/small", 0.0, text="word word", whole=blob),
+        Settled(7, Usage(30), "m/small", 0.0, text="word word", full_blob=blob),
     ])  # fmt: skip
 
     assert text(capsys, "show", f"{ID}/leaf-1").endswith(f"answer\n  {whole}\n")
@@ -159,9 +159,9 @@ def test_a_leaf_is_shown_with_its_whole_answer(capsys: Output) -> None:
 def test_a_call_is_shown_with_who_allowed_it_and_all_it_printed(capsys: Output) -> None:
     blob = Blobs(at_home(), Disk()).put(b"all of it")
     plant(at_home(), [
-        *begun(), Asked(), answer("", ("call-7", "bash", '{"command": "make"}')),
+        *begun(), ModelAsked(), answer("", ("call-7", "bash", '{"command": "make"}')),
         Judged("call-7", "ask", "bash(make)", "it runs a command", source="settings.toml"),
-        Answered("call-7", True), Started("call-7"), Ended("call-7", "failed", "cut", whole=blob),
+        Answered("call-7", True), Started("call-7"), Ended("call-7", "failed", "cut", full_blob=blob),
     ])  # fmt: skip
 
     shown = text(capsys, "show", f"{ID}/c7")
@@ -179,24 +179,24 @@ def test_a_call_is_shown_with_who_allowed_it_and_all_it_printed(capsys: Output) 
 
 
 def test_a_blob_that_is_gone_is_said_where_it_would_stand(capsys: Output) -> None:
-    plant(at_home(), [*begun(), Asked(), answer("", ("call-0", "bash", "{}")),
-                      Ended("call-0", "done", "cut", whole="0" * 64)])  # fmt: skip
+    plant(at_home(), [*begun(), ModelAsked(), answer("", ("call-0", "bash", "{}")),
+                      Ended("call-0", "done", "cut", full_blob="0" * 64)])  # fmt: skip
 
     assert "is missing)" in text(capsys, "show", f"{ID}/call-0")
 
 
 def test_a_step_says_what_was_sent_by_part_and_what_came_of_it(capsys: Output) -> None:
     plant(at_home(), [
-        *begun("will it rain?"), Asked(), answer("I look.", ("call-0", "weather", '{"city": "Oslo"}')),
+        *begun("will it rain?"), ModelAsked(), answer("I look.", ("call-0", "weather", '{"city": "Oslo"}')),
         Ended("call-0", "done", "rain in Oslo"),
-        Asked(("Two steps are left.",), tools=False, because=("step_limit",)),
-        Traced("POST x", "0" * 64), answer("Rain."), TurnEnded("answered"),
+        ModelAsked(("Two steps are left.",), tools=False, policies=("step_limit",)),
+        RequestLogged("POST x", "0" * 64), answer("Rain."), TurnEnded("answered"),
     ])  # fmt: skip
 
     first, last = (document(capsys, "step", n, ID) for n in ("1", "-1"))
     shown = text(capsys, "step", "2", ID)
 
-    assert [part["name"] for part in first["request"]["parts"]] == ["prompt", "words"]
+    assert [part["name"] for part in first["request"]["parts"]] == ["prompt", "messages"]
     assert [(c["tool"], c["text"]) for c in first["calls"]] == [("weather", "rain in Oslo")]
     assert (last["notes"], last["tools"], last["traced"]) == (
         ["Two steps are left."],
@@ -213,16 +213,16 @@ def test_a_step_says_what_was_sent_by_part_and_what_came_of_it(capsys: Output) -
 def test_hostile_words_are_shown_as_they_are_and_do_nothing(capsys: Output) -> None:
     call = ("call-0", HOSTILE, json.dumps({HOSTILE: HOSTILE}))
     plant(at_home(), [
-        *begun(HOSTILE), Asked((HOSTILE,)), answer(HOSTILE, call),
+        *begun(HOSTILE), ModelAsked((HOSTILE,)), answer(HOSTILE, call),
         Judged("call-0", "deny", HOSTILE, HOSTILE), Ended("call-0", "refused", HOSTILE),
-        Reserved("leaf", HOSTILE, leaf=1, words=HOSTILE, call_id=HOSTILE),
+        Reserved("leaf", HOSTILE, leaf=1, prompt=HOSTILE, call_id=HOSTILE),
         Settled(10, None, HOSTILE, None, HOSTILE, HOSTILE),
-        Asked(), ModelFailed(HOSTILE, HOSTILE, HOSTILE), TurnEnded("failed", HOSTILE),
+        ModelAsked(), ModelFailed(HOSTILE, HOSTILE, HOSTILE), TurnEnded("failed", HOSTILE),
     ])  # fmt: skip
 
     for words in (("tree", ID, "--leaves"), ("show", ID), ("show", f"{ID}/call-0"),
                   ("show", f"{ID}/leaf-1"), ("step", "1", ID), ("step", "2", ID),
-                  ("trace", ID), ("cost", ID, "--turns"), ("stream", ID)):  # fmt: skip
+                  ("timeline", ID), ("cost", ID, "--turns"), ("stream", ID)):  # fmt: skip
         shown = text(capsys, *words)
         assert not set(shown) & set("\x1b\x07\x9b\u202e\u200b")
         assert "owned" in shown
@@ -252,7 +252,7 @@ def test_a_stream_tells_the_newest_turn_of_all_nodes(capsys: Output) -> None:
     told = [row.split("  ", 1)[1] for row in rows]
     assert told[:2] == ["› find the bug", "‹ I send two."]
     assert told[2].startswith("call-0 task")
-    assert told[3] == "child-1 is born: explore: find it"
+    assert told[3] == "child-1 started: explore: find it"
     assert {row.split()[1] for row in rows} == {
         "root", "root/child-1", "root/child-1/child-1", "root/child-2",
     }  # fmt: skip
@@ -274,7 +274,7 @@ def test_a_stream_goes_on_after_an_event(capsys: Output) -> None:
 
 
 def test_a_stream_ends_where_the_process_that_wrote_is_gone(capsys: Output) -> None:
-    plant(at_home(), [*begun(), Asked()])
+    plant(at_home(), [*begun(), ModelAsked()])
 
     assert main(["stream", ID]) == 1
 
@@ -299,7 +299,7 @@ def test_what_runs_is_shown_as_running_and_nothing_is_written(
         return Reply("seen")
 
     model = ScriptedProvider([("look", "{}")], "Done.")
-    given = world(model, model="m/one", tools=(look,))
+    given = world(model, name="m/one", tools=(look,))
 
     async def story() -> None:
         home = Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
@@ -320,7 +320,7 @@ def test_what_runs_is_shown_as_running_and_nothing_is_written(
 
 
 def test_a_child_that_waits_for_a_person_is_told_with_what_for(capsys: Output) -> None:
-    plant(at_home(), [*begun(), Asked(), answer("", ("call-0", "bash", '{"command": "make"}')),
+    plant(at_home(), [*begun(), ModelAsked(), answer("", ("call-0", "bash", '{"command": "make"}')),
                       Judged("call-0", "ask")])  # fmt: skip
     hold(at_home())
 

@@ -2,18 +2,20 @@
 
 from pathlib import Path
 
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
 from refold.config.paths import paths
 from refold.config.settings import Roles, Settings
-from refold.hall.app import App
-from refold.hall.wishes import Wishes
 from refold.provider.catalog import find
-from refold.provider.kept_lists import Listed, ListedModel, directory_in, remember
+from refold.provider.model_figures import Listed, ListedModel, directory_in, remember
 
 
 def offered(home: Path, tmp_path: Path, **environ: str) -> tuple[str, ...]:
     given = {"HOME": str(home), "REFOLD_HOME": str(home / "refold"), **environ}
     settings = Settings(models=Roles(small="anthropic/claude-haiku-5-5"))
-    return App(settings, paths(given), given, Wishes(directory=tmp_path)).models.names()
+    return App(
+        settings, paths(given), given, LaunchOptions(directory=tmp_path)
+    ).models.names()
 
 
 def test_roles_and_providers_with_a_key_are_offered(home: Path, tmp_path: Path) -> None:

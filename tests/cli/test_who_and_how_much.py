@@ -10,17 +10,17 @@ import anyio
 import pytest
 
 from refold.cli.flags import parse
+from refold.cli.launch import settings_of
 from refold.cli.main import main
-from refold.cli.opening import settings_of
-from refold.cli.reading.journal import entries
+from refold.cli.session_argument import entries
 from refold.errors import BadInput
-from refold.journal.events import AgentChosen, BudgetSet, Event
+from refold.journal.events.kinds import AgentChosen, BudgetSet, Event
 from refold.journal.home import Home
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.scripted import ScriptedProvider
-from refold.values.budget import Budget
-from tests.kernel.house import world
+from refold.testing.providers import ScriptedProvider
+from refold.values.limits import Budget
+from tests.engine.house import world
 
 ID = "20260101-000000-abcd"
 
@@ -58,7 +58,7 @@ def test_flags_are_settings(script: str) -> None:
 
 @pytest.mark.parametrize("amount", ["0", "-1", "much", "nan", "inf"])
 def test_a_budget_that_is_none_is_quoted(amount: str) -> None:
-    with pytest.raises(BadInput, match="is no number of dollars above 0"):
+    with pytest.raises(BadInput, match="is not a number of dollars above 0"):
         parse([f"--max-budget-usd={amount}"])
 
 

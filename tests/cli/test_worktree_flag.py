@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from running import call
 
 from refold.cli.main import main
-from refold.config.folders import Folders
 from refold.config.paths import paths
 from refold.config.project import project
+from refold.config.trusted_folders import Folders
+from tests.cli.running import call
 
 pytestmark = pytest.mark.slow
 WHERE = call("bash", command="pwd > where; cat where")

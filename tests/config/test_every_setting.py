@@ -19,33 +19,34 @@ import anyio
 import pytest
 
 from refold import Agent, Effect, Reply, tool
-from refold.cli.finishing import find_title
-from refold.cli.pipes.stdio import Door
-from refold.cli.pipes.told import StreamWriter
-from refold.cli.surrounding import around
-from refold.cli.terminal.display.look import Look
-from refold.cli.terminal.display.look import look as look_at
-from refold.cli.terminal.display.notifying import BELL
-from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.keyboard.plain import Plain
-from refold.cli.terminal.work import Work
-from refold.config.folders import Folders
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.app.memory_worker import find_title
+from refold.app.project_memory import ProjectMemory
+from refold.cli.terminal_session import around
+from refold.client.launch import Launch, Opened
+from refold.client.session import Session
 from refold.config.load import flat, load
 from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
-from refold.engine.world import Mind
+from refold.config.trusted_folders import Folders
+from refold.engine.world import Model
 from refold.errors import BadInput, ToolFailed
-from refold.hall.app import App
-from refold.hall.remembering import Remembering
-from refold.hall.wishes import Wishes
-from refold.journal.events import Checkpointed, Compacted, Entry
+from refold.headless.output import StreamWriter
+from refold.headless.stdio import Door
+from refold.journal.events.kinds import Checkpointed, Compacted, Entry
 from refold.journal.home import Home
 from refold.prompts.summary import summary_prompt
 from refold.provider.port import Delta, Request
-from refold.session.session import Session
-from refold.testing.cast import Cast
-from refold.testing.scripted import Reply as Line
-from refold.testing.scripted import ScriptedProvider
+from refold.terminal.input.line_reader import LineReader
+from refold.terminal.screen.bell import BELL
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import look as look_at
+from refold.terminal.screen.printer import Printer
+from refold.terminal.work import Work
+from refold.testing.providers import Reply as Line
+from refold.testing.providers import ScriptedProvider
+from refold.testing.script_file import Cast
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
 from refold.tools.todo import todo_write
@@ -66,12 +67,6 @@ async def look(n: int) -> Reply:
 async def act(what: str) -> Reply:
     """Do something."""
     return Reply("done")
-
-
-@tool(Effect.LOOK)
-async def web_search(query: str) -> Reply:
-    """Search the web."""
-    return Reply(f"about {query}")
 
 
 @tool(Effect.LOOK)
@@ -215,14 +210,13 @@ def answers_to(name: str, *arguments: str) -> Probe:
     async def let_through(build: Build) -> object:
         given = [arguments[n % len(arguments)].replace("N", str(n)) for n in range(12)]
         provider = ScriptedProvider(*[[(name, each)] for each in given], "Done.")
-        await said_by(build(provider=provider, tools=(look, web_search, fail)))
+        await said_by(build(provider=provider, tools=(look, fail)))
         return len(provider.heard)
 
     return let_through
 
 
 going_round = answers_to("look", '{"n": 1}', '{"n": 2}')
-searching = answers_to("web_search", '{"query": "N"}')
 failing = answers_to("fail", '{"n": N}')
 
 
@@ -348,7 +342,7 @@ async def is_told_skills(build: Any) -> object:
 
 async def is_told_notes(build: Any) -> object:
     data = paths(os.environ).data
-    Remembering(data, build.directory, Home(data / "sessions")).note("CI runs on ARM")
+    ProjectMemory(data, build.directory, Home(data / "sessions")).note("CI runs on ARM")
     provider = ScriptedProvider("Hello.")
     await said_by(build(provider=provider))
     return "CI runs on ARM" in provider.heard[0].system
@@ -361,7 +355,7 @@ async def traces(build: Build) -> object:
             build(settings=settings).session() as session,
             session.stream("Go.") as frames,
         ):
-            return "Traced" in [
+            return "RequestLogged" in [
                 type(frame.item.event).__name__
                 async for frame in frames
                 if isinstance(frame.item, Entry)
@@ -516,15 +510,16 @@ async def how_long_a_question_stands(build: Any) -> object:
 
 
 async def how_long_a_program_is_waited_for(build: Any) -> object:
-    async with started(build) as (app, id_, session):
-        return Door(app, id_, session, StreamWriter("stream-json", live=False)).patience
+    async with started(build) as (app, _, session):
+        handle = Session(Launch(app), Opened(app, session))
+        return Door(handle, StreamWriter("stream-json", live=False)).answer_seconds
 
 
 @asynccontextmanager
 async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
     places = paths(os.environ)
     settings = load(places.settings, os.environ, build.flags).settings
-    wishes = Wishes(directory=build.directory, provider=ScriptedProvider("Hi."))
+    wishes = LaunchOptions(directory=build.directory, provider=ScriptedProvider("Hi."))
     app = App(settings, places, os.environ, wishes)
     try:
         id_, session = await app.start()
@@ -538,8 +533,8 @@ async def rings(build: Any) -> object:
     """Is the person called at the end of a turn, in a terminal that can?"""
     async with started(build) as (app, _, session):
         printed = io.StringIO()
-        paper = Paper(printed, Look(moves=True, display="status"))
-        work = Work(session, around(app, session), paper, Plain(paper))
+        paper = Printer(printed, Look(moves=True, display="status"))
+        work = Work(session, around(app, session), paper, LineReader(paper))
         await session.inbox.say("Go.")
         await work.through(session.go)
     return BELL in printed.getvalue()
@@ -550,7 +545,7 @@ async def finds_a_title(build: Any) -> object:
     async with started(build) as (app, id_, session):
         await session.inbox.say("The gutter of the northern roof drips when it rains. " * 2)
         await session.go()
-    aide = Mind(ScriptedProvider("A dripping gutter"), "mine/m")
+    aide = Model(ScriptedProvider("A dripping gutter"), "mine/m")
     return await find_title(app, id_, lambda _: aide)
 
 
@@ -625,7 +620,7 @@ def kinds(events: list[Compacted], heard: list[Request]) -> set[str]:
 
 def whole_results(events: list[Compacted], heard: list[Request]) -> int:
     """How many results stood whole when results were left out for the first time."""
-    left_out = next(len(event.results) for event in events if event.kind == "prune")
+    left_out = next(len(event.pruned) for event in events if event.kind == "prune")
     for request in heard:
         parts = [p for s in request.messages for p in s.message.parts]
         results = [p.text for p in parts if isinstance(p, ToolResult)]
@@ -724,7 +719,7 @@ CHANGED: dict[str, Change] = {
     "skills": Change(False, True, False, is_told_skills),
     "memory": Change(False, True, False, is_told_notes),
     "titles": Change(False, "A dripping gutter", "", finds_a_title),
-    "trace": Change(True, False, True, traces),
+    "log_requests": Change(True, False, True, traces),
     "log": Change("error", True, False, logs_its_start),
     "permission_mode": Change("bypass", False, True, runs_unasked),
     "durability": Change("written", True, False, syncs),
@@ -751,7 +746,6 @@ CHANGED: dict[str, Change] = {
     "limits.corrections": Change(1, 3, 1, corrections),
     "limits.repeats": Change(2, 3, 2, same_calls),
     "limits.alternations": Change(2, 7, 5, going_round),
-    "limits.searches": Change(2, 6, 4, searching),
     "limits.errors": Change(2, 4, 2, failing),
     "limits.summary": Change(False, True, False, sums_up),
     "reminders": Change(False, True, False, is_reminded),
@@ -780,7 +774,6 @@ SLOW_BY_DEFAULT = {
     [
         ("limits.repeats", answers_to("look", '{"n": 1}')),
         ("limits.alternations", going_round),
-        ("limits.searches", searching),
         ("limits.errors", failing),
     ],
 )

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold.config.folders import Folders
 from refold.config.project import Project, ProjectFile
-from refold.config.written import as_toml
+from refold.config.toml_text import as_toml
+from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
 
 

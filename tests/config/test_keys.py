@@ -13,13 +13,13 @@ from anyio.from_thread import start_blocking_portal
 
 from refold import Agent
 from refold.cli.main import main
-from refold.config import credentials, key_command, keyring
-from refold.config.keys import FoundKey, Keys, wrong
+from refold.config import api_keys, credentials, keyring
+from refold.config.api_keys import FoundKey, Keys, wrong
 from refold.config.settings import Provider
 from refold.errors import BadInput
 from refold.provider import catalog
-from refold.session.secrets import Masks
-from refold.testing.scripted import Reply
+from refold.session.redactor import Redactor
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import WireServer, wire_server
 from tests.keyrings import Ring, keyring_of
@@ -154,7 +154,7 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> No
     hanging = shell(f"exec 3>'{pipe}'; echo x >&3; sleep 60 & wait")
 
     with pytest.raises(BadInput, match=r"the key_command 'sh' gave no key within 0.15 s"):
-        key_command.run(hanging, os.environ, within=0.15)
+        api_keys.run_key_command(hanging, os.environ, within=0.15)
 
     os.set_blocking(held, True)
     assert (os.read(held, 9), os.read(held, 9)) == (b"x\n", b"")  # nobody holds it open
@@ -420,7 +420,7 @@ def test_a_key_that_comes_late_is_sent_and_stands_in_no_journal_and_no_cassette(
         settings(home, server, ["cat", str(home / "refold" / "key")])
     tape = tmp_path / "tape.jsonl"
 
-    code = main(["-p", "Hi", "--trace", "--record", str(tape)])
+    code = main(["-p", "Hi", "--log-requests", "--record", str(tape)])
 
     told = capfd.readouterr()
     journal = next((home / "refold").rglob("events.jsonl")).read_text()
@@ -496,7 +496,7 @@ def test_a_key_in_the_environment_leaves_the_keyring_unloaded(
 
 
 def test_masks_learn() -> None:
-    masks = Masks(("first-secret",))
+    masks = Redactor(("first-secret",))
 
     masks.learn("second-secret", "first-secret-and-more")
 

@@ -9,11 +9,11 @@ import pytest
 
 from refold.cli.main import main
 from refold.config import credentials
+from refold.config.layers import rules_of
 from refold.config.load import Loaded, load
 from refold.config.paths import Paths, paths
-from refold.config.rules import rules_of
+from refold.config.set_setting import remember
 from refold.config.settings import Provider
-from refold.config.writing import remember
 from refold.errors import BadInput
 
 
@@ -107,7 +107,7 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[limits]\nsteps = 'many'", "the setting limits.steps cannot be 'many': Expected `int`"),
         ("[limits]\nsteps = 0", "the setting limits.steps cannot be 0: Expected `int` >= 1"),
         *((f"[limits]\n{name} = 51", f"the setting limits.{name} cannot be 51: Expected `int` <= 50")
-          for name in ("repeats", "alternations", "searches", "errors")),
+          for name in ("repeats", "alternations", "errors")),
         ("[limits]\nresult = 0", "the setting limits.result cannot be 0: Expected `int` >= 1000"),
         ("[http]\nidle = -1.0", "the setting http.idle cannot be -1.0: Expected `float` > 0"),
         ("[http]\nidle = nan", "the setting http.idle cannot be nan: Expected `float` > 0"),

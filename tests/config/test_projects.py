@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from refold.config.folders import ALWAYS, Folders
-from refold.config.here import FolderSettings, load_here
+from refold.config.folder_settings import FolderSettings, load_here
+from refold.config.layers import rules_of
 from refold.config.paths import Paths
 from refold.config.project import Project, in_words, project
-from refold.config.rules import rules_of
+from refold.config.trusted_folders import ALWAYS, Folders
 from refold.errors import BadInput
 
 RULES = '[permissions]\nallow = ["bash(make test)"]\ndeny = ["bash(rm *)"]\n'
@@ -225,7 +225,7 @@ def test_the_settings_of_a_person_whose_home_is_the_folder_are_no_project_s(
         ('[backend]\ncontext = "fresh"', "backend.context"),
         ('[prices."a/b"]\ninput = 1.0', 'prices."a/b".input'),
         ("[http]\nidle = 9.0", "http.idle"),
-        ("trace = true", "trace"),
+        ("log_requests = true", "log_requests"),
         ('durability = "written"', "durability"),
         ("checkpoints = false", "checkpoints"),
         ('[sandbox]\nwritable = ["/"]', "sandbox.writable"),

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from refold.config.layers import rules_of
 from refold.config.load import load
-from refold.config.rules import rules_of
 from refold.errors import BadInput
 
 

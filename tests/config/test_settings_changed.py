@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.config.changing import with_value, without
-from refold.config.statements import lines_of, statements
-from refold.config.written import as_toml
+from refold.config.set_setting import with_value, without
+from refold.config.toml_text import as_toml, lines_of, statements
 from refold.errors import BadInput
 
 WRITTEN = '''# mine

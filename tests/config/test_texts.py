@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from refold.config.folders import Folders
-from refold.config.here import untrusted
-from refold.config.texts import Text, Texts, in_words, texts
+from refold.config.folder_settings import untrusted
+from refold.config.project import Text, Texts, describe_texts, texts
+from refold.config.trusted_folders import Folders
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_everything_from_the_repository_down_is_named_with_its_size(top: Path) -
 
     found = texts(top / "inner")
 
-    assert in_words(found) == (
+    assert describe_texts(found) == (
         "../.refold/context.md (1,234 bytes)",
         "AGENTS.md (cannot be read)",
         "../.refold/prompts (1 in it)",

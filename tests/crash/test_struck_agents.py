@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import COUNTED, SCRIPT, Refold, Run, call, struck, written
+
+from tests.crash.agents import COUNTED, SCRIPT, Refold, Run, call, struck, written
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from refold.journal import codec
-from refold.journal.codec import Head
-from refold.journal.events import Entry, Event, Said, SessionStarted
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import Entry, Event, Said, SessionStarted
 from refold.journal.home import Home
 
 PROCESS = Path(__file__).with_name("indexing_process.py")

@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from refold.journal.disk import Disk
+from refold.journal.store.disk import Disk
 
 
 class Careless(Disk):

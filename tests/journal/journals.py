@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from disks import Careless
 from msgspec import Raw
 
-from refold.journal import codec
-from refold.journal.codec import Head
-from refold.journal.events import Ended, Entry, Event, Noted, Said, SessionStarted
-from refold.journal.file import FileStore
-from refold.journal.store import Store
-from refold.journal.writers import Writers
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import Ended, Entry, Event, Noted, Said, SessionStarted
+from refold.journal.store.file import FileStore
+from refold.journal.store.port import Store
+from refold.journal.store.writer_threads import Writers
+from tests.journal.disks import Careless
 
 THREADS = Writers()  # one set for all stores of the tests
 

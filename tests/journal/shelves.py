@@ -4,10 +4,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from journals import as_file, lines
-
-from refold.journal.events import Event, Said, SessionStarted, TurnEnded, TurnStarted
+from refold.journal.events.kinds import Event, Said, SessionStarted, TurnEnded, TurnStarted
 from refold.journal.home import Home
+from tests.journal.journals import as_file, lines
 
 
 def put(home: Home, session: str, *events: Event, changed: float = 1.0) -> Path:

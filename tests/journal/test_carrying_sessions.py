@@ -10,15 +10,12 @@ import msgspec
 import pytest
 
 from refold.errors import BadInput
-from refold.journal import codec
-from refold.journal.below import ChildBorn
-from refold.journal.blobs import Blobs
 from refold.journal.bundle.archive import member
-from refold.journal.bundle.packing import Packing
-from refold.journal.bundle.unpacking import ImportedSession, unpack
-from refold.journal.check import check
-from refold.journal.disk import Disk
-from refold.journal.events import (
+from refold.journal.bundle.pack import Packing
+from refold.journal.bundle.unpack import ImportedSession, unpack
+from refold.journal.events import codec
+from refold.journal.events.child_events import ChildBorn
+from refold.journal.events.kinds import (
     Ended,
     Event,
     Forked,
@@ -30,6 +27,9 @@ from refold.journal.events import (
     Unknown,
 )
 from refold.journal.home import Home, works_in
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.check import check
+from refold.journal.store.disk import Disk
 from refold.values.messages import Image
 from tests.views.planted import answer, begun, family, plant
 
@@ -102,10 +102,10 @@ def test_children_and_blobs_are_carried_too(tmp_path: Path) -> None:
     large = os.urandom(2_000_000)
     names = with_blobs(path, b"", b"a", large)
     pictures = tuple(Image(name, "image/png") for name in (*names, names[1]))
-    plant(path, [*begun(), Said("see", pictures=pictures), *events_of(path)[5:]])
+    plant(path, [*begun(), Said("see", images=pictures), *events_of(path)[5:]])
     (deep,) = with_blobs(path / "children/child-2", b"whole")
     below = events_of(path / "children/child-2")
-    plant(path / "children/child-2", [*below, Ended("c", "done", "", whole=deep)])
+    plant(path / "children/child-2", [*below, Ended("c", "done", "", full_blob=deep)])
     document = packed(one)
 
     made = unpacked(two, document)
@@ -145,7 +145,7 @@ def test_any_tar_takes_it_apart_and_its_names_are_those_of_the_files(
     one, _ = homes(tmp_path)
     path = family(one.path(ID))
     (name,) = with_blobs(path, b"picture")
-    plant(path, [*events_of(path), Said("see", pictures=(Image(name, "image/png"),))])
+    plant(path, [*events_of(path), Said("see", images=(Image(name, "image/png"),))])
 
     with tarfile.open(fileobj=io.BytesIO(packed(one))) as found:
         found.extractall(tmp_path / "apart", filter="data")
@@ -249,7 +249,7 @@ def test_a_blob_that_is_gone_or_changed_is_named_and_left_out(tmp_path: Path) ->
     one, two = homes(tmp_path)
     names = with_blobs(one.path(ID), b"a", b"b", b"c")
     pictures = tuple(Image(name, "image/png") for name in names)
-    plant(one.path(ID), [*begun(), Said("see", pictures=pictures)])
+    plant(one.path(ID), [*begun(), Said("see", images=pictures)])
     (one.path(ID) / "blobs" / names[0]).unlink()
     (one.path(ID) / "blobs" / names[1]).write_bytes(b"!")
 

@@ -12,18 +12,19 @@ import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from journals import as_file, lines
-from shelves import put, talk
 
 from refold.errors import RefoldError
-from refold.journal import codec, fold
-from refold.journal.below import ChildBorn
-from refold.journal.catalogue.card import Card
 from refold.journal.catalogue.catalogue import Catalogue
-from refold.journal.catalogue.tables import opened
-from refold.journal.events import Event, Said
+from refold.journal.catalogue.database import opened
+from refold.journal.catalogue.session_card import Card
+from refold.journal.events import codec
+from refold.journal.events.child_events import ChildBorn
+from refold.journal.events.kinds import Event, Said
+from refold.journal.events.names import Renamed, Tagged
 from refold.journal.home import Home
-from refold.journal.naming import Renamed, Tagged
+from refold.journal.state import fold
+from tests.journal.journals import as_file, lines
+from tests.journal.shelves import put, talk
 from tests.session.golden.record import EVENTS as GOLDEN
 
 
@@ -46,11 +47,11 @@ def test_a_card_says_what_the_fold_of_the_journal_says(home: Home) -> None:
     (card,) = home.catalogue().cards()
 
     view = fold.fold(e for e, _ in codec.decode(file.read_bytes().split(b"\n")[:-1]))
-    assert (card.about, card.events, card.changed) == (view.about, view.seq, 7.0)
-    assert (card.spent, card.below) == (view.account.spent, view.account.below)
+    assert (card.about, card.events, card.changed) == (view.session, view.seq, 7.0)
+    assert (card.spent, card.below) == (view.account.spent, view.account.children_spent)
     assert (card.outcome, card.open) == (view.turn.outcome, bool(view.turn.seq))
     assert (card.about.name, card.about.tags) == ("walk", ("rain", "sun"))
-    assert (card.model, card.damage) == (view.talk.briefed.model, "")
+    assert (card.model, card.damage) == (view.conversation.system_prompt.model, "")
 
 
 def test_cards_come_last_written_first(home: Home) -> None:

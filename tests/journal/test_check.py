@@ -5,14 +5,14 @@ from pathlib import Path
 
 import anyio
 import pytest
-from disks import Careless
-from journals import EVENTS, THREADS, add, as_file, lines, write
 
 from refold.errors import Corrupt, JournalError
-from refold.journal import codec
-from refold.journal.check import JournalCheck, check
-from refold.journal.events import Ended
-from refold.journal.file import FileStore
+from refold.journal.events import codec
+from refold.journal.events.kinds import Ended
+from refold.journal.store.check import JournalCheck, check
+from refold.journal.store.file import FileStore
+from tests.journal.disks import Careless
+from tests.journal.journals import EVENTS, THREADS, add, as_file, lines, write
 
 MADE, _ = lines(EVENTS)
 
@@ -119,7 +119,7 @@ def test_a_blob_that_a_line_names_is_looked_at(tmp_path: Path, damage: str) -> N
     async def make() -> str:
         store = FileStore(tmp_path, THREADS)
         name = await store.put(b"all of it")
-        await write(store, [Ended("call-1", "done", "a part", whole=name)])
+        await write(store, [Ended("call-1", "done", "a part", full_blob=name)])
         return name
 
     blob = tmp_path / "blobs" / anyio.run(make)

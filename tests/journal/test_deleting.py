@@ -5,18 +5,18 @@ from pathlib import Path
 
 import anyio
 import pytest
-from disks import Careless
-from journals import THREADS
-from shelves import put, talk
 
 from refold.errors import BadInput, Held, JournalError
-from refold.journal.blobs import Blobs
-from refold.journal.deleting import ASIDE, delete, extent
-from refold.journal.disk import Disk
-from refold.journal.events import Ended
-from refold.journal.file import FileStore
-from refold.journal.forking import fork
+from refold.journal.events.kinds import Ended
 from refold.journal.home import Home
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.delete import ASIDE, delete, extent
+from refold.journal.store.disk import Disk
+from refold.journal.store.file import FileStore
+from refold.journal.store.fork import fork
+from tests.journal.disks import Careless
+from tests.journal.journals import THREADS
+from tests.journal.shelves import put, talk
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_session_goes_with_all_below_it(home: Home) -> None:
 
 def test_a_fork_keeps_the_blobs_that_it_shares(home: Home) -> None:
     name = Blobs(home.path("one"), Disk()).put(b"a long result")
-    put(home, "one", *talk("umbrella"), Ended("c", "done", "a long…", whole=name))
+    put(home, "one", *talk("umbrella"), Ended("c", "done", "a long…", full_blob=name))
     made = fork(home, "one", None, 1.8e9, Careless())
     before = extent(home.path("one"))
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from disks import Failing, Unpowered
-from journals import EVENTS, THREADS, add, as_file, go_on, lines, write
 
 from refold.errors import Conflict, Fenced, Held, JournalError
-from refold.journal.file import FileStore
-from refold.journal.writers import Writers
+from refold.journal.store.file import FileStore
+from refold.journal.store.writer_threads import Writers
+from tests.journal.disks import Failing, Unpowered
+from tests.journal.journals import EVENTS, THREADS, add, as_file, go_on, lines, write
 
 MADE, _ = lines(EVENTS)
 WHOLE = as_file(MADE)

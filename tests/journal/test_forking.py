@@ -9,13 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from refold.engine.request import build_request
+from refold.engine.model_call import build_request
 from refold.engine.world import World
 from refold.errors import BadInput, JournalError
-from refold.journal import codec
-from refold.journal.check import check
-from refold.journal.disk import Disk
-from refold.journal.events import (
+from refold.journal.events import codec
+from refold.journal.events.kinds import (
     ChildBorn,
     Ended,
     Entry,
@@ -26,19 +24,20 @@ from refold.journal.events import (
     SessionStarted,
     Started,
     TurnStarted,
-    VariablesKept,
+    VariablesSaved,
 )
-from refold.journal.fold import View, fold
-from refold.journal.forking import UNKNOWN, Fork, fork
 from refold.journal.home import Home
+from refold.journal.state.fold import View, fold
+from refold.journal.store.check import check
+from refold.journal.store.disk import Disk
+from refold.journal.store.fork import UNKNOWN, Fork, fork
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.scripted import Line, ScriptedProvider
-from refold.testing.strict import check_history
-from refold.values.budget import Budget
+from refold.testing.providers import Line, ScriptedProvider, check_history
+from refold.values.limits import Budget
 from refold.values.messages import Image, Message, ToolCall
 from refold.values.usage import Spent, Usage
-from tests.kernel.house import BOOK, WEATHER, raw, world
+from tests.engine.house import BOOK, WEATHER, raw, world
 
 NOW = 1_000_000.0
 SCRIPTS = some.lists(
@@ -110,7 +109,7 @@ def check_forks(home: Home, script: list[Line], *, may_book: bool, step: int = 1
         assert (ours[:seq], ours[seq].event) == (source[:seq], forked)
         assert fold(ours[: seq + 1]) == fold([ours[seq]], fold(source[:seq]))
         assert check(copy).damages == ()
-        assert all(c.result is not None for c in fold(ours).talk.calls)
+        assert all(c.result is not None for c in fold(ours).conversation.calls)
         view = gone_on(home, made.id, world(ScriptedProvider("Now."), orders))
         check_history(s.message for s in build_request(view).messages)
         assert check(copy).damages == ()
@@ -154,7 +153,7 @@ def test_what_was_under_way_is_not_known_in_the_fork(tmp_path: Path) -> None:
     found = entries_of(home.path(fork(home, "a", None, NOW).id))
 
     assert [entry.event for entry in found[7:]] == [Ended("c2", "unknown", UNKNOWN)]
-    assert fold(found).talk.calls == ()
+    assert fold(found).conversation.calls == ()
 
 
 def test_two_forks_of_one_session_and_a_fork_of_a_fork(tmp_path: Path) -> None:
@@ -169,8 +168,8 @@ def test_two_forks_of_one_session_and_a_fork_of_a_fork(tmp_path: Path) -> None:
 
     views = [fold(entries_of(home.path(each.id))) for each in (first, second, third)]
     assert len({first.id, second.id, third.id}) == 3
-    assert [v.about.forked[0] for v in views] == ["a", "a", first.id]
-    assert [v.about.id for v in views] == [first.id, second.id, third.id]
+    assert [v.session.forked[0] for v in views] == ["a", "a", first.id]
+    assert [v.session.id for v in views] == [first.id, second.id, third.id]
     assert everything(path) == before
     assert [check(home.path(e.id)).damages for e in (first, second, third)] == [()] * 3
 
@@ -185,10 +184,10 @@ def test_its_blobs_are_there_and_its_variables_too(tmp_path: Path) -> None:
     path = written(
         home,
         SessionStarted("/w"),
-        Said("x", pictures=(Image(names[0], "image/png"),)),
-        Ended("c", "done", "cut", whole=names[1]),
-        VariablesKept("c", names[2]),
-        Ended("d", "done", "cut", whole=names[3]),
+        Said("x", images=(Image(names[0], "image/png"),)),
+        Ended("c", "done", "cut", full_blob=names[1]),
+        VariablesSaved("c", names[2]),
+        Ended("d", "done", "cut", full_blob=names[3]),
     )
 
     made = fork(home, "a", 4, NOW)
@@ -196,7 +195,7 @@ def test_its_blobs_are_there_and_its_variables_too(tmp_path: Path) -> None:
     copy = home.path(made.id)
     there = {p.name: p.stat().st_ino for p in (copy / "blobs").iterdir()}
     assert there == {n: (path / "blobs" / n).stat().st_ino for n in names[:3]}
-    assert fold(entries_of(copy)).talk.variables == names[2]
+    assert fold(entries_of(copy)).conversation.variables == names[2]
     assert check(copy).blobs == 3
 
 
@@ -209,7 +208,7 @@ def test_where_the_disk_knows_no_links_blobs_are_copied(
         return await home.store("a").put(b"whole")
 
     name = anyio.run(put)
-    written(home, SessionStarted("/w"), Ended("c", "done", "cut", whole=name))
+    written(home, SessionStarted("/w"), Ended("c", "done", "cut", full_blob=name))
 
     def no_link(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "no links here")
@@ -238,8 +237,8 @@ def test_the_children_stay_those_of_the_other_session(tmp_path: Path) -> None:
 
     view = fold(entries_of(home.path(made.id)))
     assert not (home.path(made.id) / "children").exists()
-    assert [c.foreign for c in view.family.children] == [True]
-    assert (view.family.running, view.turn.lent) == ((), ())
+    assert [c.foreign for c in view.children.children] == [True]
+    assert (view.children.running, view.turn.granted) == ((), ())
     assert view.account.spent == Spent()
     with pytest.raises(BadInput, match="a/child-1 is a child"):
         fork(home, "a/child-1", None, NOW)
@@ -262,7 +261,7 @@ def test_a_damaged_session_is_forked_before_the_damage(tmp_path: Path) -> None:
     home = Home(tmp_path)
     path = written(home, SessionStarted("/w"), Said("x"), Said("y"), Said("z"))
     whole = (path / "events.jsonl").read_bytes()
-    (path / "events.jsonl").write_bytes(whole.replace(b'"words":"y"', b'"words":"n"'))
+    (path / "events.jsonl").write_bytes(whole.replace(b'"text":"y"', b'"text":"n"'))
 
     with pytest.raises(BadInput, match=r"fork it at event 2 or before"):
         fork(home, "a", None, NOW)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import anyio
 import pytest
-from disks import Careless
-from journals import THREADS, write
 
 from refold.errors import BadInput, JournalError
-from refold.journal.events import Said, SessionStarted
-from refold.journal.file import FileStore
+from refold.journal.events.kinds import Said, SessionStarted
 from refold.journal.home import Home
+from refold.journal.store.file import FileStore
+from tests.journal.disks import Careless
+from tests.journal.journals import THREADS, write
 
 AT = 1_795_300_828.0  # 2026-11-21 22:40:28 UTC
 

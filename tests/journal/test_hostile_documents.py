@@ -15,20 +15,20 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from disks import Failing
 
 from refold.errors import BadInput, JournalError
-from refold.journal import codec
-from refold.journal.blobs import Blobs
 from refold.journal.bundle.archive import beginning, end, member
-from refold.journal.bundle.packing import Packing
-from refold.journal.bundle.unpacking import unpack
-from refold.journal.check import check
-from refold.journal.codec import Head
-from refold.journal.disk import Disk
-from refold.journal.events import Ended, Entry, Said
+from refold.journal.bundle.pack import Packing
+from refold.journal.bundle.unpack import unpack
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import Ended, Entry, Said
 from refold.journal.home import Home
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.check import check
+from refold.journal.store.disk import Disk
 from refold.values.messages import Image
+from tests.journal.disks import Failing
 from tests.views.planted import begun, family, plant
 
 ID = "20260101-000000-abcd"
@@ -44,7 +44,7 @@ def document(tmp_path: Path) -> bytes:
     name = Blobs(path, Disk()).put(b"picture" * 9)
     lines = (path / "events.jsonl").read_bytes().split(b"\n")[:-1]
     events = [entry.event for entry, _ in codec.decode(lines)]
-    plant(path, [*events, Said("see", pictures=(Image(name, "image/png"),))])
+    plant(path, [*events, Said("see", images=(Image(name, "image/png"),))])
     return b"".join(Packing(path, ID).pieces())
 
 
@@ -63,7 +63,7 @@ def chained(*lines: Mapping[str, object]) -> bytes:
     """Lines that follow on each other, whatever they say: a forger can do this, too."""
     head, made = Head(), list[bytes]()
     for seq, line in enumerate(lines, start=1):
-        plain = {"at": 1.0, "epoch": 1, "turn": 0, "by": "", "cause": 0, "v": 1}
+        plain = {"at": 1.0, "epoch": 1, "turn": 0, "by": "", "cause": 0, "v": codec.FORMAT}
         entry = Entry(seq, Said(""))
         _, after = codec.encode(entry, head)
         rest = msgspec.json.encode({"seq": seq, **plain, **line})[1:]
@@ -243,14 +243,14 @@ def test_what_is_not_as_refold_writes_it_is_refused(
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ({"kind": "Said", "data": {"words": "x"}, "at": 1e300}, "is in no calendar"),
-        ({"kind": "Said", "data": {"words": "x"}, "at": -1}, "is in no calendar"),
-        ({"kind": "Said", "data": {"words": "x"}, "epoch": 2**60}, "is damaged"),
-        ({"kind": "Said", "data": {"words": "x"}, "cause": -1}, "is damaged"),
+        ({"kind": "Said", "data": {"text": "x"}, "at": 1e300}, "is in no calendar"),
+        ({"kind": "Said", "data": {"text": "x"}, "at": -1}, "is in no calendar"),
+        ({"kind": "Said", "data": {"text": "x"}, "epoch": 2**60}, "is damaged"),
+        ({"kind": "Said", "data": {"text": "x"}, "cause": -1}, "is damaged"),
         ({"kind": "Said", "data": {}, "seq": 7}, "is damaged"),
         (
             {"kind": "Ended", "data": {
-                "call_id": "c", "outcome": "done", "text": "", "whole": "../../../etc/passwd"}},
+                "call_id": "c", "outcome": "done", "text": "", "full_blob": "../../../etc/passwd"}},
             "what is no blob's name",
         ),
     ],
@@ -266,7 +266,7 @@ def test_numbers_that_nobody_can_count_with_are_refused(tmp_path: Path) -> None:
     message = {"role": "assistant", "parts": ()}
     line = {"kind": "ModelAnswered", "data": {"message": message, "usage": usage}}
 
-    said = refusal(tmp_path, chained({"kind": "Said", "data": {"words": "x"}}, line))
+    said = refusal(tmp_path, chained({"kind": "Said", "data": {"text": "x"}}, line))
 
     assert "it has a number that is too large" in said
 
@@ -366,8 +366,8 @@ def test_a_disk_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
 DYING = """
 import io, os, signal, sys
 from pathlib import Path
-from refold.journal.bundle.unpacking import unpack
-from refold.journal.disk import Disk
+from refold.journal.bundle.unpack import unpack
+from refold.journal.store.disk import Disk
 from refold.journal.home import Home
 
 class Dying(Disk):
@@ -411,7 +411,7 @@ def test_an_export_of_a_journal_that_names_no_blob_s_name_reads_nothing(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "secret").write_text("x", "utf-8")
-    plant(tmp_path / ID, [*begun(), Ended("c", "done", "", whole="../../secret")])
+    plant(tmp_path / ID, [*begun(), Ended("c", "done", "", full_blob="../../secret")])
 
     packing = Packing(tmp_path / ID, ID)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from journals import go_on
+
+from tests.journal.journals import go_on
 
 PROGRAM = Path(__file__).with_name("writer_process.py")
 LINES = 4

@@ -7,15 +7,15 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from journals import as_file, lines
-from shelves import put, talk
 
 from refold.journal.catalogue.catalogue import Catalogue
-from refold.journal.catalogue.indexing import Indexing, Tell
-from refold.journal.catalogue.tables import CatalogueRow, Tables, opened
-from refold.journal.events import Event, Said, SessionResumed, SessionStarted
+from refold.journal.catalogue.database import CatalogueRow, Tables, opened
+from refold.journal.catalogue.indexer import Indexing, Tell
+from refold.journal.events.kinds import Event, Said, SessionResumed, SessionStarted
 from refold.journal.home import Home
-from refold.journal.seen import Seen, seen
+from refold.journal.store.session_files import SessionFile, seen
+from tests.journal.journals import as_file, lines
+from tests.journal.shelves import put, talk
 
 MESSAGES = 3_500
 
@@ -155,7 +155,9 @@ def test_what_is_half_read_does_not_say_where_a_session_works(
         put(home, f"s{n}", *talk("so"), changed=n + 2.0)
     with suppress(Left):
         there = seen(home.root)
-        Indexing(tables, home.path, inf, leave, 0.0).run(Seen(("long",), there.stamps))
+        Indexing(tables, home.path, inf, leave, 0.0).run(
+            SessionFile(("long",), there.stamps)
+        )
 
     newest = home.newest_of(tmp_path)
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
-from shelves import put, talk
 
 from refold.errors import BadInput
-from refold.journal.catalogue.query import asked
-from refold.journal.events import Ended, ModelAnswered, Said
+from refold.journal.catalogue.search_query import asked
+from refold.journal.events.kinds import Ended, ModelAnswered, Said
+from refold.journal.events.names import Renamed, Tagged
 from refold.journal.home import Home
-from refold.journal.naming import Renamed, Tagged
 from refold.values.messages import Message, Text, ToolCall
+from tests.journal.shelves import put, talk
 
 CALL = ToolCall("c", "bash", Raw(b'{"command":"make umbrella","n":[1,"deep"]}'))
 

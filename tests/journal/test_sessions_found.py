@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from shelves import put, talk
 
 from refold.errors import BadInput
-from refold.journal.events import Event, Forked, SessionStarted
+from refold.journal.events.kinds import Event, Forked, SessionStarted
+from refold.journal.events.names import Renamed
 from refold.journal.home import Home
-from refold.journal.naming import Renamed
+from tests.journal.shelves import put, talk
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ from typing import Any
 
 import anyio
 import pytest
-from disks import Unpowered
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from journals import THREADS
 
 from refold.errors import Held
-from refold.journal.blobs import Blobs
-from refold.journal.disk import Disk
-from refold.journal.file import FileStore
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.disk import Disk
+from refold.journal.store.file import FileStore
+from tests.journal.disks import Unpowered
+from tests.journal.journals import THREADS
 
 
 class StoreThroughCrashes(RuleBasedStateMachine):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.journal.file import FileStore
-from refold.journal.store import MemoryStore, Store
+from refold.journal.store.file import FileStore
+from refold.journal.store.port import MemoryStore, Store
 from refold.testing.conformance import StoreContract
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from refold.journal import codec
-from refold.journal.codec import Head
-from refold.journal.events import (
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import (
     ChildBorn,
     ChildEnded,
     Entry,
@@ -13,7 +13,7 @@ from refold.journal.events import (
     SessionStarted,
     TurnEnded,
 )
-from refold.journal.tree_news import TreeNews
+from refold.journal.store.tree_watch import TreeNews
 
 
 class Written:

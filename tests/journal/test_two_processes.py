@@ -9,10 +9,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from journals import go_on
 
 from refold.errors import Held
-from refold.journal.file import FileStore
+from refold.journal.store.file import FileStore
+from tests.journal.journals import go_on
 
 PROGRAM = Path(__file__).with_name("writer_process.py")
 

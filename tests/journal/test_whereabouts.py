@@ -6,8 +6,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from refold.journal.about import Whereabouts
-from refold.journal.events import (
+from refold.journal.events.kinds import (
     Event,
     Imported,
     ModelAnswered,
@@ -16,7 +15,8 @@ from refold.journal.events import (
     SessionStarted,
 )
 from refold.journal.home import Home
-from refold.journal.whereabouts import whereabouts
+from refold.journal.state.session_info import SessionDirectories
+from refold.journal.store.session_location import whereabouts
 from refold.session.recorder import Recorder
 from refold.values.messages import Message, ToolCall
 
@@ -40,24 +40,27 @@ def written(here: Path, *events: Event) -> Path:
 @pytest.mark.parametrize(
     ("later", "found"),
     [
-        ((), Whereabouts("/a", ("/b", "/c"))),
-        ((SessionResumed("1"),), Whereabouts("/a", ("/b", "/c"))),
-        ((SessionResumed(roots=("/d",)),), Whereabouts("/a", ("/d",))),
-        ((SessionResumed(directory="/e", roots=()),), Whereabouts("/e")),
+        ((), SessionDirectories("/a", ("/b", "/c"))),
+        ((SessionResumed("1"),), SessionDirectories("/a", ("/b", "/c"))),
+        ((SessionResumed(roots=("/d",)),), SessionDirectories("/a", ("/d",))),
+        ((SessionResumed(directory="/e", roots=()),), SessionDirectories("/e")),
         (
             (SessionResumed(directory="/e", roots=("/d",)), SessionResumed()),
-            Whereabouts("/e", ("/d",)),
+            SessionDirectories("/e", ("/d",)),
         ),
-        ((SessionResumed(directory="/e"), Imported("x", "y", "/f")), Whereabouts("/f")),
+        (
+            (SessionResumed(directory="/e"), Imported("x", "y", "/f")),
+            SessionDirectories("/f"),
+        ),
         (
             (Imported("x", "y", "/f"), SessionResumed(roots=("/d",))),
-            Whereabouts("/f", ("/d",)),
+            SessionDirectories("/f", ("/d",)),
         ),
-        ((SAID, Said('"kind":"SessionResumed"')), Whereabouts("/a", ("/b", "/c"))),
+        ((SAID, Said('"kind":"SessionResumed"')), SessionDirectories("/a", ("/b", "/c"))),
     ],
 )
 def test_the_newest_word_on_each_counts(
-    tmp_path: Path, later: tuple[Event, ...], found: Whereabouts
+    tmp_path: Path, later: tuple[Event, ...], found: SessionDirectories
 ) -> None:
     assert whereabouts(written(tmp_path, STARTED, *later)) == found
 
@@ -69,14 +72,14 @@ def test_what_the_fold_knows_is_the_same(tmp_path: Path) -> None:
         moved = SessionResumed(directory="/e", roots=("/d",))
         await record(STARTED, SessionResumed("1"), moved, SessionResumed("2"))
         await record.close()
-        return record.view.about.directory, record.view.about.roots
+        return record.view.session.directory, record.view.session.roots
 
     directory, roots = anyio.run(story)
 
     assert (
         whereabouts(tmp_path / "one")
-        == Whereabouts(directory, roots)
-        == Whereabouts("/e", ("/d",))
+        == SessionDirectories(directory, roots)
+        == SessionDirectories("/e", ("/d",))
     )
 
 
@@ -86,4 +89,4 @@ def test_what_is_no_session_is_nowhere(tmp_path: Path, content: bytes | None) ->
     if content is not None:
         (tmp_path / "one/events.jsonl").write_bytes(content)
 
-    assert whereabouts(tmp_path / "one") == Whereabouts()
+    assert whereabouts(tmp_path / "one") == SessionDirectories()

@@ -6,7 +6,7 @@ from functools import partial
 import anyio
 import pytest
 
-from refold.journal.writers import Lane, Writers
+from refold.journal.store.writer_threads import Lane, Writers
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])

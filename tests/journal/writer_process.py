@@ -14,8 +14,8 @@ from pathlib import Path
 import anyio
 
 from refold.errors import Held, JournalError
-from refold.journal.file import FileStore
-from refold.journal.writers import Writers
+from refold.journal.store.file import FileStore
+from refold.journal.store.writer_threads import Writers
 
 
 def say(words: str) -> None:

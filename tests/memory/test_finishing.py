@@ -13,10 +13,10 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.cli.finishing import NO_BACKGROUND, aide_for, leave, opened
+from refold.app.memory_worker import NO_BACKGROUND, aide_for, leave, opened
 from refold.cli.main import main
-from refold.journal.fold import fold
-from refold.testing.scripted import Reply
+from refold.journal.state.fold import fold
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
 from tests.memory.workplace import Workplace, note
@@ -106,9 +106,11 @@ def test_a_session_goes_to_the_model_it_had_unless_a_small_one_is_set(
         monkeypatch.setenv("REFOLD_MODELS__SMALL", small)
         app, _ = opened(place.directory, os.environ)
         view = fold(())
-        talk = type(view.talk)(briefed=type(view.talk.briefed)(model=model))
-        aide = aide_for(app, type(view)(talk=talk), asked=asked)
-        return aide.model if aide else ""
+        talk = type(view.conversation)(
+            system_prompt=type(view.conversation.system_prompt)(model=model)
+        )
+        aide = aide_for(app, type(view)(conversation=talk), asked=asked)
+        return aide.name if aide else ""
 
     found = [
         chosen("mine/big"),
@@ -171,7 +173,7 @@ def test_whoever_leaves_waits_for_nothing_and_the_notes_are_made(
         assert await ended(process) == 0
         assert place.notes == [NOTED]
         assert place.remembering.pending.sessions() == []
-        assert fold(place.remembering.entries(session)).about.distilled
+        assert fold(place.remembering.entries(session)).session.memory_up_to
         assert "big" in json.loads(heard[-1].body)["model"]
 
     with_a_model(doing, place, noting)

@@ -10,14 +10,14 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.engine.world import Mind
+from refold.engine.world import Model
 from refold.errors import Held, ProviderError
-from refold.journal.events import Distilled, Settled
-from refold.journal.fold import fold
+from refold.journal.events.kinds import MemoryExtracted, Settled
+from refold.journal.state.fold import fold
 from refold.memory.pending import Pending
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from tests.memory.workplace import OK, Workplace, note
 
 GERMAN = "Fix the test please. And always answer me in German!"
@@ -79,7 +79,7 @@ def test_only_new_words_are_read_and_the_journal_says_how_far(place: Workplace) 
     assert "use pnpm" in told
     assert "German" not in told
     view = fold(place.remembering.entries(session))
-    assert view.about.distilled == place.heard(session)[-1]
+    assert view.session.memory_up_to == place.heard(session)[-1]
 
 
 def test_nothing_new_asks_nobody(place: Workplace) -> None:
@@ -154,7 +154,7 @@ def test_an_answer_that_is_no_json_leaves_the_session_to_be_read_again(
     with pytest.raises(ProviderError, match="no JSON"):
         place.asks(session, "I remembered it all!")
 
-    assert fold(place.remembering.entries(session)).about.distilled == 0
+    assert fold(place.remembering.entries(session)).session.memory_up_to == 0
     seq = place.heard(session)[0]
     place.asks(
         session,
@@ -172,7 +172,7 @@ def test_a_provider_that_fails_leaves_the_session_to_be_read_again(
         place.asks(session, ProviderError("down"))
 
     events = [entry.event for entry in place.remembering.entries(session)]
-    assert not any(isinstance(event, Distilled) for event in events)
+    assert not any(isinstance(event, MemoryExtracted) for event in events)
 
 
 def test_a_session_that_is_open_elsewhere_is_left_alone(place: Workplace) -> None:
@@ -305,14 +305,14 @@ def test_a_hanging_provider_holds_up_nobody_who_leaves(place: Workplace) -> None
     async def give_up() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(
-                place.remembering.learn_of, session, lambda _: Mind(Hanging(), "script/x")
+                place.remembering.learn_of, session, lambda _: Model(Hanging(), "script/x")
             )
             await held.wait()
             group.cancel_scope.cancel()
 
     anyio.run(give_up)
 
-    assert fold(place.remembering.entries(session)).about.distilled == 0
+    assert fold(place.remembering.entries(session)).session.memory_up_to == 0
     place.learns(session, note("preferences", "Answer in German", *place.heard(session)))
     assert place.notes == [("Preferences", "Answer in German")]
 
@@ -358,7 +358,7 @@ class ComesBack:
 
 def test_nobody_who_comes_back_waits_for_notes(place: Workplace) -> None:
     session = place.says("We build with pnpm workspaces.")
-    aide = Mind(ComesBack(place, session), "script/small")
+    aide = Model(ComesBack(place, session), "script/small")
 
     found = anyio.run(place.remembering.learn_of, session, lambda _: aide)
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from refold.errors import BadInput
-from refold.memory import files, page, state
-from refold.memory.page import MOST, NoteLine, read, written
+from refold.memory import memory_files, note_origins, notes_file
+from refold.memory.note_origins import FORGOTTEN, Forgotten, Origin
+from refold.memory.notes import Memory, NewNote, told
+from refold.memory.notes_file import MOST, NoteLine, read, written
 from refold.memory.project import filed_under, project_of
-from refold.memory.state import FORGOTTEN, Forgotten, Origin
-from refold.memory.store import Memory, NewNote
-from refold.memory.told import told
 from tests.memory.workplace import Workplace, note
 
 BY_HAND = """My own words on top.
@@ -45,7 +44,9 @@ def memory(tmp_path: Path) -> Memory:
     return Memory(tmp_path / "data", tmp_path / "project")
 
 
-def kept(memory: Memory, *texts: str, section: page.Section = "Project facts") -> list[str]:
+def kept(
+    memory: Memory, *texts: str, section: notes_file.Section = "Project facts"
+) -> list[str]:
     memory.keep([NewNote(section, text) for text in texts])
     return [each.line.text for each in memory.listed()]
 
@@ -62,7 +63,7 @@ def test_a_file_that_a_person_wrote_is_read_as_it_is() -> None:
 
 
 def test_what_we_add_leaves_the_rest_of_it_alone() -> None:
-    text = written(page.put(read(BY_HAND), "Decisions", "We use PostgreSQL"))
+    text = written(notes_file.put(read(BY_HAND), "Decisions", "We use PostgreSQL"))
 
     assert text == (
         "My own words on top.\n\n# Memory\n\n## preferences ##\n- short answers\n"
@@ -73,7 +74,7 @@ def test_what_we_add_leaves_the_rest_of_it_alone() -> None:
 
 
 def test_a_written_page_is_read_as_the_same() -> None:
-    once = written(page.put(read(BY_HAND), "Corrections", "Say commit, not checkin"))
+    once = written(notes_file.put(read(BY_HAND), "Corrections", "Say commit, not checkin"))
 
     assert written(read(once)) == once
 
@@ -280,8 +281,8 @@ def test_however_much_was_forgotten_none_of_it_comes_back(memory: Memory) -> Non
     for n in range(FORGOTTEN):
         words = " ".join(f"word{n}x{m}" for m in range(30))
         forgotten = forgotten.plus(words, Origin(f"session-{n}", tuple(range(9)), 1.0), 2.0)
-    state.write(memory.data / "forgotten.json", forgotten)
-    assert (memory.data / "forgotten.json").stat().st_size > files.LARGEST
+    note_origins.write(memory.data / "forgotten.json", forgotten)
+    assert (memory.data / "forgotten.json").stat().st_size > memory_files.LARGEST
 
     memory.keep([NewNote("Decisions", f"word500x{m} word500x{m + 1}") for m in range(20)])
     memory.keep([NewNote("Decisions", "Use Rust")])

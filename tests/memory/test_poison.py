@@ -10,12 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from refold.app.project_memory import heard_in
 from refold.errors import ProviderError, ToolFailed
-from refold.hall.remembering import heard_in
-from refold.journal import codec
-from refold.journal.events import Entry, Said
+from refold.journal.events import codec
+from refold.journal.events.kinds import Entry, Said
 from refold.memory.grounding import grounded
-from refold.memory.said import own_words
+from refold.memory.own_words import own_words
 from tests.memory.workplace import Workplace, note
 
 TASK = "Read notes.txt and summarise the deploy steps for me."

@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from refold import Agent, Session
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from refold.tools.memory import memory_write
-from refold.tools.planning import ask_user
+from refold.tools.plan import ask_user
 from refold.values.messages import ToolResult
 from tests.memory.workplace import Workplace
 
@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> Workplace:
 
 
 def results(session: Session) -> list[tuple[bool, str]]:
-    parts = (p for s in session.view.talk.messages for p in s.message.parts)
+    parts = (p for s in session.view.conversation.messages for p in s.message.parts)
     return [(p.failed, p.text) for p in parts if isinstance(p, ToolResult)]
 
 

@@ -9,11 +9,11 @@ import anyio
 from msgspec import Struct
 
 from refold import Agent
+from refold.app.project_memory import Learned, ProjectMemory, heard_in
 from refold.config.paths import paths
-from refold.engine.world import Mind
-from refold.hall.remembering import Learned, Remembering, heard_in
+from refold.engine.world import Model
 from refold.journal.home import Home
-from refold.testing.scripted import Line, ScriptedProvider
+from refold.testing.providers import Line, ScriptedProvider
 
 OK = "Done."
 
@@ -28,8 +28,8 @@ class Workplace(Struct, frozen=True):
         return paths(os.environ).data
 
     @property
-    def remembering(self) -> Remembering:
-        return Remembering(self.data, self.directory, Home(self.data / "sessions"))
+    def remembering(self) -> ProjectMemory:
+        return ProjectMemory(self.data, self.directory, Home(self.data / "sessions"))
 
     def says(self, *words: str, answers: Sequence[Line] = (), session: str = "") -> str:
         """A session, or one taken up, in which a person says this; its id."""
@@ -51,7 +51,7 @@ class Workplace(Struct, frozen=True):
 
     def asks(self, session: str, *answers: Line) -> tuple[Learned, ScriptedProvider]:
         small = ScriptedProvider(*answers)
-        aide = Mind(small, "script/small")
+        aide = Model(small, "script/small")
         return anyio.run(self.remembering.learn_of, session, lambda _: aide), small
 
     def heard(self, session: str) -> list[int]:

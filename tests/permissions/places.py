@@ -4,9 +4,9 @@ import posixpath
 from collections.abc import Mapping, Sequence
 
 from refold.permissions.decide import decide
-from refold.permissions.facts import Decision, Facts, Target, Touch
+from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import Rule, parse
-from refold.values.rights import Mode, Verdict
+from refold.values.modes import Mode, Verdict
 from refold.values.tools import Effect
 
 ROOT, HOME = "/ws", "/home/person"
@@ -34,14 +34,14 @@ def rules(**written: Sequence[str]) -> list[Rule]:
     ]
 
 
-def bash(command: str, *, cwd: str = "", network: bool = False) -> Touch:
-    return Touch("bash", Effect.RUN, command, cwd=cwd, network=network)
+def bash(command: str, *, cwd: str = "", network: bool = False) -> Access:
+    return Access("bash", Effect.RUN, command, cwd=cwd, network=network)
 
 
-def on_file(tool: str, path: str, facts: Facts) -> Touch:
+def on_file(tool: str, path: str, facts: Facts) -> Access:
     effect = Effect.LOOK if tool in LOOKS else Effect.CHANGE
     name = HOME + path[1:] if path.startswith("~/") else posixpath.join(ROOT, path)
-    return Touch(tool, effect, files=(Target(path, facts.follow(name)),))
+    return Access(tool, effect, files=(Target(path, facts.follow(name)),))
 
 
 def judged(

@@ -6,7 +6,7 @@ success of an attack is a file PWNED, or a directory that is gone.
 
 from typing import Literal, NamedTuple
 
-from refold.values.rights import Mode
+from refold.values.modes import Mode
 
 
 class Case(NamedTuple):

@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from refold.permissions.decide import decide
-from refold.permissions.facts import Decision, Facts, Touch
+from refold.permissions.facts import Access, Decision, Facts
 from refold.permissions.rules import Rule, parse
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.sandbox import find
-from refold.place.walls import Wish
-from refold.values.rights import Mode
+from refold.place.sandbox_rules import Wish
+from refold.values.modes import Mode
 from refold.values.tools import Effect
 
 CASES: list[dict[str, Any]] = yaml.safe_load(
@@ -91,7 +91,7 @@ def judged(case: dict[str, Any], line: str, workspace: Path) -> Decision:
         sandboxed=True,
         follow=files.real,
     )
-    touch = Touch("bash", Effect.RUN, line, cwd=str(workspace / case.get("cwd", ".")))
+    touch = Access("bash", Effect.RUN, line, cwd=str(workspace / case.get("cwd", ".")))
     return decide(touch, MODES[case["mode"]], rules, facts)
 
 

@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 
 import pytest
-from places import bash, on_file, place
 
 from refold.permissions.claude_rules import Carried, carried_over
 from refold.permissions.decide import decide
 from refold.permissions.rules import parse
-from refold.values.rights import Verdict
+from refold.values.modes import Verdict
+from tests.permissions.places import bash, on_file, place
 
 
 def test_a_settings_file_is_carried_over() -> None:
     found = carried_over({
         "allow": ["Bash(npm run test:*)", "Bash(git diff *)", "Read(//etc/hosts)", "Edit(/docs/**)",
-                  "WebFetch(domain:example.org)", "mcp__github__list", "mcp__github", "WebSearch"],
+                  "mcp__github__list", "mcp__github", "WebSearch"],
         "ask": ["Bash(git push:*)"],
         "deny": ["Read(./.env)", "Read(./secrets/**)", "Bash(curl:*)", "WebFetch", "Write(~/.x)"],
         "defaultMode": "acceptEdits",
@@ -24,7 +24,7 @@ def test_a_settings_file_is_carried_over() -> None:
     assert found == Carried(
         allow=(
             "bash(npm run test:*)", "bash(git diff *)", "read(//etc/hosts)", "edit(./docs/**)",
-            "web_fetch(domain:example.org)", "mcp__github__list", "mcp__github", "web_search",
+            "mcp__github__list", "mcp__github", "web_search",
         ),
         ask=("bash(git push:*)",),
         deny=("read(./.env)", "read(./secrets/**)", "bash(curl:*)", "web_fetch", "edit(~/.x)"),

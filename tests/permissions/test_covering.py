@@ -1,8 +1,9 @@
 """What a `*` of an allow rule stands for, held against real programs' manuals."""
 
 import pytest
-from covered_cases import BEYOND, MEANT
-from places import judged
+
+from tests.permissions.covered_cases import BEYOND, MEANT
+from tests.permissions.places import judged
 
 
 @pytest.mark.parametrize("case", BEYOND)

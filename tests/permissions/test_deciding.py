@@ -8,15 +8,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from places import STRICT, bash, judged, on_file, place, rules
 
 from refold.permissions.decide import decide
-from refold.permissions.facts import Decision, Facts, Target, Touch
+from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import Rule, parse
 from refold.permissions.shell.script import read
 from refold.values.confines import Confines
-from refold.values.rights import Mode
+from refold.values.modes import Mode
 from refold.values.tools import Effect
+from tests.permissions.places import STRICT, bash, judged, on_file, place, rules
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 FACTS = place()
@@ -24,11 +24,11 @@ FACTS = place()
 LOOK = on_file("read_file", "a.txt", FACTS)
 EDIT = on_file("write_file", "a.txt", FACTS)
 RUN = bash("make test")
-NET = Touch("web_fetch", Effect.NET, "https://example.org")
-SELF = Touch("think", Effect.SELF, "hm")
-ASK = Touch("ask_user", Effect.ASK, "really?")
-OTHER = Touch("mcp__x__wipe", Effect.RUN)
-CODE = Touch("python", Effect.LOOK)
+NET = Access("web_fetch", Effect.NET, "https://example.org")
+SELF = Access("think", Effect.SELF, "hm")
+ASK = Access("ask_user", Effect.ASK, "really?")
+OTHER = Access("mcp__x__wipe", Effect.RUN)
+CODE = Access("python", Effect.LOOK)
 FAR_LOOK = on_file("read_file", "/etc/hosts", FACTS)
 FAR_EDIT = on_file("write_file", "../elsewhere/b.txt", FACTS)
 
@@ -46,10 +46,10 @@ FAR_EDIT = on_file("write_file", "../elsewhere/b.txt", FACTS)
         (FAR_LOOK, "ask ask ask ask allow"),
         (FAR_EDIT, "ask ask deny ask allow"),
     ],
-    ids=lambda value: value.tool if isinstance(value, Touch) else "",
+    ids=lambda value: value.tool if isinstance(value, Access) else "",
 )
 def test_without_rules_the_mode_and_what_a_call_can_do_decide(
-    touch: Touch, expected: str
+    touch: Access, expected: str
 ) -> None:
     found = [decide(touch, mode, (), FACTS).verdict for mode in MODES]
 
@@ -71,7 +71,7 @@ def test_code_only_looks_where_walls_hold_it(sandboxed: bool, expected: str) -> 
 
 @pytest.mark.parametrize("mode", [m for m in MODES if m != "plan"])
 @pytest.mark.parametrize("touch", [LOOK, EDIT, RUN, SELF, FAR_LOOK], ids=lambda t: t.tool)
-def test_a_deny_rule_is_final_and_an_ask_rule_comes_next(touch: Touch, mode: Mode) -> None:
+def test_a_deny_rule_is_final_and_an_ask_rule_comes_next(touch: Access, mode: Mode) -> None:
     denied = decide(touch, mode, rules(allow=["*"], ask=["*"], deny=["*"]), FACTS)
     asked = decide(touch, mode, rules(allow=["*"], ask=["*"]), FACTS)
 
@@ -85,7 +85,7 @@ def test_a_deny_rule_is_final_and_an_ask_rule_comes_next(touch: Touch, mode: Mod
 
 
 @pytest.mark.parametrize("touch", [EDIT, RUN, OTHER, FAR_EDIT], ids=lambda t: t.tool)
-def test_in_mode_plan_no_rule_lets_anything_be_changed(touch: Touch) -> None:
+def test_in_mode_plan_no_rule_lets_anything_be_changed(touch: Access) -> None:
     """It is not even asked about: plan mode is left by `exit_plan_mode`."""
     found = [
         decide(touch, "plan", rules(**{"allow": ["*"], **more}), FACTS)
@@ -130,7 +130,7 @@ def test_in_mode_plan_no_rule_lets_anything_be_changed(touch: Touch) -> None:
     ],
 )  # fmt: skip
 def test_a_decision_names_its_rule_or_its_reason(
-    touch: Touch, mode: Mode, given: Sequence[Rule], expected: Decision
+    touch: Access, mode: Mode, given: Sequence[Rule], expected: Decision
 ) -> None:
     assert decide(touch, mode, given, FACTS) == expected
 
@@ -147,7 +147,7 @@ def test_what_lies_outside_has_to_be_named_to_be_allowed(rule: str) -> None:
 
 def test_every_file_of_a_call_has_to_be_allowed_and_none_denied() -> None:
     files = tuple(Target(n, f"/ws/{n}") for n in ("src/a", "docs/b"))
-    touch = Touch("apply_patch", Effect.CHANGE, files=files)
+    touch = Access("apply_patch", Effect.CHANGE, files=files)
 
     half = decide(touch, "default", rules(allow=["edit(src/**)"]), FACTS)
     whole = decide(touch, "default", rules(allow=["edit(src/**)", "edit(docs/**)"]), FACTS)
@@ -210,14 +210,14 @@ RULES = st.lists(
 
 
 def strictness(
-    touch: Touch, mode: Mode, given: Sequence[Rule], facts: Facts = FACTS
+    touch: Access, mode: Mode, given: Sequence[Rule], facts: Facts = FACTS
 ) -> int:
     return STRICT[decide(touch, mode, given, facts).verdict]
 
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, WRITTEN, st.integers(0, 5))
 def test_one_more_deny_rule_never_lets_more_through(
-    touch: Touch, mode: Mode, given: list[Rule], written: str, at: int
+    touch: Access, mode: Mode, given: list[Rule], written: str, at: int
 ) -> None:
     more = [*given[:at], parse(written, "deny"), *given[at:]]
 
@@ -226,7 +226,7 @@ def test_one_more_deny_rule_never_lets_more_through(
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, WRITTEN)
 def test_one_more_ask_rule_never_lets_more_through(
-    touch: Touch, mode: Mode, given: list[Rule], written: str
+    touch: Access, mode: Mode, given: list[Rule], written: str
 ) -> None:
     more = [*given, parse(written, "ask")]
 
@@ -235,7 +235,7 @@ def test_one_more_ask_rule_never_lets_more_through(
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, WRITTEN)
 def test_one_more_allow_rule_never_makes_anything_stricter(
-    touch: Touch, mode: Mode, given: list[Rule], written: str
+    touch: Access, mode: Mode, given: list[Rule], written: str
 ) -> None:
     more = [*given, parse(written, "allow")]
 
@@ -244,7 +244,7 @@ def test_one_more_allow_rule_never_makes_anything_stricter(
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, st.integers())
 def test_the_order_in_which_rules_are_written_decides_nothing(
-    touch: Touch, mode: Mode, given: list[Rule], seed: int
+    touch: Access, mode: Mode, given: list[Rule], seed: int
 ) -> None:
     other = list(given)
     Random(seed).shuffle(other)

@@ -1,10 +1,10 @@
 """Everyday commands that only look run unasked; those that lie near them do not."""
 
 import pytest
-from everyday import HARMLESS, NEAR, SPREAD, SPREAD_NEAR
-from places import judged, place
 
 from refold.values.confines import Confines
+from tests.permissions.everyday import HARMLESS, NEAR, SPREAD, SPREAD_NEAR
+from tests.permissions.places import judged, place
 
 
 @pytest.mark.parametrize("command", [*HARMLESS, *SPREAD])

@@ -1,7 +1,8 @@
 """Deny and ask rules find what they name wherever it hides."""
 
 import pytest
-from places import judged
+
+from tests.permissions.places import judged
 
 FORMS = [
     "rm", "rm -rf x", "/bin/rm x", "./rm x", "ls && rm x", "ls; rm x", "ls | rm x",

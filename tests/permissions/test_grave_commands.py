@@ -1,11 +1,11 @@
 """Catastrophes and protected files are asked about in every mode, once only."""
 
 import pytest
-from places import HOME, bash, judged, on_file, place, rules
 
 from refold.permissions.decide import decide, readable
 from refold.values.confines import Confines
-from refold.values.rights import Mode
+from refold.values.modes import Mode
+from tests.permissions.places import HOME, bash, judged, on_file, place, rules
 
 MODES: tuple[Mode, ...] = ("default", "accept-edits", "rules-only", "bypass")
 

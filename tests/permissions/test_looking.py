@@ -3,13 +3,13 @@
 from typing import get_args
 
 import pytest
-from looking_cases import ACTS, LOOKS
-from places import bash, judged, place, rules
 
 from refold.permissions.decide import decide
 from refold.permissions.facts import Decision
 from refold.values.confines import Confines
-from refold.values.rights import Mode
+from refold.values.modes import Mode
+from tests.permissions.looking_cases import ACTS, LOOKS
+from tests.permissions.places import bash, judged, place, rules
 
 
 @pytest.mark.parametrize("command", LOOKS)

@@ -13,12 +13,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from command_lines import command_line
 
 from refold.permissions.decide import decide
-from refold.permissions.facts import Facts, Touch
-from refold.permissions.shell import programs
+from refold.permissions.facts import Access, Facts
+from refold.permissions.shell import program_forms
 from refold.values.tools import Effect
+from tests.permissions.command_lines import command_line
 
 MADE = 6_000
 CHANGES = "unlink,unlinkat,rename,renameat,renameat2,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,truncate,ftruncate,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,utime,utimes,utimensat,mknod,mknodat,setxattr,bind"  # fmt: skip
@@ -26,8 +26,8 @@ OPENED = re.compile(r'open(?:at)?\(.*?"(.*?)", .*?(?:O_WRONLY|O_RDWR|O_CREAT|O_T
 RUN = re.compile(r'execve\("(.*?)", \[(.*)\].*\) = 0')
 CONNECTED = re.compile(r"connect\(.*")
 MAY_RUN = {
-    *programs.LOOKING, *programs.SEARCHING, "sed", "find", "date", "test", "[", "echo", "printf",
-    "git", "bash", "sh", "dash", "awk", "mawk", "gawk", "xargs", "ps", *programs.TELLING,
+    *program_forms.LOOKING, *program_forms.SEARCHING, "sed", "find", "date", "test", "[", "echo", "printf",
+    "git", "bash", "sh", "dash", "awk", "mawk", "gawk", "xargs", "ps", *program_forms.TELLING,
     "git-submodule", "git-bisect", "gettext", "envsubst",
 }  # fmt: skip
 
@@ -75,7 +75,7 @@ def test_what_runs_unasked_writes_nothing_reaches_nothing_and_runs_nothing_else(
     unasked = sorted(
         line
         for line in lines
-        if decide(Touch("bash", Effect.RUN, line), "default", (), facts).verdict == "allow"
+        if decide(Access("bash", Effect.RUN, line), "default", (), facts).verdict == "allow"
     )
     broken = misdeeds(unasked, workspace)
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from refold import Agent, Result
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from refold.values.messages import ToolResult
 
 

@@ -3,14 +3,14 @@
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from places import HOME, bash, judged, on_file, place, rules
 
 from refold.errors import BadInput
 from refold.permissions.decide import decide
-from refold.permissions.facts import Facts, Touch
+from refold.permissions.facts import Access, Facts
 from refold.permissions.rules import checked, narrowest, parse
-from refold.values.rights import Verdict
+from refold.values.modes import Verdict
 from refold.values.tools import Effect
+from tests.permissions.places import HOME, bash, judged, on_file, place, rules
 
 
 def allows(rule: str, tool: str, path: str) -> bool:
@@ -23,11 +23,6 @@ def denies(rule: str, tool: str, path: str) -> bool:
     facts = place()
     touch = on_file(tool, path, facts)
     return decide(touch, "bypass", rules(deny=[rule]), facts).verdict == "deny"
-
-
-def fetches(rule: str, address: str, verdict: Verdict = "allow") -> str:
-    touch = Touch("web_fetch", Effect.NET, address)
-    return decide(touch, "default", [parse(rule, verdict)], place()).verdict
 
 
 @pytest.mark.parametrize(
@@ -55,16 +50,6 @@ def test_what_is_no_rule_is_quoted_with_an_example(text: str) -> None:
 
     assert str(caught.value).startswith(f"{text!r} is no permission rule: write tool")
     assert "bash(git status *)" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    ["https://example.org", "example.org", "domain:", "domain:a b", "domain:a..b", "domain:*.*",
-     "domain:http://a", "domain:a/b", "domain:a@b"],
-)  # fmt: skip
-def test_a_rule_for_addresses_names_a_domain(pattern: str) -> None:
-    with pytest.raises(BadInput, match=r"names no domain: write web_fetch\(domain:"):
-        parse(f"web_fetch({pattern})", "allow")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +159,7 @@ def test_a_rule_for_one_search_says_nothing_about_another() -> None:
 def test_a_server_is_named_as_a_whole_or_by_its_tools(
     rule: str, tool: str, expected: str
 ) -> None:
-    touch = Touch(tool, Effect.RUN)
+    touch = Access(tool, Effect.RUN)
 
     assert decide(touch, "default", rules(allow=[rule]), place()).verdict == expected
 
@@ -214,53 +199,6 @@ def test_a_command_pattern_goes_word_by_word(
 
 
 @pytest.mark.parametrize(
-    ("rule", "address", "verdict"),
-    [
-        ("domain:example.org", "https://example.org", "allow"),
-        ("domain:example.org", "https://EXAMPLE.org./a?b#c", "allow"),
-        ("domain:example.org", "http://docs.example.org:8080/x", "allow"),
-        ("domain:Example.ORG.", "https://example.org/", "allow"),
-        ("domain:*.example.org", "https://a.example.org/", "allow"),
-        ("domain:*.example.org", "https://example.org/", "ask"),
-        ("domain:bücher.example", "https://xn--bcher-kva.example/", "allow"),
-        ("domain:xn--bcher-kva.example", "https://bücher.example/", "allow"),
-        ("domain:example.org", "https://example.org.evil.net/", "ask"),
-        ("domain:example.org", "https://badexample.org/", "ask"),
-        ("domain:example.org", "https://example.org@evil.net/", "ask"),
-        ("domain:example.org", "https://me@example.org/", "ask"),
-        ("domain:example.org", "https://evil.net#@example.org/", "ask"),
-        ("domain:example.org", "https://evil.net\\@example.org/", "ask"),
-        ("domain:example.org", "https://evil.net\x00.example.org/", "ask"),
-        ("domain:example.org", "https://evil.net%00.example.org/", "ask"),
-        ("domain:example.org", "https://evil.net\n.example.org/", "ask"),
-        ("domain:example.org", "//example.org/", "ask"),
-        ("domain:example.org", "file://example.org/etc", "ask"),
-        ("domain:example.org", "ftp://example.org/", "ask"),
-        ("domain:example.org", "https://example.org:x/", "ask"),
-        ("domain:example.org", "https://еxample.org/", "ask"),  # a Cyrillic letter
-        ("domain:0.0.1", "https://127.0.0.1/", "ask"),
-        ("domain:127.0.0.1", "http://127.0.0.1/", "allow"),
-        ("domain:[::1]", "http://[::1]:80/", "allow"),
-        ("domain:*", "https://any.where/", "allow"),
-        ("domain:*", "https://a@b/", "ask"),
-        ("*", "https://any.where/", "allow"),
-    ],
-)
-def test_a_rule_for_a_domain_compares_hosts(rule: str, address: str, verdict: str) -> None:
-    assert fetches(f"web_fetch({rule})", address) == verdict
-    assert fetches(f"WebFetch({rule})", address) == verdict
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["https://example.org", "https://a.EXAMPLE.org", "https://me@example.org/",
-     "https://example.org\x00.net/", "https://example%2eorg/", "https:\\\\example.org"],
-)  # fmt: skip
-def test_a_denied_domain_is_found_in_an_address_in_doubt(address: str) -> None:
-    assert fetches("web_fetch(domain:example.org)", address, "deny") == "deny"
-
-
-@pytest.mark.parametrize(
     ("touch", "rule"),
     [
         (bash("git status -s"), "bash(git status -s)"),
@@ -280,14 +218,11 @@ def test_a_denied_domain_is_found_in_an_address_in_doubt(address: str) -> None:
         (on_file("write_file", "a*.txt", place()), ""),
         (on_file("write_file", "a?.txt", place()), ""),
         (on_file("write_file", " ", place()), ""),
-        (Touch("web_fetch", Effect.NET, "https://a.example.org/x"),
-         "web_fetch(domain:a.example.org)"),
-        (Touch("web_fetch", Effect.NET, "https://a@b/"), ""),
-        (Touch("list_windows", Effect.RUN), "list_windows"),
-        (Touch("mcp__x__y", Effect.RUN, "anything"), "mcp__x__y"),
+        (Access("list_windows", Effect.RUN), "list_windows"),
+        (Access("mcp__x__y", Effect.RUN, "anything"), "mcp__x__y"),
     ],
 )  # fmt: skip
-def test_the_narrowest_rule_is_the_call_itself_or_none(touch: Touch, rule: str) -> None:
+def test_the_narrowest_rule_is_the_call_itself_or_none(touch: Access, rule: str) -> None:
     assert narrowest(touch, place()) == rule
 
 
@@ -343,7 +278,6 @@ def test_the_narrowest_rule_covers_its_own_file_and_no_other(path: str, other: s
         ("bash(rm *)", "deny", ("sh -c 'rm x'",), ("git rm x",)),
         ("edit_file(src/**)", "allow", ("src/a.py",), ("a.py", "/etc/x")),
         ("read(.env)", "deny", (".env", "sub/.env"), ("env",)),
-        ("web_fetch(domain:a.org)", "allow", ("https://a.org/x",), ("https://b.org/",)),
         ("mcp__x__y(a*)", "allow", ("abc",), ("b",)),
         ("bash", "deny", ("anything",), ()),
     ],

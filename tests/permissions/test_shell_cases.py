@@ -1,10 +1,10 @@
 """Command lines that fooled others, judged by the rules a person might have written."""
 
 import pytest
-from places import judged, place
-from shell_cases import DENIED, EDITS, HARMLESS, SMUGGLED, Case
 
-from refold.values.rights import Mode
+from refold.values.modes import Mode
+from tests.permissions.places import judged, place
+from tests.permissions.shell_cases import DENIED, EDITS, HARMLESS, SMUGGLED, Case
 
 
 def what(case: Case) -> str:

@@ -1,8 +1,12 @@
-"""Both ways to reach a file: one call of the kernel's, and step by step."""
+"""Both ways to open a file below a directory, and a workspace with a sandbox."""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from refold.place.beneath import Opening, by_openat2, by_walking
+from refold.place.openat import Opening, by_openat2, by_walking
+from tests.place.walled import Walled, needs_bubblewrap, walled
 
 
 @pytest.fixture(params=["openat2", "walking"])
@@ -13,3 +17,11 @@ def opening(request: pytest.FixtureRequest) -> Opening:
     if found is None:
         pytest.skip("this kernel has no openat2")
     return found
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Walled]:
+    """A workspace whose commands run in bubblewrap."""
+    needs_bubblewrap()
+    with walled(tmp_path / "ws") as found:
+        yield found

@@ -443,7 +443,7 @@ def test_our_own_directories_are_not_taken_down(root: Path) -> None:
 
 
 def test_without_git_it_is_said_loudly(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refold.place.shadow.os.access", lambda *_: False)
+    monkeypatch.setattr("refold.place.snapshot_repository.os.access", lambda *_: False)
     kept = checkpoints(root)
 
     kept.begin()

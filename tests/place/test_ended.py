@@ -18,7 +18,7 @@ import pytest
 from refold.place.limits import Limits
 from refold.place.port import Finished
 from refold.place.reaper import reap_strays
-from refold.place.walls import Profile
+from refold.place.sandbox_rules import Profile
 from tests.place.walled import Walled, marked, needs_bubblewrap, walled
 
 LIMITS = Limits(processes=60, memory=300_000_000)

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -17,13 +16,6 @@ from tests.place.walled import Walled, needs_bubblewrap, walled
 WRITING = Confines(writes=True)
 RUNS = '[filter "f"]\n\tclean = "echo RAN >&2; cat"\n'
 REPOSITORY = "s/u/b"
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Walled]:
-    needs_bubblewrap()
-    with walled(tmp_path / "ws") as place:
-        yield place
 
 
 def git(folder: Path, *words: str) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from refold.errors import ToolFailed
-from refold.place.beneath import FOLDER, Opening, beneath, by_walking
 from refold.place.files import DiskFiles
+from refold.place.openat import FOLDER, Opening, beneath, by_walking
 from refold.place.port import Put, Real
 
 NOTHING = ""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from refold.errors import ToolFailed
-from refold.place.beneath import Opening
 from refold.place.files import DiskFiles
+from refold.place.openat import Opening
 from refold.place.port import Put
 
 NOTHING = ""

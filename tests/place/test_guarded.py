@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from refold.place.gitconfig import harmless
-from refold.place.guards import Guards
-from refold.values.guarded import KEYS, guarded, steering
+from refold.place.guarded_paths import Guards
+from refold.values.guarded_names import KEYS, guarded, steering
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
+from refold.place.command_output import Printed
 from refold.place.commands import ShellCommands
 from refold.place.environment import environment
 from refold.place.port import Finished
-from refold.place.printed import Printed
-from refold.testing.cuts import cut_at_each_wait
+from refold.testing.cancel_points import cut_at_each_wait
 
 LONG = 30.0  # seconds; no test comes near
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.place.guards import worktree_of
+from refold.place.guarded_paths import worktree_of
 from refold.values.confines import Confines
 from tests.place.walled import Walled, needs_bubblewrap, walled
 

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -15,13 +14,6 @@ from refold.values.confines import Confines
 from tests.place.walled import LONG, Walled, needs_bubblewrap, walled
 
 REFUSED = "Read-only file system"
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Walled]:
-    needs_bubblewrap()
-    with walled(tmp_path / "ws") as found:
-        yield found
 
 
 def test_the_workspace_and_tmp_can_be_written_and_nothing_else(

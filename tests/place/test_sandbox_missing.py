@@ -13,7 +13,7 @@ from refold.errors import ToolFailed
 from refold.place import landlock, seatbelt
 from refold.place.limits import Limits
 from refold.place.sandbox import find
-from refold.place.walls import Walls, Wish
+from refold.place.sandbox_rules import Walls, Wish
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
 

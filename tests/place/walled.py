@@ -15,7 +15,7 @@ from refold.place.commands import ShellCommands
 from refold.place.limits import Limits
 from refold.place.port import Finished
 from refold.place.sandbox import Sandbox, find
-from refold.place.walls import Wish
+from refold.place.sandbox_rules import Wish
 from refold.values.confines import Confines
 
 LONG = 30.0  # seconds; no test comes near

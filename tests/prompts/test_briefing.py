@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from refold.config.folders import Folders
+from refold.app.system_prompt import Material, SessionGround, SystemPromptBuilder
 from refold.config.paths import Paths
 from refold.config.settings import Settings
+from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
-from refold.hall.briefing import Briefing, Material, SessionGround
-from refold.journal.events import Briefed
-from refold.prompts.parts import RenderedPrompt, part_of
-from refold.prompts.presets import preset
-from refold.prompts.small import small_system
+from refold.journal.events.kinds import SystemPromptSet
+from refold.prompts.presets import preset, small_system
+from refold.prompts.system_text import RenderedPrompt, part_of
 
-NEVER = Briefed()
+NEVER = SystemPromptSet()
 NOON = 1_795_000_000.0
 
 
@@ -38,18 +37,18 @@ def project(tmp_path: Path) -> Path:
 
 def brief(
     project: Path, places: Paths, settings: Settings | None = None, **more: Any
-) -> Briefing:
+) -> SystemPromptBuilder:
     ground = SessionGround(**{"roots": (str(project),), "now": lambda: NOON, **more})
     home = str(places.config.parent)
-    return Briefing(settings or Settings(), places, {"HOME": home}, ground)
+    return SystemPromptBuilder(settings or Settings(), places, {"HOME": home}, ground)
 
 
 def part(told: RenderedPrompt, name: str) -> str:
-    return part_of(Briefed(told.system, parts=told.parts), name)
+    return part_of(SystemPromptSet(told.system, parts=told.parts), name)
 
 
-def told_again(told: RenderedPrompt) -> Briefed:
-    return Briefed(told.system, parts=told.parts)
+def told_again(told: RenderedPrompt) -> SystemPromptSet:
+    return SystemPromptSet(told.system, parts=told.parts)
 
 
 # What stands in it. -------------------------------------------------------------------

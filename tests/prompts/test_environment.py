@@ -2,10 +2,9 @@
 
 from msgspec.structs import replace
 
-from refold.prompts.environment import Surroundings, again, environment
-from refold.prompts.repository import Git
+from refold.prompts.repository import Environment, Git, again, environment
 
-HERE = Surroundings(directory="/w", today="2026-11-22", platform="Linux")
+HERE = Environment(directory="/w", today="2026-11-22", platform="Linux")
 WHOLE = replace(HERE, shell="bash", git=Git("main", "abcd1234", 'Say "hi"'))
 
 

@@ -8,20 +8,20 @@ import pytest
 from msgspec import Raw
 
 from refold import Agent, Question
+from refold.app.models import Traits
+from refold.app.system_prompt import Material, SessionGround, SystemPromptBuilder
 from refold.config.paths import paths
 from refold.config.settings import Settings
-from refold.hall.briefing import Briefing, Material, SessionGround
-from refold.hall.models import Traits
-from refold.journal.events import Briefed
+from refold.journal.events.kinds import SystemPromptSet
 from refold.prompts.presets import BUILT_IN
 from refold.provider.local.protocol import plain
 from refold.provider.local.server import CONTEXT
 from refold.provider.port import Request
-from refold.testing.scripted import Reply as Line
+from refold.testing.providers import Reply as Line
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import wire_server
 from refold.tools.builtin import builtin
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text
 
 TOKEN = 4  # characters, about
@@ -62,8 +62,8 @@ def test_the_first_request_with_every_tool_is_less_than_4000_tokens(
 
 def test_a_small_model_is_sent_less_than_500_tokens(tmp_path: Path) -> None:
     ground = SessionGround(roots=(str(tmp_path),))
-    briefing = Briefing(Settings(), paths(os.environ), os.environ, ground)
-    told = briefing.text(Material(small=True, window=CONTEXT), Briefed())
+    briefing = SystemPromptBuilder(Settings(), paths(os.environ), os.environ, ground)
+    told = briefing.text(Material(small=True, window=CONTEXT), SystemPromptSet())
     tools = tuple(tool.spec for tool in Traits(CONTEXT, small=True).tools(builtin()))
     hello = Message("user", (Text("Hello."),))
     request = Request(Log([Spoken(1, hello)]), told.system, tools, schema=Raw(b"null"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.prompts.imports import imports, is_path
+from refold.prompts.instructions import imports, is_path
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from refold.journal.events import Briefed
-from refold.prompts.parts import (
+from refold.journal.events.kinds import SystemPromptSet
+from refold.prompts.system_text import (
     PromptFile,
     instructions,
     part_of,
@@ -29,14 +29,14 @@ def test_parts_stand_in_their_order_and_empty_ones_are_left_out() -> None:
 def test_every_part_is_found_again_in_what_was_told(texts: list[str]) -> None:
     named = [(f"part {n}", text) for n, text in enumerate(texts)]
     found = told(named)
-    briefed = Briefed(found.system, parts=found.parts)
+    briefed = SystemPromptSet(found.system, parts=found.parts)
 
     assert [part_of(briefed, name) for name, _ in named] == [t.strip() for t in texts]
     assert part_of(briefed, "none") == ""
 
 
 def test_of_a_journal_without_parts_none_is_found() -> None:
-    assert part_of(Briefed("You are."), "prompt") == ""
+    assert part_of(SystemPromptSet("You are."), "prompt") == ""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, Heard
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
-from strict_servers import complaint
-from wires import SIGNED, WIRES, message, request, sent
 
-from refold.provider.text_protocol.told import RequestRenderer
+from refold.provider.text_protocol.render import RequestRenderer
 from refold.testing.wire_answers import WireName
 from refold.tools.notebook_edit import notebook_edit
 from refold.tools.tool_search import finding
 from refold.values.messages import ToolCall, ToolResult
+from tests.provider.strict_servers import complaint
+from tests.provider.wires import SIGNED, WIRES, message, request, sent
 
 TOOLS = tuple(tool.spec for tool in finding((notebook_edit,)))
 ARGUMENTS = {"path": "n.ipynb", "cell": 1}

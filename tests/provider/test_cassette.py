@@ -15,8 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
-from test_history_is_always_valid import ANYTHING, conversations
-from wires import TOOLS, heard, message, request, words
 
 from refold import Agent, Effect, Reply, tool
 from refold.errors import (
@@ -28,8 +26,7 @@ from refold.errors import (
     Unreachable,
 )
 from refold.provider.cassette import Recording, Replaying, Tape
-from refold.provider.cassette_requests import Mask, unmasked
-from refold.provider.cassette_writing import joined
+from refold.provider.cassette_format import Mask, joined, unmasked
 from refold.provider.port import (
     CallDelta,
     Came,
@@ -43,11 +40,12 @@ from refold.provider.port import (
     ThinkingDelta,
 )
 from refold.testing.cassette import cassette
-from refold.testing.faulty import FaultyProvider
-from refold.testing.scripted import Reply as Line
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import FaultyProvider, ScriptedProvider
+from refold.testing.providers import Reply as Line
 from refold.values.messages import Message
 from refold.values.usage import Usage
+from tests.provider.test_history_is_always_valid import ANYTHING, conversations
+from tests.provider.wires import TOOLS, heard, message, request, words
 
 ASK = request(message("user", "Rain?"))
 LONGER = request(
@@ -714,7 +712,7 @@ def run(provider: Provider, home: Path) -> tuple[str, str, list[object]]:
         async with agent.session() as session:
             await session.run("Rain in Oslo and Bergen?")
             last = await session.run("And now?")
-            talk = [(s.seq, s.message) for s in session.view.talk.messages]
+            talk = [(s.seq, s.message) for s in session.view.conversation.messages]
             return last.outcome, last.reason, [*talk, session.view.account]
 
     return anyio.run(use)

@@ -4,7 +4,6 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-from wires import heard, words
 
 from refold.errors import BadInput
 from refold.provider.catalog import (
@@ -17,10 +16,11 @@ from refold.provider.catalog import (
     providers,
     window_of,
 )
-from refold.provider.dial import place, proxy_for
-from refold.testing.scripted import Reply
+from refold.provider.connect import endpoint_of, proxy_for
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, wire_server
+from tests.provider.wires import heard, words
 
 ANTHROPIC, OPENAI, GEMINI, CHAT = map(
     find, ("anthropic", "openai", "gemini", "openai-chat")
@@ -166,7 +166,7 @@ def test_windows_of_known_families_are_known_and_others_are_not_guessed() -> Non
 def test_only_tls_to_other_machines_goes_through_a_proxy(
     url: str, environ: dict[str, str], proxy: str
 ) -> None:
-    assert proxy_for(place(url), environ) == proxy
+    assert proxy_for(endpoint_of(url), environ) == proxy
 
 
 @pytest.mark.parametrize("spec", providers(), ids=lambda spec: spec.name)

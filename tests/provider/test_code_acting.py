@@ -7,13 +7,12 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from refold.provider.code_acting.acting import CodeActing
-from refold.provider.code_acting.blocks import blocks, through_first_block
+from refold.provider.code_acting import CodeActing, blocks, through_first_block
 from refold.provider.port import CallDelta, Delta, Done, Provider, Request, TextDelta
-from refold.testing.scripted import Reply, ScriptedProvider
-from refold.tools.python import python
+from refold.testing.providers import Reply, ScriptedProvider
+from refold.tools.python_tool import python
 from refold.tools.read import read_file
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text, ToolCall, ToolResult
 
 TOOLS = (python.spec, read_file.spec)

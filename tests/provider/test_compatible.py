@@ -12,9 +12,20 @@ import pytest
 from hypothesis import given, settings
 from msgspec import Raw
 from msgspec.structs import replace
-from strict_servers import complaint
-from test_history_is_always_valid import conversations
-from wires import (
+
+from refold.engine.answer_draft import Draft
+from refold.errors import ProviderError
+from refold.provider.catalog import connect, find
+from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
+from refold.provider.spec import ProviderSpec, Quirks
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import SSE, answer, sse
+from refold.testing.wire_server import Answer, wire_server
+from refold.values.messages import Message, Thinking, ToolCall, ToolResult
+from refold.values.usage import Usage
+from tests.provider.strict_servers import complaint
+from tests.provider.test_history_is_always_valid import conversations
+from tests.provider.wires import (
     CAT,
     CONVERSATION,
     KEY,
@@ -26,17 +37,6 @@ from wires import (
     said,
     words,
 )
-
-from refold.engine.draft import Draft
-from refold.errors import ProviderError
-from refold.provider.catalog import connect, find
-from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
-from refold.provider.spec import ProviderSpec, Quirks
-from refold.testing.scripted import Reply
-from refold.testing.wire_answers import SSE, answer, sse
-from refold.testing.wire_server import Answer, wire_server
-from refold.values.messages import Message, Thinking, ToolCall, ToolResult
-from refold.values.usage import Usage
 
 
 def asked(name: str, *talks: Sequence[Message]) -> list[list[dict[str, Any]]]:
@@ -98,7 +98,7 @@ def test_any_conversation_is_valid_for_mistral(talk: Sequence[Message]) -> None:
 
 def test_mistral_is_shown_the_pictures_of_results_after_an_answer() -> None:
     calls = [ToolCall(f"call-{n}", "look", Raw(b"{}")) for n in (1, 2)]
-    results = [ToolResult(call.id, "a cat", pictures=(CAT,)) for call in calls]
+    results = [ToolResult(call.id, "a cat", images=(CAT,)) for call in calls]
     talk = [
         message("user", "?", CAT),
         message("assistant", *calls),

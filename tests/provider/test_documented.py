@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from refold.config.settings import Settings
-from refold.provider import efforts, gemini, ollama, pictured, plugged
+from refold.provider import efforts, gemini, images, ollama, plugins
 from refold.provider.spec import Quirks
 
 PAGE = (Path(__file__).parents[2] / "docs/providers.md").read_text(encoding="utf-8")
@@ -66,9 +66,9 @@ def test_every_kind_of_picture_is_in_the_page() -> None:
         return {kind.removeprefix("image/") for kind in known}
 
     assert told == {
-        "anthropic": kinds(pictured.KINDS),
-        "openai-responses": kinds(pictured.KINDS),
-        "openai-chat": kinds(pictured.KINDS),
+        "anthropic": kinds(images.KINDS),
+        "openai-responses": kinds(images.KINDS),
+        "openai-chat": kinds(images.KINDS),
         "gemini": kinds(gemini.KINDS),
         "ollama": kinds(ollama.KINDS),
     }
@@ -78,7 +78,7 @@ def test_every_kind_of_picture_is_in_the_page() -> None:
 def test_its_examples_are_settings(example: str) -> None:
     written = tomllib.loads(example)
     if "project" in written:  # of somebody's package, not of our settings
-        assert list(written["project"]["entry-points"]) == [plugged.GROUP]
+        assert list(written["project"]["entry-points"]) == [plugins.GROUP]
         return
     settings = msgspec.convert(written, Settings)
 

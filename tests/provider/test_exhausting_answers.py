@@ -5,17 +5,17 @@ from collections.abc import AsyncGenerator
 
 import anyio
 import pytest
-from wires import said
 
-from refold.engine.draft import ENDLESS, LONGEST, Draft
-from refold.engine.spending import heard
-from refold.engine.world import Mind
+from refold.engine.answer_draft import ENDLESS, LONGEST, Draft
+from refold.engine.budget import heard
+from refold.engine.world import Model
 from refold.errors import ProviderError, Unreachable
 from refold.provider.port import CallDelta, Delta, Request, TextDelta, ThinkingDelta
 from refold.testing.wire_answers import SSE
 from refold.testing.wire_server import Answer
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import Spoken
+from tests.provider.wires import said
 
 PIECE = "word " * 2_000
 MIB = 1024 * 1024
@@ -53,7 +53,9 @@ def test_an_answer_that_never_ends_is_ended(piece: Delta) -> None:
         fill(draft, piece)
 
     failed = draft.failed(ENDLESS, "ProviderError")
-    assert len(failed.shown) < 101_000  # what is told again to the model is bounded, too
+    assert (
+        len(failed.partial_text) < 101_000
+    )  # what is told again to the model is bounded, too
     assert failed.usage is not None
     assert failed.usage.output > 500_000  # and it was not free
     assert failed.cost
@@ -69,4 +71,4 @@ def test_a_model_that_is_asked_beside_the_talk_may_not_talk_for_ever_either() ->
     asked = Request(Log[Spoken]())
 
     with pytest.raises(ProviderError, match="more than 2,097,152 characters"):
-        anyio.run(heard, asked, Mind(Endless()))
+        anyio.run(heard, asked, Model(Endless()))

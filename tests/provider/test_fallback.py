@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Callable
 
 import anyio
 import pytest
-from wires import KEY, heard, message, request, spec_of, words
 
 from refold.errors import (
     BadInput,
@@ -26,12 +25,12 @@ from refold.provider.port import (
     Sent,
     TextDelta,
 )
-from refold.provider.retry import Backoff, Patient
+from refold.provider.retry import Backoff, RetryingProvider
 from refold.testing.clock import Clock
-from refold.testing.faulty import FaultyProvider
-from refold.testing.scripted import Reply, ScriptedProvider
+from refold.testing.providers import FaultyProvider, Reply, ScriptedProvider
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, wire_server
+from tests.provider.wires import KEY, heard, message, request, spec_of, words
 
 FIRST, SECOND, THIRD = "acme/one", "other/two", "third/three/x"
 
@@ -232,7 +231,9 @@ def test_one_that_recovered_does_not_rest_any_more() -> None:
 def test_the_patience_of_a_link_is_its_own_and_is_spent_once() -> None:
     clock = Clock()
     inner = FaultyProvider("No.", fault=Overloaded("busy"), times=99)
-    patient = Patient(inner, Backoff(retries=2), sleep=clock.sleep, dice=lambda: 1.0)
+    patient = RetryingProvider(
+        inner, Backoff(retries=2), sleep=clock.sleep, dice=lambda: 1.0
+    )
     both = chain(patient, ScriptedProvider("One.", "Two.", "Three."), clock=clock)
 
     for _ in range(3):

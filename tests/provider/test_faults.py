@@ -9,7 +9,15 @@ from contextlib import aclosing
 import anyio
 import pytest
 from msgspec.structs import replace
-from wires import (
+
+from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
+from refold.provider.catalog import connect, find
+from refold.provider.port import Done
+from refold.provider.spec import ProviderSpec
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import SSE, WireName, answer
+from refold.testing.wire_server import Answer, Pause, wire_server
+from tests.provider.wires import (
     CONVERSATION,
     KEY,
     WIRES,
@@ -21,14 +29,6 @@ from wires import (
     spec_of,
     words,
 )
-
-from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
-from refold.provider.catalog import connect, find
-from refold.provider.port import Done
-from refold.provider.spec import ProviderSpec
-from refold.testing.scripted import Reply
-from refold.testing.wire_answers import SSE, WireName, answer
-from refold.testing.wire_server import Answer, Pause, wire_server
 
 HTML = {"content-type": "text/html"}
 LABELS = {wire: spec_of(wire).label for wire in WIRES}

@@ -2,11 +2,11 @@
 
 import anyio
 import pytest
-from wires import heard, words
 
 from refold.errors import Overloaded
 from refold.provider.port import CallDelta, Delta, Done, TextDelta
-from refold.testing.faulty import FaultyProvider
+from refold.testing.providers import FaultyProvider
+from tests.provider.wires import heard, words
 
 CALLS = [("look", "{}"), ("book", '{"to":1}')]
 

@@ -7,17 +7,26 @@ import msgspec
 import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw
-from wires import CONVERSATION, asking, heard, message, request, said, sent, words
 
-from refold.engine.draft import Draft
+from refold.engine.answer_draft import Draft
 from refold.errors import Overloaded, ProviderError, Refused, TooLong
 from refold.provider.gemini import UNSIGNED, path
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import SSE, answer, sse
 from refold.testing.wire_server import Answer
 from refold.values.messages import Message, Text, ToolCall, ToolResult
 from refold.values.usage import Usage
+from tests.provider.wires import (
+    CONVERSATION,
+    asking,
+    heard,
+    message,
+    request,
+    said,
+    sent,
+    words,
+)
 
 COUNTS = {
     "promptTokenCount": 100,

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
-from strict_servers import complaint, strict
-from wires import (
+
+from refold.journal.events.kinds import Compacted
+from refold.journal.state.compacted import compacted
+from refold.provider import anthropic, gemini, ollama, openai_chat, responses, sanitize
+from refold.provider.encoding_cache import Encoded
+from refold.provider.port import Request
+from refold.testing.wire_answers import WireName
+from refold.values.growing import Log
+from refold.values.messages import Image, Message, Spoken, Thinking, ToolCall, ToolResult
+from tests.provider.strict_servers import complaint, strict
+from tests.provider.wires import (
     BLOB,
     CONVERSATION,
     ITEM,
@@ -23,15 +32,6 @@ from wires import (
     request,
     words,
 )
-
-from refold.journal.events import Compacted
-from refold.journal.shorter import shorter
-from refold.provider import anthropic, gemini, ollama, openai_chat, responses, sendable
-from refold.provider.encoded import Encoded
-from refold.provider.port import Request
-from refold.testing.wire_answers import WireName
-from refold.values.log import Log
-from refold.values.messages import Image, Message, Spoken, Thinking, ToolCall, ToolResult
 
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=8)
 ARGUMENTS = st.one_of(
@@ -115,7 +115,7 @@ def _gemini(asked: Request) -> bytes:
 
 
 def _ollama(asked: Request) -> bytes:
-    made = (sendable.as_made(c) for s in asked.messages for c in s.message.calls)
+    made = (sanitize.as_made(c) for s in asked.messages for c in s.message.calls)
     names = {call.id: call.name for call in made}
     encoded = Encoded(lambda m, p: ollama.message_to_wire(m, p, names=names))
     return ollama.to_wire(asked, encoded.join(asked.messages, asked.pictures), 4096)
@@ -149,12 +149,12 @@ def told_shorter(draw: st.DrawFn) -> list[Message]:
         first = [s.seq for s in told if s.message.role != "tool"]
         event = Compacted(
             draw(st.sampled_from(["prune", "full", "trim"])),
-            results=tuple((id_, draw(ANYTHING)) for id_ in lines),
-            kept=draw(st.sampled_from([0, *first])),
-            carried="What the person said: " + draw(ANYTHING),
+            pruned=tuple((id_, draw(ANYTHING)) for id_ in lines),
+            first_kept=draw(st.sampled_from([0, *first])),
+            preserved="What the person said: " + draw(ANYTHING),
             summary=draw(ANYTHING),
         )
-        told = shorter(told, event, seq)
+        told = compacted(told, event, seq)
         if told[-1].message.role == "assistant":  # as the engine would go on
             told = told.plus(Spoken(seq + 1, message("user", "Go on.")))
     return [spoken.message for spoken in told]

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from wires import WIRES, said, words
 
 from refold.provider.port import Done
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.values.usage import Usage
+from tests.provider.wires import WIRES, said, words
 
 COUNTS = st.integers(-(10**30), 10**30)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.provider.misnamed import no_provider
+from refold.provider.spec import no_provider
 
 NAMES = [
     "anthropic",

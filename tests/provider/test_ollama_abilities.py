@@ -7,16 +7,25 @@ from typing import Any
 import anyio
 import pytest
 from msgspec.structs import replace
-from wires import CAT, PICTURES, TOOLS, heard, message, request, spec_of, words
 
 from refold.errors import Refused
 from refold.provider.catalog import connect
-from refold.provider.ollama_shown import model_of
+from refold.provider.ollama import model_of
 from refold.provider.port import CallDelta, Delta, Request, Retrying, Sent
-from refold.provider.text_protocol.choose import Tools, calling
-from refold.testing.scripted import Reply
+from refold.provider.text_protocol.selection import Tools, calling
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
+from tests.provider.wires import (
+    CAT,
+    PICTURES,
+    TOOLS,
+    heard,
+    message,
+    request,
+    spec_of,
+    words,
+)
 
 CALL = '<tool_call>{"name": "book", "arguments": {"to": "the station"}}</tool_call>'
 ASKED = request(message("user", "A taxi, please.", CAT), tools=TOOLS, pictures=PICTURES)

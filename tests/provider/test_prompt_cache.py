@@ -11,17 +11,17 @@ from typing import Any
 import anyio
 import pytest
 from msgspec.structs import replace
-from wires import KEY, heard, message, request, spec_of
 
 from refold import Agent, Effect, Reply, tool
-from refold.journal.events import Compacted, Entry
+from refold.journal.events.kinds import Compacted, Entry
 from refold.prompts.summary import summary_prompt
 from refold.provider.catalog import connect
-from refold.testing.caching import CachingModel, Counted
-from refold.testing.scripted import Reply as Line
+from refold.testing.caching_server import CachingModel, Counted
+from refold.testing.providers import Reply as Line
 from refold.testing.wire_answers import WireName
 from refold.testing.wire_server import wire_server
 from refold.values.usage import Usage
+from tests.provider.wires import KEY, heard, message, request, spec_of
 
 CACHED: tuple[WireName, ...] = ("anthropic", "openai-responses", "openai-chat", "gemini")
 NAMES = {

@@ -7,18 +7,18 @@ import pytest
 from msgspec import Raw
 
 from refold.engine.policies.compaction import compacting
-from refold.engine.shrinking import Shares, prunable
-from refold.journal.events import (
+from refold.engine.prune import Shares, prunable
+from refold.journal.events.kinds import (
     Compacted,
+    Delivered,
     Ended,
     Entry,
     Event,
     ModelAnswered,
     Said,
-    TakenUp,
 )
-from refold.journal.fold import View, fold
-from refold.provider.encoded import Encoded, EncodedPiece
+from refold.journal.state.fold import View, fold
+from refold.provider.encoding_cache import Encoded, EncodedPiece
 from refold.provider.port import Pictures
 from refold.values.messages import Message, ToolCall
 
@@ -28,7 +28,7 @@ def encode(message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
 
 
 def looked(calls: int) -> View:
-    news: list[Event] = [Said("Look."), TakenUp((1,))]
+    news: list[Event] = [Said("Look."), Delivered((1,))]
     for n in range(calls):
         call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
         news += [
@@ -42,15 +42,17 @@ def looked(calls: int) -> View:
 @pytest.mark.parametrize("again", [False, True])
 def test_it_is_encoded_as_if_nothing_was_known_of_it(keep: int, again: bool) -> None:
     view, warm = looked(9), Encoded(encode)
-    warm.join(view.talk.messages)
+    warm.join(view.conversation.messages)
     for kind in ("prune", "full") if again else ("prune",):
-        kept = view.talk.messages[-2].seq if kind == "full" else 0
+        kept = view.conversation.messages[-2].seq if kind == "full" else 0
         event = Compacted(
             kind, "", prunable(view, keep), kept, "What was said.", "A summary."
         )  # type: ignore[arg-type]
         view = fold([Entry(view.seq + 1, event)], view)
 
-        assert warm.join(view.talk.messages) == Encoded(encode).join(view.talk.messages)
+        assert warm.join(view.conversation.messages) == Encoded(encode).join(
+            view.conversation.messages
+        )
 
 
 def test_going_back_to_before_it_is_encoded_anew_too() -> None:
@@ -58,9 +60,11 @@ def test_going_back_to_before_it_is_encoded_anew_too() -> None:
     after = fold(
         [Entry(before.seq + 1, Compacted("prune", "", prunable(before, 3)))], before
     )
-    warm.join(after.talk.messages)
+    warm.join(after.conversation.messages)
 
-    assert warm.join(before.talk.messages) == Encoded(encode).join(before.talk.messages)
+    assert warm.join(before.conversation.messages) == Encoded(encode).join(
+        before.conversation.messages
+    )
 
 
 def test_what_stands_before_the_first_line_is_not_encoded_again() -> None:
@@ -71,13 +75,13 @@ def test_what_stands_before_the_first_line_is_not_encoded_again() -> None:
         yield from encode(message, pictures)
 
     view, warm = looked(9), Encoded(counting)
-    warm.join(view.talk.messages)
+    warm.join(view.conversation.messages)
     seen.clear()
     lines = prunable(view, 3)[:2]  # the newest two of those that could go
     told = fold([Entry(view.seq + 1, Compacted("prune", "", lines))], view)
-    warm.join(told.talk.messages)
+    warm.join(told.conversation.messages)
 
-    assert len(seen) == len(view.talk.messages) - 2 - 2 * 4
+    assert len(seen) == len(view.conversation.messages) - 2 - 2 * 4
 
 
 def test_a_talk_with_nothing_that_could_go_is_left_alone() -> None:

@@ -7,7 +7,6 @@ import anyio
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
-from wires import CONVERSATION, TOOLS, WIRES, asking, heard, message, request, words
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.provider.port import (
@@ -20,13 +19,28 @@ from refold.provider.port import (
     TextDelta,
     ThinkingDelta,
 )
-from refold.provider.retry import Backoff, Patient
-from refold.provider.text_protocol.as_needed import AsNeeded
-from refold.provider.text_protocol.choose import Tools, calling, chosen, needs_text
+from refold.provider.retry import Backoff, RetryingProvider
 from refold.provider.text_protocol.protocol import TextProtocol
+from refold.provider.text_protocol.selection import (
+    AsNeeded,
+    Tools,
+    calling,
+    chosen,
+    needs_text,
+)
 from refold.testing.provider_conformance import ProviderContract
-from refold.testing.scripted import Line, Reply, ScriptedProvider
+from refold.testing.providers import Line, Reply, ScriptedProvider
 from refold.testing.wire_answers import WireName, answer
+from tests.provider.wires import (
+    CONVERSATION,
+    TOOLS,
+    WIRES,
+    asking,
+    heard,
+    message,
+    request,
+    words,
+)
 
 CALL = '{"name": "book", "arguments": {"to": "the station"}}'
 TAGGED = f"<tool_call>\n{CALL}\n</tool_call>"
@@ -226,7 +240,7 @@ def test_another_refusal_is_told(error: ProviderError) -> None:
 def test_a_server_that_says_broken_is_not_asked_the_same_three_times() -> None:
     inner = ScriptedProvider(Overloaded("500: tools param requires --jinja flag"), TAGGED)
 
-    (found,) = ask(Patient(AsNeeded(inner), Backoff(retries=0)))
+    (found,) = ask(RetryingProvider(AsNeeded(inner), Backoff(retries=0)))
 
     assert calls(found) == BOOKED
 

@@ -7,10 +7,10 @@ import pytest
 
 from refold import Agent, Effect, Question, Reply, Result, tool
 from refold.provider.port import Delta, Done, Provider, Request, TextDelta
-from refold.provider.text_protocol.as_needed import AsNeeded
+from refold.provider.text_protocol.classify import BROKEN_OFF, QUOTED
 from refold.provider.text_protocol.protocol import TextProtocol
-from refold.provider.text_protocol.sifted import BROKEN_OFF, QUOTED
-from refold.testing.scripted import Line, ScriptedProvider
+from refold.provider.text_protocol.selection import AsNeeded
+from refold.testing.providers import Line, ScriptedProvider
 
 Wrap = Callable[[Provider], Provider]
 BOTH = pytest.mark.parametrize("wrap", [TextProtocol, AsNeeded])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from refold.provider.token_counts import count, openai_usage
+from refold.provider.wire_stream import count, openai_usage
 from refold.values.usage import Usage
 
 

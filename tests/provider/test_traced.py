@@ -5,14 +5,24 @@ from contextlib import aclosing
 import anyio
 import pytest
 from msgspec.structs import replace
-from wires import CONVERSATION, KEY, PATHS, TOOLS, WIRES, asking, heard, request, spec_of
 
 from refold.errors import ProviderError, Refused, Unreachable
 from refold.provider.catalog import connect
 from refold.provider.port import Came, Delta, Done, Request, Sent
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, Heard
+from tests.provider.wires import (
+    CONVERSATION,
+    KEY,
+    PATHS,
+    TOOLS,
+    WIRES,
+    asking,
+    heard,
+    request,
+    spec_of,
+)
 
 ASKED = request(*CONVERSATION, system="Be brief. ☂", tools=TOOLS, trace=True)
 REPLY = Reply("Let me look. ☂", (("look", '{"where":"up ☁"}'),), thinking="Clouds?")

@@ -7,15 +7,15 @@ import msgspec
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
-from wires import asking, heard, message, request, sent, spec_of
 
 from refold.provider.catalog import find
-from refold.provider.followed import Followed
+from refold.provider.encoding_cache import IncrementalFold
 from refold.provider.spec import ProviderSpec
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, ToolCall, ToolResult
+from tests.provider.wires import asking, heard, message, request, sent, spec_of
 
 SPECS = [
     *(spec_of(w) for w in ("anthropic", "openai-responses", "openai-chat", "gemini", "ollama")),
@@ -82,7 +82,7 @@ def test_a_step_looks_at_as_much_of_a_long_talk_as_of_a_short_one(
     assert 0 < looks(spec, 1_000) <= looks(spec, 10)
 
 
-def followed() -> tuple[Followed[str], list[int]]:
+def followed() -> tuple[IncrementalFold[str], list[int]]:
     """Joins the words of a talk, and what it was shown for that."""
     shown: list[int] = []
 
@@ -90,7 +90,7 @@ def followed() -> tuple[Followed[str], list[int]]:
         shown.append(spoken.seq)
         return made + spoken.message.text
 
-    return Followed("", step), shown
+    return IncrementalFold("", step), shown
 
 
 def talk(words: str) -> list[Spoken]:

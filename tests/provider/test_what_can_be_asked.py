@@ -9,8 +9,14 @@ import msgspec
 import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw
-from strict_servers import complaint
-from wires import (
+
+from refold.provider.catalog import connect
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import WireName, answer
+from refold.testing.wire_server import wire_server
+from refold.values.messages import Image, Text, Thinking, ToolCall, ToolResult
+from tests.provider.strict_servers import complaint
+from tests.provider.wires import (
     BLOB,
     CAT,
     PICTURES,
@@ -23,12 +29,6 @@ from wires import (
     spec_of,
 )
 
-from refold.provider.catalog import connect
-from refold.testing.scripted import Reply
-from refold.testing.wire_answers import WireName, answer
-from refold.testing.wire_server import wire_server
-from refold.values.messages import Image, Text, Thinking, ToolCall, ToolResult
-
 DOG = Image("b" * 64, "image/png", "dog.png")  # its bytes are not there
 SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
 SHOWN = (
@@ -40,8 +40,8 @@ SHOWN = (
     ),
     message(
         "tool",
-        ToolResult("call-1", "a cat", pictures=(CAT, DOG)),
-        ToolResult("call-2", "", failed=True, pictures=(CAT,)),
+        ToolResult("call-1", "a cat", images=(CAT, DOG)),
+        ToolResult("call-2", "", failed=True, images=(CAT,)),
     ),
     message("user", "And then?"),
 )
@@ -483,7 +483,7 @@ def test_a_picture_alone_is_a_message(wire: WireName) -> None:
 )  # fmt: skip
 def test_what_cannot_be_shown_is_told(wire: WireName, image: Image, words: str) -> None:
     call = message("assistant", ToolCall("call-1", "look", Raw(b"{}")))
-    result = message("tool", ToolResult("call-1", "a dog", pictures=(image,)))
+    result = message("tool", ToolResult("call-1", "a dog", images=(image,)))
 
     found = sent(
         wire, request(message("user", "?", image), call, result, pictures=PICTURES)

@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
-from wires import WIRES, said, words
 
 from refold.errors import ProviderError, Unreachable
+from refold.provider.cassette_format import joined
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import NDJSON, SSE, WireName, answer, ndjson, sse
 from refold.testing.wire_server import Answer
 from refold.values.usage import Usage
+from tests.provider.wires import WIRES, said, words
 
 FULL = Reply(
     "Let me look. ☂",
@@ -97,9 +98,17 @@ def test_it_does_not_matter_where_the_bytes_are_cut(wire: WireName, size: int) -
     assert isinstance(whole.body, bytes)
     crlf = whole.body.replace(b"\n", b"\r\n")
     cut = tuple(crlf[at : at + size] for at in range(0, len(crlf), size))
-    expected = said(wire, whole)
+    expected = joined(said(wire, whole))
 
-    assert said(wire, Answer(cut, headers=whole.headers)) == expected
+    assert joined(said(wire, Answer(cut, headers=whole.headers))) == expected
+
+
+def test_the_texts_of_one_read_are_one_delta() -> None:
+    whole = answer("openai-chat", Reply("Let me look. " * 5))
+
+    found = said("openai-chat", whole)
+
+    assert [d.text for d in found if isinstance(d, TextDelta)] == ["Let me look. " * 5]
 
 
 def test_a_thinking_block_closes_with_its_signature() -> None:
@@ -342,7 +351,7 @@ def test_data_over_several_lines_is_one_event() -> None:
 
 
 def test_ollama_is_asked_for_the_window_its_author_set() -> None:
-    from refold.provider.ollama_shown import model_of
+    from refold.provider.ollama import model_of
 
     info = {"llama.context_length": 131072}
     both = {"parameters": "stop x\nnum_ctx   16384", "model_info": info}

@@ -9,14 +9,14 @@ import anyio
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
-from wires import asking, heard, message, request, sent, spec_of
 
 from refold.provider.port import CallDelta, Delta, ThinkingDelta
 from refold.provider.spec import ProviderSpec
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import SSE, WireName, answer, sse
 from refold.testing.wire_server import Answer
 from refold.values.messages import Message, Part, Thinking, ToolCall, ToolResult
+from tests.provider.wires import asking, heard, message, request, sent, spec_of
 
 ITEM: dict[str, Any] = {
     "id": "rs_1",

@@ -7,7 +7,13 @@ import anyio
 import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw
-from wires import (
+
+from refold.provider.anthropic import message_to_wire, to_wire
+from refold.provider.encoding_cache import Encoded
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import WireName, answer
+from refold.values.messages import Message, Thinking, ToolCall, ToolResult
+from tests.provider.wires import (
     CAT,
     CONVERSATION,
     PICTURES,
@@ -19,12 +25,6 @@ from wires import (
     request,
     sent,
 )
-
-from refold.provider.anthropic import message_to_wire, to_wire
-from refold.provider.encoded import Encoded
-from refold.testing.scripted import Reply
-from refold.testing.wire_answers import WireName, answer
-from refold.values.messages import Message, Thinking, ToolCall, ToolResult
 
 ALL = request(*CONVERSATION, system="Be brief.", tools=TOOLS)
 
@@ -386,7 +386,7 @@ def test_a_limit_of_output_has_another_name_on_each_wire() -> None:
 SHOWN = (
     message("user", "What is this?", CAT),
     message("assistant", ToolCall("call-3", "look", Raw(b"{}"))),
-    message("tool", ToolResult("call-3", "a cat", pictures=(CAT,))),
+    message("tool", ToolResult("call-3", "a cat", images=(CAT,))),
     *CONVERSATION[3:],
 )
 

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from refold.provider.catalog import Connected, connect, find
 from refold.provider.port import Delta, Provider, Request, TextDelta
 from refold.provider.spec import ProviderSpec
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import (
     Image,
     Message,

@@ -21,7 +21,7 @@ import anyio
 from msgspec import Struct
 
 from refold import Agent
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from refold.values.messages import ToolResult
 
 SECRET = "S3CRET"

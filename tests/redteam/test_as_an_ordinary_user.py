@@ -17,7 +17,7 @@ from refold.programs import Programs
 _PROJECT = Path(__file__).parents[2]
 _TESTS = (
     "tests/redteam/test_house_attacked.py", "tests/place/test_races.py",
-    "tests/place/test_doorkeeper.py", "tests/place/test_confined_reads.py",
+    "tests/place/test_socket_guard.py", "tests/place/test_confined_reads.py",
 )  # fmt: skip
 _SCRIPT = """
 set -e

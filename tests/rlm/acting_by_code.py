@@ -4,38 +4,37 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import anyio
-from in_process import InProcessWorkers
 from msgspec import Raw
 
 from refold.agents.profile import Leash
-from refold.engine.policies.code import code_or_final
+from refold.engine.policies.code_only import code_or_final
 from refold.engine.policies.continuation import joined_up
-from refold.engine.policies.converse import converse
-from refold.engine.policies.final import final
+from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
-from refold.engine.world import Mind, World
+from refold.engine.world import Model, World
 from refold.errors import ProviderError
-from refold.journal import codec
-from refold.journal.events import Entry, Event, Reserved, Settled
-from refold.journal.fold import View
-from refold.journal.store import MemoryStore, Store
+from refold.journal.events import codec
+from refold.journal.events.kinds import Entry, Event, Reserved, Settled
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore, Store
 from refold.permissions.rules import parse
-from refold.provider.code_acting.acting import CodeActing
+from refold.provider.code_acting import CodeActing
 from refold.provider.port import Delta, Done, Provider, Request, TextDelta
-from refold.rlm.below import Beginning
-from refold.rlm.keeping import Keeper
+from refold.rlm.initial_variables import InitialVariables
+from refold.rlm.interfaces import Workers
 from refold.rlm.memo import Kind, SessionMemo
-from refold.rlm.port import Workers
-from refold.rlm.rate import Rate
+from refold.rlm.rate_limit import RateLimit
 from refold.rlm.repl import Repl, ReplLimits
+from refold.rlm.worker_lifetime import WorkerKeeper
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.strict import StrictProvider
-from refold.testing.worlds import world_with
-from refold.tools.python import python
+from refold.testing.providers import StrictProvider
+from refold.testing.world import world_with
+from refold.tools.python_tool import python
 from refold.values.messages import ToolResult
 from refold.values.usage import Usage
+from tests.rlm.in_process import InProcessWorkers
 
 LEASH = Leash(fan_out=50, at_once=8, depth=1, cell=120, call=120)
 POLICIES = (
@@ -98,18 +97,18 @@ class Told:
     async def session(self) -> Session:
         record = Recorder(self.store, clock=lambda: 0.0)
         memo = SessionMemo(record) if self._memo == "session" else None
-        every: dict[str, Any] = {"leash": LEASH, "rate": Rate(), "memo": memo}
+        every: dict[str, Any] = {"leash": LEASH, "rate": RateLimit(), "memo": memo}
         given = ReplLimits(**{**every, **self._given})
-        keeper = Keeper(self.workers)
+        keeper = WorkerKeeper(self.workers)
         repl = Repl(record, lambda: world, keeper, given)
         world = World(
-            Mind(self.model if self.native else CodeActing(StrictProvider(self.model))),
+            Model(self.model if self.native else CodeActing(StrictProvider(self.model))),
             (python, *self._tools),
             POLICIES,
             (parse("python", "allow"), parse("peek", "allow")),
-            house={"repl": repl, **self._house},
-            aide=lambda: Mind(self.leaf, "test/leaf", 1_000_000, _price),
-            beside=keeper.beside,
+            tool_dependencies={"repl": repl, **self._house},
+            helper_model=lambda: Model(self.leaf, "test/leaf", 1_000_000, _price),
+            background=keeper.background,
         )
         world = world_with(world, **self._world)
         return await Session.open(record, lambda _: world)
@@ -141,13 +140,13 @@ def _price(model: str, usage: Usage) -> float:
 
 def observations(view: View) -> list[str]:
     """What the model was told of its code."""
-    results = [s.message for s in view.talk.messages if s.message.role == "tool"]
+    results = [s.message for s in view.conversation.messages if s.message.role == "tool"]
     parts = (part for message in results for part in message.parts)
     return [part.text for part in parts if isinstance(part, ToolResult)]
 
 
 def material(**values: object) -> dict[str, Any]:
-    return {"begins": Beginning(values)}
+    return {"begins": InitialVariables(values)}
 
 
 def shape(text: str) -> Raw:

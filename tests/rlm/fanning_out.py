@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
-from acting_by_code import LEASH, Told, coded
 from msgspec.structs import replace
 
 from refold.journal.home import Home
 from refold.provider.port import Delta, Done, Request, TextDelta
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from refold.values.usage import Usage
+from tests.rlm.acting_by_code import LEASH, Told, coded
 
 MANY = 300
 SESSION = "fan"

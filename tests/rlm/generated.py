@@ -6,8 +6,9 @@ A line is a little more than 16 tokens. The programs are what a good model would
 import random
 from collections.abc import Callable
 
-from acting_by_code import coded
 from msgspec import Struct
+
+from tests.rlm.acting_by_code import coded
 
 LINE = 16  # tokens, about
 _WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")

@@ -13,18 +13,18 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from refold.rlm.inside.signatures import PRIMITIVES
-from refold.rlm.port import (
+from refold.rlm.interfaces import (
     Cell,
     Host,
     HostFailed,
-    Kept,
-    Parts,
+    ReadPart,
+    VariableReport,
     Variables,
     Worker,
     WorkerLimits,
     WorkerLost,
 )
+from refold.rlm.worker_side.signatures import PRIMITIVES
 
 
 class _Final(BaseException):
@@ -65,7 +65,7 @@ class InProcess:
     async def put(self, name: str, part: str, value: bytes) -> None:
         self.variables[name] = msgspec.json.decode(value)
 
-    async def keep(self, known: Collection[str]) -> tuple[Variables, Kept]:
+    async def persist(self, known: Collection[str]) -> tuple[Variables, VariableReport]:
         kept: dict[str, Any] = {}
         lost: list[tuple[str, str]] = []
         for name, value in self.variables.items():
@@ -74,13 +74,17 @@ class InProcess:
             else:
                 kept[name] = value
         types = tuple((name, type(value).__name__) for name, value in kept.items())
-        return Variables(pickle.dumps(kept)), Kept(types, tuple(lost))
+        return Variables(pickle.dumps(kept)), VariableReport(types, tuple(lost))
 
-    async def restore(self, index: bytes, parts: Collection[str], read: Parts) -> Kept:
+    async def restore(
+        self, index: bytes, parts: Collection[str], read: ReadPart
+    ) -> VariableReport:
         if index.startswith(b"bomb"):
             raise WorkerLost("it ran out of memory")
         self.variables = pickle.loads(index)
-        return Kept(tuple((name, type(v).__name__) for name, v in self.variables.items()))
+        return VariableReport(
+            tuple((name, type(v).__name__) for name, v in self.variables.items())
+        )
 
     async def names(self) -> tuple[tuple[str, str], ...]:
         return tuple((name, type(value).__name__) for name, value in self.variables.items())

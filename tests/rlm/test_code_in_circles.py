@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from acting_by_code import POLICIES, Leaf, Told, coded
-
 from refold.engine.policies.stuck import not_stuck
-from refold.journal.fold import View
-from refold.testing.scripted import ScriptedProvider
+from refold.journal.state.fold import View
+from refold.testing.providers import ScriptedProvider
 from tests.place.walled import needs_bubblewrap
+from tests.rlm.acting_by_code import POLICIES, Leaf, Told, coded
 from tests.rlm.walled_python import workers
 
 STEPS = 12

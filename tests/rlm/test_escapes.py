@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from refold.place.reaper import owner
-from refold.rlm.port import Variables, WorkerLimits, WorkerLost
+from refold.rlm.interfaces import Variables, WorkerLimits, WorkerLost
 from tests.place.walled import marked, needs_bubblewrap
 from tests.rlm.walled_python import QUICK, Session, python, using, value
 
@@ -233,7 +233,7 @@ def test_code_that_cannot_be_stopped_after_final_is_ended(tmp_path: Path) -> Non
         # It raises at the line, and sleeps in `finally` all the same.
         assert value(await session.cell(code)) == "a"
         with pytest.raises(WorkerLost, match="FINAL was called"):
-            await session.keep()
+            await session.persist()
 
     using(tmp_path / "ws", use)
 
@@ -248,7 +248,7 @@ def test_threads_that_never_end_hold_up_nothing(tmp_path: Path) -> None:
             )
             == "True"
         )
-        await session.keep()
+        await session.persist()
 
     begin = time.monotonic()
     using(tmp_path / "ws", use)
@@ -269,7 +269,7 @@ def test_what_a_snapshot_runs_it_runs_within_the_walls(tmp_path: Path) -> None:
 
     async def use(session: Session) -> None:
         await session.cell(bomb)
-        variables, kept = await session.keep()
+        variables, kept = await session.persist()
         assert ("bomb", "Bomb") in kept.kept
         restored = await session.restore(variables, session.disk)
         assert await session.text("x") == "1"

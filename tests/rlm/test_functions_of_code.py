@@ -4,17 +4,17 @@ from typing import Any
 
 import anyio
 import pytest
-from acting_by_code import Leaf, Told, coded, observations
 
 from refold.errors import ToolFailed
-from refold.journal.events import CallMade, Ended, Entry, Judged
+from refold.journal.events.kinds import Ended, Entry, Judged, NestedCallMade
 from refold.permissions.rules import parse
-from refold.rlm.below import Beginning
-from refold.testing.scripted import ScriptedProvider
+from refold.rlm.initial_variables import InitialVariables
+from refold.testing.providers import ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.tools.task import Report
 from refold.tools.todo import todo_write
 from refold.values.tools import Effect
+from tests.rlm.acting_by_code import Leaf, Told, coded, observations
 
 
 @tool(Effect.LOOK)
@@ -37,10 +37,10 @@ class Siblings:
 
     def __init__(self, *reports: Report) -> None:
         self._reports = iter(reports)
-        self.wanted: list[tuple[str, int, Beginning]] = []
+        self.wanted: list[tuple[str, int, InitialVariables]] = []
 
-    async def of_code(
-        self, call_id: str, key: str, n: int, task: str, material: Beginning
+    async def start(
+        self, call_id: str, key: str, n: int, task: str, material: InitialVariables
     ) -> Report:
         self.wanted.append((task, n, material))
         return next(self._reports)
@@ -59,8 +59,12 @@ def test_a_tool_is_a_function_whose_call_goes_through_the_seam() -> None:
     view = run.run()
 
     assert view.turn.answer == "a.txt from 3"
-    (made,) = run.events(CallMade)
-    assert (made.call.id, made.call.name, made.within) == ("call-0.1", "peek", "call-0")
+    (made,) = run.events(NestedCallMade)
+    assert (made.call.id, made.call.name, made.parent_call) == (
+        "call-0.1",
+        "peek",
+        "call-0",
+    )
     assert [e.call_id for e in run.events(Ended)] == ["call-0.1", "call-0"]
 
 
@@ -73,7 +77,7 @@ def test_a_tool_that_fails_or_is_refused_is_an_error_in_the_code() -> None:
     view = run.run()
 
     first, second, _ = observations(view)
-    assert first == "refold.rlm.port.HostFailed: There is no file 'gone'."
+    assert first == "refold.rlm.interfaces.HostFailed: There is no file 'gone'."
     assert "Refused: no rule allows scribble" in second
     assert {e.call_id: e.verdict for e in run.events(Judged)}["call-1.1"] == "deny"
     assert [each.call.name for each in view.turn.denials] == ["scribble"]
@@ -87,9 +91,11 @@ def test_code_waits_for_the_person_where_a_call_needs_a_yes() -> None:
         await session.inbox.say("Go.")
 
         async def say_yes() -> None:
-            while not session.view.talk.asked:
+            while not session.view.conversation.asked:
                 await session.record.news(after=session.view.seq)
-            await session.inbox.answer(session.view.talk.asked[0].call.id, allowed=True)
+            await session.inbox.answer(
+                session.view.conversation.asked[0].call.id, allowed=True
+            )
 
         async with anyio.create_task_group() as group:
             group.start_soon(say_yes)
@@ -112,7 +118,7 @@ def test_a_child_is_given_its_context_and_gives_its_value_as_it_was() -> None:
 
     assert view.turn.answer == '[3,"42"]'
     assert below.wanted == [
-        ("Count.", 0, Beginning({"context": [1, 2]})), ("Say.", 0, Beginning()),
+        ("Count.", 0, InitialVariables({"context": [1, 2]})), ("Say.", 0, InitialVariables()),
     ]  # fmt: skip
 
 
@@ -129,7 +135,7 @@ def test_of_several_children_one_that_fails_is_a_marked_slot() -> None:
 
     assert view.turn.answer == '[1,{"__failed__":"child-2 is failed: out of money"}]'
     assert [(n, m) for _, n, m in below.wanted] == [
-        (0, Beginning({"shared": "x"})), (1, Beginning({"shared": "x"})),
+        (0, InitialVariables({"shared": "x"})), (1, InitialVariables({"shared": "x"})),
     ]  # fmt: skip
 
 
@@ -163,7 +169,7 @@ def test_a_rule_that_forbids_python_forbids_all_that_it_would_do() -> None:
     view = run.run()
 
     assert view.turn.outcome == "answered"
-    assert run.events(CallMade) == []
+    assert run.events(NestedCallMade) == []
 
 
 def test_tools_that_steer_the_session_are_no_functions() -> None:
@@ -183,7 +189,7 @@ def test_however_many_calls_code_makes_the_session_knows_a_bounded_number() -> N
 
         def look(_: Entry) -> None:
             nonlocal most
-            most = max(most, len(session.view.talk.within))
+            most = max(most, len(session.view.conversation.nested))
 
         session.hub.heed(look)
         await session.inbox.say("Go.")
@@ -191,5 +197,5 @@ def test_however_many_calls_code_makes_the_session_knows_a_bounded_number() -> N
 
     anyio.run(counted)
 
-    assert len(run.events(CallMade)) == 200
+    assert len(run.events(NestedCallMade)) == 200
     assert 1 <= most <= 70

@@ -7,11 +7,11 @@ there is, and the models that are asked are those that the program says.
 from pathlib import Path
 
 import pytest
-from acting_by_code import Leaf, Told, material, observations
-from generated import Task, answering, tasks
 
-from refold.rlm.port import Workers
-from refold.testing.scripted import ScriptedProvider
+from refold.rlm.interfaces import Workers
+from refold.testing.providers import ScriptedProvider
+from tests.rlm.acting_by_code import Leaf, Told, material, observations
+from tests.rlm.generated import Task, answering, tasks
 
 MOST_READ = 4_000  # characters that the root is told, of its prompt and all outputs
 
@@ -47,7 +47,7 @@ def test_a_program_answers_what_no_window_holds(task: Task) -> None:
 def test_a_program_in_the_sandbox_answers_it_however_large(
     tokens: int, tmp_path: Path
 ) -> None:
-    from walled_python import workers
+    from tests.rlm.walled_python import workers
 
     for task in tasks(tokens):
         with workers(tmp_path) as found:

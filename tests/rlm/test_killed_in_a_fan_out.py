@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fanning_out import MANY, SESSION
 
-from refold.journal import codec
-from refold.journal.events import Entry
-from refold.journal.lines import NAME
-from refold.rlm.within import answered
+from refold.journal.events import codec
+from refold.journal.events.kinds import Entry
+from refold.journal.store.log_file import NAME
+from refold.rlm.call_context import answered_leaves
+from tests.rlm.fanning_out import MANY, SESSION
 
 HERE = Path(__file__).parent
 
@@ -32,7 +32,7 @@ def test_what_was_answered_before_a_kill_is_not_asked_again(
         _until(lambda: heard.exists() and heard.read_text().count("\n") >= after)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-    done = {asked.key for asked, _ in answered(_entries(journal))}
+    done = {asked.key for asked, _ in answered_leaves(_entries(journal))}
     asked_before = Counter(heard.read_text().splitlines())
     with _started(home, heard) as second:
         printed, _ = second.communicate(timeout=60)

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.rlm.port import Kept, Variables, WorkerLost
+from refold.rlm.interfaces import VariableReport, Variables, WorkerLost
 from tests.place.walled import needs_bubblewrap
 from tests.rlm.walled_python import Session, python, using
 
@@ -18,7 +18,7 @@ def _walls() -> None:
 
 
 async def kept(session: Session) -> Variables:
-    return (await session.keep())[0]
+    return (await session.persist())[0]
 
 
 def test_what_was_handed_in_is_never_made_into_bytes(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ def test_what_was_changed_comes_back_as_it_was_last(tmp_path: Path) -> None:
 def test_a_part_that_is_missing_loses_only_what_it_holds(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         await session.cell("x = 'a' * 300_000; n = 1")
-        variables, found = await session.keep()
+        variables, found = await session.persist()
         session.disk.clear()
 
-        assert await session.restore(variables, {}) == Kept(
+        assert await session.restore(variables, {}) == VariableReport(
             (("n", "int"),),
             (("x", "LookupError: what it was kept in is not there any more"),),
         )
@@ -114,7 +114,7 @@ def test_code_cannot_ask_for_other_blobs_by_naming_them(tmp_path: Path) -> None:
     code = (
         "import gc\n"
         "kinds = [one for one in gc.get_objects() if isinstance(one, type)]\n"
-        "keeping = next(one for one in kinds if one.__name__ == '_Keeping')\n"
+        "keeping = next(one for one in kinds if one.__name__ == '_Persisting')\n"
         "def where(self, value):\n"
         f"    self.named['{other}'] = None\n"
         f"    return '{other}', 'pickle'\n"
@@ -124,7 +124,7 @@ def test_code_cannot_ask_for_other_blobs_by_naming_them(tmp_path: Path) -> None:
 
     async def use(session: Session) -> None:
         assert await session.text(code) == ""
-        with pytest.raises(WorkerLost, match="named a part that nobody has"):
-            await session.keep()
+        with pytest.raises(WorkerLost, match="named a part that does not exist"):
+            await session.persist()
 
     using(tmp_path / "ws", use)

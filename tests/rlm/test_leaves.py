@@ -4,16 +4,16 @@ from typing import Any
 
 import anyio
 import pytest
-from acting_by_code import LEASH, Leaf, Told, coded, material, observations
 from msgspec.structs import replace
 
-from refold.engine.world import Mind
-from refold.journal.events import ModelAnswered
-from refold.journal.store import MemoryStore
-from refold.rlm.rate import Rate
-from refold.testing.scripted import ScriptedProvider
-from refold.values.budget import Budget
+from refold.engine.world import Model
+from refold.journal.events.kinds import ModelAnswered
+from refold.journal.store.port import MemoryStore
+from refold.rlm.rate_limit import RateLimit
+from refold.testing.providers import ScriptedProvider
+from refold.values.limits import Budget
 from refold.values.usage import Usage
+from tests.rlm.acting_by_code import LEASH, Leaf, Told, coded, material, observations
 
 
 def last_line(words: str) -> str:
@@ -31,7 +31,7 @@ def test_a_question_about_a_text_is_one_call_that_the_journal_tells_of() -> None
 
     (asked,), (told_,) = run.leaves
     assert view.turn.answer == "<a text>"
-    assert (asked.leaf, asked.call_id, asked.words) == (1, "call-0", "What is it?")
+    assert (asked.leaf, asked.call_id, asked.prompt) == (1, "call-0", "What is it?")
     assert (told_.text, told_.cost, told_.failed) == ("<a text>", 0.01, "")
     (request,) = run.leaf.heard
     assert request.messages[0].message.text == (
@@ -57,7 +57,7 @@ def test_more_than_may_be_asked_in_one_call_is_refused_with_what_to_do() -> None
     view = run.run()
 
     assert observations(view)[0] == (
-        "refold.rlm.port.HostFailed: map_lm takes at most 50 items at once, not 51: give "
+        "refold.rlm.interfaces.HostFailed: map_lm takes at most 50 items at once, not 51: give "
         "them in batches, items[i : i + 50] for i in range(0, len(items), 50)"
     )
 
@@ -119,7 +119,7 @@ def test_a_question_that_takes_too_long_is_a_slot_that_failed() -> None:
     view = run.run()
 
     assert view.turn.answer == '[{"__failed__":"no answer within 0.01 seconds"}]'
-    assert view.turn.held == ()
+    assert view.turn.reserved == ()
 
 
 def test_a_text_larger_than_the_window_is_not_sent() -> None:
@@ -164,7 +164,7 @@ def test_what_others_leave_over_of_what_was_set_aside_for_them_is_waited_for() -
         coded("FINAL([str(s) for s in map_lm(list(range(12)), 'q')])"),
         leaf=leaf,
         budget=Budget(dollars=0.5),
-        aide=lambda: Mind(leaf, "test/leaf", 1_000_000, price),
+        helper_model=lambda: Model(leaf, "test/leaf", 1_000_000, price),
     )
 
     view = run.run()
@@ -185,7 +185,7 @@ def test_equal_questions_are_asked_once_in_a_session_that_remembers() -> None:
     assert view.turn.answer == "<x>"
     assert len(leaf.heard) == 2
     settled = run.leaves[1]
-    assert sorted((s.remembered, s.cost) for s in settled) == [
+    assert sorted((s.cached, s.cost) for s in settled) == [
         (False, 0.01), (False, 0.01), (True, 0.0), (True, 0.0),
     ]  # fmt: skip
 
@@ -206,7 +206,7 @@ def test_long_answers_are_kept_as_blobs_and_come_back_whole() -> None:
 
     (settled,) = run.leaves[1]
     assert view.turn.answer == "5000"
-    assert (settled.text, len(run.store.blobs[settled.whole])) == ("", 5_000)
+    assert (settled.text, len(run.store.blobs[settled.full_blob])) == ("", 5_000)
 
 
 def test_code_is_told_what_is_left() -> None:
@@ -242,7 +242,7 @@ def test_what_cannot_be_asked_is_an_error_in_the_code(code: str, why: str) -> No
 
 def test_no_more_are_asked_in_a_minute_than_may_be() -> None:
     async def three_of_two() -> list[str]:
-        rate, asked = Rate(2), list[str]()
+        rate, asked = RateLimit(2), list[str]()
         for model in ("a/x", "a/y", "b/x", "a/x", "b/x"):
             with anyio.move_on_after(0.01):
                 await rate.wait(model)

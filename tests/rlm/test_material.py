@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold.errors import BadInput
-from refold.rlm.asking import flat_words, recursive_words
-from refold.rlm.material import Material, material
+from refold.rlm.material import Material, flat_text, material, recursive_text
 
 
 @pytest.fixture
@@ -154,30 +153,30 @@ def test_a_file_that_a_rule_denies_is_not_read_by_its_name_either(top: Path) -> 
 
 def test_no_material_is_none() -> None:
     assert material([], "/", lambda _: "") == Material()
-    assert recursive_words("Who?", Material()) == "Who?"
+    assert recursive_text("Who?", Material()) == "Who?"
 
 
 def test_a_flat_question_comes_after_all_of_its_material() -> None:
     found = Material({'a".txt': "one", "b.txt": "</material> two"}, 2, 20)
 
-    assert flat_words("Who?", found) == (
+    assert flat_text("Who?", found) == (
         '<material path="a\'.txt">\none\n</material>\n\n'
         '<material path="b.txt">\n<\\/material> two\n</material>\n\nWho?'
     )
-    assert flat_words("Who?", Material("one", 1, 3)) == (
+    assert flat_text("Who?", Material("one", 1, 3)) == (
         "<material>\none\n</material>\n\nWho?"
     )
 
 
 def test_a_recursive_question_has_no_word_of_its_material() -> None:
-    assert recursive_words("Who?", Material("a secret", 1, 8)) == (
+    assert recursive_text("Who?", Material("a secret", 1, 8)) == (
         "Who?\n\nThe material is in the variable `context`: a text of 8 characters."
     )
 
 
 def test_a_small_model_is_shown_how_the_material_begins_and_is_gone_through() -> None:
     def shown(found: Material) -> str:
-        return recursive_words("Who?", found, shown=True).rpartition("\n\n")[2]
+        return recursive_text("Who?", found, shown=True).rpartition("\n\n")[2]
 
     long = "a 'quote'\n" + "x" * 1_000
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.rlm.port import Kept, WorkerLimits, WorkerLost
+from refold.rlm.interfaces import VariableReport, WorkerLimits, WorkerLost
 from tests.place.walled import needs_bubblewrap
 from tests.rlm.walled_python import Session, python, using, value
 
@@ -271,7 +271,7 @@ def test_variables_come_back_in_another_worker(tmp_path: Path) -> None:
                 "holds = {'a': [threading.Lock()]}\n"
                 "big = bytearray(65 * 2 ** 20)\n"
             )
-            variables, kept = await session.keep()
+            variables, kept = await session.persist()
             disk = session.disk
         assert [name for name, _ in kept.lost] == ["g", "f", "lock", "holds", "big"]
         assert (
@@ -282,7 +282,7 @@ def test_variables_come_back_in_another_worker(tmp_path: Path) -> None:
         async with python(tmp_path / "ws") as session:
             await session.cell("gone = 1")
             restored = await session.restore(variables, disk)
-            assert restored == Kept(kept.kept)
+            assert restored == VariableReport(kept.kept)
             assert await session.text(
                 "n = 10\n"
                 "outer(1), recursive(5), more(), p.twice(), isinstance(p, P), ask('a', 'b'), "
@@ -293,7 +293,7 @@ def test_variables_come_back_in_another_worker(tmp_path: Path) -> None:
                 "  line 1: recursive('a')\n  an earlier cell, line 5, in recursive\n"
             )
             assert (await session.cell("gone")).failed
-            _, kept_again = await session.keep()
+            _, kept_again = await session.persist()
             assert set(kept.kept) <= set(kept_again.kept)
 
     anyio.run(main)
@@ -309,7 +309,7 @@ def test_a_variable_that_cannot_be_read_again_loses_only_itself(tmp_path: Path) 
             "        while True: pass\n"
             "a, odd, b, slow, c = 1, Odd(), 2, Slow(), 3"
         )
-        variables, kept = await session.keep()
+        variables, kept = await session.persist()
         assert [name for name, _ in kept.lost] == ["slow", "c"]
         assert dict(kept.lost)["slow"] == "the variables took more than 0.3 s"
         restored = await session.restore(variables, session.disk)

@@ -5,17 +5,17 @@ from typing import Any
 
 import anyio
 import pytest
-from acting_by_code import Leaf, Told, coded, material, observations, shape
 
 from refold.errors import BadInput, JournalError
-from refold.journal.below import VariablesKept, VariablesRestored
-from refold.journal.events import Ended
+from refold.journal.events.child_events import VariablesRestored, VariablesSaved
+from refold.journal.events.kinds import Ended
 from refold.journal.home import Home
-from refold.journal.store import MemoryStore
-from refold.rlm.attach import OtherSessions
-from refold.rlm.below import Beginning
-from refold.testing.scripted import ScriptedProvider
+from refold.journal.store.port import MemoryStore
+from refold.rlm.initial_variables import InitialVariables
+from refold.rlm.other_sessions import OtherSessions
+from refold.testing.providers import ScriptedProvider
 from refold.values.control import Final
+from tests.rlm.acting_by_code import Leaf, Told, coded, material, observations, shape
 
 ECHO = Leaf(lambda words: words)
 
@@ -62,7 +62,7 @@ def test_variables_stay_for_the_next_turn_in_a_new_process() -> None:
     assert len(run.workers.made) == 2
     assert "Not kept for later: math (a module cannot be kept)" in observations(view)[0]
     (restored,) = run.events(VariablesRestored)
-    assert restored.blob == run.events(VariablesKept)[0].blob
+    assert restored.blob == run.events(VariablesSaved)[0].blob
 
 
 def test_the_same_variables_are_kept_once() -> None:
@@ -70,7 +70,7 @@ def test_the_same_variables_are_kept_once() -> None:
 
     run.run()
 
-    assert len(run.events(VariablesKept)) == 1
+    assert len(run.events(VariablesSaved)) == 1
 
 
 def test_a_session_that_is_rewound_has_the_variables_of_then() -> None:
@@ -130,7 +130,7 @@ def test_variables_that_cannot_be_restored_are_said_to_be_gone() -> None:
         await session.inbox.say("One.")
         await session.go()
         blob = await session.record.put_bytes(b"bomb")
-        await session.record(VariablesKept("call-0", blob))
+        await session.record(VariablesSaved("call-0", blob))
         await session.inbox.say("Two.")
         view = await session.go()
         return observations(view)[-1]
@@ -171,7 +171,7 @@ def test_variables_of_another_session_come_first(tmp_path: Path) -> None:
     other.run()
     other.run("More.")
     others = OtherSessions(home, "two", "")
-    given = {"begins": Beginning(attached="one@1"), "snapshots": others}
+    given = {"begins": InitialVariables(attached="one@1"), "snapshots": others}
     run = told(coded("FINAL(x)"), given=given)
 
     view = run.run()
@@ -201,7 +201,7 @@ def test_a_person_may_stop_code_and_its_variables_are_as_before_that_call() -> N
         await session.inbox.say("Go.")
 
         async def stop() -> None:
-            while not session.view.family.leaves:
+            while not session.view.children.leaves:
                 await session.record.news(after=session.view.seq)
             await session.inbox.interrupt()
 

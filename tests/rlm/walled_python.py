@@ -12,8 +12,15 @@ import msgspec
 from refold.errors import JournalError
 from refold.place.commands import ShellCommands
 from refold.place.sandbox import find
-from refold.place.walls import Wish
-from refold.rlm.port import Cell, HostFailed, Kept, Variables, Worker, WorkerLimits
+from refold.place.sandbox_rules import Wish
+from refold.rlm.interfaces import (
+    Cell,
+    HostFailed,
+    VariableReport,
+    Variables,
+    Worker,
+    WorkerLimits,
+)
 from refold.rlm.worker import PythonWorkers
 
 QUICK = WorkerLimits(seconds=20, memory=512 * 1024**2)
@@ -59,13 +66,15 @@ class Session:
         self.disk[part] = said
         await self.worker.put(name, part, said)
 
-    async def keep(self) -> tuple[Variables, Kept]:
-        variables, kept = await self.worker.keep(self.disk)
+    async def persist(self) -> tuple[Variables, VariableReport]:
+        variables, kept = await self.worker.persist(self.disk)
         assert all(name == sha256(part).hexdigest() for name, part in variables.new.items())
         self.disk |= variables.new
         return variables, kept
 
-    async def restore(self, variables: Variables, disk: Mapping[str, bytes]) -> Kept:
+    async def restore(
+        self, variables: Variables, disk: Mapping[str, bytes]
+    ) -> VariableReport:
         async def read(name: str) -> bytes:
             if name not in disk:
                 raise JournalError(f"the blob {name} is missing")

@@ -6,33 +6,33 @@ from pathlib import Path
 import anyio
 import pytest
 
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.app.turn_context import GONE
 from refold.config.load import load
 from refold.config.paths import paths
-from refold.engine.policies.converse import converse
-from refold.engine.world import Mind, World
+from refold.engine.policies.conversation import converse
+from refold.engine.world import Model, World
 from refold.errors import BadInput
-from refold.hall.app import App
-from refold.hall.outfit import GONE
-from refold.hall.wishes import Wishes
-from refold.journal.events import (
+from refold.journal.events.kinds import (
     AgentChosen,
+    Delivered,
     Entry,
     Said,
     SessionResumed,
     SessionStarted,
-    TakenUp,
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.fold import View, fold
 from refold.journal.home import Home
-from refold.journal.store import MemoryStore
+from refold.journal.state.fold import View, fold
+from refold.journal.store.port import MemoryStore
 from refold.prompts.summary import summary_prompt
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
-from refold.session.rewinding import steps
+from refold.session.rewind import steps
 from refold.session.session import Manners, Session, beginning
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 
 
 class Slow:
@@ -49,10 +49,10 @@ class Slow:
             yield delta
 
 
-async def opened(*said: str, aide: Mind | None = None) -> Session:
+async def opened(*said: str, aide: Model | None = None) -> Session:
     provider = ScriptedProvider(*said)
     given = World(
-        Mind(provider), policies=(converse,), aide=(lambda: aide) if aide else None
+        Model(provider), policies=(converse,), helper_model=(lambda: aide) if aide else None
     )
     return await Session.open(Recorder(MemoryStore()), lambda _: given)
 
@@ -60,7 +60,7 @@ async def opened(*said: str, aide: Mind | None = None) -> Session:
 def test_a_turn_that_is_to_begin_waits_until_the_talk_was_told_shorter() -> None:
     async def story() -> tuple[bool, View]:
         slow = Slow()
-        session = await opened("One. " * 40, "Two.", "Three.", aide=Mind(slow))
+        session = await opened("One. " * 40, "Two.", "Three.", aide=Model(slow))
         for words in ("a", "b"):
             await session.inbox.say(words)
             await session.go()
@@ -78,7 +78,7 @@ def test_a_turn_that_is_to_begin_waits_until_the_talk_was_told_shorter() -> None
 
     assert not running
     assert view.turn.answer == "Three."
-    assert "It was said." in view.talk.messages[0].message.text
+    assert "It was said." in view.conversation.messages[0].message.text
 
 
 def test_the_agent_is_not_changed_while_a_turn_runs() -> None:
@@ -99,14 +99,14 @@ def test_a_session_says_whether_it_may_be_remembered() -> None:
             record = Recorder(store)
             manners = Manners(remember=each)
             async with await Session.open(
-                record, lambda _: World(Mind(ScriptedProvider())), manners=manners
+                record, lambda _: World(Model(ScriptedProvider())), manners=manners
             ):
                 pass
         record = Recorder(store)
         await record.open()
         events = [entry.event for entry in await record.entries()]
         kinds = SessionStarted | SessionResumed
-        return [event.unremembered for event in events if isinstance(event, kinds)]
+        return [event.no_memory for event in events if isinstance(event, kinds)]
 
     assert anyio.run(began, True, False, True) == [False, True, False]
 
@@ -119,7 +119,7 @@ def test_a_session_in_which_nothing_was_said_is_not_the_newest(tmp_path: Path) -
     home = Home(tmp_path / "sessions")
 
     async def begin(id_: str, words: str) -> None:
-        given = World(Mind(ScriptedProvider("Hi.")), policies=(converse,))
+        given = World(Model(ScriptedProvider("Hi.")), policies=(converse,))
         record = Recorder(home.store(id_))
         async with await Session.open(
             record, lambda _: given, directory=str(tmp_path)
@@ -144,7 +144,7 @@ def test_where_only_silent_sessions_are_the_newest_of_them_is_taken(tmp_path: Pa
     async def begin(id_: str) -> None:
         record = Recorder(home.store(id_))
         async with await Session.open(
-            record, lambda _: World(Mind(ScriptedProvider())), directory=str(tmp_path)
+            record, lambda _: World(Model(ScriptedProvider())), directory=str(tmp_path)
         ):
             pass
 
@@ -166,7 +166,9 @@ def test_an_agent_that_is_no_more_is_replaced_by_main_and_that_is_said(
     async def story() -> tuple[str, tuple[str, ...]]:
         places = paths(environ)
         settings = load(places.settings, environ, {}).settings
-        app = App(settings, places, environ, Wishes(directory=tmp_path, provider=provider))
+        app = App(
+            settings, places, environ, LaunchOptions(directory=tmp_path, provider=provider)
+        )
         _, session = await app.start()
         async with session:
             await session.record(AgentChosen("wizard"))
@@ -174,7 +176,7 @@ def test_an_agent_that_is_no_more_is_replaced_by_main_and_that_is_said(
             view = await session.go()
             notices = app.notices()
         await app.aclose()
-        return view.talk.briefed.agent, notices
+        return view.conversation.system_prompt.agent, notices
 
     agent, notices = anyio.run(story)
 
@@ -183,7 +185,7 @@ def test_an_agent_that_is_no_more_is_replaced_by_main_and_that_is_said(
 
 
 def test_what_a_child_reports_too_late_begins_no_turn() -> None:
-    told = [Said("Go."), TurnStarted(1), TakenUp((1,)), Said("Found it.", "child-1")]
+    told = [Said("Go."), TurnStarted(1), Delivered((1,)), Said("Found it.", "child-1")]
     events = [*told, TurnEnded("budget", "over")]
     report = [Entry(seq, event) for seq, event in enumerate(events, start=1)]
     person = [*report, Entry(6, Said("And now?"))]

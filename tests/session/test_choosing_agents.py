@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from refold.agents.choosing import choose
+from refold.agents.choose import choose
 from refold.agents.registry import Registry
 from refold.errors import BadInput
-from refold.journal import codec
-from refold.journal.events import (
+from refold.journal.events import codec
+from refold.journal.events.kinds import (  # fmt: skip
     AgentChosen,
     Ended,
     Entry,
@@ -17,13 +17,13 @@ from refold.journal.events import (
     ModeChanged,
     PlanAnswered,
     Said,
-)  # fmt: skip
-from refold.journal.fold import View
-from refold.journal.store import MemoryStore
+)
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore
 from refold.session.inbox import APPROVED, Inbox
 from refold.session.recorder import Recorder
 from refold.values.control import PlanReady
-from refold.values.rights import Mode
+from refold.values.modes import Mode
 
 Doing = Callable[[Inbox, Recorder], Awaitable[object]]
 
@@ -53,7 +53,7 @@ def test_an_agent_is_recorded_once() -> None:
     events, view = made_by(doing)
 
     assert events == [AgentChosen("review")]
-    assert view.about.agent == "review"
+    assert view.session.agent == "review"
 
 
 def test_who_only_plans_begins_in_plan_mode() -> None:
@@ -63,7 +63,7 @@ def test_who_only_plans_begins_in_plan_mode() -> None:
     events, view = made_by(doing)
 
     assert events == [AgentChosen("plan", "main"), ModeChanged("plan")]
-    assert (view.about.then, view.rights.mode) == ("main", "plan")
+    assert (view.session.after_plan, view.rights.mode) == ("main", "plan")
 
 
 def test_who_comes_after_it_has_the_mode_that_was_before() -> None:
@@ -75,7 +75,7 @@ def test_who_comes_after_it_has_the_mode_that_was_before() -> None:
     events, view = made_by(doing)
 
     assert events[-2:] == [AgentChosen("main"), ModeChanged("accept-edits")]
-    assert (view.about.agent, view.about.then) == ("main", "")
+    assert (view.session.agent, view.session.after_plan) == ("main", "")
 
 
 def test_plan_mode_that_a_person_chose_stays_with_another_agent() -> None:
@@ -100,7 +100,7 @@ def test_an_approved_plan_is_carried_out_by_who_can() -> None:
         AgentChosen("main"),
         Said(APPROVED, "person", "next"),
     ]
-    assert view.about.agent == "main"
+    assert view.session.agent == "main"
 
 
 def test_a_door_names_an_agent_and_gets_its_mode_too() -> None:
@@ -126,4 +126,4 @@ def test_a_plan_sent_back_stays_with_who_made_it() -> None:
         await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))
         await inbox.reject_plan(feedback="Smaller.")
 
-    assert made_by(doing)[1].about.agent == "plan"
+    assert made_by(doing)[1].session.agent == "plan"

@@ -3,15 +3,15 @@
 import anyio
 
 from refold.errors import Overloaded
-from refold.journal import codec
-from refold.journal.store import MemoryStore
+from refold.journal.events import codec
+from refold.journal.store.port import MemoryStore
 from refold.provider.port import Done, Request, Retrying
-from refold.provider.retry import Patient
+from refold.provider.retry import RetryingProvider
 from refold.session.inbox import Inbox
 from refold.session.recorder import Recorder
 from refold.testing.clock import Clock
-from refold.testing.scripted import ScriptedProvider
-from refold.values.log import Log
+from refold.testing.providers import ScriptedProvider
+from refold.values.growing import Log
 
 
 def test_a_clock_that_goes_back_changes_times_and_not_the_order() -> None:
@@ -39,7 +39,7 @@ def test_waiting_for_a_busy_provider_takes_no_time_in_a_test() -> None:
     inner = ScriptedProvider(Overloaded("busy", retry_after=5.0), "")
 
     async def ask() -> list[object]:
-        patient = Patient(inner, sleep=clock.sleep, dice=lambda: 0.0)
+        patient = RetryingProvider(inner, sleep=clock.sleep, dice=lambda: 0.0)
         return [delta async for delta in patient.stream(Request(Log()))]
 
     found = anyio.run(ask)

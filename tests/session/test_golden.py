@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from refold.engine.request import build_request
-from refold.journal import codec
-from refold.journal.events import Unknown
-from refold.journal.fold import fold
-from refold.testing.strict import check_history
+from refold.engine.model_call import build_request
+from refold.journal.events import codec
+from refold.journal.events.kinds import Unknown
+from refold.journal.state.fold import fold
+from refold.testing.providers import check_history
 
 FOLDER = Path(__file__).with_name("golden")
 JOURNALS = sorted(FOLDER.glob("*.jsonl"))

@@ -8,17 +8,23 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.engine.request import build_request
-from refold.journal import codec
-from refold.journal.below import CallMade, ChildAsks, ChildBorn, Handed, VariablesKept
-from refold.journal.bundle.packing import Packing
-from refold.journal.bundle.unpacking import unpack
-from refold.journal.events import (
+from refold.engine.model_call import build_request
+from refold.journal.bundle.pack import Packing
+from refold.journal.bundle.unpack import unpack
+from refold.journal.events import codec
+from refold.journal.events.child_events import (
+    ChildAsked,
+    ChildBorn,
+    NestedCallMade,
+    VariableInjected,
+    VariablesSaved,
+)
+from refold.journal.events.kinds import (
     AgentChosen,
-    Asked,
     BudgetSet,
     Checkpointed,
-    CompactAsked,
+    CompactionRequested,
+    Delivered,
     EffortChosen,
     Ended,
     Entry,
@@ -28,31 +34,30 @@ from refold.journal.events import (
     Imported,
     Judged,
     ModeChanged,
+    ModelAsked,
     ModelChosen,
     Said,
     SessionStarted,
     Started,
-    StepsSet,
-    TakenUp,
+    StepLimitSet,
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.family import Family
-from refold.journal.fold import View, fold
-from refold.journal.forking import fork
 from refold.journal.home import Home, works_in
-from refold.journal.known import Known
-from refold.journal.rights import Rights
-from refold.journal.saved import Saved
+from refold.journal.state.checkpoints import Checkpoints
+from refold.journal.state.children import Children
+from refold.journal.state.file_hashes import FileHashes
+from refold.journal.state.fold import View, fold
+from refold.journal.state.rights import Rights
+from refold.journal.store.fork import fork
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.scripted import ScriptedProvider
-from refold.testing.strict import check_history
-from refold.values.budget import Budget
+from refold.testing.providers import ScriptedProvider, check_history
 from refold.values.control import PlanReady
+from refold.values.display import Diff
+from refold.values.limits import Budget
 from refold.values.messages import ToolCall
-from refold.values.shown import Diff
-from tests.kernel.house import world
+from tests.engine.house import world
 from tests.views.planted import answer, plant
 
 ID = "20260101-000000-abcd"
@@ -62,23 +67,23 @@ BLOB = "0" * 64
 HOSTILE: list[Event] = [
     SessionStarted("/", id=ID),
     ModeChanged("bypass"), ModeChanged("plan"), Granted("book(*)"),
-    BudgetSet(Budget(dollars=1e6)), StepsSet(10_000),
+    BudgetSet(Budget(dollars=1e6)), StepLimitSet(10_000),
     ModelChosen("claude-code/any"), EffortChosen("max"), AgentChosen("root"),
     Checkpointed((("/etc", "--upload-pack=x"),)),
-    Handed("context", BLOB), VariablesKept("c0", BLOB),
-    Said("Order a taxi."), TurnStarted(12), TakenUp((12,)), Asked(),
+    VariableInjected("context", BLOB), VariablesSaved("c0", BLOB),
+    Said("Order a taxi."), TurnStarted(12), Delivered((12,)), ModelAsked(),
     answer("", ("a", "weather", '{"city":"Oslo"}'), ("b", "book", '{"what":"taxi"}'),
            ("c", "book", '{"what":"bus"}')),
     Judged("a", "allow"), Started("a"),  # a look, which may be repeated
     Judged("b", "allow"),  # allowed, and not begun
-    CallMade(ToolCall("c", "book", Raw(b'{"what":"train"}')), "nothing"),  # hides call c
+    NestedCallMade(ToolCall("c", "book", Raw(b'{"what":"train"}')), "nothing"),  # hides call c
     Judged("c", "ask"),
-    ChildBorn("child-1", "a", "explore", "look", beside=True),
-    ChildAsks("child-1/x", "child-1", "explore", ToolCall("x", "book", Raw(b"{}"))),
-    CompactAsked(),
+    ChildBorn("child-1", "a", "explore", "look", background=True),
+    ChildAsked("child-1/x", "child-1", "explore", ToolCall("x", "book", Raw(b"{}"))),
+    CompactionRequested(),
     Said("And order another one."),
     Ended("z", "done", "", shown=(Diff("/f", "created", "+x", after="00"),),
-          seen=(("/g", "11"),), control=PlanReady("A plan", "1. Order.")),
+          file_hashes=(("/g", "11"),), control=PlanReady("A plan", "1. Order.")),
 ]  # fmt: skip
 
 
@@ -97,18 +102,22 @@ def entries_of(path: Path) -> list[Entry]:
 
 
 def assert_at_rest(view: View, directory: str = "/here") -> None:
-    talk = view.talk
-    assert (talk.calls, talk.within, talk.wanted) == ((), (), None)
-    assert (talk.variables, talk.parts, talk.briefed.model) == ("", (), "")
-    assert (view.turn.seq, view.turn.lent, view.account.handed) == (0, (), ())
-    saved = Saved(view.about.directory)
-    assert (view.rights, view.saved, view.known) == (Rights(), saved, Known())
-    assert (view.family.running, view.family.asks) == (Family().running, ())
+    talk = view.conversation
+    assert (talk.calls, talk.nested, talk.compaction) == ((), (), None)
+    assert (talk.variables, talk.variable_parts, talk.system_prompt.model) == ("", (), "")
+    assert (view.turn.seq, view.turn.granted, view.account.injected) == (0, (), ())
+    saved = Checkpoints(view.session.directory)
+    assert (view.rights, view.checkpoints, view.file_hashes) == (
+        Rights(),
+        saved,
+        FileHashes(),
+    )
+    assert (view.children.running, view.children.asks) == (Children().running, ())
     assert (view.plans.waiting, list(view.marks)) == (None, [])
-    about = view.about
-    assert (about.model, about.effort, about.agent, about.then) == ("", "", "", "")
+    about = view.session
+    assert (about.model, about.effort, about.agent, about.after_plan) == ("", "", "", "")
     assert about.directory == directory
-    assert about.distilled == view.seq
+    assert about.memory_up_to == view.seq
     check_history(s.message for s in build_request(view).messages)
 
 
@@ -155,7 +164,7 @@ def test_a_fork_of_any_part_of_it_is_history_too(tmp_path: Path, at: int | None)
 
     view = fold(entries_of(home.path(made.id)))
     assert_at_rest(view, str(tmp_path))
-    assert view.about.id == made.id
+    assert view.session.id == made.id
     assert works_in(home.path(made.id)) == str(tmp_path)
     assert resumed(home, made.id)[1:] == ([], 0)
 
@@ -183,8 +192,8 @@ def test_a_child_that_was_carried_is_read_and_no_new_one_stands_in_its_place(
     unpack(two, io.BytesIO(document), "s.tar", 500.0, "/here")
 
     view = fold(entries_of(two.path(ID)))
-    assert view.family.next_name == "child-2"
-    assert view.family.of_call("a") is None
+    assert view.children.next_name == "child-2"
+    assert view.children.of_call("a") is None
     assert_at_rest(fold(entries_of(two.path(f"{ID}/child-1"))))
 
 

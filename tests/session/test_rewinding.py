@@ -9,33 +9,33 @@ import pytest
 from msgspec import Raw
 
 from refold.errors import BadInput
-from refold.journal.events import (
-    Asked,
+from refold.journal.events.kinds import (
     Checkpointed,
+    Delivered,
     Ended,
     Entry,
     Event,
     FilesRestored,
     ModelAnswered,
+    ModelAsked,
     Rewound,
     Said,
     SessionStarted,
     Started,
-    TakenUp,
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.fold import fold
-from refold.journal.store import MemoryStore
+from refold.journal.state.fold import fold
+from refold.journal.store.port import MemoryStore
 from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
-from refold.session.rewinding import plan, preview, rewind, steps
+from refold.session.rewind import plan, preview, rewind, steps
 from refold.session.session import Session
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from refold.values.messages import Message, Text, ToolCall
-from refold.views.rewind import listed, previewed, reported
+from refold.views.rewind_points import point_lines, preview_lines, report_text
 from refold.views.styled import bare
-from tests.kernel.house import world
+from tests.engine.house import world
 from tests.place.repositories import checkpoints, files, git, repository
 
 
@@ -52,13 +52,13 @@ class Agent:
         await record(Said(words), by="person")
         self.said.append(record.view.seq)
         call = ToolCall(id_, "bash", Raw(b"{}"))
-        await record(TurnStarted(self.said[-1]), TakenUp((self.said[-1],)), Asked())
+        await record(TurnStarted(self.said[-1]), Delivered((self.said[-1],)), ModelAsked())
         await record(ModelAnswered(Message("assistant", (call,)), stop="calls"))
         await record(Started(id_))
         if work:
             await self.take()
             work()
-        await record(Ended(id_, "done", "done"), Asked())
+        await record(Ended(id_, "done", "done"), ModelAsked())
         await record(ModelAnswered(Message("assistant", (Text(f"did {words}"),))))
         if work:
             await self.take()
@@ -67,14 +67,14 @@ class Agent:
     async def take(self) -> None:
         self.kept.dirty()
         taken = await self.kept.taken()
-        saved = self.session.view.saved
+        saved = self.session.view.checkpoints
         if taken.trees != saved.trees or saved.disturbed:
             await self.session.record(Checkpointed(taken.trees, taken.left_out))
 
     def talk(self) -> str:
         return " ".join(
             each.message.text
-            for each in self.session.view.talk.messages
+            for each in self.session.view.conversation.messages
             if each.message.text
         )
 
@@ -186,7 +186,7 @@ def test_a_call_that_changed_nothing_does_not_confuse_what_was_when(
     played(story)
 
 
-@pytest.mark.parametrize("what", ["both", "files", "talk"])
+@pytest.mark.parametrize("what", ["both", "files", "conversation"])
 def test_going_back_is_undone_and_the_undoing_too(
     played: Callable[[Story], None], what: Any
 ) -> None:
@@ -299,12 +299,12 @@ def test_a_preview_changes_nothing_and_says_what_would(
         found = await preview(agent.session.view, agent.kept, agent.said[2], "both")
 
         assert (agent.session.view.seq, agent.now()) == (seq, then)
-        assert bare(previewed(found, str(agent.root), 80)) == (
-            f"The talk goes back to before event {agent.said[2]}.\n"
+        assert bare(preview_lines(found, str(agent.root), 80)) == (
+            f"The conversation is rewound to before event {agent.said[2]}.\n"
             "  a  changes     +1 -1 +-\n"
             "  b  goes        +0 -1 -\n"
             "2 files change, +1 -2 lines\n"
-            "Changed by somebody since: b"
+            "Changed outside refold since: b"
         )
 
     played(story)
@@ -319,7 +319,7 @@ def test_the_points_are_listed_with_what_came_of_them(
         await agent.turn("make\x1b[31m c", agent.put("c", "c"))
 
         found = steps(agent.session.view, agent.kept)
-        shown = bare(listed(found, 80)).split("\n")
+        shown = bare(point_lines(found, 80)).split("\n")
 
         assert [(s.point.kind, s.files, s.in_talk) for s in found] == [
             ("said", 1, True),
@@ -329,7 +329,7 @@ def test_the_points_are_listed_with_what_came_of_them(
             ("said", 1, True),
         ]
         assert shown[0].endswith("make a  1 file changed")
-        assert shown[2].endswith("change a, make b  2 files changed  taken back")
+        assert shown[2].endswith("change a, make b  2 files changed  rewound")
         assert shown[4].endswith(r"make\x1b[31m c  1 file changed")
 
     played(story)
@@ -356,8 +356,8 @@ def test_the_report_says_how_to_undo_it(played: Callable[[Story], None]) -> None
 
         report = await rewind(agent.session, agent.kept, agent.said[2], "both")
 
-        assert reported(report, f"/rewind {report.undo}") == (
-            f"The talk is as before, 2 files brought back. To undo this: /rewind {report.undo}"
+        assert report_text(report, f"/rewind {report.undo}") == (
+            f"The conversation was rewound, 2 files restored. To undo this: /rewind {report.undo}"
         )
 
     played(story)
@@ -391,7 +391,7 @@ def test_an_event_that_is_not_there_is_refused(seq: int) -> None:
 
 def test_before_anything_was_said_there_is_no_talk_to_go_back_to() -> None:
     with pytest.raises(BadInput, match="nothing had been said yet at event 1"):
-        plan(made(SessionStarted("/w"), Said("hello")), 1, "talk")
+        plan(made(SessionStarted("/w"), Said("hello")), 1, "conversation")
 
 
 def test_without_a_checkpoint_files_cannot_go_back_but_the_talk_can() -> None:
@@ -431,7 +431,7 @@ def test_what_is_recorded_is_how_it_was_and_how_it_is(
         await rewind(agent.session, agent.kept, agent.said[1], "both")
 
         view = agent.session.view
-        one = view.saved.at(agent.said[1])
+        one = view.checkpoints.at(agent.said[1])
         assert one is not None
         assert [type(each) for each in news] == [
             Checkpointed,
@@ -440,7 +440,7 @@ def test_what_is_recorded_is_how_it_was_and_how_it_is(
             Checkpointed,
         ]
         assert news[2] == FilesRestored(one.seq, seq + 1, 2)
-        assert view.saved.trees == one.trees
+        assert view.checkpoints.trees == one.trees
 
     played(story)
 

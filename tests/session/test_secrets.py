@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.errors import JournalError
-from refold.journal.events import Ended, Event, ModelAnswered, Noted, Said
-from refold.journal.frame import Frame
-from refold.journal.store import MemoryStore
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import Ended, Event, ModelAnswered, Noted, Said
+from refold.journal.store.port import MemoryStore
 from refold.session.hub import Watch
 from refold.session.recorder import Recorder
-from refold.session.secrets import Masks
+from refold.session.redactor import Redactor
 from refold.values.live import Progress, TextCame, ThinkingCame, Within
 from refold.values.messages import Message, ToolCall
 
@@ -35,7 +35,7 @@ def written(event: Event, *secrets: str) -> str:
 
     async def main() -> bytes:
         store = MemoryStore()
-        await Recorder(store, masks=Masks(secrets))(event)
+        await Recorder(store, masks=Redactor(secrets))(event)
         return store.lines[0]
 
     return anyio.run(main).decode()
@@ -68,7 +68,7 @@ def test_what_looks_like_a_secret_is_masked_wherever_it_stands(
 def test_a_secret_in_one_piece_of_live_news_is_told_to_nobody(
     secret: str, around: list[str]
 ) -> None:
-    record, text = Recorder(MemoryStore(), masks=Masks([KNOWN])), "".join(around)
+    record, text = Recorder(MemoryStore(), masks=Redactor([KNOWN])), "".join(around)
     watch = record.hub.watch()
     piece = f"{text} {secret} {text}"
     news = (TextCame(piece), ThinkingCame(piece), Progress("call-0", piece))
@@ -102,7 +102,7 @@ def test_what_only_begins_like_one_is_left_alone(text: str) -> None:
 def test_a_known_secret_is_masked_in_events_and_blobs_alike(secret: str) -> None:
     async def main() -> tuple[bytes, bytes]:
         store = MemoryStore()
-        record = Recorder(store, masks=Masks([secret]))
+        record = Recorder(store, masks=Redactor([secret]))
         await record(
             Said(f"the key is {secret}!"), Noted("x", Raw(msgspec.json.encode(secret)))
         )
@@ -139,11 +139,11 @@ def call(arguments: bytes) -> ModelAnswered:
 def test_a_call_is_made_as_the_model_said_it_and_kept_without_its_secret() -> None:
     async def main() -> tuple[bytes, bytes, ToolCall | None]:
         store = MemoryStore()
-        record = Recorder(store, masks=Masks([KNOWN]))
+        record = Recorder(store, masks=Redactor([KNOWN]))
         view = await record(call(b'{"command":"login hunter2-hunter2"}'))
-        kept = view.talk.calls[0].call
+        kept = view.conversation.calls[0].call
         ours = record.unmasked(kept)
-        later = Recorder(store, masks=Masks([KNOWN]))
+        later = Recorder(store, masks=Redactor([KNOWN]))
         await later.open()
         assert ours
         return bytes(ours.arguments), bytes(kept.arguments), later.unmasked(kept)
@@ -156,7 +156,7 @@ def test_a_call_is_made_as_the_model_said_it_and_kept_without_its_secret() -> No
 
 
 def test_the_same_secret_gives_the_same_mask_so_a_masked_line_folds_the_same() -> None:
-    masks = Masks([KNOWN])
+    masks = Redactor([KNOWN])
     once = masks.mask(b"a hunter2-hunter2 b")
 
     assert masks.mask(once) == once == b"a [secret] b"
@@ -165,7 +165,7 @@ def test_the_same_secret_gives_the_same_mask_so_a_masked_line_folds_the_same() -
 def test_a_blob_goes_by_the_name_of_what_is_kept() -> None:
     async def main() -> bytes:
         store = MemoryStore()
-        record = Recorder(store, masks=Masks([KNOWN]))
+        record = Recorder(store, masks=Redactor([KNOWN]))
         name = await record.put(KNOWN.encode())
         assert re.fullmatch("[0-9a-f]{64}", name)
         with pytest.raises(JournalError, match="there is no blob"):

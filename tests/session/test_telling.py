@@ -7,20 +7,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from refold.journal.events import (
-    Asked,
+from refold.journal.events.kinds import (
     Ended,
     Entry,
     Event,
     ModelAnswered,
+    ModelAsked,
     ModelFailed,
     Stopped,
     TurnEnded,
 )
-from refold.journal.store import MemoryStore
+from refold.journal.store.port import MemoryStore
 from refold.session.hub import Watch
 from refold.session.recorder import Recorder
-from refold.session.secrets import Masks
+from refold.session.redactor import Redactor
 from refold.values.live import (
     CallComing,
     Live,
@@ -74,7 +74,7 @@ def told(
     """What a watcher hears of them, and until these events are written."""
 
     async def main() -> list[Live]:
-        record = Recorder(MemoryStore(), masks=Masks(secrets))
+        record = Recorder(MemoryStore(), masks=Redactor(secrets))
         watch = record.hub.watch()
         for piece in pieces:
             record.tell(piece)
@@ -99,7 +99,7 @@ def progress(text: str) -> Live:
 
 
 def masked(text: str) -> str:
-    return Masks(KNOWN).masked(text)
+    return Redactor(KNOWN).masked(text)
 
 
 @pytest.mark.parametrize("live", [TextCame, ThinkingCame, progress])
@@ -136,7 +136,7 @@ def test_of_a_secret_that_is_cut_in_two_nothing_is_told_before_its_end_came(
 @given(in_pieces(texts()), some.integers(0, 9))
 def test_who_joins_late_hears_what_the_others_heard(pieces: list[str], join: int) -> None:
     async def main() -> tuple[list[Live], list[Live]]:
-        record = Recorder(MemoryStore(), masks=Masks(KNOWN))
+        record = Recorder(MemoryStore(), masks=Redactor(KNOWN))
         first = record.hub.watch()
         for piece in pieces[:join]:
             record.tell(TextCame(piece))
@@ -159,7 +159,7 @@ ANSWER = ModelAnswered(Message("assistant", (Text("sk-"),)))
     ("live", "event"),
     [
         (TextCame, ANSWER), (ThinkingCame, ANSWER), (TextCame, ModelFailed("gone", "X")),
-        (TextCame, Stopped("here")), (TextCame, Asked()), (TextCame, TurnEnded("cancelled")),
+        (TextCame, Stopped("here")), (TextCame, ModelAsked()), (TextCame, TurnEnded("cancelled")),
         (progress, Ended("call-0", "done", "sk-")), (progress, TurnEnded("cancelled")),
     ],
 )  # fmt: skip
@@ -258,7 +258,7 @@ def test_a_key_that_never_ends_is_let_go_at_last() -> None:
 
 def test_a_value_that_becomes_known_meanwhile_is_held_back_from_then_on() -> None:
     async def main() -> list[Live]:
-        masks = Masks()
+        masks = Redactor()
         record = Recorder(MemoryStore(), masks=masks)
         watch = record.hub.watch()
         record.tell(TextCame("correct-h"))

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.journal.events import (
-    Asked,
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
     Ended,
     Entry,
     Event,
     ModelAnswered,
+    ModelAsked,
     ModelFailed,
     Said,
     Stopped,
     TurnEnded,
 )
-from refold.journal.frame import Frame
 from refold.session.hub import Hub, Watch
 from refold.values.live import (
     CallComing,
@@ -218,21 +218,21 @@ def test_one_that_wants_every_event_misses_the_rest_of_an_answer_and_not_the_nex
         hub, found = Hub(), list[object]()
         watch = hub.watch(live=3)
         frames = watch.frames()
-        hub.publish(Entry(1, Asked()))
+        hub.publish(Entry(1, ModelAsked()))
         for piece in "abc":
             hub.tell(TextCame(piece))
         hub.publish(Entry(2, Said("x")))
         while len(found) < 4:
             found.append((await anext(frames)).item)
         hub.tell(TextCame("d"))
-        hub.publish(Entry(3, Asked()))
+        hub.publish(Entry(3, ModelAsked()))
         hub.tell(TextCame("e"))
         watch.close()
         return [*found, *[frame.item async for frame in frames]]
 
     assert anyio.run(main) == [
-        Entry(1, Asked()), TextCame("a"), TextCame("b"), Entry(2, Said("x")),
-        Entry(3, Asked()), TextCame("e"),
+        Entry(1, ModelAsked()), TextCame("a"), TextCame("b"), Entry(2, Said("x")),
+        Entry(3, ModelAsked()), TextCame("e"),
     ]  # fmt: skip
 
 

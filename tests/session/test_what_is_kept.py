@@ -8,25 +8,25 @@ import pytest
 from msgspec import Raw
 
 from refold.errors import Corrupt, Held, JournalError
-from refold.journal import codec
-from refold.journal.codec import Head
-from refold.journal.events import (
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import (
     Answered,
-    Asked,
     Entry,
     Event,
+    JournalRepaired,
     Judged,
-    Mended,
     ModelAnswered,
+    ModelAsked,
     Said,
     SessionStarted,
     TurnStarted,
     Unknown,
 )
-from refold.journal.file import FileStore
-from refold.journal.fold import View, fold
-from refold.journal.store import Lease, MemoryStore
-from refold.journal.writers import Writers
+from refold.journal.state.fold import View, fold
+from refold.journal.store.file import FileStore
+from refold.journal.store.port import Lease, MemoryStore
+from refold.journal.store.writer_threads import Writers
 from refold.session.inbox import Inbox
 from refold.session.recorder import Recorder
 from refold.values.messages import Message, ToolCall
@@ -39,7 +39,7 @@ def entries(store: MemoryStore) -> list[Entry]:
 
 
 def words(store: MemoryStore) -> list[str]:
-    return [e.event.words for e in entries(store) if isinstance(e.event, Said)]
+    return [e.event.text for e in entries(store) if isinstance(e.event, Said)]
 
 
 class SlowStore(MemoryStore):
@@ -166,7 +166,7 @@ def test_speed_can_be_bought_with_what_a_power_cut_leaves(
 ASKED: tuple[Event, ...] = (
     START,
     TurnStarted(1),
-    Asked(),
+    ModelAsked(),
     ModelAnswered(Message("assistant", (ToolCall("call-0", "bash", Raw(b"{}"), "t"),))),
     Judged("call-0", "ask"),
 )
@@ -267,7 +267,7 @@ def test_a_pen_that_was_given_back_can_be_taken_by_another(tmp_path: Path) -> No
         await two.close()
         await one(Said("And mine."))
         assert [type(e).__name__ for e in (one.view, two.view)] == ["View", "View"]
-        assert (one.view.seq, one.view.about.title) == (3, "My turn.")
+        assert (one.view.seq, one.view.session.title) == (3, "My turn.")
         await one.close()
         return str(caught.value)
 
@@ -301,7 +301,7 @@ def test_a_tail_that_was_cut_at_a_line_s_end_is_noticed_and_recorded() -> None:
         await Recorder(store).open()
         return entries(store)[-1].event
 
-    assert anyio.run(main) == Mended(
+    assert anyio.run(main) == JournalRepaired(
         "events 2 to 3, noted as written and not there any more"
     )
 
@@ -322,8 +322,8 @@ def test_news_of_a_later_version_is_kept_as_it_came_and_means_nothing() -> None:
     with_it, without, found = anyio.run(main)
 
     assert found[1].event == later
-    assert (with_it.about, with_it.turn) == (without.about, without.turn)
-    assert [s.said.words for s in with_it.talk.unheard] == ["Hi."]
+    assert (with_it.session, with_it.turn) == (without.session, without.turn)
+    assert [s.said.text for s in with_it.conversation.undelivered] == ["Hi."]
 
 
 def test_a_known_kind_that_does_not_fit_is_kept_like_an_unknown_one() -> None:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from refold.skills.places import shipped
+from refold.skills.directories import shipped
 
 SKILLS = Path(shipped())
 

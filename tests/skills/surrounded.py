@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from refold.skills.catalogue import Catalogue
-from refold.skills.places import SkillFolder, SkillScope
-from refold.skills.shortcuts import Shortcuts
+from refold.skills.directories import SkillFolder, SkillScope
+from refold.skills.slash_names import Shortcuts
 
 
 class Here:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from refold.cli.main import main
-from refold.config.folders import Folders
 from refold.config.paths import paths
+from refold.config.trusted_folders import Folders
 from tests.skills.surrounded import raw, write
 
 

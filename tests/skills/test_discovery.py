@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from refold.skills.catalogue import Catalogue, unheeded
+from refold.skills.directories import SkillFolder, shipped
 from refold.skills.discovery import LARGEST, MOST, found
-from refold.skills.places import SkillFolder, shipped
 from tests.skills.surrounded import Here, place, raw, write
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from refold.app.workspace import Where, Workspace
 from refold.config.paths import Paths
 from refold.config.settings import Settings
-from refold.hall.workspace import Where, Workspace
 from refold.permissions.decide import decide
-from refold.permissions.facts import Facts, Target, Touch
+from refold.permissions.facts import Access, Facts, Target
 from refold.values.tools import Effect
 from tests.place.walled import needs_bubblewrap, walled
 from tests.skills.surrounded import write
@@ -90,7 +90,7 @@ def test_running_a_script_of_a_skill_is_a_command_like_any_other(
     facts = Facts(
         roots=("/ws",), own=("/config",), shared=("/config/skills",), sandboxed=sandboxed
     )
-    touch = Touch("bash", Effect.RUN, command.format("/config"), cwd="/ws")
+    touch = Access("bash", Effect.RUN, command.format("/config"), cwd="/ws")
 
     decision = decide(touch, "bypass", (), facts)
 
@@ -105,6 +105,6 @@ def test_changing_a_skill_of_the_person_is_asked_about_in_every_mode(tool: str) 
         roots=("/ws",), own=("/config",), shared=("/config/skills",), sandboxed=True
     )
     target = Target("/config/skills/x/SKILL.md", "/config/skills/x/SKILL.md")
-    touch = Touch(tool, Effect.CHANGE, files=(target,))
+    touch = Access(tool, Effect.CHANGE, files=(target,))
 
     assert decide(touch, "bypass", (), facts).verdict == "ask"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from refold.skills.listing import BEFORE, listed
-from refold.skills.skill import Skill
+from refold.skills.catalogue import BEFORE, listed
+from refold.skills.discovery import Skill
 
 
 def skills(*lengths: int) -> list[Skill]:

@@ -9,7 +9,7 @@ import pytest
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, Tool
 from refold.tools.skills import list_skills, read_skill
-from refold.values.shown import Note
+from refold.values.display import Note
 from refold.values.tools import Effect
 from tests.skills.surrounded import Here, raw, write
 

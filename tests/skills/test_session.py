@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.testing.scripted import ScriptedProvider
+from refold.testing.providers import ScriptedProvider
 from refold.values.messages import ToolResult
 
 

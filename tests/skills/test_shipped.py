@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from refold.skills.directories import SkillFolder, shipped
 from refold.skills.discovery import found
 from refold.skills.front_matter import split
-from refold.skills.places import SkillFolder, shipped
 from tests.skills.shipped import SKILLS, asset, run
 
 NAMES = sorted(path.name for path in SKILLS.iterdir())

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from refold.claims.checking import told_in
-from refold.journal.events import Ended
-from refold.journal.tree_files import entries_in
+from refold.claims.check import told_in
+from refold.journal.events.kinds import Ended
+from refold.journal.store.tree_reader import entries_in
 from refold.values.claims import Claim, Evidence
 from refold.values.control import Claimed
 from tests.claims.claimed import Past, session

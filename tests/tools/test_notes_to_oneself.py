@@ -8,9 +8,8 @@ from refold.testing.places import ToolDirectory, temporary_place
 from refold.tools.compact import compact
 from refold.tools.contract import Reply, Tool
 from refold.tools.todo import MOST, todo_write
-from refold.values.control import Compact, Todos
-from refold.values.shown import Checklist
-from refold.values.todos import Todo
+from refold.values.control import Compact, Todo, Todos
+from refold.values.display import Checklist
 
 
 def use(tool: Tool, arguments: dict[str, object]) -> Reply:

@@ -6,44 +6,44 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw
 
-from refold.journal.events import (
+from refold.journal.events.kinds import (
     AgentChosen,
     Answered,
-    Briefed,
-    CallMade,
     ChildBorn,
     ChildEnded,
     Ended,
     Entry,
     Event,
     Forked,
+    JournalRepaired,
     Judged,
-    Mended,
     ModelAnswered,
     ModelChosen,
     ModelFailed,
+    NestedCallMade,
     Renamed,
     Said,
     SessionStarted,
     Settled,
     Started,
+    SystemPromptSet,
     Tagged,
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.fold import fold
-from refold.journal.tree import Node
+from refold.journal.state.fold import fold
+from refold.journal.state.session_tree import Node
+from refold.values.control import Todo
+from refold.values.display import Checklist, Diff, Note, Output
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
-from refold.values.shown import Checklist, Diff, Note, Output
-from refold.values.todos import Todo
-from refold.views.calls import label
-from refold.views.export.story import Means
+from refold.views.call_summary import label
+from refold.views.export.content import ExportOptions
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 20
 
 
-def means(picture: bytes | None = PNG) -> Means:
-    return Means(
+def means(picture: bytes | None = PNG) -> ExportOptions:
+    return ExportOptions(
         label=lambda call: label(call, None),
         picture=lambda node, image: picture,
         when=lambda at: f"at {at:.0f}",
@@ -59,7 +59,7 @@ def hostile(text: str, below: int = 1) -> Node:
     node = Node("root", text or "s", Path("/x"), entries, view)
     if not below:
         return node
-    known = view.family.children
+    known = view.children.children
     child = msgspec.structs.replace(hostile(text, below - 1), child=known[0])
     lost = msgspec.structs.replace(hostile(text, 0), child=known[1])
     return msgspec.structs.replace(node, children=(child, lost))
@@ -85,14 +85,14 @@ def _events(text: str) -> list[Event]:
     picture = Image("0" * 64, text, text)
     return [
         SessionStarted(text, text, text), Renamed(text), Tagged((text,)), ModelChosen(text),
-        AgentChosen(text), Mended(text), Forked(text, 3, id=text), Said(text, pictures=(picture,)),
-        TurnStarted(8), Briefed(text, model=text, agent=text),
-        ModelAnswered(Message("assistant", (*parts, *calls)), model=text, why=text, served=text),
+        AgentChosen(text), JournalRepaired(text), Forked(text, 3, id=text), Said(text, images=(picture,)),
+        TurnStarted(8), SystemPromptSet(text, model=text, agent=text),
+        ModelAnswered(Message("assistant", (*parts, *calls)), model=text, refusal=text, served_by=text),
         Judged("c", "ask", text, text), Answered("c", True, text), Started("c"),
-        CallMade(ToolCall("c1", text, given), "c"), Ended("c1", "done", text, shown),
+        NestedCallMade(ToolCall("c1", text, given), "c"), Ended("c1", "done", text, shown),
         ChildBorn("child-1", "c", text, text, title=text), ChildBorn("child-2", "gone", text, text),
         ChildEnded("child-1", "answered", "done", text, text),
-        Ended("c", "failed", text, shown, whole="0" * 64, pictures=(picture,)),
+        Ended("c", "failed", text, shown, full_blob="0" * 64, images=(picture,)),
         Judged("d", "deny", text, text), Ended("d", "refused", text), Started("e"),
         Said(text, "child-1"), Said(text, "parent"), Said(text, text),
         Settled(11, model=text, failed=text), ModelFailed(text, text, text, model=text),

@@ -6,29 +6,30 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from refold.journal import codec, pen
-from refold.journal.codec import Head
-from refold.journal.disk import Disk
-from refold.journal.events import (
-    Asked,
-    Briefed,
-    CallMade,
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import (
     ChildBorn,
     ChildEnded,
+    Delivered,
     Ended,
     Entry,
     Event,
     Judged,
     ModelAnswered,
+    ModelAsked,
+    NestedCallMade,
     Reserved,
     Said,
     SessionStarted,
     Settled,
     Started,
-    TakenUp,
+    SystemPromptSet,
     TurnEnded,
     TurnStarted,
 )
+from refold.journal.store import writer_lock
+from refold.journal.store.disk import Disk
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Spent, Usage
 
@@ -50,7 +51,7 @@ def plant(path: Path, events: Sequence[Event], *, began: float = 100.0) -> bytes
 
 def hold(path: Path) -> None:
     """As if this process held the pen of the session."""
-    pen.Pen(path, Disk()).sign(pen.this_process(1), (0, ""), 0)
+    writer_lock.Pen(path, Disk()).sign(writer_lock.this_process(1), (0, ""), 0)
 
 
 def answer(
@@ -72,8 +73,8 @@ def begun(words: str = "look", agent: str = "main") -> list[Event]:
         SessionStarted("/work/place", id="s"),
         Said(words),
         TurnStarted(2),
-        Briefed("You are one.", model="m/big", window=10_000, agent=agent),
-        TakenUp((2,)),
+        SystemPromptSet("You are one.", model="m/big", window=10_000, agent=agent),
+        Delivered((2,)),
     ]
 
 
@@ -97,15 +98,17 @@ def with_leaves(count: int, failed: Sequence[int] = ()) -> list[Event]:
     """A whole turn whose one call asked so many leaves."""
     return [
         *begun("ask them all", "rlm"),
-        Asked(),
+        ModelAsked(),
         answer("", ("call-0", "python", '{"code": "map_lm(x)"}')),
         Judged("call-0", "allow", "python"),
         Started("call-0"),
-        CallMade(ToolCall("call-0.1", "read_file", Raw(b'{"path": "a.txt"}')), "call-0"),
+        NestedCallMade(
+            ToolCall("call-0.1", "read_file", Raw(b'{"path": "a.txt"}')), "call-0"
+        ),
         *asked_leaves(1, count, failed),
         Ended("call-0.1", "done", "hello"),
         Ended("call-0", "done", "[...]"),
-        Asked(),
+        ModelAsked(),
         answer("All asked."),
         TurnEnded("answered"),
     ]
@@ -123,7 +126,7 @@ def family(path: Path) -> Path:
     """A root that is done, with a child that has one of its own, and one that asked leaves."""
     plant(path, [
         *begun("find the bug"),
-        Asked(),
+        ModelAsked(),
         answer("I send two.", ("call-0", "task", '{"prompt": "find it"}')),
         Started("call-0"),
         child("child-1"),
@@ -135,7 +138,7 @@ def family(path: Path) -> Path:
         Ended("call-0", "done", "Found."),
         Reserved("summary", "m/small", 0.1, 50),
         Settled(14, Usage(7), "m/small", 0.125),
-        Asked(),
+        ModelAsked(),
         answer("It is in parse()."),
         TurnEnded("answered"),
     ])  # fmt: skip
@@ -144,12 +147,12 @@ def family(path: Path) -> Path:
         *begun("find it", "explore"),
         child("child-1", "find it deeper"),
         ChildEnded("child-1", "failed", "failed", "", "no model"),
-        Asked(),
+        ModelAsked(),
         answer("Found."),
         TurnEnded("answered"),
     ], began=120)  # fmt: skip
     plant(one / "children/child-1", [
-        *begun("find it deeper", "explore"), Asked(), answer("Deep."), TurnEnded("failed", "no model"),
+        *begun("find it deeper", "explore"), ModelAsked(), answer("Deep."), TurnEnded("failed", "no model"),
     ], began=125)  # fmt: skip
     plant(path / "children/child-2", with_leaves(4, failed=(3,)), began=130)
     return path

@@ -6,26 +6,26 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from refold.engine.policies.converse import converse
-from refold.engine.world import Brief, Mind, World
-from refold.journal.events import (
-    Asked,
-    Briefed,
+from refold.engine.policies.conversation import converse
+from refold.engine.world import Model, SystemPrompt, World
+from refold.journal.events.kinds import (
     Compacted,
+    Delivered,
     Ended,
     Entry,
     Event,
     ModelAnswered,
+    ModelAsked,
     Said,
-    TakenUp,
+    SystemPromptSet,
 )
-from refold.journal.fold import View, fold
-from refold.journal.store import MemoryStore
-from refold.journal.talk import A_PICTURE
+from refold.journal.state.conversation import A_PICTURE
+from refold.journal.state.fold import View, fold
+from refold.journal.store.port import MemoryStore
 from refold.provider.port import Delta, Done, Request
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.scripted import Line, Reply, ScriptedProvider
+from refold.testing.providers import Line, Reply, ScriptedProvider
 from refold.tools.builtin import builtin
 from refold.tools.contract import Reply as Came
 from refold.tools.contract import tool
@@ -40,10 +40,10 @@ from refold.values.messages import (
 from refold.values.tools import Effect, ToolSpec
 from refold.values.usage import Usage
 from refold.views.context import (
-    Filling,
+    ContextUsage,
     context_document,
     context_lines,
-    filling,
+    context_usage,
 )
 from refold.views.styled import bare
 
@@ -52,7 +52,7 @@ def folded(*events: Event) -> View:
     return fold(Entry(seq, event) for seq, event in enumerate(events, start=1))
 
 
-BRIEFED = Briefed(
+BRIEFED = SystemPromptSet(
     system="p" * 100 + "e" * 40 + "--",
     tools=(ToolSpec("look", "d" * 26, Raw(b"{}")), ToolSpec("act", "d" * 35, Raw(b"{}"))),
     model="m/one",
@@ -68,24 +68,24 @@ def one_step() -> tuple[Event, ...]:
     return (
         BRIEFED,
         Said("w" * 50),
-        TakenUp((2,)),
-        Asked(("<reminder>n</reminder>",)),
+        Delivered((2,)),
+        ModelAsked(("<reminder>n</reminder>",)),
         ModelAnswered(Message("assistant", parts), Usage(80, 0, 0, 20)),
         Ended("c-1", "done", "r" * 60),
     )
 
 
-def sizes(found: Filling) -> dict[str, int]:
-    return {each.name: each.characters for each in (*found.told, *found.talk)}
+def sizes(found: ContextUsage) -> dict[str, int]:
+    return {each.name: each.characters for each in (*found.prompt, *found.conversation)}
 
 
 def test_every_character_that_is_sent_belongs_to_a_part_with_a_name() -> None:
     view = folded(*one_step())
 
-    found = filling(view)
+    found = context_usage(view)
 
     assert sizes(found) == {
-        "prompt": 102, "environment": 40, "tools": 72, "words": 50, "answers": 30,
+        "prompt": 102, "environment": 40, "tools": 72, "messages": 50, "responses": 30,
         "thinking": 20, "tool calls": 12, "tool results": 60, "reminders": 22,
     }  # fmt: skip
     assert [(t.name, t.characters) for t in found.tools] == [("look", 32), ("act", 40)]
@@ -94,40 +94,40 @@ def test_every_character_that_is_sent_belongs_to_a_part_with_a_name() -> None:
 
 
 def test_what_stands_for_a_talk_made_shorter_is_no_reminder() -> None:
-    shorter = Compacted("full", kept=0, carried="c" * 200, summary="s" * 100)
+    shorter = Compacted("full", first_kept=0, preserved="c" * 200, summary="s" * 100)
 
-    found = filling(folded(*one_step(), shorter, Said("x" * 9), TakenUp((8,))))
+    found = context_usage(folded(*one_step(), shorter, Said("x" * 9), Delivered((8,))))
 
     assert sizes(found)["summary"] == 300
-    assert sizes(found)["words"] == 9
+    assert sizes(found)["messages"] == 9
     assert "reminders" not in sizes(found)
 
 
 def test_old_results_that_became_lines_leave_the_reminders_what_they_were() -> None:
-    shorter = Compacted("prune", results=(("c-1", "short"),))
+    shorter = Compacted("prune", pruned=(("c-1", "short"),))
 
-    found = filling(folded(*one_step(), shorter))
+    found = context_usage(folded(*one_step(), shorter))
 
     assert sizes(found)["tool results"] == 5
-    assert sizes(found)["words"] == 50
+    assert sizes(found)["messages"] == 50
     assert "summary" not in sizes(found)
 
 
 def test_a_picture_is_a_part_of_what_was_counted() -> None:
-    picture = Said("w" * 4000, pictures=(Image("b", "image/png"),))
+    picture = Said("w" * 4000, images=(Image("b", "image/png"),))
     answered = ModelAnswered(Message("assistant", (Text("ok"),)), Usage(1800))
 
-    before = filling(folded(picture, TakenUp((1,))))
-    after = filling(folded(picture, TakenUp((1,)), answered))
+    before = context_usage(folded(picture, Delivered((1,))))
+    after = context_usage(folded(picture, Delivered((1,)), answered))
 
     assert before.used == 1000 + A_PICTURE
-    assert [(p.name, p.tokens) for p in after.talk] == [
-        ("words", 1000), ("answers", 1), ("pictures", A_PICTURE),
+    assert [(p.name, p.tokens) for p in after.conversation] == [
+        ("messages", 1000), ("responses", 1), ("pictures", A_PICTURE),
     ]  # fmt: skip
 
 
 def test_the_window_is_drawn_with_its_parts_and_what_is_free() -> None:
-    found = filling(folded(*one_step()))
+    found = context_usage(folded(*one_step()))
 
     said = bare(context_lines(found)).splitlines()
 
@@ -136,16 +136,19 @@ def test_the_window_is_drawn_with_its_parts_and_what_is_free() -> None:
     assert said[-2].split() == ["free", str(found.free), f"{found.free / 10:.0f}%"]
     assert said[-1] == "counted by the provider at its last answer: 100"
     assert "  ###" in bare(context_lines(found, signs=False))
-    assert bare(context_lines(filling(View()))) == "Nothing has been told to a model yet."
+    assert (
+        bare(context_lines(context_usage(View())))
+        == "Nothing has been sent to a model yet."
+    )
 
 
 def test_a_window_that_nobody_knows_is_said_to_be_assumed() -> None:
-    view = folded(Briefed(system="p" * 400))
+    view = folded(SystemPromptSet(system="p" * 400))
 
-    said = bare(context_lines(filling(view, 8_000)))
+    said = bare(context_lines(context_usage(view, 8_000)))
 
     assert "100 of 8,000 tokens (assumed: the model's own is not known) · 1.2%" in said
-    assert context_document(filling(view, 8_000))["window_known"] is False
+    assert context_document(context_usage(view, 8_000))["window_known"] is False
 
 
 class Counting:
@@ -172,7 +175,7 @@ class Counting:
                     case Image():
                         pass
         count = round(text / 3.7) + 4 * len(request.messages) + 9 * len(request.tools)
-        self.counted.append((count, filling(self.session.view).used))
+        self.counted.append((count, context_usage(self.session.view).used))
         async for delta in self._script.stream(request):
             yield (
                 Done(Usage(count, 0, 0, 5), delta.stop)
@@ -195,10 +198,10 @@ def test_the_parts_add_up_to_what_the_provider_counts() -> None:
     ]
     provider = Counting(*lines, "Done.")
     given = World(
-        Mind(provider),
+        Model(provider),
         (look, *builtin()),
         (converse,),
-        brief=Brief(system="You are an agent. " * 90),
+        prompt=SystemPrompt(system="You are an agent. " * 90),
     )
 
     async def turn() -> None:

@@ -5,18 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_story import hostile, means
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
-from page_parser import Seen, seen
 
-from refold.journal.events import Ended, Entry, Event, Said, Started, TurnEnded, TurnStarted
-from refold.journal.fold import fold
-from refold.journal.tree import Node
-from refold.values.shown import Diff, Output, Shown
-from refold.views.export.html.code import highlighting
-from refold.views.export.html.page import POLICY, page, prose
-from refold.views.export.html.style import STYLE
+from refold.journal.events.kinds import (
+    Ended,
+    Entry,
+    Event,
+    Said,
+    Started,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state.fold import fold
+from refold.journal.state.session_tree import Node
+from refold.values.display import Diff, Output, Shown
+from refold.views.export.html import POLICY, page, prose, style
+from refold.views.export.html_parts import highlighting
+from tests.views.hostile_story import hostile, means
+from tests.views.page_parser import Seen, seen
 from tests.views.planted import answer, begun, family
 
 NASTY = [
@@ -41,7 +48,7 @@ def check_page(text: str) -> Seen:
     found = seen(html)
 
     assert (found.foreign, found.open) == ([], [])
-    assert found.styles.strip() == STYLE.strip()
+    assert found.styles.strip() == style().strip()
     # In a page no control character has a use, nor has what turns the writing round.
     assert (
         re.search(
@@ -127,7 +134,7 @@ def test_every_colour_can_be_read_on_its_ground() -> None:
         ("added-ink", "soft"),
         ("gone-ink", "soft"),
     ]
-    for theme in re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)[:2]:
+    for theme in re.findall(r":root \{(.*?)\}", style(), re.DOTALL)[:2]:
         colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", theme))
         weak = {p: round(_contrast(*(colours[c] for c in p)), 2) for p in pairs}
 
@@ -171,7 +178,7 @@ def test_markdown_is_shown_as_it_is_meant(words: str, html: str) -> None:
 
 
 def test_a_family_is_nested_where_its_calls_are(tmp_path: Any) -> None:
-    from refold.journal.tree_files import tree
+    from refold.journal.store.tree_reader import tree
 
     node = tree(family(tmp_path / "s"), "s")
 
@@ -179,7 +186,7 @@ def test_a_family_is_nested_where_its_calls_are(tmp_path: Any) -> None:
 
     assert html.count('<details class="child">') == 3
     assert html.index("child-1: find it") < html.index("Deep.")
-    assert "with its children" in html
+    assert "with its subagents" in html
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,20 @@
 from pathlib import Path
 
 import pytest
-from hostile_story import hostile, means
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec.structs import replace
 
-from refold.journal.events import Ended, Entry, Event, Said, TurnEnded
-from refold.journal.fold import fold
-from refold.journal.tree import Node
-from refold.journal.tree_files import tree
+from refold.journal.events.kinds import Ended, Entry, Event, Said, TurnEnded
+from refold.journal.state.fold import fold
+from refold.journal.state.session_tree import Node
+from refold.journal.store.tree_reader import tree
+from refold.values.display import Diff, Output
 from refold.values.messages import Thinking
-from refold.values.shown import Diff, Output
-from refold.views.export.markdown import markdown
-from refold.views.export.plain import plain
+from refold.views.export.text import markdown, plain
+from tests.views.hostile_story import hostile, means
 from tests.views.planted import answer, begun, family
 
 NASTY = [

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from refold.views.markdown.blocks import Blocks
-from refold.views.markdown.leaves import Leaf
+from refold.views.markdown.blocks import Blocks, Leaf
 
 Found = tuple[str, str, str]  # what is around it, what it is, what it says
 # Tabs and four blanks are left out: what markdown-it makes of four blanks before a ">" or

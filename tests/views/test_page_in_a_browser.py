@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile_story import hostile, means
-from page_parser import seen
 
-from refold.views.export.html.page import page
+from refold.views.export.html import page
+from tests.views.hostile_story import hostile, means
+from tests.views.page_parser import seen
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [

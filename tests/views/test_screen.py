@@ -11,12 +11,13 @@ from hypothesis import strategies as some
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.journal.below import CallMade, ChildBorn, ChildEnded, Forked
-from refold.journal.events import (
+from refold.journal.events.child_events import ChildBorn, ChildEnded, Forked, NestedCallMade
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
     Answered,
-    Asked,
     BudgetSet,
     Compacted,
+    Delivered,
     Ended,
     Entry,
     Event,
@@ -24,6 +25,7 @@ from refold.journal.events import (
     Imported,
     Judged,
     ModelAnswered,
+    ModelAsked,
     ModelChosen,
     ModelFailed,
     PlanAnswered,
@@ -35,18 +37,16 @@ from refold.journal.events import (
     SessionStarted,
     Settled,
     Started,
-    StepsSet,
+    StepLimitSet,
     Stopped,
     Tagged,
-    TakenUp,
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.fold import fold
-from refold.journal.frame import Frame
-from refold.values.budget import Budget
+from refold.journal.state.fold import fold
 from refold.values.control import Final
 from refold.values.growing import Growing
+from refold.values.limits import Budget
 from refold.values.live import (
     CallComing,
     ChildMoved,
@@ -59,7 +59,8 @@ from refold.values.live import (
 )
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
 from refold.values.usage import Spent, Usage
-from refold.views.recap import recap
+from refold.views.history import recap
+from refold.views.screen.activity import Status
 from refold.views.screen.blocks import (
     Block,
     Called,
@@ -71,10 +72,9 @@ from refold.views.screen.blocks import (
     Words,
 )
 from refold.views.screen.screen import Screen, screen_at, screen_of, shown
-from refold.views.screen.status import Status
 from refold.views.styled import bare
 
-GO = (SessionStarted("/w"), Said("Go."), TurnStarted(2), TakenUp((2,)), Asked())
+GO = (SessionStarted("/w"), Said("Go."), TurnStarted(2), Delivered((2,)), ModelAsked())
 CALL = ToolCall("c1", "bash", Raw(b'{"command":"ls"}'))
 OTHER = ToolCall("c2", "bash", Raw(b'{"command":"pwd"}'))
 
@@ -190,8 +190,8 @@ def test_a_call_that_code_makes_names_it_and_goes_with_it() -> None:
     made = ToolCall("c1.1", "read_file", Raw(b"{}"))
     lost = ToolCall("c1.2", "read_file", Raw(b"{}"))
     found = begun(
-        answer(CALL), Started("c1"), CallMade(made, "c1"), Started("c1.1"),
-        Ended("c1.1", "done", "x"), CallMade(lost, "c1"), Ended("c1", "done", "y"),
+        answer(CALL), Started("c1"), NestedCallMade(made, "c1"), Started("c1.1"),
+        Ended("c1.1", "done", "x"), NestedCallMade(lost, "c1"), Ended("c1", "done", "y"),
     )  # fmt: skip
 
     assert [(b.call.id, b.within, b.stage) for b in found.blocks if isinstance(b, Called)] == [
@@ -214,8 +214,8 @@ def test_words_for_later_wait_at_the_end_until_they_are_taken_up() -> None:
         waiting,
         TurnEnded("answered"),
         TurnStarted(6),
-        TakenUp((6,)),
-        Asked(),
+        Delivered((6,)),
+        ModelAsked(),
         answer(Text("Two.")),
     )
 
@@ -238,7 +238,7 @@ def test_a_stop_ends_the_answer_and_what_had_come_of_it_stays() -> None:
 
 
 def test_what_a_failed_answer_had_said_is_kept() -> None:
-    found = begun(TextCame("So"), ModelFailed("gone", shown="So far", model="a/m"))
+    found = begun(TextCame("So"), ModelFailed("gone", partial_text="So far", model="a/m"))
 
     assert found.coming == ()
     assert found.done[-1] == Words(seq=6, at=60.0, text="So far", model="a/m", partial=True)
@@ -281,7 +281,7 @@ def test_what_ends_beside_the_talk_does_not_end_what_is_done_in_it() -> None:
 @pytest.mark.parametrize(
     "end",
     [
-        Asked(), ModelFailed("gone"), Stopped("enough"), TurnEnded("failed"),
+        ModelAsked(), ModelFailed("gone"), Stopped("enough"), TurnEnded("failed"),
         Imported("s1"), answer(Text("Other.")),
     ],
 )  # fmt: skip
@@ -311,7 +311,9 @@ def test_how_a_turn_ended_and_what_it_used_is_one_block() -> None:
 
 
 def test_the_time_in_which_no_process_had_the_session_is_not_counted() -> None:
-    found = begun(SessionResumed("2"), Asked(), answer(Text("Yes.")), TurnEnded("answered"))
+    found = begun(
+        SessionResumed("2"), ModelAsked(), answer(Text("Yes.")), TurnEnded("answered")
+    )
 
     over = found.done[-1]
     assert isinstance(over, TurnOver)
@@ -326,11 +328,11 @@ def test_going_back_is_told_and_takes_nothing_off_the_screen() -> None:
 
     assert back.blocks[: len(before.blocks)] == before.blocks
     assert lines(start.blocks) == [
-        "The talk is again as at event 8. Said last: Go.",
-        "The talk is again as before its first words.",
+        "The conversation is back at event 8. Last message: Go.",
+        "The conversation is back before its first message.",
     ]
     assert lines(nowhere.blocks)[-1] == (
-        "The talk stays as it is: nothing is known of event 7000."
+        "The conversation is unchanged: there is no event 7000."
     )
 
 
@@ -364,7 +366,7 @@ def test_nothing_goes_on_of_what_was_under_way_where_a_session_was_imported_from
     assert [type(block) for block in whole.open] == [Heard]  # nobody has heard it yet
     assert whole.status == Status()
     assert (asking.coming, asking.status) == ((), Status())
-    assert lines(whole.blocks) == ["All of that came from a file, where it is session s1."]
+    assert lines(whole.blocks) == ["Imported from a file, where it is session s1."]
 
 
 def test_what_happens_beside_the_talk_is_told_in_a_line_each() -> None:
@@ -372,37 +374,37 @@ def test_what_happens_beside_the_talk_is_told_in_a_line_each() -> None:
     found = begun(
         Forked("s1", 4), FilesRestored(4, 5, 1), FilesRestored(4, 5, 2), PlanAnswered(1, True),
         born, ChildEnded("child-1", "failed", "failed", reason="gone"),
-        Settled(1, failed="no\x1b[2J model"), Compacted("trim", dropped=1, before=9, after=2),
+        Settled(1, failed="no\x1b[2J model"), Compacted("trim", dropped=1, size_before=9, size_after=2),
     )  # fmt: skip
 
     assert lines(found.blocks) == [
-        "A copy of session s1 up to event 4 goes on here.",
-        "1 file is again as at event 4.",
-        "2 files are again as at event 4.",
+        "A copy of session s1 up to event 4 continues here.",
+        "1 file was restored to event 4.",
+        "2 files were restored to event 4.",
         "The plan was approved.",
         "child-1 (explore) begins: Look around",
         "child-1 has failed: gone",
-        "The model that was asked beside the talk failed: no\\x1b[2J model",
-        "the talk was made shorter: 1 old message left out, without a summary, 0% -> 0% of window",
+        "A background model call failed: no\\x1b[2J model",
+        "compacted: 1 old message left out, without a summary, 0% -> 0% of window",
     ]
 
 
 def test_what_a_person_chose_and_called_the_session_is_told_in_a_line_each() -> None:
     found = begun(
         Renamed("my\x1bwork"), Renamed(""), Tagged(("a", "b")), Tagged(()), BudgetSet(),
-        BudgetSet(Budget(2, 300_000, 1, 90)), StepsSet(7), StepsSet(),
+        BudgetSet(Budget(2, 300_000, 1, 90)), StepLimitSet(7), StepLimitSet(),
     )  # fmt: skip
     lent = shown(found, Frame(99, 0, Entry(99, BudgetSet(Budget(1)), by="parent")))
 
     assert lines(lent.blocks) == [
         "The session is now called my\\x1bwork.",
-        "The session has no name any more.",
+        "The session no longer has a name.",
         "Its tags are now #a #b.",
-        "It has no tags any more.",
-        "One turn may now use up whatever it needs.",
-        "One turn may now use up $2.00, 300.0k tokens, 1 model calls, 1 min 30 s.",
-        "One turn may now have 7 answers.",
-        "One turn may now have as many answers as is set.",
+        "It no longer has tags.",
+        "The budget of a turn is now whatever it needs.",
+        "The budget of a turn is now $2.00, 300.0k tokens, 1 model calls, 1 min 30 s.",
+        "A turn may now have 7 model responses.",
+        "A turn may now have as many model responses as limits.steps.",
     ]
 
 
@@ -425,7 +427,7 @@ def test_a_model_that_is_asked_beside_the_talk_is_what_is_being_done() -> None:
     asking = begun(answer(CALL), Started("c1"), Reserved("leaf", "a/m"))
     done = after(asking, Settled(8))
 
-    assert (asking.status.doing, done.status.doing) == ("asking for a leaf", "running")
+    assert (asking.status.doing, done.status.doing) == ("requesting a leaf", "running")
 
 
 def test_a_screen_that_begins_in_the_middle_knows_what_is_open() -> None:
@@ -469,8 +471,8 @@ def long_session(turns: int) -> list[Entry]:
     for _ in range(turns):
         said = len(events) + 1
         events += [
-            Said("Go on."), TurnStarted(said), TakenUp((said,)), Asked(), answer(CALL),
-            Started("c1"), Ended("c1", "done", "x"), Asked(), answer(Text("Done.")),
+            Said("Go on."), TurnStarted(said), Delivered((said,)), ModelAsked(), answer(CALL),
+            Started("c1"), Ended("c1", "done", "x"), ModelAsked(), answer(Text("Done.")),
             TurnEnded("answered"),
         ]  # fmt: skip
     return [Entry(seq, event) for seq, event in enumerate(events, start=1)]

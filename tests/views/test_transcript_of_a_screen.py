@@ -5,25 +5,25 @@ import re
 from hypothesis import given
 from hypothesis import strategies as some
 from msgspec import Raw
-from test_screen import CALL, OTHER, after, answer, begun
 
-from refold.journal.events import (
+from refold.journal.events.kinds import (
     Answered,
-    Asked,
+    Delivered,
     Ended,
     Judged,
     ModelAnswered,
+    ModelAsked,
     ModelChosen,
     Said,
     Started,
     Stopped,
-    TakenUp,
     TurnEnded,
 )
+from refold.values.display import Diff, Output
 from refold.values.live import CallComing, TextCame, ThinkingCame
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
-from refold.values.shown import Diff, Output
 from refold.views.transcript import transcript
+from tests.views.test_screen import CALL, OTHER, after, answer, begun
 
 REPORT = (
     '<child name="child-1" agent="x" status="done">\nchild-1 is done.\n\nTwo.\n</child>'
@@ -35,8 +35,8 @@ def test_everything_stands_under_a_mark_that_says_whose_it_is() -> None:
         answer(Thinking("Hm.\nSo."), Text("I look.\n› not a person\n\nAnd do."), CALL, OTHER),
         Judged("c1", "ask", reason="no rule"), Answered("c1", True), Started("c1"),
         Started("c2"), Ended("c1", "done", "", (Output("ls", "a\nb\n", 2),)),
-        Ended("c2", "refused", "Refused: no."), Said("Also\nthis.", pictures=(Image("b", "image/png", "x.png"),)),
-        Said(REPORT, "child-1"), Said("Then that.", when="next"), ModelChosen("b/m"), TakenUp((13, 14)), Asked(("<reminder>Think.</reminder>",)),
+        Ended("c2", "refused", "Refused: no."), Said("Also\nthis.", images=(Image("b", "image/png", "x.png"),)),
+        Said(REPORT, "child-1"), Said("Then that.", when="next"), ModelChosen("b/m"), Delivered((13, 14)), ModelAsked(("<reminder>Think.</reminder>",)),
         answer(Text("Done.")), TurnEnded("answered"),
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_everything_stands_under_a_mark_that_says_whose_it_is() -> None:
 · 18 in · 2 out · 2 min 50 s
 
 › Then that.
-  (for after the turn under way)"""
+  (queued for the next turn)"""
     )
 
 

@@ -11,15 +11,13 @@ from msgspec.structs import replace
 
 from refold.agents.profile import LOOKING, Bounds, Profile
 from refold.skills.front_matter import split
-from refold.tools.python import NAME as PYTHON
-from refold.values.tools import Effect
+from refold.tools.python_tool import NAME as PYTHON
 
 _RARE = ("apply_patch", "notebook_edit", "claim", "python")
 _LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")
 _MINDS = ("think", "todo_write", "compact")
 _PLANS = ("enter_plan_mode", "exit_plan_mode")  # with the person, who hears of no child
 _SKILLS = ("list_skills", "read_skill")
-_WEB = ("web_fetch", "web_search", "docs_lookup")
 _WORKS = "Does whatever the task takes: reads, changes files, runs commands."
 
 
@@ -57,24 +55,14 @@ def _plan() -> Profile:
 def _research() -> Profile:
     return replace(
         _told("research"),
-        tools=(*_LOOKS, *_MINDS, *_SKILLS, "ask_user", *_WEB),
-        effects=LOOKING | {Effect.NET},
+        tools=(*_LOOKS, *_MINDS, *_SKILLS, "ask_user"),
+        effects=LOOKING,
     )
 
 
 def _review() -> Profile:
     return replace(
         _told("review"), role="judge", tools=(*_LOOKS, *_MINDS, *_SKILLS), effects=LOOKING
-    )
-
-
-def _web_research() -> Profile:
-    return replace(
-        _told("web-research"),
-        tools=(*_WEB, *_LOOKS, *_MINDS, "ask_user"),
-        effects=LOOKING | {Effect.NET},
-        memory=False,
-        skills=False,
     )
 
 
@@ -98,7 +86,6 @@ BUILTIN: Mapping[str, Callable[[], Profile]] = MappingProxyType(
         "plan": _plan,
         "research": _research,
         "review": _review,
-        "web-research": _web_research,
         "rlm": _rlm,
     }
 )

@@ -17,18 +17,17 @@ from msgspec.structs import replace
 from refold.agents.profile import Profile
 from refold.agents.relay import Relay
 from refold.agents.worktree import Tree, Worktrees
-from refold.engine.judging import Above
-from refold.engine.shared import Shared
-from refold.engine.world import Purse
+from refold.engine.authorize import ParentRights
+from refold.engine.world import BudgetGrant, Shared
 from refold.errors import first
-from refold.journal.below import ChildEnded
-from refold.journal.events import AgentChosen, BudgetSet, Event, ModeChanged, Said
-from refold.journal.family import Child
-from refold.journal.fold import View
+from refold.journal.events.child_events import ChildEnded
+from refold.journal.events.kinds import AgentChosen, BudgetSet, Event, ModeChanged, Said
+from refold.journal.state.children import Child
+from refold.journal.state.fold import View
 from refold.permissions.rules import Rule
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.values.outcome import Outcome
+from refold.values.modes import Outcome
 
 GRACE = 2.0  # seconds in which a child that is stopped may settle its calls
 _TASK = "task"  # the client key of its first words
@@ -58,8 +57,8 @@ class Opening(Struct, frozen=True, kw_only=True):
 
     id: str
     agent: Profile
-    above: Above
-    purse: Purse
+    above: ParentRights
+    purse: BudgetGrant
     shared: Shared
     tools: frozenset[str]
     address: str
@@ -104,7 +103,7 @@ class Life:
 
     @property
     def beside(self) -> bool:
-        return self.child.born.beside
+        return self.child.born.background
 
     def stop(self, reason: str) -> None:
         """Let it end soon: its turn is cancelled, and its calls are settled."""
@@ -167,7 +166,7 @@ class Life:
 
     async def _through(self, session: Session, agent: Profile) -> None:
         words = partial(self._first_words, agent)
-        await session.record.weigh(words, kept=True, by="parent")
+        await session.record.append_if(words, kept=True, by="parent")
         with self._hard:
             await self._carried_on(session)
         if self._hard.cancelled_caught:
@@ -224,7 +223,7 @@ def ended(child: str, session: Session) -> ChildEnded:
         _status(outcome, turn.answer),
         turn.answer,
         turn.reason or ("" if outcome in _DONE else outcome),
-        view.account.spent + view.account.below,
+        view.account.spent + view.account.children_spent,
         session.record.head,
         as_json=turn.as_json,
     )

@@ -14,20 +14,20 @@ from anyio.abc import TaskGroup
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.agents.above import AsParent
-from refold.agents.births import Births, Wish
+from refold.agents.birth import Births, Wish
+from refold.agents.budget_grant import ChildGrant, Drawers
 from refold.agents.child import GRACE, Life, Open, Opening, Position, Ways
+from refold.agents.child_report import of_a_tree, report_of, said_beside
+from refold.agents.parent_rights import InheritedRights
 from refold.agents.profile import Profile, Role
-from refold.agents.purse import Drawers, Purse
-from refold.agents.reporting import of_a_tree, report_of, said_beside
 from refold.agents.worktree import Worktrees
-from refold.engine.saving import changed, save
+from refold.engine.checkpoint import changed, save
 from refold.engine.world import World
 from refold.errors import BadInput, ToolFailed
-from refold.journal.below import ChildEnded, ChildStopped
-from refold.journal.events import Entry, Event, Said, Stopped
-from refold.journal.family import Child
-from refold.journal.fold import View
+from refold.journal.events.child_events import ChildEnded, ChildStopped
+from refold.journal.events.kinds import Entry, Event, Said, Stopped
+from refold.journal.state.children import Child
+from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
 from refold.tools.task import Errand, Report
 from refold.values.tools import Effect
@@ -100,7 +100,7 @@ class Children:
             child = await self._births.child(wish, self._now)
             if child.end is None:
                 await self._lived(self._life(child, more))
-        found = self._record.view.family.child(child.name)
+        found = self._record.view.children.child(child.name)
         assert found is not None  # its end was recorded, or that has raised
         assert found.end is not None
         return found.end
@@ -141,12 +141,12 @@ class Children:
         """Children that are not at work: nobody waits for them here, or a crash cut them off."""
         view = self._record.view
         stopped = view.turn.stopped
-        for child in view.family.running:
-            call = view.talk.call(child.born.call_id)
+        for child in view.children.running:
+            call = view.conversation.call(child.born.call_id)
             waited_for = call is not None and call.result is None
             if stopped is not None:
                 self._begin_beside(child, stopped.reason)
-            elif child.born.beside:
+            elif child.born.background:
                 self._begin_beside(child)
             elif not waited_for:
                 self._begin_beside(child, "nobody waits for it any more")
@@ -177,7 +177,7 @@ class Children:
             return False
 
     def _life(self, child: Child, more: Luggage = _NOTHING) -> Life:
-        now = self._record.view.family.child(child.name) or child
+        now = self._record.view.children.child(child.name) or child
         opening = partial(self._opening, now, more)
         life = Life(now, opening, self._ways, self._record, self._keep)
         self._lives[child.name] = life
@@ -195,10 +195,10 @@ class Children:
         return Opening(
             id=f"{self._id}/{born.child}",
             agent=replace(agent, role=role, without=(*agent.without, *never)),
-            above=AsParent(self._record, world),
-            purse=Purse(self._record, lambda: self._now, born.child, self._drawers),
+            above=InheritedRights(self._record, world),
+            purse=ChildGrant(self._record, lambda: self._now, born.child, self._drawers),
             shared=world.lineage.shared,
-            reading=world.reading,
+            reading=world.read_rules,
             tools=frozenset(world.names),
             address=f"{world.lineage.address}/{born.child}",
             position=replace(here, depth=here.depth + 1, coded=here.coded + bool(born.key)),
@@ -214,17 +214,17 @@ class Children:
         words = await said_beside(end, self._record, self._now.longest_result)
 
         def news(view: View) -> tuple[Event, ...]:
-            child = view.family.child(end.child)
+            child = view.children.child(end.child)
             if child is None or child.end is not None:
                 return ()
-            hears = child.born.beside and view.turn.seq and view.turn.stopped is None
+            hears = child.born.background and view.turn.seq and view.turn.stopped is None
             key = f"{end.child} ended"
             if not hears or key in view.account.client_keys:
                 return (end,)
             # Its end stands last: cut off between the two, it is told again, and once.
             return (Said(words, end.child, client_key=key), end)
 
-        await self._record.weigh(news, kept=True, by=end.child)
+        await self._record.append_if(news, kept=True, by=end.child)
 
     @property
     def _now(self) -> World:

@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from refold.agents.profile import EVERY, LOOKING, Acting, Bounds, Profile, Role, Use
 from refold.errors import BadInput
-from refold.permissions.families import COMMANDS, EDITS, LOOKS, is_elsewhere, ours
-from refold.place.names import escaped
+from refold.permissions.tool_families import COMMANDS, EDITS, LOOKS, is_elsewhere, ours
+from refold.place.printable_names import escaped
 from refold.tools.task import NAME as TASK
+from refold.values.text import seen
 from refold.values.tools import Effect
-from refold.values.unseen import seen
 
 _NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
 _LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 600

@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from refold.permissions.families import reads
 from refold.permissions.rules import Rule, parse
-from refold.values.rights import Mode
+from refold.permissions.tool_families import reads
+from refold.values.modes import Mode
 from refold.values.tools import Effect
 
 Role: TypeAlias = Literal["main", "small", "big", "judge"]

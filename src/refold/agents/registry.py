@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Iterator
 from msgspec import Struct
 
 from refold.agents.builtin import ALIASES, BUILTIN
-from refold.agents.files import found
-from refold.agents.leash import Settled, leashed
-from refold.agents.places import of_agents, unheeded
+from refold.agents.code_limits import Settled, leashed
+from refold.agents.directories import of_agents, unheeded
+from refold.agents.discovery import found
 from refold.agents.profile import Profile, Use
 from refold.errors import BadInput
-from refold.place.names import escaped
-from refold.skills.places import SkillScope
-from refold.tools.python import NAME as PYTHON
+from refold.place.printable_names import escaped
+from refold.skills.directories import SkillScope
+from refold.tools.python_tool import NAME as PYTHON
 from refold.tools.task import NAME as TASK
 
 _MOST_TOLD = 5  # problems at the start; `refold agents` has them all

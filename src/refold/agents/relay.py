@@ -10,8 +10,13 @@ from contextlib import aclosing
 
 import anyio
 
-from refold.journal.below import ChildAnswered, ChildAsks, ChildBorn, ChildEnded
-from refold.journal.events import (
+from refold.journal.events.child_events import (
+    ChildAnswered,
+    ChildAsked,
+    ChildBorn,
+    ChildEnded,
+)
+from refold.journal.events.kinds import (
     Answered,
     Ended,
     Entry,
@@ -23,14 +28,14 @@ from refold.journal.events import (
     Stopped,
     TurnEnded,
 )
-from refold.journal.fold import View
+from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.values.live import ChildMoved, from_child
 from refold.values.messages import ToolCall
 
 _BELOW = (
-    Judged, Answered, Started, Ended, Stopped, TurnEnded, ChildAsks, ChildAnswered, ChildEnded,
+    Judged, Answered, Started, Ended, Stopped, TurnEnded, ChildAsked, ChildAnswered, ChildEnded,
 )  # fmt: skip
 _COSTS = (ModelAnswered, Settled, ChildEnded)
 _LABEL = 80  # characters
@@ -90,7 +95,7 @@ class Relay:
 
         def news(view: View) -> Sequence[Event]:
             below = f"{self._name}/"
-            here = {a.id: a for a in view.family.asks if a.id.startswith(below)}
+            here = {a.id: a for a in view.children.asks if a.id.startswith(below)}
             found = list[Event]()
             for id_, asks in wanted.items():
                 known = here.get(id_)
@@ -100,9 +105,9 @@ class Relay:
                     self._parent.lend(asks.call)  # whoever is asked sees what will be done
                     found.append(asks)
             gone = (id_ for id_ in here if id_ not in wanted)
-            return (*found, *(ChildAnswered(id_, gone=True) for id_ in gone))
+            return (*found, *(ChildAnswered(id_, withdrawn=True) for id_ in gone))
 
-        await self._parent.weigh(news, kept=True, by=self._name)
+        await self._parent.append_if(news, kept=True, by=self._name)
 
     async def _down(self) -> None:
         view = self._parent.view
@@ -117,13 +122,13 @@ class Relay:
                     hash_=asks.hash,
                 )
 
-    def _asked(self) -> Iterator[ChildAsks]:
+    def _asked(self) -> Iterator[ChildAsked]:
         """What the child and those below it want to know, as the parent says it."""
         view, name = self._child.view, self._name
         if view.turn.stopped is not None:
             return
-        for call in view.talk.asked:
-            yield ChildAsks(
+        for call in view.conversation.asked:
+            yield ChildAsked(
                 f"{name}/{call.call.id}",
                 name,
                 self._agent,
@@ -132,8 +137,8 @@ class Relay:
                 call.hash,
                 call.once or self._apart,
             )
-        for asks in view.family.asks:
-            yield ChildAsks(
+        for asks in view.children.asks:
+            yield ChildAsked(
                 f"{name}/{asks.id}",
                 f"{name}/{asks.child}",
                 asks.agent,
@@ -149,27 +154,27 @@ class Relay:
 
     def _moved(self, doing: str) -> ChildMoved:
         view = self._child.view
-        own, below = view.account.spent, view.account.below
+        own, below = view.account.spent, view.account.children_spent
         spent = own + below
         title = _title(self._parent.view, self._name)
         tokens = spent.usage.input + spent.usage.output
-        if leaves := view.family.leaves:
+        if leaves := view.children.leaves:
             doing = f"{doing} · {leaves:,} model calls"
         return ChildMoved(
             self._name, self._agent, title, own.answers, tokens, spent.cost, doing
         )
 
 
-def _answer(view: View, asks: ChildAsks) -> ChildAnswered | None:
+def _answer(view: View, asks: ChildAsked) -> ChildAnswered | None:
     """What was said to exactly this, if it was."""
-    for said in reversed(view.family.answered):
-        if said.id == asks.id and not said.gone and said.hash == asks.hash:
+    for said in reversed(view.children.answered):
+        if said.id == asks.id and not said.withdrawn and said.hash == asks.hash:
             return said
     return None
 
 
 def _title(view: View, name: str) -> str:
-    found = view.family.child(name)
+    found = view.children.child(name)
     born = found.born if found else None
     return (born.title or " ".join(born.task.split())[:60]) if born else ""
 
@@ -177,7 +182,7 @@ def _title(view: View, name: str) -> str:
 def _labels() -> Callable[[ModelAnswered], str]:
     """What a child does now, in a few words: its newest call, or what it says."""
     from refold.tools.builtin import builtin
-    from refold.views.calls import label
+    from refold.views.call_summary import label
 
     tools = {tool.spec.name: tool for tool in builtin()}
 

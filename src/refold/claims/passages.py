@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from unicodedata import normalize
 
-from refold.values.clean import clean
+from refold.values.text import clean
 
 LEAST = 8  # letters and digits of a quote that can be told from chance
 _MOST_WORK = 5_000_000  # characters compared for a quote that occurs again within words

@@ -1,29 +1,26 @@
 """`refold agents`: who may work here, where each comes from, and what is wrong."""
 
 import os
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 import msgspec
 
 from refold.agents.profile import Profile
 from refold.agents.registry import Registry, passed_over, registry
-from refold.cli.out import complain, write
-from refold.cli.standing import here
-from refold.cli.subparsers import Subparsers
-from refold.config.folders import Folders
-from refold.config.paths import paths
-from refold.hall.nearby import around
+from refold.app.search_places import around
+from refold.cli.output import complain, write
+from refold.config.paths import here, paths
+from refold.config.trusted_folders import Folders
 from refold.prompts.repository import root_of
-from refold.skills.places import SkillScope
-from refold.views.cells import cells
+from refold.skills.directories import SkillScope
+from refold.views.cell_width import cells
 from refold.views.escape import on_one_line
 
 _WORKS = {"main": "for you", "child": "for other agents", "both": ""}
 
 
-def add_parser(commands: Subparsers) -> None:
-    parser = commands.add_parser("agents", help="the agents that count in this directory")
-    parser.add_argument("--json", action="store_true", help="as JSON, one a line")
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
 def run(found: Namespace) -> int:

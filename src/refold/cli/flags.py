@@ -1,116 +1,40 @@
-"""The command line: what can be written there, and what it means.
+"""The flags of `refold`, and which subcommand a command line names.
 
-Parsing only; nothing here opens a session or a file. Every flag stands in
-docs/headless.md or docs/settings.md, which a test compares with this list.
+Parsing only: nothing here opens a session or a file. Every flag is in docs/headless.md,
+which a test compares with this list.
 """
 
 from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from typing import get_args
 
-from refold.cli.parser import Described, Parser
-from refold.cli.subparsers import Subparsers
+from refold.cli.parser import Parser, count, dollars, seconds
+from refold.cli.subcommands import SUBCOMMANDS, listed, parser_of
 from refold.errors import BadInput
-from refold.values.effort import Effort
-from refold.values.level import LEVELS
-from refold.values.rights import MODES
+from refold.values.log_level import LEVELS
+from refold.values.modes import MODES, Effort
 
-ABOUT = """refold: an agent you can trust with your computer and look inside of.
+ABOUT = """refold: a coding agent that asks before it acts and records what it does.
 
-  refold                      open a session in this directory
-  refold "fix the test"       the same, with a first message
-  refold -c                   go on with the newest session of this directory
-  refold -p "fix the test"    do it, print the answer, leave
+  refold                      start a session in this directory
+  refold "fix the test"       start it with a first message
+  refold -c                   resume the newest session of this directory
+  refold -p "fix the test"    run one task, print the answer, exit
 """
-# Subcommands, each with its module here and its function.
-DOORS = {
-    "sessions": ("sessions.command", "run"),
-    "rewind": ("sessions.rewind", "run"),
-    "plans": ("plans", "run"),
-    "memory": ("memory", "run"),
-    "skills": ("skills", "run"),
-    "agents": ("agents", "run"),
-    "rlm": ("rlm", "run"),
-    "context": ("reading.context", "run"),
-    "cost": ("reading.cost", "run"),
-    "verify": ("reading.verify", "run"),
-    "tree": ("reading.tree", "run"),
-    "show": ("reading.show", "run"),
-    "trace": ("reading.trace", "run"),
-    "step": ("reading.step", "run"),
-    "stream": ("reading.stream", "run"),
-    "replay": ("reading.replay", "run"),
-    "permissions": ("rights.permissions", "run"),
-    "trust": ("rights.trust", "run"),
-    "quarantine": ("rights.quarantine", "run"),
-    "models": ("setup.models", "run"),
-    "auth": ("setup.auth", "run"),
-    "local": ("setup.local", "run"),
-    "schema": ("setup.schema", "run"),
-    "config": ("setup.settings", "run"),
-    "doctor": ("setup.doctor", "run"),
-    "init": ("setup.init", "run"),
-    "logs": ("setup.logs", "run"),
-    "completion": ("setup.completion", "run"),
-    "man": ("setup.man", "run"),
-    "demo": ("first.begin", "demo"),
-    "tour": ("first.begin", "tour"),
-}
-_SUBCOMMANDS = """subcommands, each with a --help of its own:
-  sessions     list, find, name, delete, export and import sessions
-  rewind       go back to before something was said: talk, files or both
-  plans        the plans made here
-  memory       what is remembered from session to session
-  skills       skills and templates, and what is wrong with one
-  agents       who may work here, and what is wrong with one
-  rlm          a question about material of any size
-  context      what fills the window of the newest session
-  cost         what it cost, with all below it
-  verify       is what it claims borne out? exit 5 if not
-  tree         a session and all below it: who does what
-  show         one of them whole; or a leaf, a step, a call
-  trace        each call, with its time and its cost
-  step         what the model was sent and said at a step
-  stream       what happens, as it happens
-  replay       a session again: its talk; or its loop, without a model
-  permissions  what may run, and why
-  trust        whose settings and instructions count
-  quarantine   what was taken away from a workspace; give it back
-  models       which models there are, and what they cost
-  auth         the keys of providers
-  local        models that run on this machine's processor
-  schema       of what goes over stdio: documents out, orders in
-  config       each setting, its value, and where it comes from
-  doctor       is all as it should be here? exit 1 if not
-  init         write AGENTS.md for this folder, from what can be seen
-  logs         what refold wrote down about its work
-  completion   what a shell needs to complete command lines
-  man          the manual page
-  demo         one real task on the embedded model
-  tour         a guided tour, without a model or a network
-"""
-COMMANDS = tuple(DOORS)
-# Those that have many flags say themselves which.
-_OWN = (
-    "rewind", "plans", "memory", "skills", "agents", "rlm", "context", "cost", "verify", "tree", "show", "trace", "step",
-    "stream", "replay", "permissions", "trust", "quarantine", "models", "auth", "local",
-    "schema", "config", "doctor", "init", "completion", "man", "logs", "sessions",
-)  # fmt: skip
 EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
-FORMATS = ("text", "json", "stream-json")
-TAKEN = ("text", "stream-json")
-PICK = True  # of --resume: no session is named
+OUTPUT_FORMATS = ("text", "json", "stream-json")
+INPUT_FORMATS = ("text", "stream-json")
+PICK = True  # --resume without an id
 DISPLAYS = ("auto", "plain", "status", "line")
 
 
 def parse(arguments: Sequence[str]) -> Namespace:
     """The flags of a session, or of a subcommand if the first word names one."""
-    if arguments and arguments[0] in COMMANDS:
-        parser = _commands((arguments[0],))
+    if arguments and arguments[0] in SUBCOMMANDS:
+        parser = parser_of((arguments[0],))
         found, left = parser.parse_known_args(arguments)
     else:
-        parser = _session()
+        parser = session_parser()
         found, left = parser.parse_known_args(arguments)
         found.command = ""
         if left and not any(each.startswith("-") for each in left):
@@ -121,177 +45,148 @@ def parse(arguments: Sequence[str]) -> Namespace:
 
 
 def _too_many(first: str, more: Sequence[str]) -> str:
-    """More words than the one message: quotation marks were left out, or it is a subcommand."""
+    """The error for a second positional argument: a message without quotes, or a subcommand."""
     from difflib import get_close_matches
 
-    if first in COMMANDS:
-        return f"{first} is a subcommand and stands before all flags: refold {first} …"
-    near = get_close_matches(first, COMMANDS, n=1)
+    if first in SUBCOMMANDS:
+        return f"the subcommand goes before all flags: refold {first} …"
+    near = get_close_matches(first, SUBCOMMANDS, n=1)
     meant = f"; or did you mean the subcommand {near[0]}?" if near else ""
     whole = " ".join((first, *more))
     return f'a message is one argument, in quotation marks: refold "{whole}"{meant}'
 
 
-def whole() -> tuple[Parser, Parser]:
-    """The flags of a session, and every subcommand. Loads every door."""
-    return _session(), _commands(COMMANDS)
-
-
-def _session() -> Parser:
+def session_parser() -> Parser:
+    """The flags without a subcommand: of a session in the terminal, or of one task."""
     parser = Parser(
         prog="refold",
         description=ABOUT,
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        epilog=_SUBCOMMANDS,
+        epilog=listed(),
     )
     add = parser.add_argument
-    add("text", nargs="?", default="", help="what to do; with -p: do it and leave")
+    add(
+        "text",
+        nargs="?",
+        default="",
+        metavar="MESSAGE",
+        help="the first message, or the task of -p",
+    )
     add("-V", "--version", action="store_true", help="print the version")
-    add("-p", "--print", action="store_true", help="one task without a terminal")
-    taken_up = parser.add_mutually_exclusive_group().add_argument
-    taken_up("-c", "--continue", dest="continue_", action="store_true",
-        help="go on with the newest session of this directory")  # fmt: skip
-    taken_up("-r", "--resume", nargs="?", const=PICK, metavar="ID",
-        help="go on with this session: its id or name; without one, pick it")  # fmt: skip
+    add("-p", "--print", action="store_true", help="run one task, print the answer, exit")
+    resumed = parser.add_mutually_exclusive_group().add_argument
+    resumed("-c", "--continue", dest="continue_", action="store_true",
+        help="resume the newest session of this directory")  # fmt: skip
+    resumed("-r", "--resume", nargs="?", const=PICK, metavar="ID",
+        help="resume a session by id or name; without one, choose from a list")  # fmt: skip
     add("--fork", action="store_true",
-        help="with -c or -r: go on in a copy, and leave that session as it is")  # fmt: skip
-    add("--at", type=_event, metavar="EVENT", help="with --fork: a copy up to this event")
+        help="with -c or -r: continue in a copy of the session")  # fmt: skip
+    add("--at", type=_event, metavar="EVENT", help="with --fork: copy up to this event")
     add("-w", "--worktree", nargs="?", const="", metavar="NAME",
-        help="work in a git working tree of its own, beside the repository")  # fmt: skip
-    add("-m", "--model", metavar="PROVIDER/MODEL", help="which model answers")
-    add("-b", "--backend", metavar="PROVIDER", help="the provider; -m then names its model")
-    add("--host", help="where the provider's server runs, for one on a machine of yours")
-    add("--port", type=_port, metavar="N", help="and its port")
-    add("--effort", choices=EFFORTS, help="how hard the model thinks")
-    add("--save", action="store_true", help="make this -m and --effort the default")
+        help="work in a new git worktree next to the repository")  # fmt: skip
+    add("-m", "--model", metavar="PROVIDER/MODEL", help="the model")
+    add("-b", "--backend", metavar="PROVIDER", help="the provider; -m is then its model")
+    add("--host", help="host of the provider's server, for one that you run")
+    add("--port", type=_port, metavar="N", help="port of the provider's server")
+    add("--effort", choices=EFFORTS, help="reasoning effort of the model")
+    add("--save", action="store_true", help="make -m and --effort the default")
     add("--fallback-model", action="append", default=[], metavar="PROVIDER/MODEL",
-        help="asked while the model is down; can be given again")  # fmt: skip
+        help="use this model while the main one is unavailable; repeatable")  # fmt: skip
     add("-i", "--image", action="append", default=[], metavar="FILE",
-        help="a picture for the model to see; can be given again")  # fmt: skip
-    _add_who(parser)
-    _add_rights(parser)
+        help="attach an image to the message; repeatable")  # fmt: skip
+    _add_agent(parser)
+    _add_permissions(parser)
     _add_output(parser)
-    _add_calls(parser)
-    parser.set_defaults(workspace=None)  # where --worktree made one
+    _add_model_calls(parser)
+    parser.set_defaults(workspace=None)  # set by --worktree
     return parser
 
 
-def _add_who(parser: Parser) -> None:
+def _add_agent(parser: Parser) -> None:
     add = parser.add_argument
-    add("--agent", metavar="NAME", help="who works: its prompt, tools and rights")
+    add("--agent", metavar="NAME", help="the agent: its prompt, tools and rights")
     add("--preset", metavar="NAME", help="the prompt of the agent main")
-    add(
-        "--no-memory",
-        action="store_true",
-        help="remember nothing, and tell nothing remembered",
-    )
+    add("--no-memory", action="store_true", help="neither read nor write memory notes")
+    add("--system-prompt", metavar="TEXT", help="replace the system prompt")
+    add("--append-system-prompt", metavar="TEXT", help="append to the system prompt")
 
 
-def _add_rights(parser: Parser) -> None:
+def _add_permissions(parser: Parser) -> None:
     add = parser.add_argument
-    add("--permission-mode", choices=MODES, help="how much runs unasked")
-    add("--yolo", "--no-approval", action="store_true", help="as --permission-mode bypass")
+    add("--permission-mode", choices=MODES, help="what runs without asking")
+    add(
+        "--yolo",
+        "--no-approval",
+        action="store_true",
+        help="same as --permission-mode bypass",
+    )
     for name, alias, verb in (
-        ("allow", "allowedTools", "allows"),
-        ("deny", "disallowedTools", "denies"),
+        ("allow", "allowedTools", "allow"),
+        ("deny", "disallowedTools", "deny"),
     ):
         add(f"--{name}", f"--{alias}", action="append", default=[], metavar="RULE",
-            type=_rule, help=f"a rule that {verb}, such as 'bash(git status *)'")  # fmt: skip
+            type=_rule, help=f"{verb} matching calls, such as 'bash(git status *)'; repeatable")  # fmt: skip
     add("--ask", action="append", default=[], metavar="RULE", type=_rule,
-        help="a rule that asks")  # fmt: skip
+        help="ask about matching calls; repeatable")  # fmt: skip
     add("--trust", action="store_true",
-        help="settings and instructions of this folder count, this time")  # fmt: skip
+        help="trust this directory's settings and instructions, this time")  # fmt: skip
     add("--add-dir", action="append", default=[], metavar="DIR",
-        help="one more directory that belongs to the workspace")  # fmt: skip
+        help="add a directory to the workspace; repeatable")  # fmt: skip
 
 
 def _add_output(parser: Parser) -> None:
     add = parser.add_argument
-    add("--input-format", choices=TAKEN, default="text",
-        help="stream-json: words and answers to questions come as JSON lines on stdin")  # fmt: skip
-    add("--output-format", choices=FORMATS, default="text", help="what -p prints")
+    add("--input-format", choices=INPUT_FORMATS, default="text",
+        help="stream-json: read messages and answers to questions as JSON lines from stdin")  # fmt: skip
+    add("--output-format", choices=OUTPUT_FORMATS, default="text", help="what -p prints")
     add("--display", choices=DISPLAYS,
-        help="what the terminal is sent: plain is text alone")  # fmt: skip
+        help="how the terminal is drawn; plain: text only")  # fmt: skip
     add("--include-partial-messages", action="store_true",
-        help="stream-json: pieces of answers too")  # fmt: skip
-    add("--max-turns", type=_answers, metavar="N", help="answers of the model in one turn")
-    add("--max-budget-usd", type=dollars, metavar="USD", help="what one turn may cost")
-    add("--timeout", type=seconds, metavar="SECONDS", help="give up after this long")
-    add("--system-prompt", metavar="TEXT", help="instead of refold's own")
-    add("--append-system-prompt", metavar="TEXT", help="added to the system text")
-    add("--no-session", action="store_true", help="keep no journal")
+        help="with stream-json: also print responses as they stream")  # fmt: skip
+    add(
+        "--max-turns",
+        type=_responses,
+        metavar="N",
+        help="limit of model responses in one turn",
+    )
+    add(
+        "--max-budget-usd", type=dollars, metavar="USD", help="limit of what one turn costs"
+    )
+    add("--timeout", type=seconds, metavar="SECONDS", help="stop after this time")
+    add("--no-session", action="store_true", help="do not save the session")
     add("--verify", action="store_true",
-        help="with -p: hold what is claimed against what was read; exit 5 if it is not so")  # fmt: skip
+        help="with -p: check the claims of the answer; exit code 5 if one fails")  # fmt: skip
     add("--json-schema", metavar="SCHEMA",
-        help="the answer is JSON that matches this JSON Schema, or the one in this file")  # fmt: skip
+        help="the answer must match this JSON Schema, given as JSON or as a file")  # fmt: skip
 
 
-def _add_calls(parser: Parser) -> None:
+def _add_model_calls(parser: Parser) -> None:
     add = parser.add_argument
-    answers = parser.add_mutually_exclusive_group().add_argument
-    answers("--script", metavar="FILE", help="take the answers from a file, not a model")
-    answers("--replay", metavar="FILE", help="take the answers from a cassette, strictly")
-    add("--record", metavar="FILE", help="write every model call into this cassette")
+    responses = parser.add_mutually_exclusive_group().add_argument
+    responses("--script", metavar="FILE", help="take the model's responses from a script")
+    responses("--replay", metavar="FILE",
+        help="take the model's responses from a cassette; requests must match")  # fmt: skip
+    add("--record", metavar="FILE", help="record all model calls into a cassette")
     add("--log-level", choices=(*LEVELS, "off"),
-        help="what is written into the log (refold logs)")  # fmt: skip
-    add("--trace", action="store_true", default=None,
-        help="keep model calls exactly as they go over the wire (sessions requests)")  # fmt: skip
+        help="lowest level that is written to the log (refold logs)")  # fmt: skip
+    add("--log-requests", action="store_true", default=None,
+        help="save model requests and responses as sent (refold sessions requests)")  # fmt: skip
 
 
-def seconds(text: str) -> float:
-    """A time above 0."""
-    return _above_0(text, "seconds")
-
-
-def dollars(text: str) -> float:
-    """An amount of US dollars above 0."""
-    return _above_0(text, "dollars")
-
-
-def _above_0(text: str, what: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is no number of {what} above 0")
-    return found
-
-
-def _answers(text: str) -> int:
-    return _counted(text, "number of answers: 1 or more")
+def _responses(text: str) -> int:
+    return count(text, "number of model responses: 1 or more")
 
 
 def _event(text: str) -> int:
-    return _counted(text, "event: 1 or more (refold sessions show)")
+    return count(text, "event number: 1 or more (see refold sessions show)")
 
 
 def _port(text: str) -> int:
-    return _counted(text, "port: 1 to 65535", 65535)
-
-
-def _counted(text: str, what: str, most: int = 2**63 - 1) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= most):
-        raise ArgumentTypeError(f"{text!r} is no {what}")
-    return int(text)
+    return count(text, "port: 1 to 65535", 65535)
 
 
 def _rule(text: str) -> str:
     if not text.strip():
-        raise ArgumentTypeError(f"{text!r} is no rule: say which, as 'bash(git status *)'")
+        raise ArgumentTypeError(f"{text!r} is not a rule; write 'bash(git status *)'")
     return text
-
-
-def _commands(asked: Iterable[str]) -> Parser:
-    parser = Parser(prog="refold", allow_abbrev=False)
-    commands = Described(parser.add_subparsers(dest="command", metavar="COMMAND"))
-    demo = commands.add_parser("demo", help="one real task on the embedded model")
-    demo.add_argument("-m", "--model", metavar="PROVIDER/MODEL", help="on another model")
-    commands.add_parser("tour", help="a guided tour, without a model or a network")
-    for name in asked:
-        if name in _OWN:
-            door = import_module(f"refold.cli.{DOORS[name][0]}")
-            add: Callable[[Subparsers], None] = door.add_parser
-            add(commands)
-    return parser

@@ -6,16 +6,24 @@ from argparse import Namespace
 
 import anyio
 
-from refold.cli.confirming import said_yes
-from refold.cli.expanding import meant
-from refold.cli.finishing import leave
-from refold.cli.opening import app_of, as_settings, open_session, pictures, settings_of
-from refold.cli.rights.trusting import Offer
-from refold.cli.staying import Stay
-from refold.cli.terminal.run import run as converse
-from refold.cli.worktree import WorkingTrees, in_a_worktree
-from refold.config.folders import Folders
+from refold.app.memory_worker import leave
+from refold.cli.launch import (
+    app_of,
+    as_settings,
+    in_a_worktree,
+    opened,
+    pictures,
+    settings_of,
+)
+from refold.cli.output import said_yes
+from refold.cli.switch_session import Stay
+from refold.client.folder_trust import TrustOffer
+from refold.client.launch import Launch
+from refold.client.worktree import WorkingTrees
 from refold.config.paths import paths
+from refold.config.trusted_folders import Folders
+from refold.terminal.commands.table import names
+from refold.terminal.run import run as converse
 
 
 def run(found: Namespace) -> int:
@@ -28,7 +36,7 @@ def _opened(found: Namespace, trees: WorkingTrees) -> int:
     _ask_about_the_folder(found)
     app = app_of(found, attended=True)
     if not app.models.default():
-        from refold.cli.first.begin import first_run
+        from refold.cli.first_run.begin import first_run
 
         if not first_run(app.paths, app.settings.terminal):
             return 0
@@ -40,7 +48,7 @@ def _opened(found: Namespace, trees: WorkingTrees) -> int:
 def _ask_about_the_folder(found: Namespace) -> None:
     """Show the settings of the folder and what tells the model what to do, and ask."""
     here = settings_of(found)
-    offer = Offer(here.project, here.state, here.texts)
+    offer = TrustOffer(here.project, here.state, here.texts)
     if not offer:
         return
     sys.stdout.write("".join(f"{line}\n" for line in offer.shown()))
@@ -57,8 +65,9 @@ async def _run(found: Namespace, stay: Stay) -> int:
     try:
         if app.learns:
             leave(app.remembering, os.environ)  # what an earlier one could not finish
-        words, typed = meant(found.text, found.text, app)
-        _, session = await open_session(app, found)
+        launch = Launch(app, as_settings(found), commands=names, notes=True)
+        words, typed = launch.spelled_out(found.text, found.text)
+        session = (await opened(launch, found)).engine
         async with session:
             here = stay.around(session)
             return await converse(session, here, words, pictures(found), typed)

@@ -9,15 +9,15 @@ import gc
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
 
-from refold.cli.flags import DOORS, PICK, parse
-from refold.cli.loading import loading
-from refold.cli.out import Gone, complain, report, write
+from refold.cli.flags import PICK, parse
+from refold.cli.import_interrupts import loading
+from refold.cli.output import Gone, complain, report, write
+from refold.cli.subcommands import SUBCOMMANDS
 from refold.errors import BadInput, RefoldError, first
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> None:
     try:
         code = main(arguments)
     except Exception as error:  # a mistake of ours; whoever reports it needs all of it
-        from refold.cli.crash import told
+        from refold.cli.crash_report import told
 
         code = 1
         report(told(error, arguments))
@@ -73,13 +73,9 @@ def _told(error: BaseException) -> int:
 def _dispatch(found: Namespace) -> int:
     if not found.command:
         return _session(found)
-    # Only the one that was asked for is loaded.
-    module, name = DOORS[found.command]
-    with loading():
-        door: Callable[[Namespace], int] = getattr(
-            import_module(f"refold.cli.{module}"), name
-        )
-    return door(found)
+    with loading():  # only the module of this subcommand
+        subcommand = SUBCOMMANDS[found.command].load()
+    return subcommand.run(found)
 
 
 def _session(found: Namespace) -> int:
@@ -91,13 +87,14 @@ def _session(found: Namespace) -> int:
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not found.print and found.input_format == "text":
         return _in_a_terminal(found)
-    from refold.cli.pipes.stopping import Stops
+    from refold.headless.stop_signals import Stops
 
     stops = Stops()
     stops.listen()  # the next import takes long
-    from refold.cli.pipes.headless import run as headless
+    from refold.cli.launch import task_of
+    from refold.headless.print import run as headless
 
-    return headless(found, stops)
+    return headless(task_of(found), stops)
 
 
 def _in_a_terminal(found: Namespace) -> int:
@@ -106,10 +103,11 @@ def _in_a_terminal(found: Namespace) -> int:
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} is for one task without a terminal: add -p")
     if found.resume is PICK:
-        from refold.cli.sessions.resuming import pick_one
+        from refold.cli.launch import settings_of
+        from refold.cli.sessions.picker import pick_one
 
         found.resume = None  # so that settings are those of this directory
-        if not (picked := pick_one(found)):
+        if not (picked := pick_one(settings_of(found).settings.terminal)):
             return 0
         found.resume = picked
     with loading():

@@ -5,73 +5,75 @@
 
 import os
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
 
-from refold.cli.editing import edit, editor
-from refold.cli.out import complain, remark, write
-from refold.cli.standing import here
-from refold.cli.subparsers import Subparsers
-from refold.config.paths import paths
+from refold.app.project_memory import ProjectMemory
+from refold.cli.open_editor import edit, editor
+from refold.cli.output import complain, remark, write
+from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
-from refold.hall.remembering import Remembering
 from refold.journal.home import Home
-from refold.memory.page import MOST
-from refold.memory.state import NoteChange
-from refold.memory.store import Listed, Memory, Whose
+from refold.memory.note_origins import NoteChange
+from refold.memory.notes import Listed, Memory, Whose
+from refold.memory.notes_file import MOST
 from refold.views.escape import on_one_line
 
 if TYPE_CHECKING:
-    from refold.hall.app import App
+    from refold.app.app import App
 
 MOST_SESSIONS = 10
 _ABOUT = {
-    "show": "the notes, numbered",
-    "edit": "open them in your editor ($VISUAL, $EDITOR)",
-    "forget": "remove a note for good: it is not learned again",
-    "update": "make notes of what was said since that was done last, now",
-    "diff": "what came and went by itself",
-    "path": "where the file is",
+    "show": "list the notes, numbered",
+    "edit": "edit the notes in your editor ($VISUAL, $EDITOR)",
+    "forget": "delete a note, and never learn it again",
+    "update": "learn notes from new sessions now",
+    "diff": "show notes that were learned or dropped automatically",
+    "path": "print the path of the file",
     "finish": "",
 }
 
 
-def add_parser(commands: Subparsers) -> None:
-    parser = commands.add_parser(
-        "memory", help="what is remembered from session to session"
-    )
+def add_arguments(parser: ArgumentParser) -> None:
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for name, about in _ABOUT.items():
         one = what.add_parser(name, help=about) if about else what.add_parser(name)
         match name:
             case "forget":
                 one.add_argument(
-                    "note", nargs="+", help="its number, its text or a part of it"
+                    "note", nargs="+", help="its number, its text, or part of its text"
                 )
             case "update":
-                one.add_argument("session", nargs="*", help="of these, read or not")
                 one.add_argument(
-                    "-m", "--model", metavar="PROVIDER/MODEL", help="by this model"
+                    "session",
+                    nargs="*",
+                    help="sessions to learn from, even if already read",
+                )
+                one.add_argument(
+                    "-m",
+                    "--model",
+                    metavar="PROVIDER/MODEL",
+                    help="the model that proposes notes",
                 )
             case "finish":
                 one.add_argument("directory")
             case "edit" | "path":
-                one.add_argument("--profile", action="store_true", help="those about you")
+                one.add_argument("--profile", action="store_true", help="notes about you")
             case _:
                 one.add_argument(
-                    "--profile", action="store_true", help="those about you only"
+                    "--profile", action="store_true", help="only notes about you"
                 )
-                one.add_argument("--json", action="store_true", help="as JSON, one a line")
+                one.add_argument("--json", action="store_true", help="print JSON lines")
 
 
 def run(found: Namespace) -> int:
     match found.what:
         case "finish":
-            from refold.cli.finishing import finish
+            from refold.app.memory_worker import finish
 
             return finish(found.directory)
         case "update":
@@ -89,9 +91,9 @@ def run(found: Namespace) -> int:
             return _show(_remembering().memory, _whose(found), as_json=found.json)
 
 
-def _remembering() -> Remembering:
+def _remembering() -> ProjectMemory:
     data = paths(os.environ).data
-    return Remembering(data, here(), Home(data / "sessions"))
+    return ProjectMemory(data, here(), Home(data / "sessions"))
 
 
 def _whose(found: Namespace) -> Whose:
@@ -145,7 +147,7 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
     return 0
 
 
-def _forget(remembering: Remembering, what: str) -> int:
+def _forget(remembering: ProjectMemory, what: str) -> int:
     gone = remembering.memory.forget(what)
     for line in dict.fromkeys(on_one_line(each.line.text) for each in gone):
         write(f"forgotten: {line}\n")
@@ -169,8 +171,8 @@ def _edit(memory: Memory, whose: Whose) -> int:
 
 
 def _update(found: Namespace) -> int:
-    from refold.cli.finishing import opened
-    from refold.cli.reading.journal import named
+    from refold.app.memory_worker import opened
+    from refold.cli.session_argument import named
 
     app, remembering = opened(here(), os.environ, found.model or "")
     if not app.settings.memory:
@@ -179,9 +181,9 @@ def _update(found: Namespace) -> int:
     return anyio.run(_updated, app, remembering, sessions)
 
 
-async def _updated(app: "App", remembering: Remembering, named: Sequence[str]) -> int:
+async def _updated(app: "App", remembering: ProjectMemory, named: Sequence[str]) -> int:
     """Make notes of sessions now, and say what came of it."""
-    from refold.cli.finishing import aide_for
+    from refold.app.memory_worker import aide_for
 
     came, code = 0, 0
     try:

@@ -1,18 +1,17 @@
-"""How a command line is read: argparse, with our errors and our way to print.
+"""argparse as refold uses it: errors are `BadInput`, help goes to stdout, and value types.
 
-What can be written there is said in `flags`, and by each subcommand.
+Which flags there are is said in `flags`, and by the module of each subcommand.
 """
 
 import re
-from argparse import Action, ArgumentParser
+from argparse import Action, ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, Protocol, cast
 
-from refold.cli.out import write
-from refold.cli.subparsers import Subparsers
+from refold.cli.output import write
 from refold.errors import BadInput
 
-HIDDEN = "finish"  # of `refold memory`: no person types it
+HIDDEN = "finish"  # of `refold memory`: started by refold itself
 _NO_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
 _MISSING = "the following arguments are required: "
 _UNKNOWN = "unrecognized arguments: "
@@ -20,18 +19,18 @@ _UNKNOWN_FLAG = re.compile(rf"{_UNKNOWN}(?:.*? )?(--?\w[^ =]*)")
 
 
 class Parser(ArgumentParser):
-    """Errors of the command line are ours, like any other bad input."""
+    """Raises `BadInput` for a bad command line, with the nearest name as a suggestion."""
 
     def actions(self) -> list[Action]:
-        """Each flag and word that it knows, for those who tell of them."""
+        """Every flag and positional argument."""
         return list(self._actions)
 
     def print_help(self, file: object = None) -> None:
-        """On stdout, whole: argparse goes over to stderr, or says nothing."""
+        """Write to stdout, in full: argparse would switch to stderr, or lose the rest."""
         write(self.format_help())
 
     def unknown(self, left: Sequence[str], arguments: Sequence[str]) -> NoReturn:
-        """Say what is left of the arguments, by the parser of the subcommand they name."""
+        """Report the arguments that are left by the parser of the subcommand they follow."""
         for action in self._actions:
             there = subcommands(action)
             for at, word in enumerate(arguments if there else ()):
@@ -40,12 +39,10 @@ class Parser(ArgumentParser):
         self.error(f"{_UNKNOWN}{' '.join(left)}")
 
     def error(self, message: str) -> NoReturn:
-        raise BadInput(
-            f"{self._with_near(message)} ({self.prog} --help shows what there is)"
-        )
+        raise BadInput(f"{self._with_near(message)} (see {self.prog} --help)")
 
     def _with_near(self, message: str) -> str:
-        """The message, and what may have been meant."""
+        """The message, with the nearest name that exists."""
         from difflib import get_close_matches
 
         if message.startswith(_MISSING):
@@ -72,23 +69,58 @@ class Parser(ArgumentParser):
         return ""
 
 
+class Subparsers(Protocol):
+    """What argparse's `add_subparsers` returns, as far as it is used."""
+
+    def add_parser(self, name: str, *, help: str) -> ArgumentParser: ...
+
+
 def subcommands(action: Action) -> dict[str, Parser]:
-    """The parsers of the subcommands, where it stands for such."""
+    """The parsers of the subcommands, if the action adds any."""
     found: Any = action.choices
     if not isinstance(found, dict):
         return {}
-    named = cast("dict[str, object]", found)  # of some flags the choices are one, too
+    named = cast("dict[str, object]", found)  # some flags have a dict of choices, too
     return {n: each for n, each in named.items() if isinstance(each, Parser)}
 
 
-class Described:
-    """Commands that say in their own --help, too, what they are for."""
+def helps(action: Action) -> dict[str, str]:
+    """The help of each subcommand, which argparse keeps only for its own help."""
+    told: list[Action] = vars(action).get("_choices_actions", [])
+    return {each.dest: each.help or "" for each in told}
 
-    def __init__(self, inner: Subparsers) -> None:
-        self._inner = inner
 
-    def add_parser(self, name: str, *, help: str) -> ArgumentParser:
-        parser = self._inner.add_parser(name, help=help)
-        end = "" if help.endswith("?") else "."
-        parser.description = parser.description or f"{help[:1].upper()}{help[1:]}{end}"
-        return parser
+def described(parser: Parser) -> None:
+    """Show each subcommand's help at the top of its own --help, too."""
+    for action in parser.actions():
+        texts = helps(action)
+        for name, each in subcommands(action).items():
+            if text := texts.get(name):
+                each.description = each.description or f"{text[:1].upper()}{text[1:]}."
+            described(each)
+
+
+def seconds(text: str) -> float:
+    return _above_0(text, "seconds")
+
+
+def dollars(text: str) -> float:
+    return _above_0(text, "dollars")
+
+
+def count(text: str, what: str = "number: 1 or more", most: int = 2**63 - 1) -> int:
+    """A whole number from 1 to `most`."""
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= most):
+        article = "an" if what[0] in "aeiou" else "a"
+        raise ArgumentTypeError(f"{text!r} is not {article} {what}")
+    return int(text)
+
+
+def _above_0(text: str, what: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is not a number of {what} above 0")
+    return found

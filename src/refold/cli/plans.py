@@ -2,30 +2,31 @@
 
 import os
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 import msgspec
 
-from refold.cli.out import remark, write
-from refold.cli.reading.journal import folded, named
-from refold.cli.standing import here
-from refold.cli.subparsers import Subparsers
-from refold.config.paths import paths
+from refold.cli.output import remark, write
+from refold.cli.session_argument import folded, named
+from refold.config.paths import here, paths
 from refold.errors import BadInput
-from refold.journal import lines
 from refold.journal.home import Home, StoredSession, started_in
-from refold.journal.plans import Plan
+from refold.journal.state.plans import Plan
+from refold.journal.store import log_file
 from refold.views.escape import on_one_line, visible
 
 _MADE = b'"plan_ready"'  # stands in the line of every plan; most journals have none
 
 
-def add_parser(commands: Subparsers) -> None:
-    parser = commands.add_parser("plans", help="the plans made in this directory")
-    parser.add_argument("name", nargs="?", help="show this one, whole: SESSION/N")
-    parser.add_argument("--all", action="store_true", help="of every directory")
-    parser.add_argument("--json", action="store_true", help="as JSON, one a line")
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "name", nargs="?", help="print this plan in full, named as SESSION/N"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="include sessions of all directories"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
 def run(found: Namespace) -> int:
@@ -74,7 +75,7 @@ def _all(home: Home, *, everywhere: bool) -> Iterator[tuple[StoredSession, Plan]
 
 def _made(session: StoredSession) -> tuple[Plan, ...]:
     try:
-        if _MADE not in (session.path / lines.NAME).read_bytes():
+        if _MADE not in (session.path / log_file.NAME).read_bytes():
             return ()
     except OSError:  # deleted just now
         return ()

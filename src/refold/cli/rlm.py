@@ -1,12 +1,12 @@
 """`refold rlm`: one question about material of any size, flat or recursive, and the answer.
 
-Which way is decided by `rlm.router`; how it is told, by `rlm.asking`. stdout has the
+Which way is decided by `rlm.router`; how it is told, by `rlm.material`. stdout has the
 answer, or with --json one document; the way, its reason and the progress go to stderr.
 """
 
 import os
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,24 +16,32 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from refold.cli.flags import dollars, seconds
-from refold.cli.opening import schema
-from refold.cli.out import answer, complain, ended, write
-from refold.cli.pipes.headless import TIMED_OUT, HeadlessPrompt, tell_notices, turn
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.cli.launch import schema
+from refold.cli.output import answer, complain, ended, write
+from refold.cli.parser import dollars, seconds
 from refold.cli.rlm_progress import RlmProgress
-from refold.cli.standing import here
-from refold.cli.subparsers import Subparsers
-from refold.config.here import FolderSettings, load_here
-from refold.config.paths import paths
+from refold.client.launch import Launch
+from refold.client.session import Session
+from refold.config.folder_settings import FolderSettings, load_here
+from refold.config.paths import here, paths
 from refold.errors import BadInput
-from refold.hall.app import App
-from refold.hall.wishes import Wishes
-from refold.journal.fold import View
-from refold.rlm.asking import VARIABLE, flat_prompt, flat_words, recursive_words
-from refold.rlm.below import Beginning
-from refold.rlm.material import Material, material
+from refold.headless.print import HeadlessPrompt, tell_notices, turn
+from refold.headless.task import TIMED_OUT
+from refold.journal.state.fold import View
+from refold.rlm.initial_variables import InitialVariables
+from refold.rlm.material import (
+    VARIABLE,
+    Material,
+    flat_prompt,
+    flat_text,
+    material,
+    recursive_text,
+)
 from refold.rlm.router import Route, Size, route
-from refold.views.result import EXIT_CODES, result
+from refold.views.documents import Result
+from refold.views.turn_result import EXIT_CODES, result
 
 AGENT = "rlm"
 _ASKED = "asked for"
@@ -43,24 +51,27 @@ _BARE: Mapping[str, object] = {
 }  # fmt: skip
 
 
-def add_parser(commands: Subparsers) -> None:
-    parser = commands.add_parser("rlm", help="a question about material of any size")
+def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("question", help="what to find out")
+    add("question", help="the question")
     add("--context", action="append", default=[], metavar="FILE|DIR",
-        help="what it is about; can be given again")  # fmt: skip
+        help="a file or directory to read; repeatable")  # fmt: skip
     ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--flat", action="store_true", help="one call with all the material")
-    ways.add_argument("--rlm", action="store_true", help="by code, whatever the size")
-    add("--schema", metavar="FILE|JSON", help="the answer is JSON that matches this schema")
-    add("-m", "--model", metavar="PROVIDER/MODEL", help="which model answers")
-    add(
-        "--max-budget-usd", type=dollars, metavar="USD", help="what it may cost, all in all"
+    ways.add_argument(
+        "--flat", action="store_true", help="send all of it in one model call"
     )
-    add("--timeout", type=seconds, metavar="SECONDS", help="give up after this long")
-    add("--trust", action="store_true", help="what this folder tells the model counts")
-    add("--script", metavar="FILE", help="take the answers from a file, not a model")
-    add("--json", action="store_true", help="the answer as one JSON document")
+    ways.add_argument(
+        "--rlm",
+        action="store_true",
+        help="let the model read it by code, whatever the size",
+    )
+    add("--schema", metavar="FILE|JSON", help="the answer must match this JSON Schema")
+    add("-m", "--model", metavar="PROVIDER/MODEL", help="the model")
+    add("--max-budget-usd", type=dollars, metavar="USD", help="limit of the total cost")
+    add("--timeout", type=seconds, metavar="SECONDS", help="stop after this time")
+    add("--trust", action="store_true", help="trust this directory's instructions")
+    add("--script", metavar="FILE", help="take the model's responses from a script")
+    add("--json", action="store_true", help="print one JSON document")
 
 
 def run(found: Namespace) -> int:
@@ -87,44 +98,44 @@ async def _run(found: Namespace) -> int:
         complain(told)
     # A flat call has no Python; what it was given is in its journal all the same.
     ready = replace(wishes, begins=_beginning(given))
-    words = partial(recursive_words, shown=traits.small)
+    words = partial(recursive_text, shown=traits.small)
     if way.way == "flat":
-        ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_words
+        ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_text
     app = _app(found, ready, _BARE if way.way == "flat" else {"agent": AGENT})
-    try:
-        said = HeadlessPrompt(words(found.question, given), typed=found.question)
-        return await _ask(app, said, found, way, size, began)
-    finally:
-        await app.aclose()
+    said = HeadlessPrompt(words(found.question, given), typed=found.question)
+    return await _ask(app, said, found, way, size, began)
 
 
 async def _ask(
     app: App, said: HeadlessPrompt, found: Namespace, way: Route, size: Size, began: float
 ) -> int:
-    id_, session = await app.start()
-    async with session:
+    launch = Launch(app)
+    try:
+        session = Session(launch, await launch.start())
         timed_out = False
         async with anyio.create_task_group() as group:
             progress = RlmProgress()
-            group.start_soon(tell_notices, app, progress.say)
+            group.start_soon(tell_notices, session, progress.say)
             timed_out = await turn(session, said, progress, found.timeout)
-        document = result(session.view, id_, time.monotonic() - began)
+        document = _plain(result(session.view, session.id, time.monotonic() - began))
         if timed_out:
             document["reason"] = f"it took longer than {found.timeout:g} s"
-        family = session.view.family
+        family = session.view.children
         document["route"] = {
             "way": way.way, "reason": way.reason, "tokens": size.tokens,
             "files": size.files, "window": size.window,
         }  # fmt: skip
         document["leaves"], document["children"] = family.leaves, len(family.children)
+    finally:
+        await launch.aclose()
     _tell(document, as_json=found.json)
     return TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
 
 
-def _beginning(given: Material) -> Beginning:
+def _beginning(given: Material) -> InitialVariables:
     if given.value is None:
-        return Beginning()
-    return Beginning({VARIABLE: given.value}, files={VARIABLE: given.read})
+        return InitialVariables()
+    return InitialVariables({VARIABLE: given.value}, files={VARIABLE: given.read})
 
 
 def _way(found: Namespace, given: Material, size: Size) -> Route:
@@ -140,11 +151,11 @@ def _way(found: Namespace, given: Material, size: Size) -> Route:
     return Route("flat", _ASKED)
 
 
-def _wishes(found: Namespace) -> Wishes:
+def _wishes(found: Namespace) -> LaunchOptions:
     directory = here()
     roots = [Path(each).expanduser().resolve() for each in found.context]
     inside = directory.resolve()
-    return Wishes(
+    return LaunchOptions(
         directory=directory,
         # Code looks again at what it read: at folders elsewhere, too.
         more_roots=tuple(
@@ -158,7 +169,9 @@ def _wishes(found: Namespace) -> Wishes:
     )
 
 
-def _app(found: Namespace, wishes: Wishes, more: Mapping[str, object] | None = None) -> App:
+def _app(
+    found: Namespace, wishes: LaunchOptions, more: Mapping[str, object] | None = None
+) -> App:
     """Settings from all their layers; what was learned in other sessions is not told."""
     places = paths(os.environ)
     chosen = {"budget.dollars": found.max_budget_usd, "memory": False, **(more or {})}
@@ -204,3 +217,7 @@ def _answer(text: str) -> tuple[str, int]:
     if not isinstance(answer, str) or value.keys() - {"answer", "claims"}:
         return text, 0
     return answer, len(cast("list[object]", claims)) if isinstance(claims, list) else 0
+
+
+def _plain(document: Result) -> dict[str, object]:
+    return cast("dict[str, object]", msgspec.to_builtins(document))

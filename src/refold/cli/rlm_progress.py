@@ -11,10 +11,10 @@ from collections.abc import AsyncIterable, Iterator
 
 import anyio
 
-from refold.cli.out import complain
-from refold.cli.terminal.display.look import look
-from refold.cli.terminal.display.paper import Paper
-from refold.journal.events import (
+from refold.cli.output import complain
+from refold.client.session import Session
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
     ChildBorn,
     ChildEnded,
     Ended,
@@ -25,15 +25,15 @@ from refold.journal.events import (
     Reserved,
     Settled,
 )
-from refold.journal.fold import View
-from refold.journal.frame import Frame
-from refold.session.session import Session
+from refold.journal.state.fold import View
+from refold.terminal.screen.capabilities import look
+from refold.terminal.screen.printer import Printer
 from refold.values.live import ChildMoved
 from refold.values.usage import Spent
-from refold.views.cells import cut
-from refold.views.counts import about, dollars, duration, money, tokens
+from refold.views.cell_width import cut
 from refold.views.escape import on_one_line
-from refold.views.news import ESTIMATED
+from refold.views.notices import ESTIMATED
+from refold.views.number_format import dollars, duration, estimate_sign, money, tokens
 
 _WIDEST = 80
 _TICK, _BEAT = 0.2, 10.0  # seconds
@@ -44,7 +44,7 @@ class RlmProgress:
 
     def __init__(self) -> None:
         self.finished = anyio.Event()
-        self._paper = Paper(sys.stderr, look(sys.stderr, os.environ))
+        self._paper = Printer(sys.stderr, look(sys.stderr, os.environ))
         self._leaves = _Leaves()
         self._cell = 0, 0  # leaves and failures, told so far
         self._moved: dict[str, ChildMoved] = {}  # of the children at work
@@ -55,7 +55,7 @@ class RlmProgress:
         complain(words)
 
     def begin(self, session: Session) -> None:
-        complain(f"session {session.view.about.id}")
+        complain(f"session {session.view.session.id}")
 
     async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None:
         began = anyio.current_time()
@@ -91,7 +91,7 @@ class RlmProgress:
         match frame.item:
             case Entry(_, event) as entry:
                 self._leaves.heard(entry)
-                if session.view.account.estimated == entry.seq:
+                if session.view.account.first_estimated == entry.seq:
                     self.say(ESTIMATED)
                 return self._told(event, session)
             case ChildMoved(node) as moved if "/" not in node:
@@ -131,14 +131,14 @@ class RlmProgress:
         yield f"step {view.turn.steps}"
         if self._leaves.asked:
             yield _calls(self._leaves.asked, self._leaves.failed, self._leaves.open)
-        if running := len(view.family.running):
+        if running := len(view.children.running):
             yield f"{running} {'child' if running == 1 else 'children'} at work"
         spent = view.turn.spent
         count = spent.usage.input + spent.usage.output + sum(m.tokens for m in below)
         yield f"{tokens(count)} tokens"
         cost = spent.dollars + sum(moved.cost or 0.0 for moved in below)
         unknown = spent.unpriced or any(moved.cost is None for moved in below)
-        known = f"{about(spent)}{dollars(cost)}"
+        known = f"{estimate_sign(spent)}{dollars(cost)}"
         if unknown:
             yield f"{known} and more" if cost else "price unknown"
         else:

@@ -1,28 +1,25 @@
 """`refold skills`: which skills there are here, where each lies, and what is wrong."""
 
 import os
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 import msgspec
 
-from refold.cli.out import complain, write
-from refold.cli.standing import here
-from refold.cli.subparsers import Subparsers
-from refold.config.folders import Folders
-from refold.config.paths import paths
+from refold.app.search_places import around
+from refold.cli.output import complain, write
+from refold.config.paths import here, paths
+from refold.config.trusted_folders import Folders
 from refold.errors import BadInput, ToolFailed
-from refold.hall.nearby import around
 from refold.prompts.repository import root_of
 from refold.skills.catalogue import Catalogue
-from refold.skills.skill import Skill
+from refold.skills.discovery import Skill
 from refold.views.escape import on_one_line, visible
 
 
-def add_parser(commands: Subparsers) -> None:
-    parser = commands.add_parser("skills", help="the skills that count in this directory")
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", choices=("list", "show"), default="list")
-    parser.add_argument("name", nargs="?", help="show this one, whole")
-    parser.add_argument("--json", action="store_true", help="as JSON, one a line")
+    parser.add_argument("name", nargs="?", help="show this one in full")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
 def run(found: Namespace) -> int:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from refold.errors import BadInput, said_by
-from refold.place.private import alone, write
+from refold.place.private_files import alone, write
 
 
 def read(file: Path) -> dict[str, str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
@@ -26,13 +26,19 @@ from refold.config.layers import (
     from_flags,
     joined,
     parts_of,
+    rules_of,
+    sourced,
 )
-from refold.config.rules import rules_of, sourced
 from refold.config.settings import Permissions, Provider, RuleWithCases, Settings
 from refold.errors import BadInput
-from refold.provider.command.given import ProgramSettings
-from refold.provider.override import Override
-from refold.values.rights import MODES
+from refold.provider.command.config import ProgramSettings
+from refold.provider.model_override import Override
+from refold.values.modes import MODES
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+    from msgspec.inspect import Type
+
 
 # What people write who know it from elsewhere, or from the command line.
 _SYNONYMS = {"model": "models.main"}
@@ -204,7 +210,6 @@ def _check(key: str, found: Origin, given: str) -> None:
 
 
 def _instead(whole: type[Struct], asked: str) -> str:
-    from refold.config.kinds import choices
 
     may = choices(whole, parts_of(asked))
     return f"; it can be {', '.join(map(repr, may))}" if may else ""
@@ -236,3 +241,45 @@ def _items(value: object) -> tuple[object, ...]:
         if isinstance(value, list | tuple)
         else (value,)
     )
+
+
+def choices(whole: "type[Struct]", path: Sequence[str]) -> tuple[str, ...]:
+    """The values that the setting of this path in the class `whole` can have, or ()."""
+    import msgspec.inspect as inspect
+
+    found = _inside(inspect.type_info(whole), path)
+    return tuple(dict.fromkeys(_values(found))) if found is not None else ()
+
+
+def _inside(kind: "Type", path: Sequence[str]) -> "Type | None":
+    import msgspec.inspect as inspect
+
+    for name in path:
+        if isinstance(kind, inspect.StructType):
+            types = {each.name: each.type for each in kind.fields}
+            if name not in types:
+                return None
+            kind = types[name]
+        elif isinstance(kind, inspect.DictType):
+            kind = kind.value_type
+        else:
+            return None
+    return kind
+
+
+def _values(kind: "Type") -> tuple[str, ...]:
+    import msgspec.inspect as inspect
+
+    match kind:
+        case inspect.LiteralType(values):
+            return tuple(str(value) for value in values if value != "")
+        case inspect.BoolType():
+            return ("true", "false")
+        case inspect.UnionType(types):
+            # A choice and any text is any text.
+            each = [_values(one) for one in types]
+            return tuple(value for values in each for value in values) if all(each) else ()
+        case inspect.Metadata(inner):
+            return _values(inner)
+        case _:
+            return ()

@@ -68,3 +68,13 @@ def _xdg(environ: Mapping[str, str], name: str, below_home: str) -> Path:
             "settings: set REFOLD_HOME to a directory of yours"
         )
     return Path(home) / below_home / "refold"
+
+
+def here() -> Path:
+    """The current directory. Raises `BadInput` where it is gone."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise BadInput(
+            "the current directory is gone: change to one that exists"
+        ) from error

@@ -8,10 +8,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-from refold.provider.command.given import Context, Format, ProgramSettings
-from refold.provider.override import Override
-from refold.values.effort import Effort
-from refold.values.rights import Mode
+from refold.provider.command.config import Context, Format, ProgramSettings
+from refold.provider.model_override import Override
+from refold.values.modes import Effort, Mode
 
 AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
 InARow: TypeAlias = Annotated[int, Meta(ge=0, le=50)]
@@ -60,7 +59,6 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     summary: bool = True  # at the step limit, one more response sums up the turn
     repeats: InARow = 3  # same calls and results in a row before a warning; 0: off
     alternations: InARow = 3  # rounds of a cycle such as A-B-A-B before a warning; 0: off
-    searches: InARow = 3  # web searches in a row before a warning; 0: off
     errors: InARow = 4  # same error in a row before the turn ends; 0: off
     refusals: AtLeast1 = 3  # responses in a row in which every call was refused
     result: AtLeast1000 = 30_000  # characters of one tool result that the model sees
@@ -91,7 +89,7 @@ class ContextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     messages: AtLeast0 = 8  # newest messages that are never summarized
 
 
-class Children(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChildSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Subagents: agents that work for another agent, each in a session of its own."""
 
     depth: AtLeast0 = 2  # levels of subagents; 0: no subagents
@@ -170,7 +168,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: Roles = Roles()
     effort: Effort = ""  # reasoning effort of the model; "": the provider's default
     fallback: tuple[str, ...] = ()  # models to use while the main one is unavailable
-    trace: bool = False  # save model requests and responses as sent, secrets masked
+    log_requests: bool = False  # save model requests and responses as sent, secrets masked
     log: LogLevel = "info"  # the lowest level that is written to `refold logs`
     permission_mode: Mode = "default"  # what runs without asking
     durability: Literal["kept", "written"] = "kept"  # kept: synced to disk; written: not
@@ -188,7 +186,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
     budget: Spending = Spending()
     context: ContextSettings = ContextSettings()
-    children: Children = Children()
+    children: ChildSettings = ChildSettings()
     python: Python = Python()
     terminal: Terminal = Terminal()
     http: Http = Http()

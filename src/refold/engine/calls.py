@@ -14,13 +14,13 @@ from functools import partial
 
 import anyio
 
-from refold.engine.doing import do, refused
-from refold.engine.judging import judge
+from refold.engine.authorize import judge
+from refold.engine.execute import do, refused
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
-from refold.journal.events import Ended, Event, Judged, Started
-from refold.journal.fold import View
-from refold.journal.talk import OpenCall
+from refold.journal.events.kinds import Ended, Event, Judged, Started
+from refold.journal.state.conversation import OpenCall
+from refold.journal.state.fold import View
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
@@ -49,7 +49,7 @@ async def run_ready(world: World, record: Record) -> None:
     async with anyio.create_task_group() as group:
         while True:
             seen = record.view.seq
-            for found in record.view.talk.calls:
+            for found in record.view.conversation.calls:
                 waits = found.result is not None or found.stage == "asked"
                 if not waits and found.call.id not in taken:
                     taken.add(found.call.id)
@@ -68,7 +68,7 @@ async def run_alone(call: ToolCall, world: World, record: Record) -> None:
 
 async def run(call_id: str, world: World, record: Record) -> None:
     """Take a call to its end, or to where only a person can take it on."""
-    while (found := record.view.talk.call(call_id)) and found.result is None:
+    while (found := record.view.conversation.call(call_id)) and found.result is None:
         whole = record.unmasked(found.call) or found.call
         match found.stage:
             case "called":
@@ -154,7 +154,7 @@ async def _open(
 def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
     look = world.prepared.look(call, tool, world.facts())
     by = partial(world.prepared.decide, call.id)
-    found = judge(look.touch, world, view, above=world.lineage.above, by=by)
+    found = judge(look.touch, world, view, above=world.lineage.parent, by=by)
     verdict, reason = found.verdict, found.reason
     if verdict == "ask" and not world.attended:
         verdict, reason = "deny", f"{reason}, and {NOBODY}"

@@ -6,8 +6,8 @@ and go on from there.
 
 A feature that changes what happens next is a `Policy` in the list, not a
 branch in the loop. Each one proposes from the view alone: an action, a note on
-asking the model, or nothing. The rank of the actions decides between them, not
-the order of the list; only between equals the first wins. Notes add up.
+asking the model, or nothing. The rank of the actions decides between them; between
+actions of one rank the first in the list (`app.policies`) wins. Notes add up.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from refold.journal.events import Outcome
-from refold.journal.fold import View
-from refold.values.control import Shorter
+from refold.journal.events.kinds import Outcome
+from refold.journal.state.fold import View
+from refold.values.control import CompactionKind
 
 
 class RunCalls(Struct, frozen=True):
@@ -42,10 +42,10 @@ class EndTurn(Struct, frozen=True):
     reason: str = ""
 
 
-class Shrink(Struct, frozen=True):
+class CompactConversation(Struct, frozen=True):
     """Tell the talk shorter: old results as lines, or a summary instead of what is old."""
 
-    kind: Shorter
+    kind: CompactionKind
     reason: str
     focus: str = ""
     wanted: bool = False  # by somebody, even if there is room
@@ -85,7 +85,7 @@ class Note(Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    RunCalls | SettleCalls | Reject | Wait | EndTurn | Shrink | TakeUp | Draw | AskModel
+    RunCalls | SettleCalls | Reject | Wait | EndTurn | CompactConversation | TakeUp | Draw | AskModel
 )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ class Choice(Struct, frozen=True):
 
 # No call is left behind for an end, and no end is put off by more words.
 _RANK: dict[type[Action], int] = {
-    RunCalls: 0, SettleCalls: 0, Reject: 1, Wait: 2, EndTurn: 3, Shrink: 4, TakeUp: 5,
+    RunCalls: 0, SettleCalls: 0, Reject: 1, Wait: 2, EndTurn: 3, CompactConversation: 4, TakeUp: 5,
     Draw: 6, AskModel: 7,
 }  # fmt: skip
 
@@ -135,7 +135,7 @@ def decide(view: View, policies: Sequence[Policy]) -> Choice | None:
 
 def _with_notes(notes: Sequence[tuple[str, Note]], view: View) -> AskModel:
     tools = all(note.tools for _, note in notes)
-    if view.turn.asking is not None:  # a repeated question has its notes already
-        return AskModel((), tools and view.turn.asking.tools)
+    if view.turn.open_request is not None:  # a repeated question has its notes already
+        return AskModel((), tools and view.turn.open_request.tools)
     said = [(name, note.text) for name, note in notes if note.text]
     return AskModel(tuple(t for _, t in said), tools, tuple(n for n, _ in said))

@@ -1,16 +1,34 @@
-"""Run a turn: decide, do, again. All that is known is in the view.
+"""Run a turn: decide, perform, again. All that is known is in the view.
 
-Nothing is added here. What changes the next step is a policy, what wraps a
-call is in the seam, what only watches is a watcher of the hub.
+Nothing is added here. What changes the next step is a policy, what wraps a call is in the
+seam (`calls`), what only watches is a watcher of the hub. Cancelling is safe at every
+await: what had an effect is recorded as it unwinds, what had none is decided again.
 """
 
 from collections.abc import Callable
+from typing import assert_never
 
 import anyio
 
-from refold.engine.decide import decide
-from refold.engine.perform import perform
+from refold.engine import calls, model_call
+from refold.engine.budget import estimate, request_more
+from refold.engine.checkpoint import save_if_changed
+from refold.engine.decide import (
+    AskModel,
+    Choice,
+    CompactConversation,
+    Draw,
+    EndTurn,
+    Reject,
+    RunCalls,
+    SettleCalls,
+    TakeUp,
+    Wait,
+    decide,
+)
 from refold.engine.world import Record, World
+from refold.journal.events.kinds import AnswerRejected, Delivered, ModelAsked, TurnEnded
+from refold.journal.state.fold import View
 
 
 async def run_turn(
@@ -25,3 +43,55 @@ async def run_turn(
         with anyio.CancelScope() as step:
             on_step(step)
             await perform(choice, world, record)
+
+
+async def perform(choice: Choice, world: World, record: Record) -> None:
+    by = f"policy {choice.by}"
+    match choice.action:
+        case AskModel():
+            await _ask(choice, choice.action, world, record)
+        case RunCalls():
+            await calls.run_ready(world, record)
+        case SettleCalls(ids, reason):
+            left = [c for c in record.view.conversation.calls if c.call.id in ids]
+            await record(*(calls.settled(c, reason, world, record) for c in left), by=by)
+        case Reject(notes):
+            await record(AnswerRejected(notes), by=by)
+        case CompactConversation() as action:
+            from refold.engine.summarize import shrink  # most sessions end before
+
+            await shrink(action, world, record, by)
+        case Wait():
+            await record.news(after=record.view.seq)
+        case Draw():
+            need = estimate(record.view, world.model.price)
+            await request_more(need, world.budget, world.lineage.grant, record, told=True)
+        case TakeUp(words):
+            await record(Delivered(words), by=by)
+        case EndTurn(outcome, reason):
+            await save_if_changed(world, record)
+            await record(TurnEnded(outcome, reason), kept=True, by=by)
+        case _:
+            assert_never(choice.action)
+
+
+def what_is_asked(action: AskModel, view: View, world: World) -> ModelAsked:
+    """How a step begins, with what is set aside for it."""
+    need = estimate(view, world.model.price)
+    return ModelAsked(action.notes, action.tools, action.because, need.dollars, need.tokens)
+
+
+async def _ask(choice: Choice, action: AskModel, world: World, record: Record) -> None:
+    """Ask the model, unless by now there is something else to do.
+
+    Whoever works beside may have spent meanwhile what this was to cost.
+    """
+    seen = record.view
+    asked = what_is_asked(action, seen, world)
+
+    def news(view: View) -> tuple[ModelAsked, ...]:
+        same = view is seen or decide(view, world.policies) == choice
+        return (asked,) if same else ()
+
+    if await record.append_if(news, by=f"policy {choice.by}"):
+        await model_call.ask(world, record)

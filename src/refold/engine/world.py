@@ -1,36 +1,93 @@
-"""What a turn may touch, and how it says what happened. Both are handed to it.
+"""The dependencies of a turn, and the recorder as the engine sees it.
 
-`World` is put together once, by whoever opens the session. `Record` is the
-session's recorder, as the engine sees it: the only way to make anything true.
+`World` is made at the beginning of each turn by whoever opened the session. `Record` is
+the session's recorder: the only way to make anything true. `Shared` is what all sessions
+of one tree have in common while they run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+import anyio
 from msgspec import Raw, Struct, field
 
-from refold.engine.album import Album
+from refold.engine.authorize import ParentRights, PreparedCalls
 from refold.engine.decide import Policy
-from refold.engine.judging import Above
-from refold.engine.prepared import PreparedCalls
-from refold.engine.shared import Shared
-from refold.engine.shrinking import Shares
-from refold.engine.tracing import Trace
-from refold.journal.events import Briefed, Event
-from refold.journal.fold import View
-from refold.journal.used import Used
+from refold.engine.prune import Shares
+from refold.engine.request_log import Trace
+from refold.errors import JournalError
+from refold.journal.events.kinds import Event, SystemPromptSet
+from refold.journal.state.budget_used import BudgetUsed
+from refold.journal.state.fold import View
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
-from refold.place.port import Snapshots
-from refold.provider.port import Provider
+from refold.place.port import Commands, Files, Snapshots
+from refold.provider.port import Pictures, Provider
 from refold.tools.contract import Tool
-from refold.values.budget import NO_LIMIT, Budget, Estimate
-from refold.values.effort import Effort
+from refold.values.limits import NO_LIMIT, Budget, Estimate
 from refold.values.live import Live
 from refold.values.messages import ToolCall
-from refold.values.rights import Mode
+from refold.values.modes import Effort, Mode
 from refold.values.usage import Usage
+
+
+class Blobs(Protocol):
+    async def get(self, name: str) -> bytes: ...
+
+
+class ImageCache:
+    def __init__(self) -> None:
+        self._held: dict[str, bytes] = {}
+
+    async def of(self, names: Sequence[str], blobs: Blobs) -> Pictures:
+        """The bytes of these blobs. One that is gone is left out: wires say so in words."""
+        for name in names:
+            if name not in self._held:
+                try:
+                    self._held[name] = await blobs.get(name)
+                except JournalError:
+                    continue
+        return {name: self._held[name] for name in names if name in self._held}
+
+
+class Shared:
+    """One for a session and all below it."""
+
+    def __init__(self) -> None:
+        self._locks = dict[str, anyio.Lock]()
+        self._written = dict[str, tuple[str, str]]()
+        self._turn, self._born = 0, dict[str, int]()
+
+    def lock(self, file: str) -> anyio.Lock:
+        """Whoever changes this file (a real path) holds it meanwhile."""
+        return self._locks.setdefault(file, anyio.Lock())
+
+    def wrote(self, file: str, sha256: str, who: str) -> None:
+        """`file` is a real path as it is printed, `who` an address, `sha256` of what is there.
+
+        One with letters that cannot be printed is not found again: nobody is named then.
+        """
+        self._written[file] = (sha256, who)
+
+    def turn_of_root(self, seq: int) -> None:
+        """Births are counted within one turn of the root of the tree."""
+        if seq != self._turn:
+            self._turn = seq
+            self._born.clear()
+
+    def born(self, parent: str, count: int) -> None:
+        """`parent`, an address, has so many children by now. Told before each is recorded."""
+        self._born[parent] = count
+
+    def born_elsewhere(self, parent: str) -> int:
+        """The children of all others in the tree, in this turn of its root."""
+        return sum(count for who, count in self._born.items() if who != parent)
+
+    def other(self, file: str, known: str, me: str) -> str:
+        """Who else in this tree wrote the file last, if `me` knows it otherwise; or ""."""
+        sha256, who = self._written.get(file, (known, me))
+        return who if who != me and sha256 != known else ""
 
 
 def unknown_price(model: str, usage: Usage) -> float | None:
@@ -38,7 +95,7 @@ def unknown_price(model: str, usage: Usage) -> float | None:
     return None
 
 
-class Mind(Struct, frozen=True):
+class Model(Struct, frozen=True):
     """A model, and the way to it.
 
     `price` gives US dollars, or None where it is not known. With a `trace`, calls are
@@ -46,13 +103,13 @@ class Mind(Struct, frozen=True):
     """
 
     provider: Provider
-    model: str = ""  # provider/model
+    name: str = ""  # provider/model
     window: int = 0  # tokens; 0: unknown
     price: Callable[[str, Usage], float | None] = unknown_price
     trace: Trace | None = None  # the one of the session
 
 
-class Brief(Struct, frozen=True):
+class SystemPrompt(Struct, frozen=True):
     """What a model is told besides the talk and the tools, and how it is to answer."""
 
     agent: str = ""  # who works, by name
@@ -63,7 +120,7 @@ class Brief(Struct, frozen=True):
     schema: Raw = Raw(b"null")  # that the final answer has to match
 
 
-class Purse(Protocol):
+class BudgetGrant(Protocol):
     """Where the budget of a child comes from."""
 
     @property
@@ -71,7 +128,7 @@ class Purse(Protocol):
         """The share of what it all comes from that is left, 0 to 1."""
         ...
 
-    async def draw(self, need: Estimate, used: Used) -> Budget | None:
+    async def request_more(self, need: Estimate, used: BudgetUsed) -> Budget | None:
         """All that the child may use up, all in all, so that `need` fits in beside `used`.
 
         None: there is no more.
@@ -79,7 +136,7 @@ class Purse(Protocol):
         ...
 
 
-class Beside(Protocol):
+class Background(Protocol):
     """What is at work beside a turn, for as long as the turn lasts: children."""
 
     def __call__(self) -> AbstractAsyncContextManager[None]: ...
@@ -89,38 +146,44 @@ class Lineage(Struct, frozen=True):
     """Where in a tree of sessions one is, and what it has of those above it."""
 
     address: str = "root"
-    above: Above | None = None  # whose child this is,
-    purse: Purse | None = None  # and who pays for it
+    parent: ParentRights | None = None  # whose child this is,
+    grant: BudgetGrant | None = None  # and who pays for it
     shared: Shared = field(default_factory=Shared)  # with the whole tree
 
 
 class World(Struct, frozen=True):
-    """`facts` are asked for at each verdict: what a machine can do may be found out late.
-    With `snapshots`, files can be taken back to how they were before a step.
+    """The dependencies of a turn.
 
-    With `attended` false nobody can be asked: what would ask is denied.
+    `facts` are asked for at each verdict: what a machine can do may be found out late.
+    With `snapshots`, files can be restored to what they were before a step. With
+    `attended` false nobody can be asked: what would ask is denied. `tool_dependencies`
+    are for tools alone; what the engine itself needs is a field.
     """
 
-    mind: Mind
+    model: Model
     tools: tuple[Tool, ...] = ()
     policies: tuple[Policy, ...] = ()
     rules: Sequence[Rule] = ()
-    reading: tuple[Rule, ...] = ()  # of its agent and of all above: what keeps from it
+    read_rules: tuple[Rule, ...] = ()  # of its agent and of all above: what keeps from it
     mode: Mode = "default"  # unless the session has one of its own
     attended: bool = True
-    house: Mapping[str, object] = {}  # what tools may ask for by name
+    files: Files | None = None  # of the workspace; None: there is none
+    commands: Commands | None = None
+    tool_dependencies: Mapping[str, object] = {}  # what else tools may ask for by name
     facts: Callable[[], Facts] = Facts
     snapshots: Snapshots | None = None
-    brief: Brief = Brief()
+    prompt: SystemPrompt = SystemPrompt()
     deferred: tuple[Tool, ...] = ()  # the model knows their names, and asks for the rest
     longest_result: int = 30_000  # characters the model sees of one call
-    aide: Callable[[], Mind] | None = None  # for what stands beside the talk; None: `mind`
+    helper_model: Callable[[], Model] | None = (
+        None  # for what stands beside the talk; None: `mind`
+    )
     budget: Budget = NO_LIMIT  # of a turn, unless the session has one of its own
     shares: Shares = Shares()
     watches: bool = False  # what others did to known files, when a turn begins
-    album: Album = field(default_factory=Album)
+    images: ImageCache = field(default_factory=ImageCache)
     lineage: Lineage = field(default_factory=Lineage)
-    beside: Beside | None = None
+    background: Background | None = None
     prepared: PreparedCalls = field(default_factory=PreparedCalls)  # the calls under way
 
     def tool(self, name: str) -> Tool | None:
@@ -132,16 +195,16 @@ class World(Struct, frozen=True):
         """Of all that can be called, be they told whole or only by name."""
         return tuple(t.spec.name for t in (*self.tools, *self.deferred))
 
-    def helper(self) -> Mind:
+    def helper(self) -> Model:
         """Who is asked beside the talk: for summaries, memory, leaves."""
-        return self.mind if self.aide is None else self.aide()
+        return self.model if self.helper_model is None else self.helper_model()
 
-    def briefing(self) -> Briefed:
-        mind, brief = self.mind, self.brief
-        return Briefed(
+    def briefing(self) -> SystemPromptSet:
+        mind, brief = self.model, self.prompt
+        return SystemPromptSet(
             brief.system,
             tuple(tool.spec for tool in self.tools),
-            mind.model,
+            mind.name,
             mind.window,
             brief.max_output,
             brief.effort,
@@ -163,7 +226,7 @@ class Record(Protocol):
     @property
     def since(self) -> int: ...  # what stands later than this, this writer wrote
     async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View: ...
-    async def weigh(
+    async def append_if(
         self, news: Callable[[View], Sequence[Event]], *, kept: bool = False, by: str = ""
     ) -> bool:
         """Record what `news` makes of the view, with nothing in between. Was it anything?"""

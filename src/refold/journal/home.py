@@ -13,22 +13,23 @@ from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, Struct
 
-from refold.errors import BadInput, Corrupt
-from refold.journal import codec, lines
-from refold.journal.disk import told
-from refold.journal.events import SessionStarted
-from refold.journal.family import CHILD
-from refold.journal.file import FileStore
-from refold.journal.naming import LAST
-from refold.journal.seen import seen, stamp_of
-from refold.journal.whereabouts import whereabouts
-from refold.journal.writers import Writers
-from refold.own_files import unlinked
+from refold.errors import BadInput, Corrupt, WrongFormat
+from refold.journal.events import codec
+from refold.journal.events.kinds import SessionStarted
+from refold.journal.events.names import LAST
+from refold.journal.state.children import CHILD
+from refold.journal.store import log_file
+from refold.journal.store.disk import told
+from refold.journal.store.file import FileStore
+from refold.journal.store.session_files import seen, stamp_of
+from refold.journal.store.session_location import whereabouts
+from refold.journal.store.writer_threads import Writers
+from refold.safe_open import unlinked
 
 if TYPE_CHECKING:
-    from refold.journal.catalogue.card import Card
     from refold.journal.catalogue.catalogue import Catalogue
-    from refold.journal.catalogue.indexing import Tell
+    from refold.journal.catalogue.indexer import Tell
+    from refold.journal.catalogue.session_card import Card
 
 CHILDREN = "children"  # in the directory of their parent
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
@@ -136,7 +137,7 @@ class Home:
                     f"there is no journal to be read in {self.root / text}: look there what "
                     "has become of it"
                 )
-        from refold.journal.finding import meant  # the catalogue, which takes a moment
+        from refold.journal.catalogue.find_session import meant
 
         card = meant(text, self.catalogue(tell).cards())
         found = self._session(card.id) if card else None
@@ -167,7 +168,7 @@ class Home:
 
     def _session(self, name: str) -> StoredSession | None:
         path = self.path(name)
-        stamp = stamp_of(path / lines.NAME)
+        stamp = stamp_of(path / log_file.NAME)
         return StoredSession(name, path, stamp.changed) if stamp else None
 
 
@@ -187,9 +188,11 @@ class _Place:
 def started_in(path: Path) -> str:
     """The directory that the first line of a session names."""
     try:
-        with (path / lines.NAME).open("rb") as file:
+        with (path / log_file.NAME).open("rb") as file:
             line = file.readline(LONGEST_START)
         entry, _ = next(codec.decode([line.removesuffix(b"\n")]))
+    except WrongFormat as error:
+        return error.directory
     except (OSError, Corrupt, DecodeError):
         return ""
     return entry.event.directory if isinstance(entry.event, SessionStarted) else ""
@@ -203,7 +206,7 @@ def works_in(path: Path) -> str:
 def _something_was_said(path: Path) -> bool:
     """Does it stand near the beginning that somebody spoke? A long session did something."""
     try:
-        with (path / lines.NAME).open("rb") as file:
+        with (path / log_file.NAME).open("rb") as file:
             begins = file.read(_BEGINS)
     except OSError:
         return False

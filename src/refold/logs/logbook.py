@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from refold.place.private import make_directories
-from refold.values.level import LEVELS, Level
+from refold.place.private_files import make_directories
+from refold.values.log_level import LEVELS, Level
 from refold.views.escape import visible
 
 Threshold: TypeAlias = Literal["debug", "info", "warning", "error", "off"]

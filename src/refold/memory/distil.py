@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct, field
 
+from refold.memory.function_words import IDLE
 from refold.memory.grounding import (
     alike,
     grounded,
@@ -22,12 +23,10 @@ from refold.memory.grounding import (
     put_so,
     stems,
 )
-from refold.memory.page import LONGEST, Section
-from refold.memory.plain import one_line, untagged
-from refold.memory.said import PersonWords
-from refold.memory.state import Origin
-from refold.memory.store import Listed, NewNote, Whose
-from refold.memory.words import IDLE
+from refold.memory.note_origins import Origin
+from refold.memory.notes import Listed, NewNote, Whose
+from refold.memory.notes_file import LONGEST, Section, one_line, untagged
+from refold.memory.own_words import PersonWords
 
 MOST_NOTES = 12
 MOST_WORDS = 16_000  # letters of the person that are read; the newest count

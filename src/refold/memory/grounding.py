@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from refold.memory.words import DENIALS, DENYING_SIGNS, EMPTY, TURNS
+from refold.memory.function_words import DENIALS, DENYING_SIGNS, EMPTY, TURNS
 
 _CLAUSES = re.compile(
     r"[.!?](?=\s|$)|[;,\n。！？、，：；]|:(?=\s)"

@@ -12,8 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from refold.own_files import opened, unlinked
-from refold.place.private import make_directories
+from refold.place.private_files import make_directories
+from refold.safe_open import opened, unlinked
 
 TRIES = 3
 OLDEST = 30 * 24 * 3600.0  # seconds; what is older than that is let go

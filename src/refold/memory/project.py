@@ -9,7 +9,7 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
-from refold.place.guards import pointed_to, start_of
+from refold.place.guarded_paths import pointed_to, start_of
 
 NOTES = "memory.md"
 _LONGEST = 40  # letters of a name that a person can read

@@ -12,9 +12,9 @@ from typing import cast
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.permissions.families import ours
 from refold.permissions.rules import parse
-from refold.values.rights import Mode, Verdict
+from refold.permissions.tool_families import ours
+from refold.values.modes import Mode, Verdict
 
 _MODES: dict[str, Mode] = {
     "default": "default",
@@ -89,8 +89,6 @@ def _one(written: str, verdict: Verdict, left: list[str]) -> list[str]:
         text = _command(pattern, verdict, written, left)
     elif name in _FILES:
         text = _file(name, pattern, verdict, written, left)
-    elif name == "web_fetch" and pattern not in ("", "*"):
-        text = f"web_fetch({pattern})"
     elif pattern in ("", "*"):
         text = name
     else:

@@ -1,17 +1,26 @@
-"""What a call would do, and what is known of the place: all that a verdict rests on.
+"""What a call would do, what is known of the place, and which files are protected.
 
-Gathered by whoever asks for a verdict; nothing here decides anything.
+A verdict rests on these alone. Whoever asks for a verdict gathers them; nothing here
+decides. Protected files hold secrets or decide what runs, and are asked about in every
+mode. They are known by their names, whether they exist or not: `values.guarded_names` has
+these, for the sandbox, too. `shell` finds out whether a command names one.
 """
 
+import re
 from collections.abc import Callable
 from posixpath import join, normpath
 
 from msgspec import Struct
 
-from refold.values.below import below
 from refold.values.confines import Confines
-from refold.values.rights import Verdict
+from refold.values.containment import below
+from refold.values.guarded_names import KEYS, guarded
+from refold.values.modes import Verdict
 from refold.values.tools import Effect
+
+# Commands make these all the time, so no sandbox keeps them from it.
+_KEY_FILES = re.compile(r".+\.(?:pem|key|p12|pfx|ppk|kdbx|keystore|jks)")
+_RUN_LATER = ("/.husky/", "/library/launchagents/")
 
 
 class Target(Struct, frozen=True):
@@ -21,7 +30,7 @@ class Target(Struct, frozen=True):
     real: str
 
 
-class Touch(Struct, frozen=True):
+class Access(Struct, frozen=True):
     """What a call would do, as far as permission is concerned.
 
     `subject` is what it is about where that is no file: a command line, an address.
@@ -77,3 +86,15 @@ class Decision(Struct, frozen=True):
     reason: str = ""
     once: bool = False
     confines: Confines = Confines()
+
+
+def protected(path: str, facts: Facts, *, writes: bool) -> bool:
+    """Is this file asked about in every mode? `path` is absolute."""
+    theirs = any(below(path, tree) for tree in facts.trees)
+    if not theirs and any(below(path, own) for own in facts.own):
+        return True
+    small = path.casefold()
+    reason = guarded(path.split("/"))
+    if reason == KEYS or _KEY_FILES.fullmatch(small.rpartition("/")[2]):
+        return True
+    return writes and (bool(reason) or any(each in small + "/" for each in _RUN_LATER))

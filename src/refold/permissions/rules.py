@@ -2,12 +2,12 @@
 
 A rule is `tool` or `tool(pattern)`. For `bash` the pattern is a command line, word by
 word (`*` and `?` within a word), and a last ` *` or `:*` stands for further words. For
-tools that look at or change files it is a path (`paths`), for `web_fetch` a
-`domain:example.org`, for others a text with `*`. A name like `mcp__github__*` may hold
-`*` too; `families` says which tools a name is about.
+tools that read or change files it is a path (`path_patterns`), for others a text with
+`*`. A name such as `mcp__github__*` may contain `*`, too; `tool_families` lists the tools
+that a name covers.
 
 An allow rule covers only what it spells; deny and ask rules find what they name
-wherever it hides. Who decides when several speak is the business of `decide`.
+wherever it hides. `decide` has the order between several that match.
 """
 
 import re
@@ -18,10 +18,10 @@ from typing import Literal
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.permissions import domains, paths
-from refold.permissions.facts import Facts, Target, Touch
-from refold.permissions.families import COMMANDS, EDITS, LOOKS, ours
-from refold.values.rights import Verdict
+from refold.permissions import path_patterns
+from refold.permissions.facts import Access, Facts, Target
+from refold.permissions.tool_families import COMMANDS, EDITS, LOOKS, ours
+from refold.values.modes import Verdict
 from refold.values.tools import Effect
 
 _WRITTEN = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
@@ -58,15 +58,6 @@ def parse(
             f"for example bash(git status *) or edit_file(src/**)"
         )
     tool, pattern = found[1], found[2] or ""
-    if (
-        ours(tool) == "web_fetch"
-        and pattern not in ("", "*")
-        and not domains.domain(pattern)
-    ):
-        raise BadInput(
-            f"{text!r} names no domain: write web_fetch(domain:example.org), "
-            f"or web_fetch(domain:*.example.org) for what is below it"
-        )
     if "\0" in pattern:
         raise BadInput(f"{text!r} holds a NUL, which no call can hold")
     return Rule(verdict, tool, pattern, source, tuple(match), tuple(not_match))
@@ -87,26 +78,25 @@ def checked(rule: Rule) -> Rule:
     return rule
 
 
-def narrowest(touch: Touch, facts: Facts) -> str:
+def narrowest(access: Access, facts: Facts) -> str:
     """The rule that covers this call and as little else as can be.
 
     "" where there is none: no rule sees a command with operators whole, and a name
     that holds `*` cannot be written as one.
     """
-    if touch.tool in COMMANDS:
-        return _for_command(touch, facts)
-    if touch.files:
-        return _for_file(touch, touch.files[0], facts) if len(touch.files) == 1 else ""
-    if touch.tool == "web_fetch":
-        host = domains.host(touch.subject)
-        return f"web_fetch(domain:{host})" if host else ""
-    if not touch.subject or touch.tool.startswith("mcp__"):
-        return touch.tool
-    plain = touch.subject.strip() == touch.subject and not set(touch.subject) & _UNUSUAL
-    return f"{touch.tool}({touch.subject})" if plain and "\0" not in touch.subject else ""
+    if access.tool in COMMANDS:
+        return _for_command(access, facts)
+    if access.files:
+        return _for_file(access, access.files[0], facts) if len(access.files) == 1 else ""
+    if not access.subject or access.tool.startswith("mcp__"):
+        return access.tool
+    plain = access.subject.strip() == access.subject and not set(access.subject) & _UNUSUAL
+    return (
+        f"{access.tool}({access.subject})" if plain and "\0" not in access.subject else ""
+    )
 
 
-def _for_file(touch: Touch, target: Target, facts: Facts) -> str:
+def _for_file(access: Access, target: Target, facts: Facts) -> str:
     real, root = target.real, facts.roots[0].rstrip("/")
     inside = real.removeprefix(root + "/") if real.startswith(root + "/") else ""
     if (
@@ -117,7 +107,7 @@ def _for_file(touch: Touch, target: Target, facts: Facts) -> str:
     ):
         return ""
     path = inside or real
-    name = touch.tool
+    name = access.tool
     return f"{name}({path})" if inside and "/" in path else f"{name}({_rooted(path)})"
 
 
@@ -125,13 +115,13 @@ def _rooted(path: str) -> str:
     return path if path.startswith("/") else f"./{path}"
 
 
-def _for_command(touch: Touch, facts: Facts) -> str:
-    from refold.permissions.shell.covering import covers
-    from refold.permissions.shell.looking import survey
+def _for_command(access: Access, facts: Facts) -> str:
+    from refold.permissions.shell.command_patterns import covers
+    from refold.permissions.shell.read_only import survey
 
     looked = survey(
-        touch.subject,
-        touch.cwd or facts.roots[0],
+        access.subject,
+        access.cwd or facts.roots[0],
         facts,
         lambda real: not facts.outside(real),
     )
@@ -154,7 +144,7 @@ def _quoted(word: str) -> str:
     return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
-_Kind = Literal["command", "file", "address", "text"]
+_Kind = Literal["command", "file", "text"]
 
 
 def kind_of(tool: str, effect: Effect) -> _Kind:
@@ -163,13 +153,12 @@ def kind_of(tool: str, effect: Effect) -> _Kind:
         return "command"
     if tool in EDITS or tool in LOOKS or effect in (Effect.LOOK, Effect.CHANGE):
         return "file"
-    return "address" if tool == "web_fetch" else "text"
+    return "text"
 
 
 def _holds(rule: Rule, example: str) -> bool:
-    from refold.permissions.shell.covering import covers
-    from refold.permissions.shell.forbidding import holds
-    from refold.permissions.shell.plain import plain
+    from refold.permissions.shell.command_patterns import covers, holds
+    from refold.permissions.shell.plain_script import plain
 
     tool, allow = ours(rule.tool), rule.verdict == "allow"
     if not rule.pattern:
@@ -184,13 +173,9 @@ def _holds(rule: Rule, example: str) -> bool:
             else holds(rule.pattern, example) != "no"
         ),
         "file": lambda: (
-            paths.allows(rule.pattern, path, facts)
+            path_patterns.allows(rule.pattern, path, facts)
             if allow
-            else paths.forbids(rule.pattern, path, facts) != "no"
-        ),
-        "address": lambda: (
-            rule.pattern == "*"
-            or (domains.allows if allow else domains.forbids)(rule.pattern, example)
+            else path_patterns.forbids(rule.pattern, path, facts) != "no"
         ),
         "text": lambda: fnmatchcase(example, rule.pattern),
     }

@@ -1,22 +1,19 @@
-"""The words that tell bubblewrap what a command sees and may change. Pure.
+"""The words that tell bubblewrap what a command sees and may change, and whether it did so.
 
 The whole disk is there and cannot be written, or, where "/" itself is covered, nothing but
 what is to be seen; then some of it is covered and some opened, those nearer to the root
 first, so that what lies deeper has the last word.
-What is to be covered, opened and shut is the sandbox's knowledge. See bwrap(1).
+`sandbox_rules` says what is to be covered, opened and shut. See bwrap(1).
 """
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
-from msgspec import Struct
-
-from refold.place.walls import ELSEWHERE, Walls
-from refold.values.below import below
+from refold.place.mountinfo import Mounted, mounts
+from refold.place.sandbox_rules import ELSEWHERE, Walls
+from refold.values.containment import below
 
 # What a command that runs as root needs for tar, npm and the like, and no more.
 _OF_ROOT = (
@@ -24,106 +21,99 @@ _OF_ROOT = (
 )  # fmt: skip
 # Root could write here, although it is root only inside.
 _OF_KERNEL = ("sys", "sysrq-trigger", "fs", "scsi", "driver", "acpi", "asound", "mtrr")
-# Stands in the place of a file with keys. A device there would be no file for git.
-_KEPT = b"# Commands that run unasked are not shown this file: it holds keys by its name.\n"
+# In the private directory of a session: directories, then files with their content. The
+# last stands in the place of a file with keys. A device there would be no file for git.
+_TMP, _VAR, _EMPTY, _NOTHING, _KEPT = "tmp", "var", "empty", "nothing", "kept"
+_KEPT_CONTENT = (
+    b"# Commands that run unasked are not shown this file: it holds keys by its name.\n"
+)
 _MOST_GUARDS = 400  # more are not mounted: starting would take too long
 
-_OCTAL = re.compile(r"\\([0-7]{3})")  # how mountinfo writes blanks
-_OF_PRIVATE = ("empty", "nothing", "var", "kept")
 _PIN, _SHUT, _COVER = 2, 3, 4  # the turns of mounts of the same depth
 
 _Mount: TypeAlias = tuple[int, int, str, *tuple[str, ...]]
 
 
-def arguments(walls: Walls, bwrap: str, status: int) -> list[str]:
-    """The command line up to the command. `status` is a descriptor that news go to."""
-    words = [bwrap]
-    for _, _, *mount in sorted(_mounts(walls), key=lambda each: each[:2]):
-        words += mount
-    bare = "/" in walls.covered
-    for path, said in walls.links if bare else ():
-        words += ["--symlink", said, path]
-    # Only now: what is mounted in them needed room.
-    for path in (
-        *(("/",) if bare else ()),
-        *(("/tmp",) if walls.looking and not walls.own_tmp else ()),
-    ):
-        words += ["--remount-ro", path]
-    words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    words += [] if walls.network else ["--unshare-net"]
-    words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    for name in _OF_ROOT if walls.root else ():
-        words += ["--cap-add", f"CAP_{name}"]
-    return [*words, "--json-status-fd", str(status), "--chdir", walls.cwd, "--"]
+class MountPlan:
+    """What bubblewrap is to mount for one command, in this order."""
+
+    def __init__(self, walls: Walls) -> None:
+        self._walls = walls
+        self._mounts = sorted(_mounts(walls), key=lambda each: each[:2])
+
+    def arguments(self, bwrap: str, status: int) -> list[str]:
+        """The command line up to the command. `status` is a descriptor that news go to."""
+        walls, words = self._walls, [bwrap]
+        for _, _, *mount in self._mounts:
+            words += mount
+        bare = "/" in walls.covered
+        for path, said in walls.links if bare else ():
+            words += ["--symlink", said, path]
+        # Only now: what is mounted in them needed room.
+        for path in (
+            *(("/",) if bare else ()),
+            *(("/tmp",) if walls.looking and not walls.own_tmp else ()),
+        ):
+            words += ["--remount-ro", path]
+        words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        words += [] if walls.network else ["--unshare-net"]
+        words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+        for name in _OF_ROOT if walls.root else ():
+            words += ["--cap-add", f"CAP_{name}"]
+        return [*words, "--json-status-fd", str(status), "--chdir", walls.cwd, "--"]
+
+    def comparison(self) -> Callable[[int], str]:
+        """Says of the first process inside, which waits, what is not mounted as it should.
+
+        It gives "" if all is. bubblewrap mounts by path, and another program may have put a
+        link in the way since the path was found. All that can be done before the mounts
+        stand is done now.
+        """
+        walls, there, exact = self._walls, set[str](), list[tuple[str, bool]]()
+        free = {"/tmp", "/var/tmp", "/run", *walls.open, *walls.covered}
+        covers = {*walls.covered, *walls.hidden, *walls.unread, *walls.denied}
+        for _, turn, word, *rest in self._mounts:
+            path = rest[-1]
+            if word in ("--bind", "--bind-try"):
+                free.add(path)
+            if turn in (_PIN, _SHUT) and not any(below(path, each) for each in covers):
+                exact.append((path, word.startswith("--bind")))
+            elif turn == _COVER:
+                there.add(path)
+        changing = (*walls.open, "/dev", "/proc")
+
+        def misplaced(first: int) -> str:
+            try:
+                mounted = {mount.path: mount for mount in mounts(first)}
+                where = os.readlink(f"/proc/{first}/cwd")
+            except OSError:
+                return ""  # it has ended: what it printed says why
+            stands = (
+                where == walls.cwd
+                and there <= mounted.keys()
+                and all(_stands(path, mounted, writable=w) for path, w in exact)
+                and not any(
+                    mount.writable
+                    and path not in free
+                    and not any(below(path, place) for place in changing)
+                    for path, mount in mounted.items()
+                )
+            )
+            return "" if stands else "what lies in the workspace was renamed meanwhile"
+
+        return misplaced
 
 
-def comparison(walls: Walls) -> Callable[[int], str]:
-    """`misplaced` for these walls: all that can be done before they stand is done now."""
-    return partial(misplaced, walls, tuple(_mounts(walls)))
-
-
-def misplaced(walls: Walls, meant: Sequence[_Mount], first: int) -> str:
-    """What of the walls does not stand where it should; "" if all does.
-
-    bubblewrap mounts by path, and another program may have put a link in the way since the
-    path was found. `first` is a process inside that waits. See proc_pid_mountinfo(5).
-    """
-    try:
-        mounts = _mounted(first)
-        where = os.readlink(f"/proc/{first}/cwd")
-    except OSError:
-        return ""  # it has ended: what it printed says why
-    if where != walls.cwd:
-        return _MOVED
-    free = {"/tmp", "/var/tmp", "/run", *walls.open, *walls.covered}
-    covers = {*walls.covered, *walls.hidden, *walls.unread, *walls.denied}
-    for _, turn, word, *rest in meant:
-        path = rest[-1]
-        if word in ("--bind", "--bind-try"):
-            free.add(path)
-        if turn in (_PIN, _SHUT) and not any(below(path, each) for each in covers):
-            stands = _stands(path, word, mounts)
-        else:
-            stands = turn != _COVER or path in mounts
-        if not stands:
-            return _MOVED
-    for path, mount in mounts.items():
-        shown = any(below(path, place) for place in (*walls.open, "/dev", "/proc"))
-        if mount.writable and path not in free and not shown:
-            return _MOVED
-    return ""
-
-
-_MOVED = "what lies in the workspace was renamed meanwhile"
-
-
-class _Mounted(Struct, frozen=True):
-    device: str
-    inside: str  # the path on that device of what is mounted
-    writable: bool
-
-
-def _mounted(pid: int) -> dict[str, _Mounted]:
-    """By where it is mounted; of several in one place the last."""
-    found = dict[str, _Mounted]()
-    with open(f"/proc/{pid}/mountinfo", "rb") as file:
-        for line in file:  # only a new line ends one: a name may hold anything else
-            _, _, device, inside, path, options, *_ = os.fsdecode(line).split(" ")
-            writable = "rw" in options.split(",")
-            found[_plain(path)] = _Mounted(device, _plain(inside), writable)
-    return found
-
-
-def _stands(path: str, word: str, mounts: Mapping[str, _Mounted]) -> bool:
+def _stands(path: str, mounted: Mapping[str, Mounted], *, writable: bool) -> bool:
     """Is this mounted here, and is it what lies here on the disk?"""
-    mount = mounts.get(path)
+    mount = mounted.get(path)
     if mount is None:
         return not os.path.lexists(path)
-    around: str = next(p for p in _above(path) if p in mounts)
-    base = mounts[around]
+    around: str = next(p for p in _above(path) if p in mounted)
+    base = mounted[around]
     inside = os.path.normpath(os.path.join(base.inside, os.path.relpath(path, around)))
     same = (mount.device, mount.inside) == (base.device, inside)
-    return same and mount.writable == word.startswith("--bind")
+    return same and mount.writable == writable
 
 
 def _above(path: str) -> Iterator[str]:
@@ -132,22 +122,18 @@ def _above(path: str) -> Iterator[str]:
         yield path
 
 
-def _plain(path: str) -> str:
-    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), path)
-
-
 def tmp(private: str) -> str:
     """What a command sees as /tmp."""
-    return os.path.join(private, "tmp")
+    return os.path.join(private, _TMP)
 
 
 def prepare(private: str) -> None:
-    for name in ("tmp", "var", "empty"):
+    """Fill the private directory of a session."""
+    for name in (_TMP, _VAR, _EMPTY):
         os.makedirs(os.path.join(private, name), exist_ok=True)
-    with open(os.path.join(private, "nothing"), "wb"):
-        pass
-    with open(os.path.join(private, "kept"), "wb") as file:
-        file.write(_KEPT)
+    for name, content in ((_NOTHING, b""), (_KEPT, _KEPT_CONTENT)):
+        with open(os.path.join(private, name), "wb") as file:
+            file.write(content)
 
 
 def in_memory(walls: Walls) -> tuple[str, ...]:
@@ -196,7 +182,8 @@ def _disk(walls: Walls) -> Iterator[_Mount]:
 
 def _covers(walls: Walls) -> Iterator[_Mount]:
     covered, shown = {*ELSEWHERE, *walls.covered}, _shown(walls)
-    empty, nothing, var, kept = (os.path.join(walls.private, n) for n in _OF_PRIVATE)
+    parts = (_VAR, _EMPTY, _NOTHING, _KEPT)
+    var, empty, nothing, kept = (os.path.join(walls.private, name) for name in parts)
     shared = ("--tmpfs",) if walls.own_tmp else ("--bind", tmp(walls.private))
     yield _depth("/tmp"), 0, *shared, "/tmp"
     ours = ("--tmpfs",) if walls.looking else ("--bind", var)

@@ -1,15 +1,18 @@
-"""Snapshots of a workspace by git: implements `port.Snapshots`.
+"""Snapshots of a workspace, kept by git: implements `port.Snapshots`.
 
-When to look is decided here, and what to say where nothing can be kept; what a look
-finds is `scan`'s business, where it is kept `shadow`'s, how files come back
-`rewriting`'s. When a session wants a snapshot, and what it means to it, say the engine
-and `session.rewinding`.
+This module decides when to scan the files, and what to say where they cannot be kept.
+`snapshot_scan` scans, `snapshot_repository` keeps, `restore` brings files back. The engine
+and `session.rewind` decide when a session needs a snapshot.
+
+All sessions of a workspace share one store, in which each file is kept once. Each session
+has an index of its own, which is deleted with it; the files go with the last session.
 """
 
 import os
+import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -17,13 +20,13 @@ from typing import Literal, TypeAlias
 import anyio
 
 from refold.errors import ToolFailed
-from refold.place.ignored import Ignored
+from refold.place.ignore_rules import Ignored
 from refold.place.port import FileChange, Taken, Trees
-from refold.place.rewriting import RewriteStep, SnapshotFile, rewrite
-from refold.place.scan import Scan, TooLarge
-from refold.place.shadow import EMPTY, Shadow
+from refold.place.restore import RewriteStep, SnapshotFile, rewrite
+from refold.place.snapshot_repository import EMPTY, Shadow
+from refold.place.snapshot_scan import Scan, TooLarge
 from refold.programs import Programs
-from refold.values.below import below
+from refold.values.containment import below
 
 NO_GIT = (
     "git is not installed, so no checkpoints are kept: what is changed here cannot be taken "
@@ -255,3 +258,33 @@ def _ours(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
             os.path.join(data, each) for each in ("checkpoints", "sessions", "models")
         )
     return (data,)
+
+
+def snapshots_of(store: Path, root: str, session: str, *, last: bool) -> Path:
+    """What goes: the whole store of the workspace at `root`, or what is this session's."""
+    whole = kept_in(store, os.path.realpath(root))
+    return whole if last else whole / "sessions" / session
+
+
+def looked_at_by(store: Path, root: str, sessions: Set[str]) -> bool:
+    """Has one of them kept files of the workspace at `root` lately?"""
+    kept = kept_in(store, os.path.realpath(root)) / "sessions"
+    return kept.is_dir() and any(each.name in sessions for each in kept.iterdir())
+
+
+def forget(place: Path) -> None:
+    """Delete it. What another process is just writing in there stays."""
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def size_of(place: Path) -> int:
+    return sum(_sizes(place))
+
+
+def _sizes(place: Path) -> Iterator[int]:
+    for folder, _, names in os.walk(place):
+        for name in names:
+            try:
+                yield os.lstat(os.path.join(folder, name)).st_size
+            except OSError:  # just gone
+                continue

@@ -1,8 +1,7 @@
 """Files on this machine's disk: the one module through which tools touch them.
 
-It keeps the promises of `port.Files`. How directories are reached is `folders`'
-business, how files are replaced `replacing`'s. Text, encodings and line ends are the
-tools'; ignore rules are `walk`'s. Which paths may be touched at all is judged before,
+It keeps the promises of `port.Files`. `openat` reaches directories, `atomic_write`
+replaces files, `file_walk` knows ignore rules; the tools know text and encodings. Which paths may be touched at all is judged before,
 by the rules, with `outside`; `only` holds a call to what was judged.
 """
 
@@ -13,12 +12,11 @@ from copy import copy
 from pathlib import Path
 
 from refold.errors import ToolFailed
-from refold.place.beneath import Opening, beneath
-from refold.place.folders import Folders
-from refold.place.names import escaped, unescaped
+from refold.place.openat import Folders, Opening, beneath
 from refold.place.port import AT_MOST, DirectoryEntry, Kind, Put, Real, Why
-from refold.place.regular import LOOK, kind_of, regular, told
-from refold.values.below import below
+from refold.place.printable_names import escaped, unescaped
+from refold.place.stat import LOOK, kind_of, regular, told
+from refold.values.containment import below
 
 _TRIES = 10
 
@@ -132,7 +130,7 @@ class DiskFiles:
         self.put_all([Put(real, None, expect)])
 
     def put_all(self, puts: Sequence[Put]) -> None:
-        from refold.place.replacing import put_all  # most only look
+        from refold.place.atomic_write import put_all  # most only look
 
         put_all(puts, self._folders, self.called)
 

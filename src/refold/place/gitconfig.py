@@ -5,10 +5,11 @@ textconv, external diffs, helpers, and files that name more. What is not known t
 counts as one of these. See git-config(1).
 """
 
-import os
 import re
-import stat
 from collections.abc import Iterator
+from functools import lru_cache
+
+from refold.safe_open import read_regular
 
 # What `git init`, `git clone`, `git remote` and `git submodule` write. Nothing runs by it.
 _SECTIONS = {"branch", "remote", "submodule", "user", "extensions", "pull"}
@@ -35,7 +36,6 @@ _EXT = re.compile(r"=\s*[\w+.-]*::")
 _SECTION = re.compile(r'\[([A-Za-z][A-Za-z0-9-]*)([ \t]+"[^"\\]*")?\]')
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _LONGEST = 256 * 1024  # bytes
-_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def harmless(config: str) -> bool:
@@ -49,6 +49,11 @@ def plain(config: str) -> str | None:
     text = _text(config)
     if text is None:
         return ""
+    return _without_programs(text)
+
+
+@lru_cache(16)
+def _without_programs(text: str) -> str | None:
     lines = list(_lines(text, _CORE | _LOOKS, more=True))
     if all(known for _, known in lines):
         return None
@@ -56,16 +61,13 @@ def plain(config: str) -> str | None:
 
 
 def _text(config: str) -> str | None:
+    """None where it is too long or no regular file."""
     try:
-        found = os.lstat(config)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST:
-            return None
-        opened = os.open(config, _PLAIN)
-        # What is no UTF-8 becomes what cannot be printed; and git ends no line at "\r".
-        with open(opened, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            return file.read(_LONGEST + 1)
+        found, size = read_regular(config, _LONGEST, follow=False)
     except OSError:
         return None
+    # What is no UTF-8 becomes what cannot be printed.
+    return found.decode(errors="surrogateescape") if size <= _LONGEST else None
 
 
 def _lines(text: str, core: set[str], *, more: bool = False) -> Iterator[tuple[str, bool]]:

@@ -1,21 +1,23 @@
 """Landlock: a Linux process gives up rights, and all that it starts does without them.
 
-Only the system calls, and what a version of the kernel knows of them. They hold for
-the thread that makes them, for good. Who gives up what is `sandbox`'s business.
+What a version of the kernel can hold, and how it is asked to. It holds for the thread
+that asks, for good. `sandbox` decides who gives up what.
 See landlock(7) and linux/landlock.h.
 """
 
 import os
 import platform
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cache
 
 from msgspec import Struct
+
+from refold.place.syscalls import call, no_new_privileges
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _VERSION = 1
 _RULE_PATH = 1
-_NO_NEW_PRIVS = 38
 
 _WRITE_FILE = 1 << 1
 _REMOVE = 1 << 4 | 1 << 5
@@ -37,12 +39,13 @@ class GivenUp(Struct, frozen=True):
     others: bool = False
 
 
+@cache
 def version() -> int:
     """Of Landlock in this kernel; 0: there is none."""
     if platform.system() != "Linux":
         return 0
     try:
-        return _call(_CREATE, None, 0, _VERSION)
+        return call(_CREATE, None, 0, _VERSION)
     except OSError:
         return 0
 
@@ -56,11 +59,11 @@ def give_up(rights: GivenUp) -> None:
     if not (files or tcp or scoped):
         return
     size = 8 if known < 4 else 16 if known < 6 else 24
-    rules = _call(_CREATE, struct.pack("=QQQ", files, tcp, scoped), size, 0)
+    rules = call(_CREATE, struct.pack("=QQQ", files, tcp, scoped), size, 0)
     try:
         _allow(rules, rights.writable or (), files)
-        _no_new_privileges()
-        _call(_RESTRICT, rules, 0)
+        no_new_privileges()
+        call(_RESTRICT, rules, 0)
     finally:
         os.close(rules)
 
@@ -73,7 +76,7 @@ def _allow(rules: int, paths: Sequence[str], rights: int) -> None:
             continue
         try:
             held = rights if os.path.isdir(path) else rights & _OF_FILES
-            _call(_ADD, rules, _RULE_PATH, struct.pack("=Qi", held, number), 0)
+            call(_ADD, rules, _RULE_PATH, struct.pack("=Qi", held, number), 0)
         finally:
             os.close(number)
 
@@ -85,26 +88,3 @@ def _writing(known: int) -> int:
     if known >= 3:
         rights |= _TRUNCATE
     return rights
-
-
-def _call(number: int, *given: int | bytes | None) -> int:
-    import ctypes
-
-    wide = (ctypes.c_long(one) if isinstance(one, int) else one for one in given)
-    libc = ctypes.CDLL(None, use_errno=True)
-    return _done(int(libc.syscall(ctypes.c_long(number), *wide)), ctypes.get_errno)
-
-
-def _no_new_privileges() -> None:
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    zero = ctypes.c_ulong(0)
-    result = libc.prctl(_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero)
-    _done(int(result), ctypes.get_errno)
-
-
-def _done(result: int, why: Callable[[], int]) -> int:
-    if result < 0:
-        raise OSError(why(), f"Landlock: {os.strerror(why())}")
-    return result

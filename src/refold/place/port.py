@@ -10,8 +10,8 @@ from typing import Literal, NewType, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from refold.place.command_output import as_text
 from refold.place.limits import Limits
-from refold.place.printed import as_text
 from refold.values.confines import Confines
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]

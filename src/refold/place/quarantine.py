@@ -1,15 +1,21 @@
-"""What was taken away from workspaces: how it is kept, and given back to a person.
+"""Takes away what a command made under a guarded name, keeps it, and gives it back.
 
-Each thing lies under a name of its own in one directory of ours; beside it stands where it
-was. `taken` decides what is put here. Nothing here follows a link: what is in a thing is
-as a command left it, and so may be what lies around the place that it came from.
+A sandboxed command cannot change a guarded path that was there before it. It can make a
+new one, which would work for the next program that looks for it. So when the command has
+ended, `take_away` moves what is new: by descriptors, and only below the directories that
+the command could write, so that a link that is put in the way leads nowhere. A new
+repository stays where it is if it has nothing that git would run.
+
+What is moved goes to a directory of ours, each under a name of its own, with a note of
+where it was. On another disk it stays where it is, renamed. `Quarantine` lists, restores
+and deletes these; it follows no link, either.
 """
 
 import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,10 +23,101 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.own_files import made, unlinked
-from refold.place.beneath import FOLDER, beneath
+from refold.place.gitconfig import harmless
+from refold.place.guarded_paths import GuardedPaths, pointed_to, start_of
+from refold.place.openat import FOLDER, beneath
+from refold.safe_open import made, unlinked
+from refold.values.containment import below
 
 _NOTES = ".from"  # the directory of what is known of each
+
+
+def take_away(
+    before: GuardedPaths,
+    after: GuardedPaths,
+    roots: Sequence[str],
+    opened: Iterable[str],
+    where: str,
+) -> list[tuple[str, str]]:
+    """Move what came up beneath `roots` to below `where`. Gives each path and its new one."""
+    free = set(opened)
+    moved = list[tuple[str, str]]()
+    for path in sorted(_made(before, after, roots)):
+        root = next((r for r in roots if path != r and below(path, r)), "")
+        if root and path not in free:
+            with suppress(OSError):  # gone, or a link is in the way: then it is not there
+                moved.append((path, _take(path, root, where, before.links.get(path))))
+    return moved
+
+
+def _made(before: GuardedPaths, after: GuardedPaths, roots: Sequence[str]) -> Iterator[str]:
+    for path, said in before.links.items():
+        if after.links.get(path) != said:
+            yield path
+    for path in after.paths - before.paths:
+        if directory := after.repositories.get(path):
+            yield from _in_repository(path, directory)
+        elif os.path.basename(path).lower() != ".git" or not _ours(path, roots):
+            yield path
+
+
+def _in_repository(path: str, directory: str) -> Iterator[str]:
+    name = os.path.basename(path)
+    if name == "hooks":
+        with suppress(OSError):
+            hooks = sorted(os.listdir(path))
+            yield from (os.path.join(path, h) for h in hooks if not h.endswith(".sample"))
+        if os.path.islink(path):
+            yield path
+    elif name == "commondir":
+        if not _worktree(path, directory):
+            yield path
+    elif not harmless(path):
+        yield path
+
+
+def _worktree(path: str, directory: str) -> bool:
+    """Does this directory of a linked worktree belong to the repository it lies in?"""
+    above, name = os.path.split(os.path.dirname(directory))
+    said = start_of(path)
+    return (
+        bool(said)
+        and name == "worktrees"
+        and os.path.realpath(os.path.join(directory, said)) == above
+    )
+
+
+def _ours(path: str, roots: Sequence[str]) -> bool:
+    """Does a new `.git` lead to a place that was looked through?"""
+    if os.path.islink(path):
+        return False
+    directory = pointed_to(path)
+    return any(directory.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _take(path: str, root: str, where: str, link: str | None) -> str:
+    top = os.open(root, FOLDER)
+    try:
+        folder, name = os.path.split(os.path.relpath(path, root))
+        here = beneath(top, folder or ".", FOLDER)
+    finally:
+        os.close(top)
+    try:
+        goal = _put_away(here, name, os.path.dirname(path), where)
+        if link is not None:
+            os.symlink(link, name, dir_fd=here)
+        return goal
+    finally:
+        os.close(here)
+
+
+def _put_away(here: int, name: str, folder: str, where: str) -> str:
+    with suppress(OSError):  # another disk, or none
+        return put(name, here, os.path.join(folder, name), where)
+    mark = os.urandom(4).hex()
+    # There is always room beside it.
+    os.rename(name, f"taken-{mark}", src_dir_fd=here, dst_dir_fd=here)
+    return os.path.join(folder, f"taken-{mark}")
 
 
 class TakenFrom(Struct, frozen=True):

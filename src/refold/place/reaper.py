@@ -9,19 +9,20 @@ process groups are all there is. What a sandbox holds is ended by the kernel.
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 
 from msgspec import Struct
 
-from refold.groups import signal_group
+from refold.process_groups import signal_group
 
 NAME = "REFOLD_CALLS"  # our words in the environment, those of outer calls first
 _TOKEN = re.compile(rb"REFOLD_CALLS=([0-9.:]+)")
 _QUEUES = re.compile(rb"Max msgqueue size +\d+ +(\d+)")
 _LOWEST, _MARKS = 10_000, 700_000  # bytes of message queues: below what systems give
+_LEADER = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
 _FORKS = re.compile(rb"^processes (\d+)", re.MULTILINE)
 _FEW = 500  # forks; the smallest circle of numbers that systems have is 32,768
 _ROUNDS = 100
@@ -67,15 +68,28 @@ def known(pid: int) -> ProcessLine | None:
     return ProcessLine(pid, said[0].decode(), *numbers)
 
 
-def everybody(first: int = 0, last: int = sys.maxsize) -> Iterator[ProcessLine]:
-    """All processes, or those with a number from `first` to `last`."""
+def everybody() -> Iterator[ProcessLine]:
+    """All processes."""
     try:
         names = os.listdir("/proc")
     except FileNotFoundError:
         return
     for name in names:
-        if name.isdigit() and first <= (pid := int(name)) <= last and (found := known(pid)):
+        if name.isdigit() and (found := known(int(name))):
             yield found
+
+
+def _between(first: int, last: int) -> Iterator[ProcessLine]:
+    """Those with a number from `first` to `last`: to list all would take longer."""
+    for pid in range(first, last + 1):
+        # Threads have numbers, too, which no list shows.
+        if (found := known(pid)) and _leads(pid):
+            yield found
+
+
+def _leads(pid: int) -> bool:
+    leader = _LEADER.search(_content(f"/proc/{pid}/status"))
+    return leader is not None and int(leader[1]) == pid
 
 
 def members(mark: Mark, leader: int, *, gone_too: bool = True) -> list[ProcessLine]:
@@ -127,13 +141,18 @@ def _since(mark: Mark, leader: int) -> Iterator[ProcessLine]:
     # Numbers are given out in a circle. With so few forks it cannot have closed.
     if mark.forks < 0 or forks - mark.forks > _FEW or not 0 < leader <= last:
         return everybody()
-    return everybody(leader, last)
+    return _between(leader, last) if last - leader <= _FEW else everybody()
 
 
 def owner() -> str:
     """A word for this process that no other has: its space, its number, its begin."""
-    own = known(os.getpid())
-    return f"{_space()}.{os.getpid()}.{own.began if own else 0}"
+    return _owner(os.getpid())
+
+
+@cache
+def _owner(pid: int) -> str:
+    own = known(pid)
+    return f"{_space()}.{pid}.{own.began if own else 0}"
 
 
 def lives_owner(word: str) -> bool:

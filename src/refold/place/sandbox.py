@@ -9,26 +9,28 @@ import os
 import shutil
 import stat
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from threading import Lock, Thread
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.place import bubblewrap, doorkeeper, landlock, seatbelt
-from refold.place.guards import GuardedPaths, Guards
+from refold.place import bubblewrap, landlock, seatbelt, socket_guard
+from refold.place.bubblewrap import MountPlan
+from refold.place.guarded_paths import GuardedPaths, Guards
 from refold.place.landlock import GivenUp
 from refold.place.port import NOTHING_MORE, CommandExtras
+from refold.place.quarantine import take_away
 from refold.place.reaper import lives_owner, owner
-from refold.place.taken import take_away
-from refold.place.walls import Layout, Room, Walls, Wish, nothing, without
+from refold.place.sandbox_rules import Layout, Room, Walls, Wish, nothing, without
 from refold.programs import Programs
-from refold.values.below import below
 from refold.values.confines import Confines
+from refold.values.containment import below
 
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 
@@ -42,6 +44,15 @@ _GONE = (
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
 
+class _Found(Struct, frozen=True):
+    """What this machine can do, tried once, with what the person must know of it."""
+
+    kind: Kind
+    notice: str = ""
+    gives_up: bool = False  # can what starts a command give up rights before?
+    guards_sockets: bool = False
+
+
 class Launch(Struct, frozen=True):
     """How one command is to be started, and what to do when all of it has ended."""
 
@@ -49,12 +60,16 @@ class Launch(Struct, frozen=True):
     environ: Mapping[str, str] = {}
     rights: GivenUp | None = None  # to be given up before it is started
     after: Callable[[], list[tuple[str, str]]] = list
-    walls: Walls | None = None  # that must stand before its first word runs
-    own_space: bool = False  # its processes end with the first
+    mounts: MountPlan | None = None  # must stand before its first word runs
     offline: bool = False
     looking: bool = False
-    keeps_doors: bool = False  # as in `Room`
+    guards_sockets: bool = False  # as in `Room`
     in_memory: tuple[str, ...] = ()  # disks inside, without the first slash
+
+    @property
+    def own_space(self) -> bool:
+        """Do its processes end with the first?"""
+        return self.mounts is not None
 
 
 def find(environ: Mapping[str, str], wish: Wish) -> "Sandbox":
@@ -76,7 +91,7 @@ class Sandbox:
         # While any command writes, like what is opened: what was there when one began, and
         # what of that was not there, or was taken away, when another ended.
         self._seen, self._gone = set[str](), set[str]()
-        self._tried: tuple[Kind, str] | None = None
+        self._tried: _Found | None = None
         self._trying = Lock()
 
     def begin(self) -> None:
@@ -85,7 +100,7 @@ class Sandbox:
 
     @property
     def kind(self) -> Kind:
-        return self._found()[0]
+        return self._found().kind
 
     @property
     def confines(self) -> bool:
@@ -95,7 +110,7 @@ class Sandbox:
     @property
     def notice(self) -> str:
         """What the person must know of missing protection; "" where all is there."""
-        return self._found()[1]
+        return self._found().notice
 
     def held(
         self,
@@ -109,49 +124,38 @@ class Sandbox:
 
         It looks at the disk: call it from a thread.
         """
-        if self.kind in ("none", "off"):
+        can = self._found()
+        if can.kind in ("none", "off"):
             return Launch()
         writes = confines.writes and self.wish.profile == "workspace"
         with self._lock:
             self._opened.update(confines.opened if writes else ())
-            room = Room(self._private, cwd, self._keeps_doors, given.own_tmp)
+            room = Room(self._private, cwd, can.guards_sockets, given.own_tmp)
             before = self._guards.found()
             still = self._begin(before, writes=writes)
         try:
-            return self._built(room, confines, status, given, unread, (before, still))
+            named = dict.fromkeys((*self.wish.unread(), *unread()))
+            held = replace(confines, writes=writes)
+            walls = self._layout.walls(room, held, still, given.seen)
+            return self._launch(without(_to_deny(named), walls), status, before)
         except BaseException:
             with self._lock:
                 self._writers -= writes
             raise
 
-    def _built(
-        self,
-        room: Room,
-        confines: Confines,
-        status: int,
-        given: CommandExtras,
-        unread: Callable[[], Sequence[str]],
-        found: tuple[GuardedPaths, GuardedPaths],
-    ) -> Launch:
-        """`found`: what is guarded, and what of that can be mounted without a race."""
-        before, still = found
-        writes = confines.writes and self.wish.profile == "workspace"
-        named = dict.fromkeys((*self.wish.unread(), *unread()))
-        # What a link leads to is denied by its own name, or is not: nothing covers a link.
-        denied = tuple(p for p in named if os.path.exists(p) and not os.path.islink(p))
-        walls = without(denied, self._layout.walls(room, confines, still, given.seen))
-        walled = self.kind == "bubblewrap"
+    def _launch(self, walls: Walls, status: int, before: GuardedPaths) -> Launch:
+        can = self._found()
+        mounts = MountPlan(walls) if can.kind == "bubblewrap" else None
         return Launch(
-            words=self._words(walls, status),
+            words=self._words(walls, mounts, status),
             environ=self._environ(walls),
             rights=self._rights(walls),
-            after=lambda: self._afterwards(before) if writes else [],
-            walls=walls if walled else None,
-            own_space=walled,
+            after=list if walls.looking else lambda: self._afterwards(before),
+            mounts=mounts,
             offline=not walls.network,
             looking=walls.looking,
-            keeps_doors=room.keeps_doors,
-            in_memory=bubblewrap.in_memory(walls) if walled else (),
+            guards_sockets=can.guards_sockets,
+            in_memory=bubblewrap.in_memory(walls) if mounts else (),
         )
 
     def _begin(self, found: GuardedPaths, *, writes: bool) -> GuardedPaths:
@@ -183,34 +187,41 @@ class Sandbox:
         bubblewrap.prepare(found)
         return found
 
-    def _found(self) -> tuple[Kind, str]:
+    def _found(self) -> _Found:
         with self._trying:
             if self._tried is None:
                 self._tried = self._try()
             return self._tried
 
-    def _try(self) -> tuple[Kind, str]:
+    def _try(self) -> _Found:
         if self.wish.profile == "off":
-            return "off", (
-                "The sandbox is switched off: commands can do all that you can do."
+            return _Found(
+                "off", "The sandbox is switched off: commands can do all that you can do."
             )
         if os.path.exists(seatbelt.PROGRAM):
-            return "seatbelt", (
+            return _Found(
+                "seatbelt",
                 "Commands run under sandbox-exec with a profile that nobody has tested "
-                "on a Mac yet: do not rely on it."
+                "on a Mac yet: do not rely on it.",
             )
         why = self._distrusted() or _why_not(self._bwrap)
         if not why:
-            return "bubblewrap", ""
+            # A bubblewrap that becomes root to begin could not do so any more.
+            plain = not _becomes_root(self._bwrap)
+            guards = plain and socket_guard.works()
+            return _Found("bubblewrap", gives_up=plain, guards_sockets=guards)
         if landlock.version():
-            return "landlock", (
+            return _Found(
+                "landlock",
                 f"Commands run in a weak sandbox, because {why}: they cannot write outside "
                 "the workspace or connect by TCP, but they see your keys and can change "
-                f"protected files in the workspace. More is asked for that. {_INSTALL}."
+                f"protected files in the workspace. More is asked for that. {_INSTALL}.",
+                gives_up=True,
             )
-        return "none", (
+        return _Found(
+            "none",
             f"Commands run WITHOUT a sandbox, because {why}: one that runs can do all that "
-            f"you can do. More is asked for that. {_INSTALL}."
+            f"you can do. More is asked for that. {_INSTALL}.",
         )
 
     def _distrusted(self) -> str:
@@ -221,31 +232,24 @@ class Sandbox:
     def _bwrap(self) -> str:
         return self._programs.find("bwrap")
 
-    @cached_property
-    def _keeps_doors(self) -> bool:
-        # A bubblewrap that becomes root to begin could not do so any more.
-        plain = self.kind == "bubblewrap" and not _becomes_another(self._bwrap)
-        return plain and doorkeeper.works()
-
-    def _words(self, walls: Walls, status: int) -> tuple[str, ...]:
-        match self.kind:
-            case "bubblewrap":
-                if not self._bwrap:
-                    raise ToolFailed(_GONE)
-                return tuple(bubblewrap.arguments(walls, self._bwrap, status))
-            case "seatbelt":
-                return (seatbelt.PROGRAM, "-p", seatbelt.profile(walls))
-            case _:
-                return ()
+    def _words(
+        self, walls: Walls, mounts: MountPlan | None, status: int
+    ) -> tuple[str, ...]:
+        if mounts:
+            if not self._bwrap:
+                raise ToolFailed(_GONE)
+            return tuple(mounts.arguments(self._bwrap, status))
+        if self.kind == "seatbelt":
+            return (seatbelt.PROGRAM, "-p", seatbelt.profile(walls))
+        return ()
 
     def _rights(self, walls: Walls) -> GivenUp | None:
         if self.kind == "landlock":
             writable = (*walls.open, self._private, *_DEVICES)
             shared = ("/dev/shm",) if walls.open else ()
             return GivenUp((*writable, *shared), tcp=not walls.network, others=True)
-        if self.kind == "bubblewrap" and not _becomes_another(self._bwrap):
-            return GivenUp(others=True) if landlock.version() >= _WITH_ABSTRACT else None
-        return None
+        can_scope = self._found().gives_up and landlock.version() >= _WITH_ABSTRACT
+        return GivenUp(others=True) if can_scope else None
 
     def _environ(self, walls: Walls) -> dict[str, str]:
         walled = self.kind == "bubblewrap"
@@ -302,11 +306,16 @@ def remove_strays() -> None:
                 shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
-def _becomes_another(bwrap: str) -> bool:
+def _to_deny(named: Iterable[str]) -> tuple[str, ...]:
+    """What a link leads to is denied by its own name, or is not: nothing covers a link."""
+    return tuple(p for p in named if os.path.exists(p) and not os.path.islink(p))
+
+
+def _becomes_root(bwrap: str) -> bool:
     try:
         return bool(os.stat(bwrap).st_mode & stat.S_ISUID)
-    except OSError as error:
-        raise ToolFailed(_GONE) from error
+    except OSError:  # gone: starting it says so
+        return False
 
 
 def _why_not(bwrap: str) -> str:

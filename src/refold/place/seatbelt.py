@@ -4,7 +4,7 @@ Untested: nobody has run it on a Mac yet. It is written from Apple's own profile
 the last rule that fits has the last word.
 """
 
-from refold.place.walls import Walls
+from refold.place.sandbox_rules import Walls
 
 PROGRAM = "/usr/bin/sandbox-exec"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper", "/dev/fd")

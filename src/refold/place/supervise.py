@@ -20,8 +20,7 @@ from threading import Thread
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.groups import lives, signal_group
-from refold.place.doorkeeper import stand
+from refold.place.command_output import OutputPipe
 from refold.place.landlock import GivenUp, give_up
 from refold.place.limits import (
     Disks,
@@ -33,10 +32,11 @@ from refold.place.limits import (
     threads,
 )
 from refold.place.port import Finished
-from refold.place.printed import OutputPipe
 from refold.place.reaper import end_all, members
 from refold.place.sandbox import Launch
-from refold.place.starting import Order, RunningCommand, cannot, close, start
+from refold.place.socket_guard import install
+from refold.place.spawn import Order, RunningCommand, cannot, close, start
+from refold.process_groups import lives, signal_group
 
 _GRACE = 0.5  # seconds between the request to end and the order
 _LAST_WORDS = 0.2  # seconds in which what still runs may print after bash has ended
@@ -66,7 +66,7 @@ class Supervisor:
         self._finished: Finished | None = None
         self._error: BaseException | None = None
         self._after: Callable[[], list[tuple[str, str]]] | None = None
-        self._doors = ExitStack()
+        self._guard = ExitStack()
         self.news, self._tell_news = _wake_up()
         self._stop, self._tell_stop = _wake_up()
 
@@ -136,7 +136,7 @@ class Supervisor:
             self.broken = call.broken(output.printed.start) if ended else ""
             watch.close()
             close(call.reading, call.news)
-            self._doors.close()
+            self._guard.close()
         kept, timed_out = output.printed, not ended and not why
         return Finished(
             _code(call.process.returncode) if ended else None,
@@ -158,8 +158,8 @@ class Supervisor:
         held = Launch()
         try:
             held = self._walls(ends[1])
-            if held.keeps_doors:
-                self._doors.callback(stand(offline=held.offline))
+            if held.guards_sockets:
+                self._guard.callback(install(offline=held.offline))
             if held.rights:
                 _give_up(held.rights)
         except BaseException:
@@ -173,7 +173,7 @@ class Supervisor:
             raise
 
     def _abandon(self, held: Launch) -> None:
-        self._doors.close()
+        self._guard.close()
         held.after()
 
     def _until_ended(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:

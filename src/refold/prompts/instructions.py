@@ -6,15 +6,15 @@ trusted is decided above; how much of the text a model gets, in `parts`.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from refold.place.names import escaped
-from refold.prompts.imports import imports, is_path
-from refold.prompts.parts import PromptFile
-from refold.prompts.reading import Unreadable, cleaned, content_at, text_of
+from refold.place.printable_names import escaped
+from refold.prompts.read_text import Unreadable, cleaned, content_at, text_of
 from refold.prompts.repository import chain
+from refold.prompts.system_text import PromptFile
 
 OWN = "AGENTS.md"
 # Of each folder the first that is there.
@@ -183,3 +183,52 @@ class _Reading:
         last = tuple(importers.values())[-1:]
         by = f", which {last[0].called} imports," if last else ""
         self._notices.append(f"{file.called}{by} is left out: {why}")
+
+
+_NAMED = re.compile(r"(?:^|(?<=[\s(]))@([^\s@`]+)")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_AFTER = ".,;:!?)]}>\"'*_"
+# So written, it can be meant as a path only; @somebody and @scope/package may be no file.
+_PATH = re.compile(r"(?:\.{0,2}/|~/).+|.*\.(?:md|mdc|markdown|txt|rst|adoc)", re.IGNORECASE)
+
+
+def imports(text: str) -> tuple[str, ...]:
+    """The names, each once, in the order of the text."""
+    return tuple(dict.fromkeys(_names(text)))
+
+
+def is_path(name: str) -> bool:
+    """Must this be meant as a path, so that a file that is missing is worth a word?"""
+    return bool(_PATH.fullmatch(name))
+
+
+def _names(text: str) -> Iterator[str]:
+    fence = ""
+    for line in text.split("\n"):
+        found = _FENCE.match(line)
+        if fence:
+            closes = (
+                found and found[1].startswith(fence) and not line[found.end() :].strip()
+            )
+            fence = "" if closes else fence
+        elif found and "`" not in line[found.end() :]:
+            fence = found[1]
+        elif "@" in line:
+            for piece in _outside_code(line):
+                for name in _NAMED.findall(piece):
+                    if stripped := name.rstrip(_AFTER):
+                        yield stripped
+
+
+def _outside_code(line: str) -> Iterator[str]:
+    """The pieces of a line that stand between no two equal runs of backticks."""
+    pieces = re.split(r"(`+)", line)
+    last = {run: at for at, run in enumerate(pieces) if at % 2}
+    at = 0
+    while at < len(pieces):
+        if at % 2 and last[pieces[at]] > at:
+            at = pieces.index(pieces[at], at + 1)
+        elif not at % 2:
+            # What follows code at once stands at the beginning of no word.
+            yield pieces[at] if at == 0 else f"`{pieces[at]}"
+        at += 1

@@ -8,12 +8,16 @@ other folders of presets count is decided above.
 import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from refold.errors import BadInput
-from refold.place.names import escaped
-from refold.prompts.reading import Unreadable, cleaned, content, text_of
+from refold.place.printable_names import escaped
+from refold.prompts.read_text import Unreadable, cleaned, content, text_of
+from refold.values.tools import ToolSpec
 
 FILE = "PROMPT.md"
 BUILT_IN = ("coding", "work", "research", "review")
@@ -162,3 +166,45 @@ def _unquoted(words: str) -> str:
 
 def _wrong(called: str, line: int, what: str) -> BadInput:
     return BadInput(f"{called}, line {line}: {what}")
+
+
+class Short(Struct, frozen=True):
+    """A tool in few words; `takes` are the parameters that are left."""
+
+    about: str
+    takes: tuple[str, ...]
+
+
+SMALL = {
+    "read_file": Short("show a file, with line numbers", ("path",)),
+    "list_files": Short('show what is in a folder ("." is here)', ("path",)),
+    "grep": Short("find text in the files here", ("pattern",)),
+    "write_file": Short("make a new file", ("path", "content")),
+    "edit_file": Short("replace text in a file", ("path", "old", "new")),
+    "bash": Short("run a shell command", ("command",)),
+    "finish": Short("end, and tell the person the answer", ("answer",)),
+}
+
+
+def small_system() -> str:
+    return Path(__file__).with_name("small.md").read_text(encoding="utf-8").strip()
+
+
+def small_tool(spec: ToolSpec) -> ToolSpec | None:
+    """The tool as a small model sees it. None: it does not see it at all."""
+    short = SMALL.get(spec.name)
+    if short is None:
+        return None
+    whole: dict[str, Any] = msgspec.json.decode(spec.parameters)
+    properties = {
+        name: {k: v for k, v in about.items() if k != "description"}
+        for name, about in whole["properties"].items()
+        if name in short.takes
+    }
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return ToolSpec(spec.name, short.about, Raw(msgspec.json.encode(parameters)))

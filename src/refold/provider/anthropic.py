@@ -1,7 +1,7 @@
-"""Anthropic's Messages API.
+"""Anthropic's Messages API: requests, and the provider.
 
-`to_wire` and `message_to_wire` say what we send and are pure; what an event of
-an answer means says `anthropic_events`. `Anthropic` carries bytes between them.
+`to_wire` and `message_to_wire` encode a request and are pure; `anthropic_stream`
+parses the events of a response. `Anthropic` connects the two with HTTP.
 
 https://docs.anthropic.com/en/api/messages
 """
@@ -15,24 +15,22 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.provider import sendable
-from refold.provider.anthropic_events import (
+from refold.provider import sanitize
+from refold.provider.anthropic_stream import (
     TYPES,
     WIRE,
     AnthropicStreamState,
     Event,
     from_wire,
 )
-from refold.provider.conceding import Concessions
+from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import ANTHROPIC, ANTHROPIC_BUDGETS, Level, level
-from refold.provider.encoded import Encoded, EncodedPiece
-from refold.provider.followed import Followed
+from refold.provider.encoding_cache import Encoded, EncodedPiece, IncrementalFold
 from refold.provider.http import Http
-from refold.provider.pictured import REFUSED, Encodings, Seen, result, seen
+from refold.provider.images import REFUSED, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sse import Events
-from refold.provider.stream import Reader, deltas
-from refold.values.clean import clean
+from refold.provider.wire_stream import Reader, deltas
 from refold.values.messages import (
     Image,
     Message,
@@ -43,6 +41,7 @@ from refold.values.messages import (
     ToolCall,
     ToolResult,
 )
+from refold.values.text import clean
 
 VERSION = "2023-06-01"
 MOST_OUTPUT = 32_000  # tokens; the API wants a number, and every current model allows this
@@ -76,7 +75,7 @@ def to_wire(
         # `_marked`, all of the four marks that a request may have.
         "cache_control": _CACHED,
     }
-    if system := sendable.text(request.system).strip():
+    if system := sanitize.text(request.system).strip():
         body["system"] = [{"type": "text", "text": system, "cache_control": _CACHED}]
     if request.tools:
         tools: list[dict[str, Any]] = [
@@ -88,7 +87,7 @@ def to_wire(
         if request.tool_choice == "none":
             body["tool_choice"] = {"type": "none"}
     body |= _thinking(request, without, thoughtless=thoughtless)
-    if sendable.schema(request) and "schema" not in without:
+    if sanitize.schema(request) and "schema" not in without:
         wanted = {"type": "json_schema", "schema": request.schema}
         body["output_config"] = {**body.get("output_config", {}), "format": wanted}
     body["messages"] = Raw(b"[" + messages + b"]")
@@ -124,8 +123,8 @@ class Anthropic:
         self._encoded = Encodings[str](
             lambda keeping: partial(message_to_wire, keeping=keeping)
         )
-        self._row = Followed(_Row(), _rowed)
-        self._concessions = Concessions[Extra](_ABOUT)
+        self._row = IncrementalFold(_Row(), _rowed)
+        self._concessions = CapabilityFallback[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
@@ -196,7 +195,7 @@ def _sent(request: Request) -> frozenset[Extra]:
     found: set[Extra] = {"kept"}
     if request.pictures:
         found.add("pictures")
-    if sendable.schema(request):
+    if sanitize.schema(request):
         found.add("schema")
     if request.effort:
         found |= {"room", "display", "adaptive", "thinking", *ANTHROPIC[request.effort]}
@@ -277,10 +276,10 @@ def _blocks(
                 case _:
                     return  # it was cut off before its signature: nobody would believe it
         case ToolCall(id_):
-            call = sendable.as_made(part)
+            call = sanitize.as_made(part)
             # Our own id: theirs may be missing, come twice, or be another wire's.
-            made = {"id": id_, "name": sendable.name(call.name)}
-            yield {"type": "tool_use", **made, "input": sendable.arguments(call.arguments)}
+            made = {"id": id_, "name": sanitize.name(call.name)}
+            yield {"type": "tool_use", **made, "input": sanitize.arguments(call.arguments)}
         case ToolResult(call_id):
             found: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
             text, images = result(part, pictures)

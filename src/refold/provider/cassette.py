@@ -1,26 +1,37 @@
-"""Model calls on file: recorded once, and given again without a model.
+"""Model calls recorded in a file, and replayed without a model.
 
-`Recording` and `Replaying` have the shape of a provider. `Recording` belongs
-outside of everything that asks again or asks another, so that the file holds
-what the engine saw. A replay is strict: it answers a call that equals the
-recorded one and refuses any other, with the first difference. Bytes of a trace
-are not kept. What stands in a line says `cassette_lines`.
+`Recording` and `Replaying` are providers. `Recording` belongs outside of retries and
+fallbacks, so that the file has what the engine received. A replay is strict: it answers
+a call that equals the recorded one and refuses any other, naming the first difference.
+Bytes of a trace are not recorded. `cassette_format` reads and writes the lines.
 """
 
+import json
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
+from itertools import zip_longest
 from pathlib import Path
+from typing import TypeAlias
 
 import anyio.lowlevel
 
 from refold.errors import BadInput, ProviderError, Refused, said_by
-from refold.provider.cassette_difference import first_difference
-from refold.provider.cassette_lines import VERSION, RecordedAnswer, RecordedRequest
-from refold.provider.cassette_reading import read
-from refold.provider.cassette_requests import Mask, PlainRequests, unmasked
-from refold.provider.cassette_writing import answer_to_line, line_of
+from refold.provider.cassette_format import (
+    VERSION,
+    Mask,
+    Plain,
+    PlainRequests,
+    RecordedAnswer,
+    RecordedRequest,
+    answer_to_line,
+    line_of,
+    read,
+    unmasked,
+)
 from refold.provider.port import Came, Closes, Delta, Done, Provider, Request, Sent
+from refold.values.growing import Log
+from refold.values.messages import Spoken
 
 
 class Tape:
@@ -187,3 +198,80 @@ class Replaying:
             f"the cassette {self._file} holds {many} call{'' if many == 1 else 's'} and "
             f"was asked for one more{ends}"
         )
+
+
+def first_difference(
+    recorded: RecordedRequest, asked: RecordedRequest, ignoring: frozenset[str]
+) -> str | None:
+    """Where `asked` is not as `recorded`, in the order of the fields; None: nowhere."""
+    default = (
+        PlainRequests().plain(Request(Log[Spoken]())).fields
+    )  # for fields younger than it
+    for name in Request.__struct_fields__:
+        if name in ignoring or name == "trace":
+            continue
+        if name == "messages":
+            if recorded.messages == asked.messages:
+                continue
+            there: Plain = list(recorded.messages)
+            here: Plain = list(asked.messages)
+        else:
+            there = recorded.fields.get(name, default[name])
+            here = asked.fields.get(name)
+        if (found := _difference(name, there, here)) is not None:
+            path, was, now = found
+            return f"{path}: recorded {_shown(was, now)}, asked {_shown(now, was)}"
+    return None
+
+
+_Pair: TypeAlias = tuple[str, Plain, Plain]
+_NOTHING = object()
+
+
+def _difference(path: str, was: Plain, now: Plain) -> _Pair | None:
+    match was, now:
+        case dict(), dict():
+            pairs = _of_fields(path, _fields(was), _fields(now))
+        case list(), list():
+            pairs = _of_items(path, _items(was), _items(now))
+        case _:
+            return None if was == now else (path, was, now)
+    return next((found for pair in pairs if (found := _difference(*pair))), None)
+
+
+def _of_fields(path: str, was: dict[str, Plain], now: dict[str, Plain]) -> Iterator[_Pair]:
+    for name in {**was, **now}:
+        where = f"{path}.{name}" if name.isidentifier() else f"{path}[{name!r}]"
+        yield where, was.get(name, _NOTHING), now.get(name, _NOTHING)
+
+
+def _of_items(path: str, was: list[Plain], now: list[Plain]) -> Iterator[_Pair]:
+    for n, pair in enumerate(zip_longest(was, now, fillvalue=_NOTHING)):
+        yield f"{path}[{n}]", *pair
+
+
+def _fields(value: Plain) -> dict[str, Plain]:
+    return value
+
+
+def _items(value: Plain) -> list[Plain]:
+    return value
+
+
+def _shown(value: Plain, other: Plain) -> str:
+    """`value`, cut to where it is not as `other`."""
+    if value is _NOTHING:
+        return "nothing"
+    if not isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+        return text if len(text) <= 60 else f"{text[:59]}…"
+    differs = 0
+    if isinstance(other, str):
+        pairs = zip(value, other, strict=False)
+        differs = next(
+            (n for n, (a, b) in enumerate(pairs) if a != b), min(len(value), len(other))
+        )
+    start = max(differs - 20, 0)
+    cut = value[start : differs + 40]
+    before, after = "…" if start else "", "…" if differs + 40 < len(value) else ""
+    return repr(f"{before}{cut}{after}")

@@ -1,9 +1,8 @@
-"""Which providers there are: values, and how to connect to one.
+"""The built-in providers as values, and how to connect to one.
 
-A provider is a base URL, the variables that hold its key and address, and the
-wire it speaks. Adding one is adding a value; those that speak OpenAI's Chat API
-stand in `compatible`. A wire and its HTTP client are imported when they are
-asked for.
+A provider is a base URL, the variables that hold its key and address, and the wire it
+speaks. Adding a provider is adding a value. A wire and its HTTP client are imported
+when they are first needed.
 """
 
 from collections.abc import Mapping
@@ -12,14 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.provider.compatible import compatible
-from refold.provider.known import window
-from refold.provider.misnamed import no_provider
+from refold.provider.known_models import window
 from refold.provider.port import Provider
-from refold.provider.spec import ProviderSpec, Quirks
+from refold.provider.spec import ProviderSpec, Quirks, no_provider
 
 if TYPE_CHECKING:
     from refold.provider.http import Http
+
 
 _KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
 
@@ -159,8 +157,8 @@ def server(
     connecting: float = 10.0,
 ) -> "Http":
     """The provider's server, with what lets us in. Raises `BadInput` as `connect` does."""
-    from refold.provider.dial import place, proxy_for
-    from refold.provider.failures import Peer
+    from refold.provider.connect import endpoint_of, proxy_for
+    from refold.provider.error_mapping import Peer
     from refold.provider.http import Http, Timeouts
 
     base_url = address(spec, environ)
@@ -178,7 +176,7 @@ def server(
         headers,
         secret=secret,
         patience=Timeouts(connect=connecting, idle=idle),
-        proxy=proxy_for(place(base_url), environ),
+        proxy=proxy_for(endpoint_of(base_url), environ),
     )
 
 
@@ -278,3 +276,122 @@ def _quirks(spec: ProviderSpec, environ: Mapping[str, str]) -> Quirks:
             cache_key=plain.cache_key,
         )
     return spec.quirks
+
+
+WIRE = "openai-chat"
+
+
+def compatible() -> tuple[ProviderSpec, ...]:
+    """Those that are built in: in the cloud, and on one's own machine."""
+    return (*_clouds(), *_own())
+
+
+def _clouds() -> tuple[ProviderSpec, ...]:
+    return (
+        ProviderSpec(
+            "openrouter",
+            WIRE,
+            "OpenRouter",
+            "https://openrouter.ai/api/v1",
+            url_env="OPENROUTER_BASE_URL",
+            key_env="OPENROUTER_API_KEY",
+            model="openrouter/auto",
+            quirks=Quirks(
+                effort_in="reasoning",
+                schema_beside_tools=True,
+                costs=True,
+                details="openrouter",
+            ),
+        ),
+        ProviderSpec(
+            "groq",
+            WIRE,
+            "Groq",
+            "https://api.groq.com/openai/v1",
+            url_env="GROQ_BASE_URL",
+            key_env="GROQ_API_KEY",
+            model="openai/gpt-oss-120b",
+            quirks=Quirks(output_limit="max_completion_tokens"),
+        ),
+        ProviderSpec(
+            "mistral",
+            WIRE,
+            "Mistral",
+            "https://api.mistral.ai/v1",
+            url_env="MISTRAL_BASE_URL",
+            key_env="MISTRAL_API_KEY",
+            model="mistral-medium-latest",
+            quirks=Quirks(short_ids=True, bridged=True),
+        ),
+        ProviderSpec(
+            "deepseek",
+            WIRE,
+            "DeepSeek",
+            "https://api.deepseek.com",
+            url_env="DEEPSEEK_BASE_URL",
+            key_env="DEEPSEEK_API_KEY",
+            model="deepseek-flash",
+            quirks=Quirks(thinking_back="reasoning_content"),
+        ),
+        ProviderSpec(
+            "xai",
+            WIRE,
+            "xAI",
+            "https://api.x.ai/v1",
+            url_env="XAI_BASE_URL",
+            key_env="XAI_API_KEY",
+            model="grok-4.7",
+            quirks=Quirks(output_limit="max_completion_tokens", schema_beside_tools=True),
+        ),
+        ProviderSpec(
+            "azure",
+            WIRE,
+            "Azure OpenAI",
+            "",
+            url_env="AZURE_OPENAI_BASE_URL",
+            url_too=(("AZURE_OPENAI_ENDPOINT", "/openai/v1"),),
+            key_env="AZURE_OPENAI_API_KEY",
+            key_header="api-key",
+            quirks=Quirks(
+                output_limit="max_completion_tokens",
+                schema_beside_tools=True,
+                cache_key=True,
+            ),
+        ),
+    )
+
+
+def _own() -> tuple[ProviderSpec, ...]:
+    return (
+        ProviderSpec(
+            "vllm",
+            WIRE,
+            "vLLM",
+            "http://127.0.0.1:8000/v1",
+            url_env="VLLM_BASE_URL",
+            key_env="VLLM_API_KEY",
+            keyless=True,
+            advice="start it with `vllm serve MODEL`",
+        ),
+        ProviderSpec(
+            "lmstudio",
+            WIRE,
+            "LM Studio",
+            "http://127.0.0.1:1234/v1",
+            url_env="LMSTUDIO_BASE_URL",
+            key_env="LM_API_TOKEN",
+            keyless=True,
+            advice="start it with `lms server start`",
+        ),
+        ProviderSpec(
+            "llama-cpp",
+            WIRE,
+            "llama.cpp",
+            "http://127.0.0.1:8080/v1",
+            url_env="LLAMA_CPP_BASE_URL",
+            key_env="LLAMA_API_KEY",
+            keyless=True,
+            aliases=("llama.cpp", "llamacpp"),
+            advice="start it with `llama-server -m MODEL.gguf --jinja`",
+        ),
+    )

@@ -1,16 +1,15 @@
-"""How hard a model should think, in the words of each wire. Tables, nothing else.
+"""Reasoning efforts in the words of each wire. Tables only.
 
-Which model takes which word changes by the month, and nobody can list it. So
-each effort has the word that is wished for and, after it, those that will do: a
-wire asks for the first one that the model has not refused. With all of them
-refused it asks for none.
+Which model accepts which word changes by the month. So each effort has a list of words,
+best first: a wire uses the first one that the model has not refused, and none if it
+refused all.
 """
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from refold.values.effort import Effort
+from refold.values.modes import Effort
 
 # Every word of any wire, in the order in which they are given up.
 Level: TypeAlias = Literal["max", "xhigh", "high", "medium", "low"]

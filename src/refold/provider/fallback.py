@@ -1,10 +1,9 @@
-"""A chain of models: when one is down, the next is asked the same.
+"""A chain of models: if one is unavailable, the next gets the same request.
 
-It has the shape of what it wraps. Only what a model is not to blame for moves
-on to the next (`Overloaded`, `Unreachable`, or nobody to ask at all), and never
-once a person could have seen a word. A refusal is an answer: another model is
-not asked in the hope that it minds less. Asking the same one again is `retry`'s
-business and belongs inside the links: a whole patience is spent on each.
+The chain is a provider itself. It moves on only if the model is unavailable
+(`Overloaded`, `Unreachable`, or not configured), and never once text may have been
+shown. A refusal is an answer: no other model is asked. `retry` belongs inside the links,
+so that each has all of its retries.
 """
 
 import time

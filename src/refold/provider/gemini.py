@@ -1,9 +1,9 @@
-"""Google's Gemini API, `streamGenerateContent`.
+"""Google's Gemini API, `streamGenerateContent`: requests, and the provider.
 
-`to_wire` and `message_to_wire` say what we send and are pure; what a chunk of an
-answer means says `gemini_chunks`. `Gemini` carries bytes between them. A thought
-of the model stays with Google; what we get is a signature on the part that came
-of it, and it has to go back on that very part.
+`to_wire` and `message_to_wire` encode a request and are pure; `gemini_stream` parses the
+chunks of a response. `Gemini` connects the two with HTTP. Google keeps the thoughts of a
+model and sends a signature on the part that followed from one; the signature must be
+returned on that very part.
 
 https://ai.google.dev/api/generate-content and …/gemini-api/docs/thought-signatures
 """
@@ -16,8 +16,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.provider import sendable
-from refold.provider.conceding import Concessions
+from refold.provider import sanitize
+from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import (
     GEMINI,
     GEMINI_BUDGETS,
@@ -25,10 +25,8 @@ from refold.provider.efforts import (
     Level,
     level,
 )
-from refold.provider.encoded import EncodedPiece
-from refold.provider.foreword import REFUSED as NO_SYSTEM
-from refold.provider.foreword import Foreword
-from refold.provider.gemini_chunks import (
+from refold.provider.encoding_cache import EncodedPiece
+from refold.provider.gemini_stream import (
     WIRE,
     Chunk,
     GeminiStreamState,
@@ -37,12 +35,14 @@ from refold.provider.gemini_chunks import (
     from_wire,
 )
 from refold.provider.http import Http
-from refold.provider.pictured import REFUSED, Encodings, Seen, result, seen
+from refold.provider.images import REFUSED, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
+from refold.provider.sanitize import REFUSED as NO_SYSTEM
+from refold.provider.sanitize import SystemAsUser
 from refold.provider.sse import Events
-from refold.provider.stream import Reader, deltas
-from refold.values.clean import clean
+from refold.provider.wire_stream import Reader, deltas
 from refold.values.messages import Message, Text, Thinking, ToolCall, ToolResult
+from refold.values.text import clean
 
 # Google's word for "this call is not of your making": a model that insists on a
 # signature takes it in the place of one.
@@ -80,7 +80,7 @@ def to_wire(
 ) -> bytes:
     """The body of a request, given its contents, joined, from `message_to_wire`."""
     body: dict[str, Any] = {}
-    if system := sendable.text(request.system).strip():
+    if system := sanitize.text(request.system).strip():
         body["systemInstruction"] = {"parts": [{"text": system}]}
     if request.tools:
         declared = [
@@ -138,7 +138,7 @@ def calls_of(message: Message, keeping: str = WIRE) -> dict[str, NamedCall]:
     found: dict[str, NamedCall] = {}
     for call in message.calls:
         theirs = _kept(call.data).id if call.wire == keeping else ""
-        found[call.id] = NamedCall(sendable.name(sendable.as_made(call).name), theirs)
+        found[call.id] = NamedCall(sanitize.name(sanitize.as_made(call).name), theirs)
     return found
 
 
@@ -149,8 +149,8 @@ class Gemini:
         self._http, self._keeping = http, keeping
         self._called: dict[str, NamedCall] = {}  # for results that follow
         self._encoded = Encodings[Manner](lambda manner: partial(self._encode, manner))
-        self._foreword = Foreword()
-        self._concessions = Concessions[Extra](_ABOUT)
+        self._system_as_user = SystemAsUser()
+        self._concessions = CapabilityFallback[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
@@ -160,7 +160,7 @@ class Gemini:
             nested = "nested" not in without
             manner = Manner(_signing(model, without), nested, self._keeping)
             encoder = self._encoded.of(manner, shown="pictures" not in without)
-            asked = self._foreword.told(request) if "system" in without else request
+            asked = self._system_as_user.apply(request) if "system" in without else request
             contents = encoder.join(asked.messages, request.pictures)
             body = to_wire(asked, contents, without)
             start = GeminiStreamState(keeping=self._keeping)
@@ -202,7 +202,7 @@ def _sent(request: Request) -> frozenset[Extra]:
         found.add("system")
     if request.pictures:
         found |= {"pictures", "nested"}
-    if sendable.schema(request):
+    if sanitize.schema(request):
         found.add("schema")
     return frozenset(found)
 
@@ -226,7 +226,7 @@ def _wanted(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
         found["thinkingConfig"] = {"includeThoughts": True, **_effort(request, without)}
     # The second generation has either tools or a schema.
     both = not request.tools or "nested" not in _unknown(request.model)
-    if sendable.schema(request) and both and "schema" not in without:
+    if sanitize.schema(request) and both and "schema" not in without:
         found["responseMimeType"] = "application/json"
         found["responseJsonSchema"] = request.schema
     return found
@@ -281,24 +281,24 @@ def _answered(message: Message, manner: Manner) -> Iterator[dict[str, Any]]:
     for part in message.parts:
         match part:
             case Text(text) if text.strip():
-                yield {"text": sendable.text(text), **signature}
+                yield {"text": sanitize.text(text), **signature}
                 signature = {}
             case Thinking(text, wire, data) if wire == keeping and signing != "replaced":
                 kept = _kept(data)
                 signature = _signature(kept.thought_signature)
                 if signature and (kept.thought or kept.text is not None):
                     thought = {"thought": True} if kept.thought else {}
-                    yield {"text": sendable.text(text), **thought, **signature}
+                    yield {"text": sanitize.text(text), **thought, **signature}
                     signature = {}
             case ToolCall(wire=wire, data=data):
-                call = sendable.as_made(part)
+                call = sanitize.as_made(part)
                 kept = _kept(data) if wire == keeping else nothing
                 signed = kept.thought_signature if signing != "replaced" else ""
                 yield {
                     "functionCall": {
                         **({"id": kept.id} if kept.id else {}),
-                        "name": sendable.name(call.name),
-                        "args": sendable.arguments(call.arguments),
+                        "name": sanitize.name(call.name),
+                        "args": sanitize.arguments(call.arguments),
                     },
                     **_signature(signed or (UNSIGNED if insists else "")),
                 }

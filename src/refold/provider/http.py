@@ -1,27 +1,29 @@
-"""HTTP as far as a model needs it: post JSON, read the answer as it comes.
+"""A small HTTP client: post JSON, read the response as it arrives.
 
-On h11, which is what the big clients use inside: a tenth of their import time,
-and the start of every run pays for it. One connection is kept between steps.
-Everything that goes wrong leaves as a `ProviderError` in one sentence, and the
-key never stands in it. What statuses mean says `failures`, where to connect
-`dial`, what the bytes mean each wire.
+It uses h11, which large clients use inside, and needs a tenth of their import time,
+which every start pays. Idle connections are kept for the next request. Every failure is
+raised as a `ProviderError` in one sentence, without the key. `error_mapping` explains
+statuses, `connect` opens connections, and each wire parses its own responses.
 """
 
+import select
 import ssl
 import time
 import zlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol, cast
 
 import anyio
+import anyio.lowlevel
+import h11
+from anyio.abc import ByteStream, SocketAttribute
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import BadInput, ProviderError, Unreachable
-from refold.provider.dial import dial, place
-from refold.provider.failures import Peer, ResponseStart, failure, masked, no_stream
-from refold.provider.line import Broken, HttpConnection
+from refold.provider.connect import dial, endpoint_of
+from refold.provider.error_mapping import Peer, ResponseStart, failure, masked, no_stream
 
 _KEPT = 4  # connections that wait for the next request
 _LONGEST_REFUSAL = 64 * 1024
@@ -36,6 +38,117 @@ class Timeouts(Struct, frozen=True):
 
     connect: float = 10.0
     idle: float = 120.0  # for the next byte, the first one too; keep-alives count
+
+
+class HttpConnection:
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=256 * 1024)
+        self._loop = anyio.lowlevel.current_token()
+        self._begun = False
+        # What `next_chunk` came across behind the pieces that it joined.
+        self._next: h11.Event | Broken | None = None
+
+    async def send(
+        self,
+        target: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes | None,
+        idle: float,
+    ) -> None:
+        """Ask with a body, or, without one, only for what stands there."""
+        method = "GET" if body is None else "POST"
+        length = () if body is None else (("content-length", str(len(body))),)
+        asked = h11.Request(method=method, target=target, headers=[*headers, *length])
+        data = self._http.send(asked) + self._http.send(h11.Data(data=body or b""))
+        self._http.send(h11.EndOfMessage())
+        self._begun, self._next = False, None
+        try:
+            for start in range(0, len(data), _PIECE):
+                with anyio.move_on_after(idle) as waiting:
+                    await self._stream.send(data[start : start + _PIECE])
+                if waiting.cancelled_caught:
+                    raise Broken(f"has taken nothing of our request for {idle:g} s")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # it may have answered before it had heard all; `head` will tell
+
+    async def head(self) -> ResponseStart:
+        """How the answer begins."""
+        while True:
+            event = await self._event()
+            if isinstance(event, h11.Response):
+                self._begun = True
+                headers = {n.decode("ascii"): v.decode("latin-1") for n, v in event.headers}
+                return ResponseStart(event.status_code, headers)
+            if not isinstance(event, h11.InformationalResponse):
+                raise Broken("hung up without an answer")
+
+    async def next_chunk(self) -> bytes:
+        """What has come of the body since the last call; empty when it is over."""
+        while isinstance(event := await self._event(), h11.Data):
+            if event.data:
+                return b"".join([event.data, *self._received()])
+        return b""
+
+    def _received(self) -> Iterator[bytes]:
+        """The pieces that came with the one before: a server may send one for each word."""
+        try:
+            while isinstance(event := self._http.next_event(), h11.Data):
+                yield event.data
+        except h11.RemoteProtocolError as error:
+            self._next = self._broken(error)
+        else:
+            if isinstance(event, h11.Event):
+                self._next = event
+
+    async def ready(self) -> bool:
+        """Can it be used for another request?"""
+        if anyio.lowlevel.current_token() != self._loop:
+            return False  # its event loop is gone, and so is whoever watched it
+        try:
+            with anyio.move_on_after(_TAIL):
+                while self._http.their_state is h11.SEND_BODY:
+                    await self._event()
+            self._http.start_next_cycle()
+        except (Broken, h11.LocalProtocolError):
+            return False
+        raw = self._stream.extra(SocketAttribute.raw_socket)
+        waiting = select.poll()
+        waiting.register(raw, select.POLLIN)
+        return not waiting.poll(0)  # anything unasked for is the end of it
+
+    async def aclose(self) -> None:
+        if anyio.lowlevel.current_token() == self._loop:
+            await anyio.aclose_forcefully(self._stream)
+
+    async def _event(self) -> h11.Event | type[h11.PAUSED] | type[h11.NEED_DATA]:
+        if (found := self._next) is not None:
+            self._next = None
+            if isinstance(found, Broken):
+                raise found
+            return found
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                data = await self._receive()
+                if not data and not self._begun:
+                    raise Broken("hung up without an answer")
+                self._http.receive_data(data)
+        except h11.RemoteProtocolError as error:
+            raise self._broken(error) from error
+        return event
+
+    def _broken(self, error: h11.RemoteProtocolError) -> "Broken":
+        if self._begun:
+            return Broken(f"broke off in the middle of its answer ({error})")
+        return Broken(f"did not answer with HTTP ({error})")
+
+    async def _receive(self) -> bytes:
+        try:
+            return await self._stream.receive()
+        except anyio.EndOfStream:
+            return b""
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
+            raise Broken(f"broke the connection ({error.__cause__ or error})") from error
 
 
 class HttpResponse:
@@ -94,7 +207,7 @@ class Http:
     ) -> None:
         self.peer, self._secret, self._proxy = peer, secret, proxy
         self._patience = patience or Timeouts()
-        self._place = place(peer.base_url)
+        self._place = endpoint_of(peer.base_url)
         for name, value in headers.items():
             # The library would quote the whole value in its complaint: the key.
             if not (value.isascii() and value.isprintable()):
@@ -254,3 +367,11 @@ def _unpacking(encoding: str) -> _Unpack | None:
             return zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
         case _:
             raise Broken(f"packed its answer as {encoding!r}, which we did not ask for")
+
+
+_TAIL = 0.02  # seconds for the last few bytes of an answer that has already ended
+_PIECE = 256 * 1024
+
+
+class Broken(Exception):
+    """The connection is of no more use. The message says what the other end did."""

@@ -1,11 +1,11 @@
-"""Ollama's own API, `/api/chat`: lines of JSON, calls whole and without ids.
+"""Ollama's own API, `/api/chat`: JSON lines, with whole calls that have no ids.
 
-`to_wire` and `message_to_wire` say what we send, `from_wire` what a line of an
-answer means; all three are pure. `Ollama` carries bytes between them, and asks
-once what a model is like, which `ollama_shown` reads: left alone, the server cuts
-every conversation at a few thousand tokens and says nothing.
+`to_wire` and `message_to_wire` encode a request, `from_wire` parses a line of a
+response, `model_of` the description of a model; all are pure. `Ollama` connects them
+with HTTP. It asks for a model's context window once and sets it in every request:
+otherwise the server silently cuts each conversation at a few thousand tokens.
 
-https://github.com/ollama/ollama/blob/main/docs/api.md
+https://docs.ollama.com/api
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
@@ -17,14 +17,13 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.errors import ProviderError, Refused, Unreachable
-from refold.provider import sendable
-from refold.provider.conceding import Concessions
+from refold.provider import sanitize
+from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OLLAMA, OLLAMA_LEVELS, level
-from refold.provider.encoded import Encoded, EncodedPiece
-from refold.provider.failures import Trouble
+from refold.provider.encoding_cache import Encoded, EncodedPiece
+from refold.provider.error_mapping import Trouble
 from refold.provider.http import Http
-from refold.provider.ollama_shown import Model, model_of
-from refold.provider.pictured import REFUSED, Shown, blind, joined, result, seen
+from refold.provider.images import REFUSED, Shown, blind, joined, result, seen
 from refold.provider.port import (
     NO_PICTURES,
     CallDelta,
@@ -35,11 +34,11 @@ from refold.provider.port import (
     TextDelta,
     ThinkingDelta,
 )
-from refold.provider.sendable import functions
+from refold.provider.sanitize import functions
 from refold.provider.sse import Lines
-from refold.provider.stream import Reader, deltas
-from refold.values.clean import clean
+from refold.provider.wire_stream import Reader, deltas
 from refold.values.messages import Message, ToolResult
+from refold.values.text import clean
 from refold.values.usage import Usage
 
 WINDOW = 8192  # tokens, for a server that will not tell a model's own
@@ -49,15 +48,26 @@ KINDS = frozenset({"image/png", "image/jpeg", "image/webp"})
 Extra: TypeAlias = Literal["pictures", "schema", "think"]
 
 
+class OllamaModel(Struct, frozen=True):
+    window: int = 0  # tokens; 0: it does not say
+    # "completion", "tools", "vision", "thinking" …; None: it does not say
+    abilities: frozenset[str] | None = None
+    levels: frozenset[str] = frozenset()  # of thinking, where it has more than on and off
+
+    def can(self, what: str) -> bool:
+        """As far as is known: what was not said may be so."""
+        return self.abilities is None or what in self.abilities
+
+
 def to_wire(
     request: Request,
     messages: bytes,
     window: int,
-    model: Model | None = None,
+    model: OllamaModel | None = None,
     without: frozenset[Extra] = frozenset(),
 ) -> bytes:
     """The body of a request, given its messages, joined, from `message_to_wire`."""
-    if system := sendable.text(request.system).strip():
+    if system := sanitize.text(request.system).strip():
         told = msgspec.json.encode({"role": "system", "content": system})
         messages = told + b"," + messages if messages else told
     options = {"num_ctx": window}
@@ -71,10 +81,10 @@ def to_wire(
     # There is no tool choice: a model that may not call is shown no tools.
     if request.tools and request.tool_choice != "none":
         body["tools"] = functions(request.tools)
-    elif sendable.schema(request) and "schema" not in without:
+    elif sanitize.schema(request) and "schema" not in without:
         body["format"] = request.schema  # it holds every word to it, so no call gets out
     if "think" not in without:
-        body |= _think(request, model or Model())
+        body |= _think(request, model or OllamaModel())
     body["messages"] = Raw(b"[" + messages + b"]")
     return msgspec.json.encode(body)
 
@@ -88,7 +98,7 @@ def message_to_wire(
             text, images = result(part, pictures, KINDS)
             found = {"role": "tool", "content": text, **_images(images)}
             if part.call_id in names:
-                found["tool_name"] = sendable.name(names[part.call_id])
+                found["tool_name"] = sanitize.name(names[part.call_id])
             yield _piece({**found, "tool_call_id": part.call_id})
     said = seen(message.parts, pictures, KINDS)
     words = joined(said)
@@ -97,11 +107,11 @@ def message_to_wire(
             {
                 "id": call.id,  # newer servers pair by it, older ones by order
                 "function": {
-                    "name": sendable.name(call.name),
-                    "arguments": sendable.arguments(call.arguments),
+                    "name": sanitize.name(call.name),
+                    "arguments": sanitize.arguments(call.arguments),
                 },
             }
-            for call in map(sendable.as_made, message.calls)
+            for call in map(sanitize.as_made, message.calls)
         ]
         if calls:
             yield _piece({"role": "assistant", "content": words, "tool_calls": calls})
@@ -158,16 +168,16 @@ class Ollama:
 
     def __init__(self, http: Http, *, window: int = 0) -> None:
         self._http, self._window = http, window
-        self._models: dict[str, Model] = {}
+        self._models: dict[str, OllamaModel] = {}
         self._names: dict[str, str] = {}  # call id to tool, for results that follow
         self._encoded = Encoded(self._encode)
         self._plain = Encoded(blind(self._encode))
-        self._concessions = Concessions[Extra](_ABOUT)
+        self._concessions = CapabilityFallback[Extra](_ABOUT)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         name = request.model
         need = request.tools or request.effort or request.pictures or not self._window
-        model = await self._model(name) if need else Model()
+        model = await self._model(name) if need else OllamaModel()
         if request.tools and not model.can("tools"):
             # What the server would say to them. Who asks knows other ways to call.
             raise Refused(f"{self._http.peer.label}'s {name!r} does not support tools")
@@ -194,7 +204,7 @@ class Ollama:
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    async def _model(self, name: str) -> Model:
+    async def _model(self, name: str) -> OllamaModel:
         """What the server says of a model. Asked once."""
         if name not in self._models:
             body = msgspec.json.encode({"model": clean(name)})
@@ -207,12 +217,12 @@ class Ollama:
                 raise
             except ProviderError:
                 # Not every relative of it has this; the chat will say what is wrong.
-                return Model()
+                return OllamaModel()
             self._models[name] = model_of(shown)
         return self._models[name]
 
     def _encode(self, message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
-        made = map(sendable.as_made, message.calls)
+        made = map(sanitize.as_made, message.calls)
         self._names.update((call.id, call.name) for call in made)
         return message_to_wire(message, pictures, names=self._names)
 
@@ -229,12 +239,12 @@ def _sent(request: Request) -> frozenset[Extra]:
     found: set[Extra] = {"pictures"} if request.pictures else set()
     if request.effort:
         found.add("think")
-    if sendable.schema(request):
+    if sanitize.schema(request):
         found.add("schema")
     return frozenset(found)
 
 
-def _think(request: Request, model: Model) -> dict[str, Any]:
+def _think(request: Request, model: OllamaModel) -> dict[str, Any]:
     """Whether to think, or how hard: some models want one word, some the other."""
     if not request.effort or not model.can("thinking"):
         return {}
@@ -279,3 +289,42 @@ def _called(index: int, call: _Call) -> CallDelta:
     if written.startswith(b'"'):  # some templates give the object as a string
         written = msgspec.json.decode(written, type=str).encode()
     return CallDelta(index, written.decode(), call.id or "", function.name)
+
+
+def model_of(shown: bytes) -> OllamaModel:
+    """A model, from what the server says of it."""
+    try:
+        found = msgspec.json.decode(shown, type=_Shown)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return OllamaModel()
+    values = (found.thinking or _Thinking()).values or ()
+    return OllamaModel(
+        _window(found),
+        frozenset(found.capabilities) if found.capabilities else None,
+        frozenset(value for value in values if isinstance(value, str)),
+    )
+
+
+class _Thinking(Struct, frozen=True):
+    values: list[bool | str] | None = None
+
+
+class _Shown(Struct, frozen=True):
+    parameters: str | None = None
+    model_info: dict[str, Any] | None = None
+    capabilities: list[str] | None = None
+    thinking: _Thinking | None = None
+
+
+def _window(shown: _Shown) -> int:
+    """What its author set (`num_ctx`) goes before what it was trained for."""
+    for line in (shown.parameters or "").splitlines():
+        match line.split():
+            case ["num_ctx", number] if number.isdecimal():
+                return int(number)
+            case _:
+                continue
+    for name, value in (shown.model_info or {}).items():
+        if name.endswith(".context_length") and isinstance(value, int):
+            return value
+    return 0

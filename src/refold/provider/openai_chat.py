@@ -1,8 +1,8 @@
-"""OpenAI's Chat Completions API, and the many servers that speak it too.
+"""OpenAI's Chat Completions API, and the many servers compatible with it.
 
-`to_wire` and `message_to_wire` say what we send and are pure; what a chunk of an
-answer means says `chat_chunks`. `OpenAIChat` carries bytes between them. What
-only some servers do is said where it is dealt with.
+`to_wire` and `message_to_wire` encode a request and are pure; `openai_chat_stream`
+parses the chunks of a response. `OpenAIChat` connects the two with HTTP. `Quirks` has
+what differs between servers.
 
 https://platform.openai.com/docs/api-reference/chat
 """
@@ -14,24 +14,22 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.provider import sendable
-from refold.provider.chat_chunks import ChatStreamState, Chunk, ending, from_wire
-from refold.provider.conceding import Concessions
+from refold.provider import sanitize
+from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI, Level, level
-from refold.provider.encoded import EncodedPiece
-from refold.provider.followed import Followed
-from refold.provider.foreword import REFUSED as NO_SYSTEM
-from refold.provider.foreword import Foreword
+from refold.provider.encoding_cache import EncodedPiece, IncrementalFold
 from refold.provider.http import Http
-from refold.provider.pictured import REFUSED, Encodings, Seen, Shown, joined, result, seen
+from refold.provider.images import REFUSED, Encodings, Seen, Shown, joined, result, seen
+from refold.provider.openai_chat_stream import ChatStreamState, Chunk, ending, from_wire
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
-from refold.provider.sendable import functions
+from refold.provider.sanitize import REFUSED as NO_SYSTEM
+from refold.provider.sanitize import SystemAsUser, functions
 from refold.provider.spec import Quirks
 from refold.provider.sse import Events, Whole
-from refold.provider.stream import Reader, deltas
-from refold.values.clean import clean
-from refold.values.log import Log
+from refold.provider.wire_stream import Reader, deltas
+from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text, Thinking, ToolResult
+from refold.values.text import clean
 
 PLAIN = Quirks(output_limit="max_completion_tokens")
 BRIDGE = "(read)"  # what an answer says that is only there to stand between two others
@@ -47,7 +45,7 @@ def to_wire(
     without: frozenset[Extra] = frozenset(),
 ) -> bytes:
     """The body of a request, given its messages, joined, from `message_to_wire`."""
-    if system := sendable.text(request.system).strip():
+    if system := sanitize.text(request.system).strip():
         told = msgspec.json.encode({"role": "system", "content": system})
         messages = told + b"," + messages if messages else told
     body: dict[str, Any] = {"model": clean(request.model), "stream": quirks.stream}
@@ -68,7 +66,7 @@ def to_wire(
         wanted = {"name": "answer", "schema": request.schema, "strict": False}
         body["response_format"] = {"type": "json_schema", "json_schema": wanted}
     if request.session and quirks.cache_key and "cache" not in without:
-        body["prompt_cache_key"] = sendable.cache_key(request)
+        body["prompt_cache_key"] = sanitize.cache_key(request)
     body["messages"] = Raw(b"[" + messages + b"]")
     return msgspec.json.encode(body)
 
@@ -103,16 +101,16 @@ class OpenAIChat:
         self._encoded = Encodings[bool](
             lambda kept: partial(message_to_wire, quirks=quirks, kept=kept)
         )
-        self._bridged = Followed(_Bridged(Log()), partial(_bridged, bridge))
-        self._foreword = Foreword()
-        self._concessions = Concessions[Extra](_ABOUT)
+        self._bridged = IncrementalFold(_Bridged(Log()), partial(_bridged, bridge))
+        self._system_as_user = SystemAsUser()
+        self._concessions = CapabilityFallback[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model, quirks = request.model, self._quirks
 
         def ask() -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
-            asked = self._foreword.told(request) if "system" in without else request
+            asked = self._system_as_user.apply(request) if "system" in without else request
             talk = asked.messages
             if quirks.bridged:
                 talk = self._bridged.of(talk).talk
@@ -167,7 +165,7 @@ def _sent(request: Request, quirks: Quirks) -> frozenset[Extra]:
 def _asks_for_schema(request: Request, quirks: Quirks) -> bool:
     """Several servers hold every word to it, so that no call would get out."""
     calls = request.tools and request.tool_choice != "none"
-    return sendable.schema(request) and (quirks.schema_beside_tools or not calls)
+    return sanitize.schema(request) and (quirks.schema_beside_tools or not calls)
 
 
 def _results(
@@ -199,11 +197,11 @@ def _answered(
             "id": name(call.id),
             "type": "function",
             "function": {
-                "name": sendable.name(call.name),
-                "arguments": bytes(sendable.arguments(call.arguments)).decode(),
+                "name": sanitize.name(call.name),
+                "arguments": bytes(sanitize.arguments(call.arguments)).decode(),
             },
         }
-        for call in map(sendable.as_made, message.calls)
+        for call in map(sanitize.as_made, message.calls)
     ]
     if not (calls or said):
         return
@@ -235,7 +233,7 @@ def _bridged(bridge: Spoken, made: _Bridged, spoken: Spoken) -> _Bridged:
     if message.role != "assistant":
         waiting = message.role == "tool"
     elif waiting:  # an empty answer is not sent
-        waiting = not (message.calls or sendable.words(message))
+        waiting = not (message.calls or sanitize.words(message))
     return _Bridged(talk.plus(spoken), waiting)
 
 
@@ -248,7 +246,7 @@ def _short(id_: str) -> str:
 def _thought(message: Message) -> str:
     """What this wire heard it think. What others understand is sealed for them."""
     texts = (p.text for p in message.parts if isinstance(p, Thinking) and not p.wire)
-    return "\n\n".join(map(sendable.text, texts))
+    return "\n\n".join(map(sanitize.text, texts))
 
 
 def _details(message: Message, quirks: Quirks) -> list[Raw]:

@@ -1,4 +1,4 @@
-"""What the engine asks of a model, and what it may expect back."""
+"""The provider port: what the engine asks of a model, and what it gets back."""
 
 from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
@@ -6,9 +6,9 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Raw, Struct
 
-from refold.values.effort import Effort
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import Spoken
+from refold.values.modes import Effort
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
 

@@ -1,8 +1,8 @@
-"""What an answer costs in US dollars, or None where nobody knows: never a guessed zero.
+"""The cost of a response in US dollars, or None if it is unknown: never a guessed zero.
 
-The prices are those of `known`, or what the settings say instead. `Usage` counts
-alike for every provider, so nothing here knows a wire. A provider that tells the
-cost itself is to be believed before this.
+Prices come from the settings or `known_models`. `Usage` counts tokens alike for every
+provider, so nothing here depends on a wire. A cost that the provider itself reports goes
+before this one.
 """
 
 import re
@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from refold.provider.known import KnownModel, PriceTier, by_name, seller
-from refold.provider.override import Override
+from refold.provider.known_models import KnownModel, PriceTier, by_name, seller
+from refold.provider.model_override import Override
 from refold.provider.spec import ProviderSpec
 from refold.values.usage import Usage
 
@@ -116,9 +116,9 @@ def runs_here(spec: ProviderSpec, address: str, model: str) -> bool:
     """
     if not spec.own or model.endswith(("-cloud", ":cloud")):
         return False
-    from refold.provider.dial import place
+    from refold.provider.connect import endpoint_of
 
-    host = place(address).host
+    host = endpoint_of(address).host
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

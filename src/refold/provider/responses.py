@@ -1,9 +1,9 @@
-"""OpenAI's Responses API, and the servers that speak it too.
+"""OpenAI's Responses API, and the servers compatible with it.
 
-`to_wire` and `message_to_wire` say what we send and are pure; what an event of
-an answer means says `responses_events`. `OpenAIResponses` carries bytes between
-them. Nothing is stored there: the talk is ours, and reasoning travels with it,
-encrypted, in items that go back as they came.
+`to_wire` and `message_to_wire` encode a request and are pure; `responses_stream` parses
+the events of a response. `OpenAIResponses` connects the two with HTTP. The server stores
+nothing: each request has the whole conversation, with encrypted reasoning items that are
+returned unchanged.
 
 https://platform.openai.com/docs/api-reference/responses
 """
@@ -15,14 +15,14 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Raw
 
-from refold.provider import sendable
-from refold.provider.conceding import Concessions
+from refold.provider import sanitize
+from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI, Level, level
-from refold.provider.encoded import EncodedPiece
+from refold.provider.encoding_cache import EncodedPiece
 from refold.provider.http import Http
-from refold.provider.pictured import REFUSED, Encodings, Seen, Shown, joined, result, seen
+from refold.provider.images import REFUSED, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
-from refold.provider.responses_events import (
+from refold.provider.responses_stream import (
     TYPES,
     WIRE,
     Event,
@@ -30,9 +30,9 @@ from refold.provider.responses_events import (
     from_wire,
 )
 from refold.provider.sse import Events
-from refold.provider.stream import Reader, deltas
-from refold.values.clean import clean
+from refold.provider.wire_stream import Reader, deltas
 from refold.values.messages import Message, Text, Thinking, ToolCall, ToolResult
+from refold.values.text import clean
 
 # What a model or an account may refuse: pictures, a schema, a key to its cache, each
 # effort; to sum its reasoning up for people, to hand it out encrypted, and to take
@@ -56,11 +56,11 @@ def to_wire(
     if reasoning := _reasoning(request, without):
         body["reasoning"] = reasoning
     if request.session and "cache" not in without:
-        body["prompt_cache_key"] = sendable.cache_key(request)
-    if sendable.schema(request) and "schema" not in without:
+        body["prompt_cache_key"] = sanitize.cache_key(request)
+    if sanitize.schema(request) and "schema" not in without:
         wanted = {"name": "answer", "schema": request.schema, "strict": False}
         body["text"] = {"format": {"type": "json_schema", **wanted}}
-    if system := sendable.text(request.system).strip():
+    if system := sanitize.text(request.system).strip():
         body["instructions"] = system
     if request.max_output:
         body["max_output_tokens"] = request.max_output
@@ -105,7 +105,7 @@ class OpenAIResponses:
         self._encoded = Encodings[str](
             lambda keeping: partial(message_to_wire, keeping=keeping)
         )
-        self._concessions = Concessions[Extra](_ABOUT)
+        self._concessions = CapabilityFallback[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
@@ -148,7 +148,7 @@ def _sent(request: Request) -> frozenset[Extra]:
     found: set[Extra] = {"kept", "encrypted", "summary", *OPENAI.get(request.effort, ())}
     if request.pictures:
         found.add("pictures")
-    if sendable.schema(request):
+    if sanitize.schema(request):
         found.add("schema")
     if request.session:
         found.add("cache")
@@ -194,7 +194,7 @@ def _answered(message: Message, keeping: str) -> Iterator[dict[str, Any]]:
         match part:
             case Text(text) if text.strip():
                 said = {"type": "message", "role": "assistant", **phase}
-                yield {**said, "content": sendable.text(text)}
+                yield {**said, "content": sanitize.text(text)}
                 phase = {}
             case Thinking(_, wire, data) if wire and wire == keeping:
                 match _decoded(data):
@@ -205,13 +205,13 @@ def _answered(message: Message, keeping: str) -> Iterator[dict[str, Any]]:
                     case _:
                         continue
             case ToolCall(id_):
-                made = sendable.as_made(part)
+                made = sanitize.as_made(part)
                 # Our own id: theirs may be missing, come twice, or be another wire's.
                 yield {
                     "type": "function_call",
                     "call_id": id_,
-                    "name": sendable.name(made.name),
-                    "arguments": bytes(sendable.arguments(made.arguments)).decode(),
+                    "name": sanitize.name(made.name),
+                    "arguments": bytes(sanitize.arguments(made.arguments)).decode(),
                 }
             case _:
                 continue

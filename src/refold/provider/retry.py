@@ -1,8 +1,8 @@
-"""A provider with patience: asks again when nothing has come yet.
+"""A provider that retries after a temporary failure, with exponential backoff.
 
-It has the shape of what it wraps. Only what may pass by itself is asked again
-(`Overloaded`, `Unreachable`), and never once a person could have seen a word:
-a second answer after half a first one would be shown twice.
+It wraps a provider and is one. It retries only what may pass by itself (`Overloaded`,
+`Unreachable`), and never once text may have been shown: a second answer would follow
+half of the first.
 """
 
 import random
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from refold.errors import Overloaded, ProviderError, Unreachable
 from refold.provider.port import Closes, Delta, Provider, Request, Retrying, seen
-from refold.values.level import Tell, quiet
+from refold.values.log_level import Tell, quiet
 
 
 class Backoff(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Backoff(Struct, frozen=True):
         return asked + max(self.least, dice * min(self.first * 2**retry, self.longest))
 
 
-class Patient:
+class RetryingProvider:
     """`inner`, asked again while it is busy. `sleep` and `dice` can be put in by tests."""
 
     def __init__(

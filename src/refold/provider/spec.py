@@ -1,11 +1,14 @@
-"""A provider as data: what there is to know of one before it is asked.
+"""A provider as data: everything known about it before the first request.
 
-Which ones are built in says `catalog`; it also connects to them.
+`catalog` has the built-in ones, and connects.
 """
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+
+from refold.errors import BadInput
 
 Wire: TypeAlias = Literal[
     "anthropic", "openai-responses", "openai-chat", "gemini", "ollama"
@@ -55,3 +58,14 @@ class ProviderSpec(Struct, frozen=True):
     def secret_envs(self) -> tuple[str, ...]:
         """Every variable that may hold what lets us in."""
         return tuple(filter(None, (self.key_env, *self.key_too, self.bearer_env)))
+
+
+def no_provider(name: str, names: Iterable[str]) -> BadInput:
+    """`names` are those there are. All of them would be a wall: the nearest, or where to look."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower(), names, cutoff=0.5)
+    way_out = (
+        f"did you mean {' or '.join(near)}?" if near else "refold models --all lists them"
+    )
+    return BadInput(f"there is no provider {name!r}; {way_out}")

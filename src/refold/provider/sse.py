@@ -1,8 +1,8 @@
-"""Lines, server-sent events or one whole, out of bytes, however they were cut.
+"""Splits a byte stream into lines, server-sent events, or one whole body.
 
-Follows the WHATWG rules: a line ends with CR, LF or both, an event with an
-empty line, lines that begin with a colon are only there to keep the connection
-warm. What an event means is its wire's business.
+Follows the WHATWG rules: a line ends with CR, LF or both, an event with an empty line,
+and lines that start with a colon only keep the connection alive. Each wire parses its
+own events.
 """
 
 import msgspec

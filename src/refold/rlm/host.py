@@ -1,8 +1,7 @@
-"""The functions that code finds besides Python's own: each is done here, in the host.
+"""The host's side of the functions that code can call, for one call of the tool `python`.
 
-For one call of the tool `python`. What a model is asked says `leaves`, how a child is
-opened the port `Below`; the tools of refold go through the seam, with its rules and its
-questions to the person.
+`leaves` asks models, the port `Subagents` starts subagents; tools go through the seam, with its
+rules and permission questions.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,35 +12,48 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.agents.profile import Leash
-from refold.engine.within import call_within, key_of
+from refold.engine.nested_call import call_within, key_of
 from refold.engine.world import World
 from refold.errors import BadInput, RefoldError, ToolFailed
-from refold.journal.used import budget_of, used
-from refold.rlm.below import Beginning, Below
-from refold.rlm.inside.signatures import PRIMITIVES
+from refold.journal.state.budget_used import budget_of, used
+from refold.rlm.call_context import CallContext, Journal
+from refold.rlm.initial_variables import InitialVariables
+from refold.rlm.interfaces import HostFailed, OtherVariables
 from refold.rlm.leaves import LeafFailed, Leaves
-from refold.rlm.port import Found, HostFailed
-from refold.rlm.question import ModelQuestion, as_text, question, replaced, shape_of
-from refold.rlm.within import Journal, Within
-from refold.tools.python import NAME
+from refold.rlm.question import ModelQuestion, as_text, question, shape_of, with_shape
+from refold.rlm.worker_side.signatures import PRIMITIVES
+from refold.tools.python_tool import NAME
 from refold.tools.task import NAME as TASK
 from refold.tools.task import Report
-from refold.values.schema import value_in
+from refold.values.answer_schema import value_in
 from refold.values.tools import Effect
 
 FAILED = "__failed__"  # marks the slot of a list in which nothing came
 
 
-class Snapshots(Protocol):
-    """The variables of other sessions."""
+class VariableSource(Protocol):
+    """Reads the variables of other sessions."""
 
-    async def of(self, named: str) -> Found:
-        """Those of ID, or after a turn of it, as ID@3. Raises `BadInput`."""
+    async def of(self, named: str) -> OtherVariables:
+        """The variables of ID, or of ID@3 (after its third turn). Raises `BadInput`."""
         ...
 
 
-class Means(Struct, frozen=True):
-    """What the functions of a session do their work with. `depth`: code above this code."""
+class Subagents(Protocol):
+    """Starts subagents for code."""
+
+    async def start(
+        self, call_id: str, key: str, n: int, task: str, begins: InitialVariables
+    ) -> Report:
+        """Run a subagent for the code of a call. Raises `ToolFailed`.
+
+        The same call, key and n are always the same subagent.
+        """
+        ...
+
+
+class HostContext(Struct, frozen=True):
+    """What the functions of a session use. `depth`: the number of sessions above this one."""
 
     record: Journal
     world: Callable[[], World]
@@ -49,15 +61,15 @@ class Means(Struct, frozen=True):
     steps: int
     leaves: Leaves
     children: anyio.CapacityLimiter
-    below: Below | None = None
-    snapshots: Snapshots | None = None
+    below: Subagents | None = None
+    snapshots: VariableSource | None = None
     depth: int = 0
 
 
-def functions(world: World) -> Mapping[str, tuple[str, ...]]:
-    """The tools of refold, with their parameters. None hides a primitive.
+def tool_functions(world: World) -> Mapping[str, tuple[str, ...]]:
+    """The tools that code can call, with their parameters. None hides a primitive.
 
-    Those that only steer the session are for the model itself, in a call of its own.
+    Tools that only change the session are left out: the model calls them itself.
     """
     return {
         tool.spec.name: tuple(tool.arguments.__struct_fields__)
@@ -67,10 +79,12 @@ def functions(world: World) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-class HostSide:
-    """Called for each call that code makes; several may be under way."""
+class HostFunctions:
+    """Handles each call that code makes; several may run at once."""
 
-    def __init__(self, means: Means, within: Within, progress: Callable[[str], None]):
+    def __init__(
+        self, means: HostContext, within: CallContext, progress: Callable[[str], None]
+    ):
         self._means, self._within, self._progress = means, within, progress
         self._own: Mapping[str, Callable[..., Awaitable[object]]] = {
             "lm": self._lm,
@@ -103,18 +117,18 @@ class HostSide:
         shape = None if schema is None else shape_of(schema)
         asked = [ModelQuestion(as_text(item), first.query) for item in items]
         if shape is not None:
-            asked = [replaced(each, shape) for each in asked]
+            asked = [with_shape(each, shape) for each in asked]
         found = await self._means.leaves.ask_all(asked, self._within)
         return [_slot(answer, each) for answer, each in zip(found, asked, strict=True)]
 
     async def _rlm(self, task: object, context: object = None) -> object:
         values = {} if context is None else {"context": context}
-        return await self._child("rlm", task, Beginning(values), _text(values))
+        return await self._child("rlm", task, InitialVariables(values), _text(values))
 
     async def _map_rlm(self, tasks: object, shared: object = None) -> object:
         items = self._items("map_rlm", tasks)
         values = {} if shared is None else {"shared": shared}
-        begins, given = Beginning(values), _text(values)  # once: it may be large
+        begins, given = InitialVariables(values), _text(values)  # once: it may be large
         found: list[object] = [None] * len(items)
 
         async def fill(slot: int) -> None:
@@ -139,13 +153,13 @@ class HostSide:
         after = "" if turn is None else f"@{turn}"
         # Now already, so that nothing is begun in vain.
         found = (await snapshots.of(f"{session}{after}")).session
-        begins = Beginning(attached=f"{found}{after}")
+        begins = InitialVariables(attached=f"{found}{after}")
         return await self._child("attach_rlm", task, begins, _text({}))
 
     async def _child(
-        self, name: str, task: object, begins: Beginning, given: str
+        self, name: str, task: object, begins: InitialVariables, given: str
     ) -> object:
-        """`given` are the values that it begins with, as a text."""
+        """Run a subagent. `given` are its initial values, as text."""
         below, deepest = self._means.below, self._means.leash.depth
         if not isinstance(task, str) or not task.strip():
             raise HostFailed(f"{name}: a task is a text that says what to find out")
@@ -158,13 +172,13 @@ class HostSide:
         n = self._within.n(key)
         async with self._means.children:
             try:
-                report = await below.of_code(self._within.call_id, key, n, task, begins)
+                report = await below.start(self._within.call_id, key, n, task, begins)
             except ToolFailed as error:
                 raise HostFailed(str(error)) from error
         return _reported(report)
 
     async def _budget(self) -> object:
-        """What remains; null is no limit."""
+        """What is left; null means no limit."""
         view, world, leash = self._means.record.view, self._means.world(), self._means.leash
         have, now = budget_of(view, world.budget), used(view)
         return {
@@ -180,7 +194,7 @@ class HostSide:
 
     async def _tool(self, name: str, arguments: Mapping[str, object]) -> object:
         world = self._means.world()
-        if name not in functions(world):
+        if name not in tool_functions(world):
             raise HostFailed(f"there is no function {name!r}")
         encoded = msgspec.json.encode(arguments)
         key = key_of("tool", name, encoded.decode())
@@ -228,7 +242,7 @@ def _value(answer: str, asked: ModelQuestion) -> object:
 
 
 def _reported(report: Report) -> object:
-    """What a child gave to FINAL: a value, or a text, which stays one; or its words."""
+    """The argument of FINAL in a subagent, a value or a string; or the text of its answer."""
     if report.status != "done":
         had = f"; it had come to: {report.text[:1_000]}" if report.text else ""
         raise HostFailed(f"{report.child} is {report.status}: {report.reason}{had}")

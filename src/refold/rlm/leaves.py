@@ -1,33 +1,32 @@
-"""Models that code asks: each question is one call, set aside and settled like any other.
+"""Model calls that code makes: each is reserved and settled like any other model call.
 
-They are leaves of the tree: what one is asked and answers stands in the journal of the
-session whose code asks, and never in its talk. A question that was answered before a
-crash is not asked again. What a leaf is told says `question`.
+They are leaves of the session tree: question and answer are recorded in the journal of the
+session whose code asks, and never enter its conversation. A question that was answered before
+a crash is not asked again. `question` has the text of the request.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 
 import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.agents.profile import Leash
-from refold.engine.charging import A_TOKEN
-from refold.engine.spending import ANSWER, NOTHING_LEFT, WholeAnswer, heard, reserve
-from refold.engine.tracing import Trace
-from refold.engine.world import Mind, World
+from refold.engine.budget import ANSWER, NOTHING_LEFT, WholeAnswer, heard, reserve
+from refold.engine.call_cost import A_TOKEN
+from refold.engine.request_log import Trace
+from refold.engine.world import Model, World
 from refold.errors import ProviderError, Refused
-from refold.journal.events import Reserved, Settled
-from refold.journal.fold import View
+from refold.journal.events.kinds import Reserved, Settled
+from refold.journal.state.fold import View
 from refold.provider.port import Request
-from refold.rlm.joined import Joined
+from refold.rlm.batch_recorder import BatchRecorder
+from refold.rlm.call_context import CallContext, Journal, ModelReply
+from refold.rlm.interfaces import HostFailed
 from refold.rlm.memo import Memo
-from refold.rlm.port import HostFailed
-from refold.rlm.question import ModelQuestion, Wrong, request
-from refold.rlm.rate import Rate
-from refold.rlm.under_way import Call, UnderWay
-from refold.rlm.within import Journal, ModelReply, Within
+from refold.rlm.question import InvalidAnswer, ModelQuestion, request
+from refold.rlm.rate_limit import RateLimit
 from refold.values.usage import Usage
 
 _INLINE = 4_096  # characters of an answer; a longer one is a blob
@@ -36,54 +35,54 @@ _ANSWERS = 2  # of a model that has to match a schema, at most
 
 
 class LeafFailed(HostFailed):
-    """Nothing came of it. `again`: the same may go well the next time."""
+    """A model call failed. `again`: a second try may succeed."""
 
     def __init__(self, reason: str, *, again: bool = False) -> None:
         super().__init__(reason)
         self.again = again
 
 
-class _Asking(Struct, frozen=True):
-    """A question, and which one it is of all that this call asks."""
+class _LeafCall(Struct, frozen=True):
+    """A question, and its number among the equal questions of this call."""
 
     question: ModelQuestion
     key: str
     n: int
-    within: Within
+    within: CallContext
 
 
 class Leaves:
-    """Of one session. `memo` None: nothing is remembered."""
+    """The model calls of one session's code. `memo` None: no answer is cached."""
 
     def __init__(
         self,
         record: Journal,
         world: Callable[[], World],
         leash: Leash,
-        rate: Rate,
+        rate: RateLimit,
         memo: Memo | None = None,
     ) -> None:
-        self._record, self._world, self._leash = Joined(record, "code"), world, leash
+        self._record, self._world, self._leash = BatchRecorder(record, "code"), world, leash
         self._rate, self._memo = rate, memo
         self._slots = anyio.CapacityLimiter(leash.at_once)
-        self._under_way = UnderWay()
+        self._pending = PendingCalls()
         self._same = dict[str, anyio.Lock]()  # equal questions wait for the first, then
 
-    async def ask(self, question: ModelQuestion, within: Within) -> str:
-        """What a model answers. Raises `LeafFailed`."""
+    async def ask(self, question: ModelQuestion, within: CallContext) -> str:
+        """The model's answer. Raises `LeafFailed`."""
         (found,) = await self.ask_all([question], within)
         if isinstance(found, LeafFailed):
             raise found
         return found
 
     async def ask_all(
-        self, questions: Sequence[ModelQuestion], within: Within
+        self, questions: Sequence[ModelQuestion], within: CallContext
     ) -> list[str | LeafFailed]:
-        """What a model answers to each, in their order; those that failed once more."""
-        asking: list[_Asking] = []
+        """The answer to each question, in order; failed calls are repeated once, after the others."""
+        asking: list[_LeafCall] = []
         for each in questions:
             key = each.key()
-            asking.append(_Asking(each, key, within.n(key), within))
+            asking.append(_LeafCall(each, key, within.n(key), within))
         aide = self._world().helper()
         found: list[str | LeafFailed] = [LeafFailed("it was not asked")] * len(asking)
 
@@ -103,60 +102,62 @@ class Leaves:
         await fill_all(again)
         return found
 
-    async def _answer(self, asking: _Asking, aide: Mind) -> str:
-        if told := asking.within.answer(asking.key, asking.n):
-            return await told.read(self._record)
-        async with self._alone(asking.key):
-            if told := await self._remembered(asking, aide):
-                return told
+    async def _answer(self, asking: _LeafCall, aide: Model) -> str:
+        if reply := asking.within.answer(asking.key, asking.n):
+            return await reply.read(self._record)
+        async with self._one_at_a_time(asking.key):
+            if reply := await self._cached(asking, aide):
+                return reply
             _check_size(asking.question, aide)
-            wrong: Wrong | None = None
+            wrong: InvalidAnswer | None = None
             for _ in range(_ANSWERS):
-                answer = await self._asked(asking, aide, wrong)
+                answer = await self._call(asking, aide, wrong)
                 problem = asking.question.problem(answer)
                 if not problem:
                     return answer
-                wrong = Wrong(answer, problem)
+                wrong = InvalidAnswer(answer, problem)
         problem = wrong.problem if wrong else ""
         raise LeafFailed(f"the answer does not match the schema: {problem}")
 
-    async def _remembered(self, asking: _Asking, aide: Mind) -> str:
-        """An answer that is known; it costs nothing, and is told like any other."""
+    async def _cached(self, asking: _LeafCall, aide: Model) -> str:
+        """A cached answer, or "". It costs nothing, and is recorded like any other."""
         memo = self._memo
-        told = await memo.get(aide.model, asking.key) if memo is not None else None
-        if told is None:
+        reply = await memo.get(aide.name, asking.key) if memo is not None else None
+        if reply is None:
             return ""
-        text = await told.read(self._record)
+        text = await reply.read(self._record)
         if asking.question.problem(text):
             return ""
         settled = await self._settled(text)
 
         def news(view: View) -> tuple[Reserved, Settled]:
-            reserved = _reserved(view, asking, aide.model, 0.0, 0)
-            of_it = replace(settled, reserved=view.seq + 1, remembered=True)
-            return reserved, replace(of_it, model=aide.model, cost=0.0)
+            reserved = _reserved(view, asking, aide.name, 0.0, 0)
+            of_it = replace(settled, reserved=view.seq + 1, cached=True)
+            return reserved, replace(of_it, model=aide.name, cost=0.0)
 
-        await self._record.weigh(news)
+        await self._record.append_if(news)
         return text
 
-    async def _asked(self, asking: _Asking, aide: Mind, wrong: Wrong | None) -> str:
-        """One call of the model, paid for. Raises `LeafFailed`; what fits not is told, too."""
+    async def _call(
+        self, asking: _LeafCall, aide: Model, wrong: InvalidAnswer | None
+    ) -> str:
+        """One paid model call. Raises `LeafFailed`; an answer that violates the schema is returned."""
         if aide.trace is not None:  # those at work beside it have one of their own
             aide = replace(aide, trace=Trace())
-        asked = request(asking.question, aide.model.partition("/")[2], wrong)
+        asked = request(asking.question, aide.name.partition("/")[2], wrong)
         asked = replace(asked, trace=aide.trace is not None)
-        with self._under_way.call() as call:
+        with self._pending.call() as call:
             async with self._slots:
-                await self._rate.wait(aide.model)
+                await self._rate.wait(aide.name)
                 at = await self._reserve(asking, aide, call)
                 came = await self._heard(asked, aide)
             if isinstance(came, LeafFailed):
                 failed = str(came)
-                await self._record(Settled(at, model=aide.model, failed=failed))
+                await self._record(Settled(at, model=aide.name, failed=failed))
                 raise came
             return await self._settle(at, came, asking, aide)
 
-    async def _heard(self, asked: Request, aide: Mind) -> WholeAnswer | LeafFailed:
+    async def _heard(self, asked: Request, aide: Model) -> WholeAnswer | LeafFailed:
         try:
             with anyio.fail_after(self._leash.call):
                 return await heard(asked, aide)
@@ -168,26 +169,28 @@ class Leaves:
             if aide.trace is not None:
                 await self._record(*await aide.trace.told(self._record))
 
-    async def _reserve(self, asking: _Asking, aide: Mind, call: Call) -> int:
-        """Set its money aside; as long as others are under way, some may be left over."""
+    async def _reserve(self, asking: _LeafCall, aide: Model, call: "PendingCall") -> int:
+        """Reserve the money. If none is left, wait for pending calls: they may return some."""
         usage = Usage(fresh=asking.question.size // A_TOKEN, output=ANSWER)
-        dollars, world = aide.price(aide.model, usage), self._world()
+        dollars, world = aide.price(aide.name, usage), self._world()
 
         def wanted(view: View) -> Reserved:
-            return _reserved(view, asking, aide.model, dollars, usage.uncached)
+            return _reserved(view, asking, aide.name, dollars, usage.uncached)
 
         while True:
-            look = self._under_way.look()
+            look = self._pending.watch()
             try:
-                at = await reserve(wanted, world.budget, self._record, world.lineage.purse)
+                at = await reserve(wanted, world.budget, self._record, world.lineage.grant)
             except ProviderError as error:
-                if not await look.worth_another():
+                if not await look.another_ended():
                     raise LeafFailed(str(error) or NOTHING_LEFT) from error
             else:
                 call.begin()
                 return at
 
-    async def _settle(self, at: int, came: WholeAnswer, asking: _Asking, aide: Mind) -> str:
+    async def _settle(
+        self, at: int, came: WholeAnswer, asking: _LeafCall, aide: Model
+    ) -> str:
         text, done, paid = came.text, came.done, came.charged(aide)
         problem = asking.question.problem(text)
         failed = f"the answer does not match the schema: {problem}" if problem else ""
@@ -201,25 +204,25 @@ class Leaves:
         if failed and not problem:
             raise LeafFailed(failed)
         if self._memo is not None and not failed:
-            told = ModelReply(settled.text, settled.whole)
-            await self._memo.put(aide.model, asking.key, told)
+            reply = ModelReply(settled.text, settled.full_blob)
+            await self._memo.put(aide.name, asking.key, reply)
         return text
 
     async def _settled(self, text: str) -> Settled:
         if len(text) <= _INLINE:
             return Settled(0, text=text)
-        return Settled(0, whole=await self._record.put(text.encode()))
+        return Settled(0, full_blob=await self._record.put(text.encode()))
 
     @asynccontextmanager
-    async def _alone(self, key: str) -> AsyncGenerator[None, None]:
-        """With a memo, the second of two that ask the same hears what the first heard."""
+    async def _one_at_a_time(self, key: str) -> AsyncGenerator[None, None]:
+        """With a memo, the second of two equal questions waits for the answer to the first."""
         lock = self._same.setdefault(key, anyio.Lock()) if self._memo else nullcontext()
         async with lock:
             yield
 
 
 def _reserved(
-    view: View, asking: _Asking, model: str, dollars: float | None, tokens: int
+    view: View, asking: _LeafCall, model: str, dollars: float | None, tokens: int
 ) -> Reserved:
     words = " ".join(asking.question.query[: 2 * _WORDS].split())[:_WORDS]
     return Reserved(
@@ -227,18 +230,73 @@ def _reserved(
         model,
         dollars,
         tokens,
-        leaf=view.family.leaves + 1,
+        leaf=view.children.leaves + 1,
         call_id=asking.within.call_id,
         key=asking.key,
         n=asking.n,
-        words=words,
+        prompt=words,
     )
 
 
-def _check_size(question: ModelQuestion, aide: Mind) -> None:
-    """A text that cannot fit is not sent. Raises `LeafFailed`."""
+def _check_size(question: ModelQuestion, aide: Model) -> None:
+    """Raises `LeafFailed` for a text that cannot fit into the context window."""
     if aide.window and question.least_tokens > aide.window:
         raise LeafFailed(
             f"the text has about {question.least_tokens:,} tokens, and the model reads "
             f"{aide.window:,}: cut it into pieces, and ask about each with map_lm"
         )
+
+
+class PendingCalls:
+    """The model calls of one session that have money reserved.
+
+    A call usually costs less than was reserved. So if nothing is left of the budget while others
+    are pending, there may be something left when one of them ends. `engine.budget` has the sums.
+    """
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._over = anyio.Event()  # of the next one
+
+    @contextmanager
+    def call(self) -> Generator["PendingCall"]:
+        """A call that counts as pending from its `begin` until this context is left."""
+        call = PendingCall(self)
+        try:
+            yield call
+        finally:
+            if call.begun:
+                self._calls -= 1
+                over, self._over = self._over, anyio.Event()
+                over.set()
+
+    def begin(self) -> None:
+        self._calls += 1
+
+    def watch(self) -> "PendingWatch":
+        """Take it before the budget is read: it notices every call that ends after this."""
+        return PendingWatch(self, self._over)
+
+    def __bool__(self) -> bool:
+        return self._calls > 0
+
+
+class PendingCall:
+    def __init__(self, calls: PendingCalls) -> None:
+        self._calls, self.begun = calls, False
+
+    def begin(self) -> None:
+        self.begun = True
+        self._calls.begin()
+
+
+class PendingWatch:
+    def __init__(self, calls: PendingCalls, over: anyio.Event) -> None:
+        self._calls, self._over = calls, over
+
+    async def another_ended(self) -> bool:
+        """Wait until one call has ended. False: no call is pending, and none has ended."""
+        if not self._calls and not self._over.is_set():
+            return False
+        await self._over.wait()
+        return True

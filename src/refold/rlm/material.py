@@ -1,36 +1,39 @@
-"""Read the files and folders that a question is about, as a value that code can have.
+"""The files and folders that a question is about, as a Python value and as a prompt.
 
-One text is a string; several are a dictionary from path to text; what is too large for
-that is a list of paths. What is no text, what git ignores and what may hold secrets is
-left out of folders, and that is said. How the value reaches the code is above.
+One text is a string; several are a dictionary from path to text; what is too large for that
+is a list of paths. Files that are not text, that git ignores or that may hold secrets are left
+out of folders, and reported. A flat prompt contains all of the material, a recursive one only
+describes the variable that holds it.
 """
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
+from pathlib import Path
 
 from msgspec import Struct
 
 from refold.errors import BadInput, ToolFailed
-from refold.permissions.facts import Facts
-from refold.permissions.protected import protected
+from refold.permissions.facts import Facts, protected
+from refold.place.file_walk import walk
 from refold.place.files import DiskFiles
-from refold.place.names import escaped
 from refold.place.port import Real
-from refold.place.walk import walk
-from refold.rlm.below import Files
-from refold.values.below import below, near
-from refold.values.clean import clean
+from refold.place.printable_names import escaped
+from refold.rlm.initial_variables import Files
+from refold.values.containment import below, near
+from refold.values.text import clean
 
 MOST = 200 * 1024 * 1024  # bytes that are held as a value
 _PER_TOKEN = 4  # bytes
 _NAMED = 5  # files that are left out, by name
 
 Value = str | dict[str, str] | list[str]
+VARIABLE = "context"
+_SHOWN = 200  # characters
 
 
 class Material(Struct, frozen=True):
-    """`value` is None where there is none. `left_out` are sentences for a person."""
+    """`value` is None if there is none. `left_out` are sentences for the person."""
 
     value: Value | None = None
     files: int = 0
@@ -40,12 +43,12 @@ class Material(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """About so many; that of what was only listed, too."""
+        """An estimate, also for material that is only listed."""
         return -(-self.size // _PER_TOKEN)
 
     @property
     def about(self) -> str:
-        """What a model is told of it instead of the material itself."""
+        """The description that a model reads instead of the material."""
         match self.value:
             case None:
                 return ""
@@ -70,7 +73,7 @@ def material(
     unread: Callable[[str], str],
     most: int = MOST,
 ) -> Material:
-    """What these files and folders hold. Raises `BadInput` for what cannot be read.
+    """Read files and folders. Raises `BadInput` for those that cannot be read.
 
     `unread` says why the file of an absolute path may not be read, or "".
     """
@@ -86,14 +89,14 @@ class _Gathering:
     def __init__(self, directory: str, unread: Callable[[str], str]) -> None:
         self._directory, self._unread = directory, unread
         self._files = dict[str, int]()  # real path and size
-        self._only = False  # was it one file that somebody named?
+        self._only = False  # is it a single file that was named?
         self._read = list[tuple[str, str]]()
         self._odd, self._secret = list[str](), list[str]()
 
     def take(self, name: str) -> None:
         real = os.path.realpath(os.path.join(self._directory, os.path.expanduser(name)))
         if os.path.isdir(real):
-            for path in sorted(walk(real, _on_we_go)):
+            for path in sorted(walk(real, _no_cancellation)):
                 self._add(path)
             return
         if not os.path.lexists(real):
@@ -150,7 +153,7 @@ class _Gathering:
         return text
 
     def _key(self, path: str) -> str:
-        """Its name for code; JSON has no word for one that is no text."""
+        """The path as a key for code: escaped if it is not valid Unicode."""
         name = self._called(path)
         return name if clean(name) == name else escaped(name)
 
@@ -172,5 +175,53 @@ def _size(path: str) -> int:
         return 0
 
 
-def _on_we_go() -> None:
-    """Nobody stops this walk but by ending the program."""
+def _no_cancellation() -> None:
+    """The walk has no cancellation: only the end of the program stops it."""
+
+
+def flat_prompt() -> str:
+    """The system prompt of a flat call."""
+    return Path(__file__).with_name("flat.md").read_text(encoding="utf-8").strip()
+
+
+def flat_text(question: str, found: Material) -> str:
+    """The whole material, then the question."""
+    match found.value:
+        case str() as text:
+            parts = [_piece(text)]
+        case dict() as texts:
+            parts = [_piece(text, path) for path, text in texts.items()]
+        case _:
+            parts = list[str]()
+    return "\n\n".join((*parts, question))
+
+
+def recursive_text(question: str, found: Material, *, shown: bool = False) -> str:
+    """The question, and the variable that holds the material. `shown`: also how it begins."""
+    if found.value is None:
+        return question
+    about = f"The material is in the variable `{VARIABLE}`: {found.about}."
+    return "\n\n".join((question, about, *([_beginning(found.value)] if shown else [])))
+
+
+def _beginning(value: Value) -> str:
+    """How to loop over it, and its first words: what a large model looks up anyway."""
+    match value:
+        case str():
+            begins, way = repr(value[:_SHOWN]), f"for line in {VARIABLE}.splitlines():"
+        case dict():
+            path, text = next(iter(value.items()))
+            begins, way = (
+                f"{path!r}: {text[:_SHOWN]!r}",
+                f"for path, text in {VARIABLE}.items():",
+            )
+        case list():
+            begins, way = repr(value[0]), f"for path in {VARIABLE}:"
+    return f"Go through it with `{way}`. It begins: {begins}"
+
+
+def _piece(text: str, path: str = "") -> str:
+    inside = text.replace("</material", "<\\/material")
+    name = path.replace('"', "'")
+    about = f' path="{name}"' if path else ""
+    return f"<material{about}>\n{inside}\n</material>"

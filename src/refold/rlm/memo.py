@@ -1,7 +1,7 @@
-"""Answers of models that are remembered, so that the same question is not asked again.
+"""A cache of answers to questions of code, so that the same question is not paid for twice.
 
-Off unless somebody sets it: a model asked twice may say two things, and sometimes that
-is what one wants to know. What makes two questions the same is in the key.
+It is off unless it is configured: a model that is asked twice may give two answers, and
+sometimes that is the purpose. The key contains all that makes two questions equal.
 """
 
 from pathlib import Path
@@ -9,22 +9,22 @@ from typing import Literal, Protocol, TypeAlias
 
 import anyio
 
-from refold.engine.within import key_of
-from refold.place.private import write
-from refold.rlm.within import Journal, ModelReply, answered
+from refold.engine.nested_call import key_of
+from refold.place.private_files import write
+from refold.rlm.call_context import Journal, ModelReply, answered_leaves
 
 Kind: TypeAlias = Literal["off", "session", "project"]
 
 
 class Memo(Protocol):
-    """`model` is as provider/model; `key` that of a question."""
+    """`model` is provider/model; `key` is the key of a question."""
 
     async def get(self, model: str, key: str) -> ModelReply | None: ...
     async def put(self, model: str, key: str, answer: ModelReply) -> None: ...
 
 
 class SessionMemo:
-    """All that was answered in this session, by its journal."""
+    """The answers in the journal of this session."""
 
     def __init__(self, record: Journal) -> None:
         self._record = record
@@ -34,8 +34,8 @@ class SessionMemo:
     async def get(self, model: str, key: str) -> ModelReply | None:
         async with self._reading:
             if not self._read:
-                for asked, told in answered(await self._record.entries()):
-                    known = ModelReply(told.text, told.whole)
+                for asked, reply in answered_leaves(await self._record.entries()):
+                    known = ModelReply(reply.text, reply.full_blob)
                     self._known.setdefault((asked.model, asked.key), known)
                 self._read = True
         return self._known.get((model, key))
@@ -45,7 +45,7 @@ class SessionMemo:
 
 
 class ProjectMemo:
-    """A file for each answer. Lost ones only cost: nothing here is ever waited for."""
+    """A file for each answer. Losing one only costs money, so nothing waits for the disk."""
 
     def __init__(self, directory: Path, record: Journal) -> None:
         self._directory, self._record = directory, record

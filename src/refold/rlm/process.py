@@ -1,28 +1,40 @@
-"""A worker's process as the host holds it: in the sandbox, with a socket as its input.
+"""The process of a worker, and the frames that are exchanged with it over a socket.
 
-It is started, heard, spoken to, ended; and when it is gone, it is known why. What is
-said is `frames`, and what is asked for is `worker`'s business.
+A frame is two lengths, a JSON object and bytes. Code in the worker may have found its socket,
+so lengths are checked before anything is read, and only messages of the types below are
+accepted. `worker` decides what is sent and what becomes of a message.
 """
 
 import math
 import shlex
 import signal
 import socket
+import struct
 import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeAlias
 
 import anyio
+import msgspec
+from anyio import lowlevel
 from anyio.abc import TaskGroup
+from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.limits import Limits
 from refold.place.port import CommandExtras, Commands, Finished
-from refold.rlm.frames import Closed, Frames, FromWorker, Ready, framed
-from refold.rlm.port import WorkerLost
+from refold.rlm.interfaces import WorkerLost
 from refold.values.confines import Confines
 
+HEADER = struct.Struct("!II")
+LONGEST = 64 * 1024 * 1024  # bytes of a message of the worker's
+LONGEST_BLOB = 264 * 1024 * 1024  # bytes of a snapshot, with its table and its parts
+_LARGEST = 1 << 32  # that a length can say
+_AT_ONCE = 256 * 1024
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
 CLOSED = "The Python worker was closed."
 
 _TO_BEGIN = 30.0  # seconds for a process to come up on a busy machine
@@ -35,12 +47,126 @@ _BROKEN = 71  # the code of a worker whose connection was taken away
 _ROOT = Path(__file__).parents[2]
 _CODE = (
     f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
-    "from refold.rlm.inside.main import main; main()"
+    "from refold.rlm.worker_side.main import main; main()"
 )
 
 
+class Closed(WorkerLost):
+    """The other end of the connection is closed: most likely the process has ended."""
+
+
+class Ready(Struct, frozen=True, tag_field="t", tag="ready", forbid_unknown_fields=True):
+    """The worker accepts requests."""
+
+
+class Called(Struct, frozen=True, tag_field="t", tag="call", forbid_unknown_fields=True):
+    """Code calls a function of the host."""
+
+    call: int
+    name: str
+    arguments: dict[str, object]
+
+
+class Printed(
+    Struct, frozen=True, tag_field="t", tag="printed", forbid_unknown_fields=True
+):
+    text: str
+
+
+class Finaled(Struct, frozen=True, tag_field="t", tag="final", forbid_unknown_fields=True):
+    """`value` is JSON, `text` what the cell had printed before."""
+
+    value: str
+    text: str
+
+
+class Part(Struct, frozen=True, tag_field="t", tag="part", forbid_unknown_fields=True):
+    """One part of a snapshot, as the bytes of the frame."""
+
+    name: str
+
+
+class Done(Struct, frozen=True, tag_field="t", tag="done", forbid_unknown_fields=True):
+    """The response to a request, with the fields of its kind."""
+
+    id: int
+    text: str = ""
+    failed: bool = False
+    kept: Pairs = ()
+    lost: Pairs = ()
+    parts: tuple[str, ...] = ()
+
+
+FromWorker: TypeAlias = Ready | Called | Printed | Finaled | Part | Done
+
+
+def frame(message: Mapping[str, object], blob: bytes = b"") -> bytes:
+    """Raises `ValueError` if it is too long for a frame."""
+    said = msgspec.json.encode(message)
+    if max(len(said), len(blob)) >= _LARGEST:
+        raise ValueError("a value for the Python worker has more than 4 GB")
+    return HEADER.pack(len(said), len(blob)) + said + blob
+
+
+class Frames:
+    """The host's end of the socket. One task reads and one writes. All methods raise `WorkerLost`."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._end = end
+        self._read = bytearray()
+        self.longest_blob = 0  # that is accepted: a blob comes only on request
+        self._decode = msgspec.json.Decoder(FromWorker).decode
+
+    async def read(self) -> tuple[FromWorker, bytes]:
+        said, blob = HEADER.unpack(await self._exactly(HEADER.size))
+        if said > LONGEST or blob > self.longest_blob:
+            raise WorkerLost(
+                f"The Python worker announced a message of {said + blob:,} bytes, "
+                f"and may send {LONGEST + self.longest_blob:,}."
+            )
+        try:
+            message = self._decode(await self._exactly(said))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise WorkerLost(
+                f"The Python worker said something that makes no sense: {error}."
+            ) from error
+        return message, bytes(await self._exactly(blob))
+
+    async def write(self, frame: bytes) -> None:
+        left = memoryview(frame)
+        while left:
+            try:
+                left = left[self._end.send(left[:_AT_ONCE]) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._end)
+            except OSError as error:
+                raise Closed("The Python worker hears nothing any more.") from error
+
+    async def _exactly(self, many: int) -> bytearray:
+        while len(self._read) < many:
+            try:
+                piece = self._end.recv(_AT_ONCE)
+            except BlockingIOError:
+                await anyio.wait_readable(self._end)
+                continue
+            except OSError:
+                piece = b""
+            if not piece:
+                raise Closed("The Python worker has closed its connection.")
+            self._read += piece
+            # A worker that never stops sending must not block the event loop.
+            await lowlevel.checkpoint()
+        found = self._read[:many]
+        del self._read[:many]
+        return found
+
+
 class Process:
-    """`hear` gets what it says, `used` how long it has computed. `why` says why it is gone."""
+    """The process in the sandbox, with a socket as its standard input.
+
+    `hear` gets its messages, `used` its CPU time; `why` says why it is gone.
+    """
 
     def __init__(
         self,
@@ -61,7 +187,7 @@ class Process:
     async def begin(
         self, commands: Commands, cwd: str, memory: int, orders: Mapping[str, object]
     ) -> None:
-        """Raises `WorkerLost` where it does not come up."""
+        """Raises `WorkerLost` if it does not start."""
         self._group.start_soon(self._run, commands, cwd, memory)
         self._group.start_soon(self._hear)
         self._group.start_soon(self._speak)
@@ -77,16 +203,16 @@ class Process:
             raise WorkerLost(self.why)
 
     def tell(self, message: Mapping[str, object], blob: bytes = b"") -> None:
-        """Returns at once. What is told to one that is gone is not heard."""
+        """Send a message; returns at once. Messages to a process that is gone are dropped."""
         if self.why:
             return
         if self._outgoing.statistics().current_buffer_used > _UNHEARD:
             self.end("The Python worker was ended: it asks, and does not hear the answers.")
         else:
-            self._outgoing.send_nowait(framed(message, blob))
+            self._outgoing.send_nowait(frame(message, blob))
 
     def end(self, why: str) -> None:
-        """All of it is killed. The first reason counts."""
+        """Kill the process group. The first reason is kept."""
         if not self.why:
             self.why = why
             self._scope.cancel()
@@ -94,7 +220,7 @@ class Process:
             self._on_end()
 
     def close(self) -> None:
-        """When no task of it runs any more."""
+        """Release the sockets, when no task of the process runs any more."""
         self._outgoing.close()
         self._to_send.close()
         for end in self._ends:
@@ -124,7 +250,7 @@ class Process:
                 self._ends[1].close()
         try:
             with anyio.move_on_after(_LAST_NEWS):
-                await self._deaf.wait()  # what it has said last still counts
+                await self._deaf.wait()  # its last messages still count
         finally:
             self.end(self._how or CLOSED)
 
@@ -133,7 +259,7 @@ class Process:
             while True:
                 message, blob = await self.frames.read()
                 if isinstance(message, Ready):
-                    # Then there is nobody but the worker whose end it could be.
+                    # Only the worker needs the other end now.
                     self._ends[1].close()
                     self._ready.set()
                 else:
@@ -155,7 +281,7 @@ class Process:
 
 
 def _paths() -> tuple[str, ...]:
-    """Where the worker finds what it needs."""
+    """The directories from which the worker imports cloudpickle."""
     found = find_spec("cloudpickle")
     return (str(Path(found.origin).parents[1]),) if found and found.origin else ()
 

@@ -1,6 +1,6 @@
-"""What code asks a model: a text and a question about it. Values, and how they are told.
+"""A question that code asks a model: a text and a query, and the request made of them.
 
-Who asks it, and what that may cost, is the business of `leaves`.
+`leaves` makes the call and pays for it.
 """
 
 import re
@@ -8,14 +8,14 @@ import re
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.engine.within import key_of
+from refold.engine.nested_call import key_of
 from refold.errors import BadInput
 from refold.provider.port import Request
-from refold.values.log import Log
+from refold.values.answer_schema import Schema
+from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text
-from refold.values.schema import Schema
 
-VERSION = "1"  # of the words below; an answer to others is another answer
+VERSION = "1"  # of the prompt below: another prompt gets another answer
 _SYSTEM = """\
 You are asked about a text by a program. Answer the question that follows the text, from \
 the text alone, as briefly as the question allows: your answer is read by code. The text \
@@ -28,7 +28,7 @@ _TOKEN = 4  # characters, at most
 
 
 class ModelQuestion(Struct, frozen=True):
-    """`shape` checks an answer; `schema` is the same as JSON, null where any will do."""
+    """`shape` validates the answer; `schema` is the same schema as JSON, null if there is none."""
 
     text: str
     query: str
@@ -36,41 +36,41 @@ class ModelQuestion(Struct, frozen=True):
     shape: Schema | None = None
 
     def key(self) -> str:
-        """The same for two that ask the same."""
+        """Equal for equal questions."""
         return key_of("leaf", VERSION, self.text, self.query, bytes(self.schema).decode())
 
     @property
     def least_tokens(self) -> int:
-        """So many it has in any case, without the answer."""
+        """A lower bound of its tokens, without the answer."""
         return (len(self.text) + len(self.query)) // _TOKEN
 
     @property
     def size(self) -> int:
-        """Characters that a model reads."""
+        """The number of characters that the model reads."""
         return len(self.text) + len(self.query) + len(_SYSTEM) + len(bytes(self.schema))
 
     def problem(self, answer: str) -> str:
         return self.shape.problem(answer) if self.shape else ""
 
 
-class Wrong(Struct, frozen=True):
-    """An answer that did not fit, and why."""
+class InvalidAnswer(Struct, frozen=True):
+    """An answer that violates the schema, and how."""
 
     answer: str
     problem: str
 
 
 def question(given: object, query: object, schema: object) -> ModelQuestion:
-    """From what code gave. Raises `BadInput`."""
+    """Validate the arguments of code. Raises `BadInput`."""
     if not isinstance(query, str):
         raise BadInput(f"query has to be a text, not {type(query).__name__}")
     if schema is None:
         return ModelQuestion(as_text(given), query)
-    return replaced(ModelQuestion(as_text(given), query), shape_of(schema))
+    return with_shape(ModelQuestion(as_text(given), query), shape_of(schema))
 
 
 def shape_of(schema: object) -> tuple[Raw, Schema]:
-    """Raises `BadInput` for what is no JSON Schema."""
+    """Raises `BadInput` if it is not a JSON Schema."""
     raw = Raw(msgspec.json.encode(schema))
     try:
         return raw, Schema(raw, bounded=True)
@@ -78,28 +78,30 @@ def shape_of(schema: object) -> tuple[Raw, Schema]:
         raise BadInput(f"schema is no JSON Schema: {error}") from error
 
 
-def replaced(asked: ModelQuestion, shape: tuple[Raw, Schema]) -> ModelQuestion:
+def with_shape(asked: ModelQuestion, shape: tuple[Raw, Schema]) -> ModelQuestion:
     return ModelQuestion(asked.text, asked.query, *shape)
 
 
 def as_text(given: object) -> str:
-    """A value as a model reads it."""
+    """A value as the text that a model reads."""
     if given is None:
         return ""
     return given if isinstance(given, str) else msgspec.json.encode(given).decode()
 
 
-def request(asked: ModelQuestion, model: str, wrong: Wrong | None = None) -> Request:
-    """`model` is as the provider calls it."""
+def request(
+    asked: ModelQuestion, model: str, wrong: InvalidAnswer | None = None
+) -> Request:
+    """`model` is the provider's name of the model."""
     text = _CLOSES.sub(r"<\\", asked.text)
     material = f"<material>\n{text}\n</material>\n\n" if text else ""
-    told = [Message("user", (Text(f"{material}{asked.query}"),))]
+    messages = [Message("user", (Text(f"{material}{asked.query}"),))]
     if wrong is not None:
-        told.append(Message("assistant", (Text(wrong.answer or "(nothing)"),)))
-        told.append(Message("user", (Text(_WRONG.format(problem=wrong.problem)),)))
+        messages.append(Message("assistant", (Text(wrong.answer or "(nothing)"),)))
+        messages.append(Message("user", (Text(_WRONG.format(problem=wrong.problem)),)))
     shape = f"{_SHAPE}{bytes(asked.schema).decode()}" if asked.shape else ""
     return Request(
-        Log([Spoken(0, message) for message in told]),
+        Log([Spoken(0, message) for message in messages]),
         _SYSTEM + shape,
         model=model,
         tool_choice="none",

@@ -1,35 +1,48 @@
 """The Python of one session, behind the tool `python`: cells in, an observation out.
 
-The variables that belong to the talk are those of the snapshot that the fold names. What
-holds others (after a rewind, a crash, a stop in the middle) is thrown away, and a fresh
-process is given that snapshot. So the process is only ever a copy, and may be lost. Where
-nothing was kept yet, it is given what the session was handed.
+The variables that belong to the conversation are those of the snapshot in the view. If the
+process holds others (after a rewind, a crash or an interrupt), it is discarded, and a fresh
+one is given that snapshot. So the process is only a copy, and may be lost. Before the first
+snapshot it is given the initial variables of the session.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import anyio
+import msgspec
 from msgspec import Raw, Struct
 
 from refold.agents.profile import Leash
 from refold.engine.world import World
 from refold.errors import BadInput, JournalError, ToolFailed
-from refold.journal.below import VariablesKept, VariablesRestored
-from refold.rlm.below import Beginning, Below
-from refold.rlm.final import answer_of
-from refold.rlm.handing import hand_over
-from refold.rlm.host import HostSide, Means, Snapshots, functions
-from refold.rlm.keeping import Keeper
+from refold.journal.events.child_events import VariablesRestored, VariablesSaved
+from refold.rlm.call_context import CallContext, Journal, call_context
+from refold.rlm.host import (
+    HostContext,
+    HostFunctions,
+    Subagents,
+    VariableSource,
+    tool_functions,
+)
+from refold.rlm.initial_variables import InitialVariables, inject
+from refold.rlm.interfaces import (
+    Cell,
+    OtherVariables,
+    VariableReport,
+    Worker,
+    WorkerLimits,
+    WorkerLost,
+)
 from refold.rlm.leaves import Leaves
 from refold.rlm.memo import Memo
-from refold.rlm.port import Cell, Found, Kept, Worker, WorkerLimits, WorkerLost
-from refold.rlm.rate import Rate
-from refold.rlm.within import Journal, Within, within
-from refold.tools.python import Ran
+from refold.rlm.rate_limit import RateLimit
+from refold.rlm.worker_lifetime import WorkerKeeper
+from refold.tools.python_tool import Ran
+from refold.values.answer_schema import Schema
 from refold.values.control import Final
 
-_NAMES = 40  # of variables that are told at once
+_NAMES = 40  # of variables in one note
 NOT_RUN = "not run"
 GONE = "Python was ended: {why}. The variables are as before this call."
 UNKEPT = "What code did could not be kept: {why}. The variables are as before this call."
@@ -39,32 +52,36 @@ REFUSED = "FINAL was refused, its value does not match the schema: {problem}"
 
 
 class ReplLimits(Struct, frozen=True, kw_only=True):
-    """What a session's Python is bounded by, begins with and may reach.
+    """Limits of a session's Python, its initial variables, and what it may reach.
 
-    `rate` is shared with all who ask the same models. `memo` None: nothing is remembered.
+    `rate` is shared by all that call the same models. `memo` None: no answer is cached.
     """
 
     leash: Leash
-    steps: int = 0  # answers in a turn, as far as code is told
+    steps: int = 0  # model steps of a turn, as code sees them
     memory: int = 2 * 1024**3  # bytes
-    rate: Rate
+    rate: RateLimit
     memo: Memo | None = None
-    below: Below | None = None
-    snapshots: Snapshots | None = None
-    begins: Beginning = Beginning()
-    depth: int = 0  # sessions above, whose code called for the next one
+    below: Subagents | None = None
+    snapshots: VariableSource | None = None
+    begins: InitialVariables = InitialVariables()
+    depth: int = 0  # the number of sessions above this one
 
 
 class Repl:
-    """Implements the port `tools.python.Repl`. It runs only while the keeper is `beside`."""
+    """Implements the port `tools.python_tool.Repl`. It runs only while the context of the keeper is open."""
 
     def __init__(
-        self, record: Journal, world: Callable[[], World], keeper: Keeper, given: ReplLimits
+        self,
+        record: Journal,
+        world: Callable[[], World],
+        keeper: WorkerKeeper,
+        given: ReplLimits,
     ) -> None:
         self._record, self._world, self._given = record, world, given
         leash, self._keeper = given.leash, keeper
         self._limits = WorkerLimits(leash.cell, given.memory)
-        self._means = Means(
+        self._means = HostContext(
             record,
             world,
             leash,
@@ -79,20 +96,20 @@ class Repl:
         self._holds: str | None = None  # the snapshot that the process is a copy of
         self._known: set[str] = set()  # parts of variables that the disk has
         self._cut = False  # was a call broken off in the middle?
-        self._told: frozenset[tuple[str, str]] = frozenset()
+        self._reported: frozenset[tuple[str, str]] = frozenset()
 
     async def run(
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
     ) -> Ran:
         async with self._one:
-            now = await within(call_id, self._record)
+            now = await call_context(call_id, self._record)
             try:
                 worker, notes = await self._ready(now)
             except (WorkerLost, BadInput, JournalError) as error:
                 raise ToolFailed(f"Python could not be started: {error}") from error
             self._holds, self._cut = None, True
-            run = _Run(len(cells), self._world().brief.schema)
-            host = HostSide(self._means, now, progress)
+            run = _Run(len(cells), self._world().prompt.schema)
+            host = HostFunctions(self._means, now, progress)
             try:
                 for cell in cells:
                     if run.over:
@@ -101,13 +118,13 @@ class Repl:
                 notes += await self._keep(now, worker)
             except WorkerLost as error:
                 run.lost(GONE.format(why=error))
-            except JournalError as error:  # a full disk takes no answer that is there
+            except JournalError as error:  # a full disk loses no answer
                 run.lost(UNKEPT.format(why=error))
             self._cut = False
             return run.ran(notes)
 
-    async def _ready(self, now: Within) -> tuple[Worker, list[str]]:
-        """A process with the variables that the call begins with, and what is to be told."""
+    async def _ready(self, now: CallContext) -> tuple[Worker, list[str]]:
+        """A process with the variables that the call begins with, and notes for the model."""
         if self._keeper.there and self._holds == now.before:
             return await self._worker(), []
         await self._keeper.discard()
@@ -119,23 +136,23 @@ class Repl:
         return await self._begun(worker, notes)
 
     async def _worker(self) -> Worker:
-        return await self._keeper.worker(self._limits, functions(self._world()))
+        return await self._keeper.worker(self._limits, tool_functions(self._world()))
 
     async def _begun(self, worker: Worker, notes: list[str]) -> tuple[Worker, list[str]]:
-        """With the material of the session, for nothing was kept yet."""
+        """Give a fresh process the initial variables: there is no snapshot yet."""
         record, begins, snapshots = self._record, self._given.begins, self._given.snapshots
         if begins.attached and snapshots is not None:
             found = await snapshots.of(begins.attached)
             blob, parts = await self._taken(found)
             worker, more = await self._restored(worker, blob, parts, found.session)
             notes = notes + more
-        await hand_over(begins, record)
-        for name, blob in record.view.account.handed:
+        await inject(begins, record)
+        for name, blob in record.view.account.injected:
             await worker.put(name, blob, await record.get(blob))
         return worker, notes
 
-    async def _taken(self, found: Found) -> tuple[str, tuple[str, ...]]:
-        """What another session has of its own. Parts that are missing there, are here."""
+    async def _taken(self, found: OtherVariables) -> tuple[str, tuple[str, ...]]:
+        """Copy the variables of another session into our blobs. Parts missing there are known here."""
         parts = list[str]()
         for name in found.parts:
             with suppress(JournalError):
@@ -145,17 +162,17 @@ class Repl:
     async def _restored(
         self, worker: Worker, blob: str, parts: Sequence[str], source: str = ""
     ) -> tuple[Worker, list[str]]:
-        """What a snapshot can do to a process, it does to this one only."""
+        """Restore a snapshot. If it ends the process, a fresh one is used, without the variables."""
         self._known.clear()
         try:
             index = await self._record.get(blob)
             report = await worker.restore(index, parts, self._part)
         except (WorkerLost, JournalError) as error:
-            report = Kept(lost=(("all variables", str(error)),))
+            report = VariableReport(lost=(("all variables", str(error)),))
             await self._keeper.discard()
             worker = await self._worker()
-        told = VariablesRestored(blob, source, report.kept, report.lost, tuple(parts))
-        await self._record(told, by="code")
+        event = VariablesRestored(blob, source, report.kept, report.lost, tuple(parts))
+        await self._record(event, by="code")
         notes = [f"Not restored: {_reasons(report.lost)}"] if report.lost else []
         if source:
             names = _names(name for name, _ in report.kept)
@@ -167,29 +184,29 @@ class Repl:
         self._known.add(name)
         return found
 
-    async def _keep(self, now: Within, worker: Worker) -> list[str]:
-        """After each call, all variables as blobs; the same ones are the same blobs."""
+    async def _keep(self, now: CallContext, worker: Worker) -> list[str]:
+        """After each call, store all variables as blobs; equal variables are the same blobs."""
         record = self._record
-        handed = (blob for _, blob in record.view.account.handed)
-        variables, report = await worker.keep(self._known.union(handed))
+        handed = (blob for _, blob in record.view.account.injected)
+        variables, report = await worker.persist(self._known.union(handed))
         for name, part in variables.new.items():
             if await record.put_bytes(part) != name:
                 raise WorkerLost(MISNAMED)
         self._known = set(variables.parts)
         blob = await record.put_bytes(variables.index)
-        if blob != record.view.talk.variables:
+        if blob != record.view.conversation.variables:
             parts, lost = variables.parts, report.lost
             await record(
-                VariablesKept(now.call_id, blob, report.kept, lost, parts), by="code"
+                VariablesSaved(now.call_id, blob, report.kept, lost, parts), by="code"
             )
         self._holds = blob
-        new = [each for each in report.lost if each not in self._told]
-        self._told = frozenset(report.lost)
+        new = [each for each in report.lost if each not in self._reported]
+        self._reported = frozenset(report.lost)
         return [f"Not kept for later: {_reasons(new)}"] if new else []
 
 
 class _Run:
-    """The cells of one call, and what came of each."""
+    """The cells of one call, and their results."""
 
     def __init__(self, many: int, schema: Raw) -> None:
         self._many, self._schema = many, schema
@@ -215,13 +232,13 @@ class _Run:
         self._texts.append(text or ("FINAL" if self._final else "(nothing was printed)"))
 
     def lost(self, why: str) -> None:
-        """The process is gone, in a cell or when its variables were to be kept; or the disk."""
+        """The process ended, in a cell or while its variables were stored; or the disk failed."""
         if self._final is None:
             self._failed = True
         self._texts.append(why)
 
     def ran(self, notes: Sequence[str]) -> Ran:
-        """Raises `ToolFailed` where a cell has failed: the model reads the same."""
+        """The result for the model. Raises `ToolFailed`, with the same text, if a cell failed."""
         texts = self._texts
         if self._many > 1:
             left = [NOT_RUN] * (self._many - len(texts))
@@ -242,3 +259,22 @@ def _names(names: Iterable[str]) -> str:
     found = list(names)
     more = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
     return (", ".join(found[:_NAMES]) or "none") + more
+
+
+def answer_of(given: Raw, schema: Raw) -> tuple[Final, str]:
+    """The argument of FINAL as the answer of the turn, and how it violates the schema, or "".
+
+    A string is the answer as it is, anything else its JSON. If there is a schema, a string may be
+    the JSON of a value, or the value itself.
+    """
+    value: object = msgspec.json.decode(given)
+    written = bytes(given).decode()
+    ways = (value, written) if isinstance(value, str) else (written,)
+    if bytes(schema) in (b"", b"null"):
+        return Final(ways[0], as_json=not isinstance(value, str)), ""
+    known = Schema(schema)
+    problems = [known.problem(way) for way in ways]
+    for way, problem in zip(ways, problems, strict=True):
+        if not problem:
+            return Final(way, as_json=True), ""
+    return Final(ways[-1], as_json=True), problems[-1]

@@ -1,7 +1,7 @@
-"""Flat or recursive: is one plain call enough for this question about this material? Pure.
+"""Choose between a flat and a recursive call for a question about some material. Pure.
 
-It asks no model, so it costs nothing, and it only looks at words: those of English. What
-it does not know counts as a lookup. Whoever knows better says `--flat` or `--rlm`.
+It calls no model, so it costs nothing, and only matches English words. A question that it
+does not recognize counts as a lookup. `--flat` and `--rlm` override it.
 """
 
 import re
@@ -15,8 +15,7 @@ PART = 3  # a flat call gets at most one part in so many of the window
 # What a model takes in at a glance, whatever is asked.
 _PAGE, _FILES = 2_000, 10  # tokens, files
 
-# What asks for something over all of the material. A model that reads it guesses; code
-# counts.
+# Questions over all of the material. A model that reads it guesses; code counts.
 _OVER_ALL = re.compile(
     r"""
     \b how \s+ (?:many|often|frequently) \b
@@ -39,7 +38,7 @@ _OVER_ALL = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-# What only sounds like it: what has to be read and told, a property of one thing, so many
+# What only sounds like it: what has to be read and summarized, a property of one thing, so many
 # things that the text itself says how many.
 _LOOKUP = re.compile(
     r"""
@@ -56,7 +55,7 @@ _LOOKUP = re.compile(
 
 
 class Size(Struct, frozen=True):
-    """Of the material, and the window of the model that would read it. In tokens."""
+    """Tokens and files of the material, and the context window of the model in tokens."""
 
     tokens: int
     files: int
@@ -64,14 +63,14 @@ class Size(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """`reason` is a sentence without its capital, for a person."""
+    """`reason` is a sentence without its capital, for the person."""
 
     way: Way
     reason: str
 
 
 def route(question: str, size: Size) -> Route:
-    """The cheaper of the ways that can be right."""
+    """The cheaper of the routes that can be right."""
     much = f"about {size.tokens:,} tokens"
     if size.tokens * PART > size.window:
         return Route(

@@ -1,8 +1,7 @@
-"""The host's side of a worker: tells it what to do, keeps its time, answers its calls.
+"""The host's side of a worker: sends requests, measures time, answers calls.
 
-It keeps the promises of `port.Workers`. What runs inside is `inside/`, the process is
-`process`'s; what the functions of the host do, and what becomes of snapshots, is the
-repl's business.
+It implements `port.Workers`. `worker_side/` runs in the process, and `process` starts and
+connects it; `host` implements the functions that code calls, and `repl` stores the snapshots.
 """
 
 import time
@@ -16,7 +15,18 @@ from msgspec import Raw
 
 from refold.errors import JournalError, first
 from refold.place.port import Commands
-from refold.rlm.frames import (
+from refold.rlm.interfaces import (
+    Cell,
+    Host,
+    HostFailed,
+    ReadPart,
+    VariableReport,
+    Variables,
+    Worker,
+    WorkerLimits,
+    WorkerLost,
+)
+from refold.rlm.process import (
     LONGEST_BLOB,
     Called,
     Done,
@@ -25,22 +35,11 @@ from refold.rlm.frames import (
     Pairs,
     Part,
     Printed,
+    Process,
 )
-from refold.rlm.inside.signatures import PRIMITIVES
-from refold.rlm.port import (
-    Cell,
-    Host,
-    HostFailed,
-    Kept,
-    Parts,
-    Variables,
-    Worker,
-    WorkerLimits,
-    WorkerLost,
-)
-from refold.rlm.process import Process
+from refold.rlm.worker_side.signatures import PRIMITIVES
 
-_GRACE = 2.0  # seconds for code that is told to stop
+_GRACE = 2.0  # seconds for interrupted code to stop
 _AT_ONCE = 1_000  # calls of one cell that may be under way
 _IN_ALL = 100_000  # calls of one cell
 _MOST, _NAME, _ABOUT = 10_000, 200, 500  # variables; characters of one, and about it
@@ -49,7 +48,7 @@ _SHORTEST = 0.01  # seconds between two looks at the clock
 
 
 class PythonWorkers:
-    """`cwd` is the directory that code finds itself in."""
+    """`cwd` is the working directory of the code."""
 
     def __init__(self, commands: Commands, cwd: str) -> None:
         self._commands, self._cwd = commands, cwd
@@ -104,7 +103,7 @@ class PythonWorker:
             return self._result(running, request)
 
     async def _leave(self, cell: "_Cell", request: "_Request") -> None:
-        """There is a result, or nobody wants one any more; code may still be at it."""
+        """There is a result, or the caller was cancelled; code may still be running."""
         if request.over.is_set():
             return
         if cell.final is not None:
@@ -116,22 +115,24 @@ class PythonWorker:
     async def put(self, name: str, part: str, value: bytes) -> None:
         await self._asked({"t": "put", "name": name, "part": part}, value)
 
-    async def keep(self, known: Collection[str]) -> tuple[Variables, Kept]:
-        wanted = {"t": "keep", "known": list(known)}
+    async def persist(self, known: Collection[str]) -> tuple[Variables, VariableReport]:
+        wanted = {"t": "persist", "known": list(known)}
         request = await self._asked(wanted, longest=LONGEST_BLOB)
         names = request.done.parts
         # No other blob of the session is to be read by naming it here.
         if any(name not in request.parts and name not in known for name in names):
-            raise WorkerLost("The Python worker named a part that nobody has.")
+            raise WorkerLost("The Python worker named a part that does not exist.")
         new = {name: request.parts[name] for name in names if name in request.parts}
         return Variables(request.blob, names, new), request.variables
 
-    async def restore(self, index: bytes, parts: Collection[str], read: Parts) -> Kept:
+    async def restore(
+        self, index: bytes, parts: Collection[str], read: ReadPart
+    ) -> VariableReport:
         for name in parts:
             try:
                 part = await read(name)
             except JournalError:
-                continue  # the variables that it holds are said to be lost
+                continue  # its variables are reported as lost
             await self._asked({"t": "part", "name": name}, part)
         return (await self._asked({"t": "restore"}, index)).variables
 
@@ -167,12 +168,12 @@ class PythonWorker:
         return self._request
 
     async def _at_rest(self) -> None:
-        """Code that was told to stop may still be at it."""
+        """Wait for code that was interrupted and has not ended yet."""
         await self._request.over.wait()
         self.process.check()
 
     async def _see_through(self, cell: "_Cell", request: "_Request") -> None:
-        """Until there is a result, or the process is gone, or it must be ended."""
+        """Wait for a result, for the end of the process, or until it must be ended."""
         try:
             async with anyio.create_task_group() as calls:
                 cell.calls, self._cell = calls, cell
@@ -197,7 +198,7 @@ class PythonWorker:
         return Cell(self._cut(request.done.text), request.done.failed, seconds=seconds)
 
     def _cut(self, text: str) -> str:
-        """It is short already, where it was not written by code."""
+        """Cut text that code wrote around the limit; other text is short already."""
         return text[: self._limits.output + _SLACK]
 
     async def _stop(self, request: "_Request", why: str) -> None:
@@ -239,7 +240,7 @@ class PythonWorker:
                 pass  # from a thread of a cell that is over
 
     def _parted(self, name: str, part: bytes) -> None:
-        """All parts together have no more room than one snapshot."""
+        """All parts together are limited to the size of one snapshot."""
         request = self._request
         if request.over.is_set() or not part or len(request.parts) >= _MOST:
             return
@@ -284,14 +285,14 @@ class _Request:
         self.parts: dict[str, bytes] = {}
 
     @property
-    def variables(self) -> Kept:
-        return Kept(_clipped(self.done.kept), _clipped(self.done.lost))
+    def variables(self) -> VariableReport:
+        return VariableReport(_clipped(self.done.kept), _clipped(self.done.lost))
 
 
 class _Cell:
-    """A cell that runs. Its clock stands still while it only waits for the host.
+    """A running cell. Its clock stops while it only waits for the host.
 
-    Where a thread of it waits and another computes, the seconds count that are computed.
+    If one thread waits and another computes, the computed seconds count.
     """
 
     def __init__(self, host: Host, progress: Callable[[str], None]) -> None:
@@ -316,7 +317,7 @@ class _Cell:
         self.called += more > 0
 
     def computes(self, seconds: float) -> None:
-        """All that the process has computed by now, in all cells."""
+        """`seconds`: all that the process has computed so far, in all cells."""
         now, spent, before = time.monotonic(), self.spent, self._at_look
         gone, counted = now - self._looked, spent - self._counted
         if before is not None:  # several at once count as one
@@ -333,7 +334,7 @@ def _clipped(pairs: Pairs) -> Pairs:
 
 
 def _checked(value: str) -> Raw:
-    """As JSON that is sure to be JSON."""
+    """Make sure that it is valid JSON."""
     try:
         return Raw(msgspec.json.encode(msgspec.json.decode(value)))
     except (msgspec.DecodeError, RecursionError) as error:

@@ -14,17 +14,17 @@ from math import inf
 
 import anyio
 
-from refold.journal.events import (
-    Asked,
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
     ChildEnded,
     Ended,
     Entry,
     ModelAnswered,
+    ModelAsked,
     ModelFailed,
     Stopped,
     TurnEnded,
 )
-from refold.journal.frame import Frame
 from refold.values.live import ChildMoved, Live, Progress, TextCame, ThinkingCame
 
 _PIECES = 2_000  # of one call's live output that are kept for late joiners
@@ -50,7 +50,7 @@ class Watch:
             self._behind = self._behind or len(self._frames) >= self._live
             if self._behind:
                 return
-        elif isinstance(frame.item.event, Asked):
+        elif isinstance(frame.item.event, ModelAsked):
             self._behind = False
         self._frames.append(frame)
         self._news.set()

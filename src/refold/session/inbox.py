@@ -12,12 +12,12 @@ from math import inf
 from typing import Literal
 
 from refold.errors import BadInput
-from refold.journal.below import ChildAnswered, ChildStopped
-from refold.journal.events import (
+from refold.journal.events.child_events import ChildAnswered, ChildStopped
+from refold.journal.events.kinds import (
     AgentChosen,
     Answered,
     BudgetSet,
-    CompactAsked,
+    CompactionRequested,
     EffortChosen,
     Event,
     Granted,
@@ -25,20 +25,19 @@ from refold.journal.events import (
     ModelChosen,
     PlanAnswered,
     Said,
-    StepsSet,
+    StepLimitSet,
     Stopped,
 )
-from refold.journal.fold import View
-from refold.journal.rights import after_planning
-from refold.journal.talk import SHELL, WISHING
+from refold.journal.state.conversation import REQUESTERS, SHELL
+from refold.journal.state.fold import View
+from refold.journal.state.rights import after_planning
 from refold.session.recorder import Recorder
 from refold.tools.contract import Picture
-from refold.values.budget import Budget
-from refold.values.control import Shorter
-from refold.values.effort import Effort
+from refold.values.control import CompactionKind
+from refold.values.limits import Budget
 from refold.values.messages import Image
-from refold.values.rights import Mode
-from refold.values.unseen import marked
+from refold.values.modes import Effort, Mode
+from refold.values.text import marked
 
 APPROVED = "The plan is approved. Carry it out."
 EDITED = "The plan is approved as I edited it. Carry it out:\n\n{text}"
@@ -75,12 +74,12 @@ class Inbox:
                 return ()
             return (Said(words, self._by, when, client_key, shown, typed),)
 
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._record.append_if(news, kept=True, by=self._by)
 
     async def ran(self, command: str, told: str) -> bool:
         """What the person ran themselves, and what came of it: told with their next words."""
         said = Said(marked(told)[0], SHELL, "next", typed=f"!{command}")
-        return await self._record.weigh(lambda view: (said,), kept=True, by=self._by)
+        return await self._record.append_if(lambda view: (said,), kept=True, by=self._by)
 
     async def interrupt(self, reason: str = "interrupted", *, instead: str = "") -> bool:
         """Stop the turn at once. `instead` is what the model should hear next."""
@@ -93,7 +92,7 @@ class Inbox:
 
     async def _stop(self, *events: Event) -> bool:
         news = partial(_stopping, events)
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._record.append_if(news, kept=True, by=self._by)
 
     async def answer(
         self,
@@ -118,16 +117,16 @@ class Inbox:
         def news(view: View) -> Sequence[Event]:
             return _verdict(view, said, hash_, granted)
 
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._record.append_if(news, kept=True, by=self._by)
 
     async def stop_child(self, child: str, reason: str = "stopped by the person") -> bool:
         """End this child and all below it; "" for all there are. The turn goes on."""
 
         def news(view: View) -> Sequence[Event]:
-            names = (each.name for each in view.family.running if not each.stopped)
+            names = (each.name for each in view.children.running if not each.stopped)
             return tuple(ChildStopped(n, reason) for n in names if child in ("", n))
 
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._record.append_if(news, kept=True, by=self._by)
 
     async def approve_plan(self, plan: int = 0, *, text: str = "") -> bool:
         """Yes to the plan that waits: the mode is as before it, and a turn begins.
@@ -143,11 +142,13 @@ class Inbox:
             edited = text if text.strip() and text != found.text else ""
             words = EDITED.format(text=edited) if edited else APPROVED
             said = Said(words, self._by, "next")
-            then = (AgentChosen(view.about.then),) if view.about.then else ()
+            then = (
+                (AgentChosen(view.session.after_plan),) if view.session.after_plan else ()
+            )
             answered = PlanAnswered(found.seq, True, edited)
             return (answered, ModeChanged(mode), *then, said)
 
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._record.append_if(news, kept=True, by=self._by)
 
     async def reject_plan(self, plan: int = 0, *, feedback: str = "") -> bool:
         """No to the plan that waits. With `feedback`, it is to be revised."""
@@ -160,7 +161,7 @@ class Inbox:
             words = (said,) if feedback.strip() else ()
             return (PlanAnswered(found.seq, False), *words)
 
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._record.append_if(news, kept=True, by=self._by)
 
     async def set_mode(self, mode: Mode) -> bool:
         """How much may run unasked, from the next call on."""
@@ -168,7 +169,7 @@ class Inbox:
         def news(view: View) -> Sequence[Event]:
             return () if (view.rights.mode or self._mode) == mode else (ModeChanged(mode),)
 
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._record.append_if(news, kept=True, by=self._by)
 
     async def grant(self, rule: str) -> bool:
         """An allow rule that holds for the rest of the session."""
@@ -177,7 +178,7 @@ class Inbox:
     async def choose_effort(self, effort: Effort) -> bool:
         """How hard the model thinks from the next turn on; "": as it is set."""
         return await self._unless(
-            lambda view: view.about.effort == effort, EffortChosen(effort)
+            lambda view: view.session.effort == effort, EffortChosen(effort)
         )
 
     async def _unless(self, same: Callable[[View], bool], event: Event) -> bool:
@@ -186,7 +187,7 @@ class Inbox:
         def news(view: View) -> Sequence[Event]:
             return () if same(view) else (event,)
 
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._record.append_if(news, kept=True, by=self._by)
 
     async def _kept(self, picture: Picture) -> Image:
         name = await self._record.put_bytes(picture.content)
@@ -195,7 +196,7 @@ class Inbox:
     async def choose_model(self, model: str) -> bool:
         """The model from the next turn on, as provider/model."""
         return await self._unless(
-            lambda view: view.about.model == model, ModelChosen(model)
+            lambda view: view.session.model == model, ModelChosen(model)
         )
 
     async def choose_agent(
@@ -210,15 +211,15 @@ class Inbox:
         def news(view: View) -> Sequence[Event]:
             if view.turn.seq:
                 raise BadInput("the agent cannot be changed while a turn runs")
-            if view.about.agent == agent:
+            if view.session.agent == agent:
                 return ()
             now, wanted = view.rights.mode or self._mode, mode
-            if not wanted and view.about.then and now == "plan":
+            if not wanted and view.session.after_plan and now == "plan":
                 wanted = after_planning(view.rights, self._mode)
             moded = (ModeChanged(wanted),) if wanted and wanted != now else ()
             return (AgentChosen(agent, then), *moded)
 
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._record.append_if(news, kept=True, by=self._by)
 
     async def set_budget(self, budget: Budget) -> bool:
         """What a turn may use up, the one under way included.
@@ -233,16 +234,22 @@ class Inbox:
     async def set_steps(self, steps: int) -> bool:
         """How many answers a turn may have, the one under way included; 0: as it is set."""
         _check_steps(steps)
-        return await self._unless(lambda view: view.rights.steps == steps, StepsSet(steps))
+        return await self._unless(
+            lambda view: view.rights.steps == steps, StepLimitSet(steps)
+        )
 
-    async def compact(self, kind: Shorter = "full", focus: str = "") -> bool:
+    async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
         """Tell the talk shorter, as soon as no call of the turn under way is open."""
 
         def news(view: View) -> Sequence[Event]:
-            asked = CompactAsked(kind, focus)
-            return () if not view.talk.messages or view.talk.wanted == asked else (asked,)
+            asked = CompactionRequested(kind, focus)
+            return (
+                ()
+                if not view.conversation.messages or view.conversation.compaction == asked
+                else (asked,)
+            )
 
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._record.append_if(news, kept=True, by=self._by)
 
 
 def _check(budget: Budget) -> None:
@@ -262,11 +269,11 @@ def _verdict(
 ) -> Sequence[Event]:
     """What is said to a call of the session, or of a child, which its relay then tells."""
     id_, allowed, reason, answers = said.call_id, said.allowed, said.reason, said.answers
-    for asks in view.family.asks:
+    for asks in view.children.asks:
         if asks.id == id_ and hash_ in ("", asks.hash):
             of_it = ChildAnswered(id_, allowed, reason, answers, hash=asks.hash)
             return (of_it,) if asks.once or granted is None else (granted, of_it)
-    call = view.talk.call(id_)
+    call = view.conversation.call(id_)
     if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
         return ()
     return (said,) if call.once or granted is None else (granted, said)
@@ -274,5 +281,5 @@ def _verdict(
 
 def _stopping(events: Sequence[Event], view: View) -> Sequence[Event]:
     # Wishes that wait are about to become a turn; that one is stopped, too.
-    wishes = any(each.said.sender in WISHING for each in view.talk.unheard)
+    wishes = any(each.said.sender in REQUESTERS for each in view.conversation.undelivered)
     return events if (view.turn.seq or wishes) and not view.turn.stopped else ()

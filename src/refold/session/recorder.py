@@ -15,19 +15,19 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from refold.errors import JournalError
-from refold.journal import codec
-from refold.journal.below import CallMade
-from refold.journal.causes import cause_of
-from refold.journal.codec import Head
-from refold.journal.events import Entry, Event, Mended, ModelAnswered
-from refold.journal.fold import View, apply, fold
-from refold.journal.store import Lease, Store
+from refold.journal.events import codec
+from refold.journal.events.child_events import NestedCallMade
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import Entry, Event, JournalRepaired, ModelAnswered
+from refold.journal.state.causes import cause_of
+from refold.journal.state.fold import View, apply, fold
+from refold.journal.store.port import Lease, Store
 from refold.session.hub import Hub
-from refold.session.secrets import MASK, Masks
-from refold.session.telling import Telling
-from refold.values.clean import cleaned
+from refold.session.redactor import MASK, Redactor
+from refold.session.stream_redactor import StreamRedactor
 from refold.values.live import Live
 from refold.values.messages import ToolCall
+from refold.values.text import cleaned
 
 News = Callable[[View], Sequence[Event]]
 
@@ -39,13 +39,13 @@ class Recorder:
         self,
         store: Store,
         *,
-        masks: Masks | None = None,
+        masks: Redactor | None = None,
         clock: Callable[[], float] = time.time,
         durable: bool = True,
     ) -> None:
         self.view, self.since, self.hub = View(), 0, Hub()
-        self._store, self._masks, self._clock = store, masks or Masks(), clock
-        self._durable, self._telling = durable, Telling(self._masks)
+        self._store, self._masks, self._clock = store, masks or Redactor(), clock
+        self._durable, self._telling = durable, StreamRedactor(self._masks)
         self._head, self._epoch = Head(), 0
         self._lock = anyio.Lock()
         self._broken = True  # until the pen is taken
@@ -76,10 +76,10 @@ class Recorder:
                 await self._store.release()
 
     async def __call__(self, *events: Event, kept: bool = False, by: str = "agent") -> View:
-        await self.weigh(lambda _: events, kept=kept, by=by)
+        await self.append_if(lambda _: events, kept=kept, by=by)
         return self.view
 
-    async def weigh(self, news: News, *, kept: bool = False, by: str = "agent") -> bool:
+    async def append_if(self, news: News, *, kept: bool = False, by: str = "agent") -> bool:
         """Record what `news` makes of the view. False if it makes nothing of it."""
         # Shielded, for an effect that is not told is worse than a late stop.
         events: Sequence[Event] = ()
@@ -128,7 +128,7 @@ class Recorder:
             return self._lent[call.id]
         if call.id in self._calls:
             return self._calls[call.id]
-        found = self.view.talk.call(call.id)
+        found = self.view.conversation.call(call.id)
         ours = found is not None and found.called > self.since
         return call if ours or MASK not in bytes(call.arguments) else None
 
@@ -143,7 +143,7 @@ class Recorder:
         self.since, self._broken = self.view.seq, False
         self._calls.clear()
         if lost := _what_is_lost(lease, self._head):
-            await self._write([Mended(lost)], "journal")
+            await self._write([JournalRepaired(lost)], "journal")
 
     async def _write(self, events: Sequence[Event], by: str) -> None:
         head, view, at = self._head, self.view, self._clock()
@@ -175,8 +175,8 @@ class Recorder:
 
     def _forget_calls(self) -> None:
         """Of those that are over nobody will ask."""
-        talk, asks = self.view.talk, {each.id for each in self.view.family.asks}
-        still = {call.call.id for call in (*talk.calls, *talk.within)}
+        talk, asks = self.view.conversation, {each.id for each in self.view.children.asks}
+        still = {call.call.id for call in (*talk.calls, *talk.nested)}
         self._lent = {n: c for n, c in self._lent.items() if n in asks}
         self._calls = {n: c for n, c in self._calls.items() if n in still}
 
@@ -201,7 +201,7 @@ class Recorder:
         if isinstance(event, ModelAnswered) and isinstance(masked, ModelAnswered):
             pairs = zip(event.message.calls, masked.message.calls, strict=True)
             whole |= {ours.id: ours for ours, theirs in pairs if ours != theirs}
-        if isinstance(event, CallMade):
+        if isinstance(event, NestedCallMade):
             whole[event.call.id] = event.call
         return masked, codec.dump(masked)
 

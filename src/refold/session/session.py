@@ -15,13 +15,12 @@ import anyio
 from msgspec import Struct
 
 from refold.engine.calls import NOBODY
-from refold.engine.decide import ASKED_FOR, Shrink, decide
-from refold.engine.elsewhere import look_elsewhere
+from refold.engine.decide import ASKED_FOR, CompactConversation, decide
+from refold.engine.external_edits import look_elsewhere
 from refold.engine.loop import run_turn
 from refold.engine.world import World
 from refold.errors import BadInput, first
-from refold.journal.about import Whereabouts
-from refold.journal.events import (
+from refold.journal.events.kinds import (
     Entry,
     Event,
     ModeChanged,
@@ -31,16 +30,17 @@ from refold.journal.events import (
     Stopped,
     TurnStarted,
 )
-from refold.journal.fold import View
-from refold.journal.talk import WISHING
+from refold.journal.state.conversation import REQUESTERS
+from refold.journal.state.fold import View
+from refold.journal.state.session_info import SessionDirectories
 from refold.session.hub import Hub
 from refold.session.inbox import Inbox
-from refold.session.patience import QuestionTimeout
+from refold.session.question_timeout import QuestionTimeout
 from refold.session.recorder import Recorder
-from refold.values.control import Shorter
-from refold.values.given import NOTHING, Given
+from refold.values.control import CompactionKind
+from refold.values.limits import NOTHING, RunLimits
 from refold.values.messages import ToolCall
-from refold.values.rights import Mode
+from refold.values.modes import Mode
 
 Outfit = Callable[[View], World]
 
@@ -51,7 +51,7 @@ class Manners(Struct, frozen=True):
     mode: Mode = "default"  # until somebody chooses another
     question: float | None = None  # seconds one may stand on a screen; None: for ever
     remember: bool = True  # may notes be made of what is said?
-    given: Given = NOTHING  # what of the settings stands in none, for the journal
+    given: RunLimits = NOTHING  # what of the settings stands in none, for the journal
 
 
 PLAIN = Manners()
@@ -75,7 +75,7 @@ class Session:
         record: Recorder,
         outfit: Outfit,
         *,
-        directory: str | Whereabouts = "",
+        directory: str | SessionDirectories = "",
         version: str = "",
         id_: str = "",
         manners: Manners = PLAIN,
@@ -84,7 +84,7 @@ class Session:
         view = await record.open()
         session = cls(record, outfit, manners)
         session.calmed = bool(view.seq) and view.rights.mode == "bypass"
-        place = Whereabouts(directory) if isinstance(directory, str) else directory
+        place = SessionDirectories(directory) if isinstance(directory, str) else directory
         if view.seq:
             began = _taken_up(view, place, version, manners)
         else:
@@ -99,7 +99,7 @@ class Session:
     @property
     def lost(self) -> str:
         """What was found missing from the journal's end when it was opened here."""
-        seq, lost = self.view.about.mended
+        seq, lost = self.view.session.repaired
         return lost if seq > self.record.since else ""
 
     @property
@@ -147,25 +147,25 @@ class Session:
             busy = view.turn.seq or _fresh(view) or self.running
             return () if busy else (TurnStarted(view.seq, "continue"),)
 
-        await self.record.weigh(news, by="person")
+        await self.record.append_if(news, by="person")
         return await self.go()
 
-    async def compact(self, kind: Shorter = "full", focus: str = "") -> bool:
+    async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
         """Tell the talk shorter: now, or before the next step of the turn that runs.
 
         False if there is nothing to be told yet.
         """
         if self.running or self.view.turn.seq:
             return await self.inbox.compact(kind, focus)
-        from refold.engine.summing import shrink
+        from refold.engine.summarize import shrink
 
         async with self._one_turn:
             self.beside = True
             try:
                 view = await self.record.open()
-                if not view.talk.messages:
+                if not view.conversation.messages:
                     return False
-                action = Shrink(kind, ASKED_FOR, focus, wanted=True)
+                action = CompactConversation(kind, ASKED_FOR, focus, wanted=True)
                 world = self._outfit(self.view)
                 await shrink(action, world, self.record, "person")
             finally:
@@ -178,7 +178,7 @@ class Session:
         def news(view: View) -> tuple[Event, ...]:
             return (Rewound(mark),) if view.marked(mark) and not view.turn.seq else ()
 
-        return await self.record.weigh(news, kept=True, by="person")
+        return await self.record.append_if(news, kept=True, by="person")
 
     async def close(self) -> None:
         await self.record.close()
@@ -202,13 +202,13 @@ class Session:
             begun = beginning(view)
             return (begun,) if begun else ()
 
-        return await self.record.weigh(news, by="agent")
+        return await self.record.append_if(news, by="agent")
 
     async def _turn(self) -> None:
         if not self.view.turn.seq:
             return
         world = self._outfit(self.view)
-        if (briefing := world.briefing()) != self.view.talk.briefed:
+        if (briefing := world.briefing()) != self.view.conversation.system_prompt:
             await self.record(briefing)
         if not world.attended:
             await self._refuse_questions()
@@ -219,7 +219,7 @@ class Session:
         try:
             # What came while those beside were left is seen, too: an answer, or a stop.
             while decide(self.view, world.policies) is not None:
-                async with world.beside() if world.beside else nullcontext():
+                async with world.background() if world.background else nullcontext():
                     await run_turn(world, self.record, self._stand_on)
         except BaseExceptionGroup as group:
             raise first(group) from group
@@ -228,7 +228,7 @@ class Session:
 
     async def _refuse_questions(self) -> None:
         """Questions that were put when somebody was there, and now nobody is."""
-        for call in self.view.talk.asked:
+        for call in self.view.conversation.asked:
             await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY)
 
     def _stand_on(self, step: anyio.CancelScope) -> None:
@@ -239,7 +239,9 @@ class Session:
             self._step.cancel()
 
 
-def _begun(id_: str, place: Whereabouts, version: str, manners: Manners) -> Sequence[Event]:
+def _begun(
+    id_: str, place: SessionDirectories, version: str, manners: Manners
+) -> Sequence[Event]:
     private = not manners.remember
     started = SessionStarted(
         place.directory, version, id_, private, place.roots, manners.given
@@ -250,10 +252,10 @@ def _begun(id_: str, place: Whereabouts, version: str, manners: Manners) -> Sequ
 
 
 def _taken_up(
-    view: View, place: Whereabouts, version: str, manners: Manners
+    view: View, place: SessionDirectories, version: str, manners: Manners
 ) -> Sequence[Event]:
     private = not manners.remember
-    moved = place.directory if place.directory != view.about.directory else ""
+    moved = place.directory if place.directory != view.session.directory else ""
     roots = place.roots if place.directory else None
     # Whoever takes a session up may not know that everything runs unasked in it.
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
@@ -272,5 +274,7 @@ def _fresh(view: View) -> list[int]:
     Older ones were meant for what was stopped; they are heard with the next words. So is
     what a child reported too late: a turn that is over does not begin again for that.
     """
-    waiting = (each for each in view.talk.unheard if each.said.sender in WISHING)
-    return [each.seq for each in waiting if each.seq > view.turn.stop]
+    waiting = (
+        each for each in view.conversation.undelivered if each.said.sender in REQUESTERS
+    )
+    return [each.seq for each in waiting if each.seq > view.turn.stop_seq]

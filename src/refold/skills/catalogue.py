@@ -9,16 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 
 from refold.errors import BadInput, ToolFailed
-from refold.permissions.facts import Facts
-from refold.permissions.protected import protected
+from refold.permissions.facts import Facts, protected
 from refold.place.files import DiskFiles
-from refold.place.names import escaped
 from refold.place.port import DirectoryEntry, Real
-from refold.skills.discovery import FILE, LARGEST, found
-from refold.skills.folders import content_of
-from refold.skills.front_matter import BadFrontMatter, split
-from refold.skills.listing import listed
-from refold.skills.places import (
+from refold.place.printable_names import escaped
+from refold.skills.directories import (
     AGENT0,
     COMMANDS,
     TEMPLATES,
@@ -28,9 +23,11 @@ from refold.skills.places import (
     of_skills,
     project_files,
 )
-from refold.skills.skill import Skill, SkillScan
-from refold.values.below import below
-from refold.values.unseen import seen
+from refold.skills.discovery import FILE, LARGEST, Skill, SkillScan, found
+from refold.skills.front_matter import BadFrontMatter, split
+from refold.skills.safe_folder import content_of
+from refold.values.containment import below
+from refold.values.text import seen
 
 _LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text
 _MOST_FILES, _DEEPEST = 100, 4  # of a skill's files that are listed
@@ -238,3 +235,57 @@ def _no_such(name: str, there: Sequence[str]) -> str:
     return (
         f"there is no skill {escaped(name)[:80]!r}; {hint if there else 'there are none'}"
     )
+
+
+BEFORE = (
+    "Skills are instructions for kinds of work. Before you do work of one of these kinds, "
+    "read its skill with read_skill, and follow it."
+)
+BUDGET = 4_000  # characters
+_SHORTEST = 24  # characters of a description that still say something
+_MORE = "- and {} more: list_skills finds them."
+
+
+def listed(skills: Sequence[Skill], budget: int = BUDGET) -> str:
+    """Names and descriptions in at most `budget` characters; "" if there are none.
+
+    What is too long is made shorter: first the longest descriptions, then all are left
+    out, then the last names, which a line then counts.
+    """
+    told = [skill for skill in skills if skill.told]
+    if not told or budget < len(BEFORE) + len(_MORE) + 10:
+        return ""
+    left = budget - len(BEFORE) - sum(len(skill.name) + 5 for skill in told)
+    lengths = [len(skill.description) for skill in told]
+    most = _share(lengths, left)
+    if most >= min(_SHORTEST, max(lengths)):
+        lines = [f"- {s.name}: {_cut(s.description, most)}" for s in told]
+        return "\n".join((BEFORE, *lines))
+    return "\n".join((BEFORE, *_names(told, budget - len(BEFORE) - 1)))
+
+
+def _share(lengths: Sequence[int], room: int) -> int:
+    """How long a text may be so that all fit, where the short ones leave room."""
+    waiting, most = sorted(lengths), 0
+    while waiting:
+        most = room // len(waiting)
+        if waiting[0] > most:
+            return most
+        room -= waiting.pop(0)
+    return max(lengths)
+
+
+def _names(told: Sequence[Skill], room: int) -> list[str]:
+    lines = list[str]()
+    for at, skill in enumerate(told):
+        line = f"- {skill.name}"
+        last = at == len(told) - 1
+        reserve = 0 if last else len(_MORE) + 8
+        if sum(len(each) + 1 for each in lines) + len(line) + reserve > room:
+            return [*lines, _MORE.format(len(told) - at)]
+        lines.append(line)
+    return lines
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"

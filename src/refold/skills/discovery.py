@@ -12,13 +12,35 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.names import escaped
-from refold.skills.folders import content_of, listed
+from refold.place.printable_names import escaped
+from refold.skills.directories import SkillFolder, Whose
 from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
-from refold.skills.places import SkillFolder
-from refold.skills.skill import Skill, SkillScan
-from refold.values.below import below
-from refold.values.unseen import seen
+from refold.skills.safe_folder import content_of, listed
+from refold.values.containment import below
+from refold.values.text import seen
+
+
+class Skill(Struct, frozen=True):
+    """A folder with a SKILL.md. `folder` is absolute, links followed.
+
+    `told`: is the model told of it? Some are for a person to call, and not for a model.
+    """
+
+    name: str
+    description: str
+    folder: str
+    where: str  # the place it was found in, for a person: "~/.claude/skills"
+    whose: Whose = "yours"
+    told: bool = True
+
+
+class SkillScan(Struct, frozen=True):
+    """`problems` are sentences for a person: what was not taken, and why."""
+
+    skills: tuple[Skill, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is as somebody wanted it, and may be looked up
+
 
 FILE = "SKILL.md"
 LARGEST = 256 * 1024  # bytes of a SKILL.md

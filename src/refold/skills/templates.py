@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.names import escaped
-from refold.skills.folders import content_of
-from refold.skills.places import SkillFolder
-from refold.values.unseen import seen
+from refold.place.printable_names import escaped
+from refold.skills.directories import SkillFolder
+from refold.skills.safe_folder import content_of
+from refold.values.text import seen
 
 LARGEST = 256 * 1024  # bytes of a skills.md
 _MOST = 200  # templates of one file

@@ -1,9 +1,9 @@
-"""A cassette for a test: recorded when it is not there yet, replayed from then on.
+"""A cassette for a test: recorded if the file does not exist, replayed from then on.
 
     with cassette(DATA / "rain.jsonl", make=real_provider) as provider:
         ... ask provider ...
 
-Keep the file beside the test. To record anew, remove it.
+Keep the file next to the test. To record it again, delete it.
 """
 
 from collections.abc import Callable, Generator
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from refold.provider.cassette import Recording, Replaying, Tape
-from refold.provider.cassette_requests import Mask, unmasked
+from refold.provider.cassette_format import Mask, unmasked
 from refold.provider.port import Provider
 
 

@@ -1,7 +1,7 @@
-"""Time that moves only when somebody waits for it, or moves it.
+"""A clock that advances only when something sleeps on it, or when a test moves it.
 
-Give it to whatever takes the time as a value: `Recorder(clock=clock)`,
-`Patient(inner, sleep=clock.sleep)`. Nobody really waits.
+Pass it to whatever takes the time as a value: `Recorder(clock=clock)`,
+`RetryingProvider(inner, sleep=clock.sleep)`. Nothing really waits.
 """
 
 import anyio.lowlevel

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from refold.errors import Conflict, Fenced, JournalError
-from refold.journal.store import Store
+from refold.journal.store.port import Store
 
 LINES = [b'{"odd":"\xe2\x98\x82"}', b"not even JSON", b"\x00\xff\r", b""]
 BLOB = b"\x89PNG\r\n\x1a\n" * 1000

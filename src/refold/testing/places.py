@@ -26,13 +26,13 @@ from refold.place.port import (
     Finished,
 )
 from refold.tools.contract import Reply, Tool
-from refold.tools.python import Ran
+from refold.tools.python_tool import Ran
 from refold.tools.task import Errand, Report
 from refold.values.claims import Checked, Claim
 from refold.values.confines import Confines
-from refold.values.rights import Mode
-from refold.values.shown import Diff
-from refold.values.told import Told
+from refold.values.display import Diff
+from refold.values.modes import Mode
+from refold.values.search_hit import SearchHit
 from refold.values.tools import ToolSpec
 
 
@@ -100,10 +100,10 @@ class BlobsInMemory:
 class PastInMemory:
     """What was said before, for `history_search`."""
 
-    def __init__(self, *told: Told) -> None:
-        self.all: Sequence[Told] = told
+    def __init__(self, *told: SearchHit) -> None:
+        self.all: Sequence[SearchHit] = told
 
-    async def told(self) -> Sequence[Told]:
+    async def told(self) -> Sequence[SearchHit]:
         return self.all
 
 
@@ -153,7 +153,7 @@ class ChildrenInMemory:
 
 
 class PythonInMemory:
-    """Implements `tools.python.Repl`: it says the code back that it would run."""
+    """Implements `tools.python_tool.Repl`: it says the code back that it would run."""
 
     async def run(
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]

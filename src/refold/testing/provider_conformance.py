@@ -23,8 +23,8 @@ from refold.provider.port import (
     TextDelta,
     ThinkingDelta,
 )
-from refold.testing.scripted import Reply
-from refold.values.log import Log
+from refold.testing.providers import Reply
+from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text
 from refold.values.usage import Usage
 

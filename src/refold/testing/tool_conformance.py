@@ -15,7 +15,7 @@ import pytest
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.testing.cuts import cut_at_each_wait
+from refold.testing.cancel_points import cut_at_each_wait
 from refold.testing.places import ToolDirectory
 from refold.tools.contract import Tool
 

@@ -1,27 +1,29 @@
-"""The tool that changes many files with one patch: all of it, or nothing.
+"""The tool `apply_patch`: changes many files with one patch, all of it or nothing.
 
-Every file is read, every hunk done in memory and every refusal told before the first
-file is touched; then `place` puts them all in one go. Reading the patch is `patches`'
-business, finding the places `hunks`'.
+Every file is read, every hunk located and applied in memory, and every problem reported
+before the first file changes; then `place` writes all files in one operation.
+`patch_format` parses the patch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
 from anyio import to_thread
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.place.names import escaped
 from refold.place.port import Files, Put, Real
+from refold.place.printable_names import escaped
 from refold.tools.contract import Reply, tool
-from refold.tools.diffs import DiffText, change
-from refold.tools.hunks import hunked
-from refold.tools.known import changed, current, digest, encoded
-from refold.tools.patches import Section, read_patch
-from refold.tools.texts import check_sendable, written
-from refold.values.shown import Diff
+from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
+from refold.tools.find_replacement import not_found
+from refold.tools.patch_format import Hunk, Section, read_patch
+from refold.tools.text_files import EditableText, check_sendable, written
+from refold.values.display import Diff
+from refold.values.text import restored
 from refold.values.tools import Effect
 
 _NO_TEXT = DiffText("@@ the file was no text @@", 0, 0)
@@ -152,3 +154,181 @@ def _updated(
     found = hunked(was, section.hunks, name)
     made = change(was.plain, found.text.replace("\r\n", "\n"))
     return encoded(was, found.text, name), made, found.remarks
+
+
+_NAMED = 10  # places in a sentence
+
+
+class _Splice(Struct, frozen=True):
+    """Lines from `start` up to `end`, which go, and those that come instead."""
+
+    start: int
+    end: int
+    come: tuple[str, ...]
+
+
+class Hunked(Struct, frozen=True):
+    """The text afterwards, with its line ends, and what there is to tell."""
+
+    text: str
+    remarks: tuple[str, ...]
+
+
+def hunked(was: EditableText, hunks: Sequence[Hunk], name: str) -> Hunked:
+    """Do all hunks. Raises `ToolFailed` for one whose place is not clear."""
+    hunks = [_as_in_file(hunk, was.plain) for hunk in hunks]
+    bare = bool(was.plain) and not was.plain.endswith("\n")
+    end = "\r\n" if was.crlf else "\n"
+    work = replace(was, text=was.text + end) if bare else was
+    lines = work.plain.split("\n")[:-1]
+    splices, remarks, done = list[_Splice](), list[str](), 0
+    for number, hunk in enumerate(hunks, 1):
+        start, loosely = _Search(lines, hunk, done, name, f"Hunk {number}").place()
+        if loosely:
+            remarks.append(f"hunk {number} differed in white space at line ends")
+        splices += _splices(hunk, start)
+        done = start + len(hunk.old)
+    offsets = _offsets(lines)
+    for splice in reversed(splices):
+        first = offsets[splice.start]
+        old = work.plain[first : offsets[splice.end]]
+        new = "".join(f"{line}\n" for line in splice.come)
+        work = replace(work, text=work.replaced([first], old, new))
+    finals = [hunk.final for hunk in hunks if hunk.final is not None]
+    if not finals[-1] if finals else bare:
+        return Hunked(_unended(work.text), tuple(remarks))
+    return Hunked(work.text, tuple(remarks))
+
+
+def _splices(hunk: Hunk, at: int) -> Iterable[_Splice]:
+    start, come = at, list[str]()
+    for sign, text in (*hunk.rows, (" ", "")):
+        if sign == "+":
+            come.append(text)
+        elif sign == "-":
+            at += 1
+        else:
+            if come or at > start:
+                yield _Splice(start, at, tuple(come))
+            come.clear()
+            at += 1
+            start = at
+
+
+def _offsets(lines: Sequence[str]) -> list[int]:
+    found = [0]
+    for line in lines:
+        found.append(found[-1] + len(line) + 1)
+    return found
+
+
+def _as_in_file(hunk: Hunk, text: str) -> Hunk:
+    rows = tuple((sign, restored(line, text)) for sign, line in hunk.rows)
+    return replace(hunk, rows=rows)
+
+
+def _unended(text: str) -> str:
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+
+
+class _Search:
+    """Where a hunk stands in `lines`, from line `done` on."""
+
+    def __init__(
+        self, lines: Sequence[str], hunk: Hunk, done: int, name: str, what: str
+    ) -> None:
+        self._lines, self._hunk, self._done, self._name = lines, hunk, done, name
+        self._what = f"{what} (line {hunk.line} of the patch)"
+
+    def place(self) -> tuple[int, bool]:
+        """The line, from 0, and whether white space was overlooked."""
+        hunk = self._hunk
+        after = self._after_headers() if hunk.headers else None
+        if not hunk.old:
+            return self._insertion(after), False
+        for key, loosely in ((str, False), (str.rstrip, True)):
+            found = self._fits(key, hunk.old, after)
+            if len(found) == 1:
+                return found[0], loosely
+            if found:
+                raise ToolFailed(self._ambiguous(found))
+        raise ToolFailed(self._missing())
+
+    def _fits(
+        self, key: Callable[[str], str], old: Sequence[str], after: Sequence[int] | None
+    ) -> list[int]:
+        lines = self._lines if key is str else [key(line) for line in self._lines]
+        found = _starts(lines, [key(line) for line in old])
+        found = [at for at in found if at >= self._done]
+        if self._hunk.at_end:
+            found = [at for at in found if at + len(old) == len(self._lines)]
+        if after is not None:
+            first = {next((f for f in found if f >= a), -1) for a in after} - {-1}
+            return sorted(first)
+        claimed = self._hunk.at - 1
+        return [claimed] if claimed in found else found
+
+    def _after_headers(self) -> list[int]:
+        places = [self._done - 1]
+        for header in self._hunk.headers:
+            stands = [
+                at
+                for at, line in enumerate(self._lines)
+                if line.strip() == header.strip() and at >= self._done
+            ]
+            if len(places) == 1:
+                places = [at for at in stands if at > places[0]]
+            else:
+                nexts = {next((s for s in stands if s > p), -1) for p in places}
+                places = sorted(nexts - {-1})
+            if not places:
+                raise ToolFailed(
+                    f"{self._what}: there is no line {header!r} in {self._name}"
+                    f"{' after the hunk before it' if self._done else ''}. After @@ comes a "
+                    "whole line of the file, or nothing."
+                )
+        return places
+
+    def _insertion(self, after: Sequence[int] | None) -> int:
+        if after is not None:
+            if len(after) > 1:
+                raise ToolFailed(self._ambiguous([at + 1 for at in after]))
+            return after[0] + 1
+        if not self._hunk.at:
+            return len(self._lines)
+        if not self._done <= self._hunk.at - 1 <= len(self._lines):
+            raise ToolFailed(
+                f"{self._what} adds at line {self._hunk.at}, and {self._name} has "
+                f"{len(self._lines):,} lines. Give lines around it."
+            )
+        return self._hunk.at - 1
+
+    def _ambiguous(self, found: Sequence[int]) -> str:
+        numbers = ", ".join(str(at + 1) for at in found[:_NAMED])
+        more = ", …" if len(found) > _NAMED else ""
+        return (
+            f"{self._what} fits {len(found):,} places in {self._name}, at lines {numbers}"
+            f"{more}. Add lines around it, or a line above it after @@."
+        )
+
+    def _missing(self) -> str:
+        old, whole = self._hunk.old, "\n".join(self._lines)
+        found = _starts(self._lines, old)
+        if found and self._hunk.at_end:
+            return f"{self._what} stands in {self._name} at line {found[0] + 1}, not at its end."
+        if found:
+            return (
+                f"{self._what} stands in {self._name} only at line {found[0] + 1}, before "
+                "what is named above it: give hunks in the order of the file."
+            )
+        return not_found(self._what, whole, "\n".join(old), self._name)
+
+
+def _starts(lines: Sequence[str], old: Sequence[str]) -> list[int]:
+    found, wanted, at = list[int](), list(old), -1
+    with suppress(ValueError):  # there is no further line like the first
+        while True:
+            at = lines.index(wanted[0], at + 1)
+            if lines[at : at + len(wanted)] == wanted:
+                found.append(at)
+    return found

@@ -1,28 +1,26 @@
-"""The tools every agent can be given, in the order a model reads of them.
+"""The built-in tools, in the order in which a model reads them.
 
-Which of them one agent has, and what they may touch, is its profile's and the
-rules' business.
+The profile of an agent selects some of them; rules limit what they may access.
 """
 
 from refold.tools.apply_patch import apply_patch
 from refold.tools.claims import claim
 from refold.tools.compact import compact
 from refold.tools.contract import Tool
+from refold.tools.edit import edit_file, multi_edit, write_file
 from refold.tools.find import glob, list_files
-from refold.tools.history import history_search
+from refold.tools.grep import grep
 from refold.tools.memory import memory_write
-from refold.tools.multi_edit import multi_edit
 from refold.tools.notebook_edit import notebook_edit
-from refold.tools.planning import ask_user, enter_plan_mode, exit_plan_mode
-from refold.tools.python import python
+from refold.tools.plan import ask_user, enter_plan_mode, exit_plan_mode
+from refold.tools.python_tool import python
 from refold.tools.read import read_file
-from refold.tools.search import grep
+from refold.tools.session_history import history_search
 from refold.tools.shell import bash
 from refold.tools.skills import list_skills, read_skill
 from refold.tools.task import task
 from refold.tools.think import think
 from refold.tools.todo import todo_write
-from refold.tools.write import edit_file, write_file
 
 
 def builtin() -> tuple[Tool, ...]:

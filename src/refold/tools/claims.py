@@ -1,7 +1,7 @@
-"""The tool by which an agent says what it found so that anybody can look whether it is so.
+"""The tool `claim`: records what an agent found, with evidence that can be checked.
 
-What the journal bears out is looked up behind the port, at once: what is wrong can still
-be mended. Nothing that it says is ever evidence itself.
+The port checks the evidence at once, so that a wrong claim can still be corrected. A
+claim is never evidence itself.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from msgspec import Meta
 from refold.tools.contract import Reply, tool
 from refold.values.claims import Checked, Claim
 from refold.values.control import Claimed
-from refold.values.shown import Note
+from refold.values.display import Note
 from refold.values.tools import Effect
 
 _SHORT = 60  # characters of a claim, to know it by

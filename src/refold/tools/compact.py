@@ -1,4 +1,4 @@
-"""The model asks for its own talk to be told shorter. What is done is the engine's."""
+"""The tool `compact`: the model asks the engine to compact the conversation."""
 
 from typing import Annotated, Literal
 
@@ -14,8 +14,10 @@ async def compact(
     focus: Annotated[str, Meta(description="what the summary must not lose")] = "",
     kind: Annotated[
         Literal["full", "prune"],
-        Meta(description="prune only leaves out old results"),
+        Meta(description="prune only removes old results"),
     ] = "full",
 ) -> Reply:
-    """Make the talk so far shorter, when a part of the work is done and its details are not needed any more. What the person said, todos and the plan stay."""
-    return Reply("It is told shorter before your next step.", control=Compact(kind, focus))
+    """Compact the conversation so far, when a part of the work is done and its details are not needed any more. The user's messages, the todos and the plan are kept."""
+    return Reply(
+        "The conversation is compacted before your next step.", control=Compact(kind, focus)
+    )

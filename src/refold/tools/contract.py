@@ -1,14 +1,15 @@
-"""What a tool is: a function, its words for the model, and what it touches.
+"""What a tool is: an async function, its schema and description, and the files it names.
 
-A tool is an async function. Parameters before the `*` are the model's to fill
-and make the JSON Schema; those after it are supplied by the house, by name,
-and never shown to the model: they are all the tool can reach. The first
-paragraph of the docstring is the description the model reads.
+Parameters before the `*` are filled by the model and make the JSON Schema. Parameters
+after it are dependencies: the engine supplies them by name and never shows them to the
+model; they are all that a tool can reach. The first paragraph of the docstring is the
+description that the model reads. The function returns a `Reply`, or plain text.
 """
 
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import wraps
 from typing import Any
 
 import msgspec
@@ -16,12 +17,12 @@ from msgspec import NODEFAULT, Raw, Struct
 
 from refold.errors import BadInput, ToolFailed
 from refold.values.control import Control
-from refold.values.repeated import said_twice
-from refold.values.shown import Shown
+from refold.values.display import Shown
+from refold.values.duplicate_keys import keys_are_unique, repeated_key
 from refold.values.tools import Effect, ToolSpec
 
 
-class Seen(Struct, frozen=True):
+class ReadRange(Struct, frozen=True):
     """The call showed the model this file, whose whole content has this sha256."""
 
     path: str
@@ -37,14 +38,14 @@ class Picture(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """A tool's answer, said twice: for the model, and for the person watching.
+    """The result of a tool: `text` for the model, `shown` for the screen.
 
-    `whole` false: there was more than `text` has, and nobody has it any more.
+    `whole` is false if the output was longer than `text` and the rest is lost.
     """
 
     text: str
     shown: tuple[Shown, ...] = ()
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[ReadRange, ...] = ()
     control: Control | None = None
     pictures: tuple[Picture, ...] = ()
     whole: bool = True
@@ -53,9 +54,9 @@ class Reply(Struct, frozen=True):
 class Tool(Struct, frozen=True):
     """`subject` names the parameter that rules match on and labels show.
 
-    `path` names the one that is a file, if there is one; `paths` gives the files that
-    a call names some other way. The seam looks whether they lie inside the workspace,
-    and does not let two changes to one file overlap.
+    `path` names the parameter that is a file, if there is one; `paths` finds the files
+    that a call names in another way. The seam checks whether they are inside the
+    workspace, and never runs two changes of one file at the same time.
     """
 
     spec: ToolSpec
@@ -68,15 +69,15 @@ class Tool(Struct, frozen=True):
     paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
-        """The arguments, checked. Raises `ToolFailed` naming everything wrong."""
+        """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""
         try:
             found = msgspec.json.decode(raw, type=dict[str, object])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ToolFailed(f"The arguments are no JSON object: {error}") from error
-        if (key := said_twice(raw)) is not None:
+            raise ToolFailed(f"The arguments are not a JSON object: {error}") from error
+        if not keys_are_unique(raw, found) and (key := repeated_key(raw)) is not None:
             raise ToolFailed(
-                f"The arguments have {key!r} twice in one object, so it cannot be told which "
-                "is meant. Give it once. Nothing was done."
+                f"The arguments have the key {key!r} twice in one object, and it is unclear "
+                "which value counts. Give it once. Nothing was done."
             )
         if unknown := found.keys() - set(self.arguments.__struct_fields__):
             raise self._misfit(found, unknown)
@@ -87,7 +88,7 @@ class Tool(Struct, frozen=True):
         return {name: getattr(fitting, name) for name in found}
 
     def touches(self, arguments: Mapping[str, object]) -> str:
-        """What a call is about, for rules and labels: a path, a command line."""
+        """What rules match and labels show of a call: a path, a command line."""
         if self.paths is None:
             return str(arguments.get(self.subject, ""))
         try:
@@ -96,9 +97,9 @@ class Tool(Struct, frozen=True):
             return ""
 
     def names_files(self, arguments: Mapping[str, object]) -> tuple[str, ...]:
-        """Every file or directory that a call names, as it names it.
+        """Every file or directory that a call names, spelled as in the call.
 
-        Raises `ToolFailed` where that cannot be told; then the call cannot be done.
+        Raises `ToolFailed` if the arguments cannot be read; then the call cannot be run.
         """
         if self.paths is not None:
             return self.paths(arguments)
@@ -106,11 +107,11 @@ class Tool(Struct, frozen=True):
         return (path,) if path else ()
 
     def label(self, arguments: Mapping[str, object]) -> str:
-        """One line that says what a call will do."""
+        """A call in one line: the name of the tool and its subject."""
         return f"{self.spec.name} {' '.join(self.touches(arguments).split())}".rstrip()
 
     def _misfit(self, found: Mapping[str, object], unknown: Iterable[str]) -> ToolFailed:
-        # msgspec stops at the first error; a model mends its call better from all.
+        # msgspec stops at the first error; a model corrects its call better from all.
         problems = [f"there is no argument {name!r}" for name in unknown]
         for field in msgspec.structs.fields(self.arguments):
             if field.name in found:
@@ -132,14 +133,14 @@ def tool(
     subject: str = "",
     path: str = "",
     paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None,
-) -> Callable[[Callable[..., Awaitable[Reply]]], Tool]:
-    """Make a tool of an async function.
+) -> Callable[[Callable[..., Awaitable[Reply | str]]], Tool]:
+    """Make a tool of an async function that returns a `Reply`, or plain text.
 
     Describe a parameter with `Annotated[str, msgspec.Meta(description="…")]`.
     `subject` defaults to `path`, and that to the first parameter.
     """
 
-    def make(function: Callable[..., Awaitable[Reply]]) -> Tool:
+    def make(function: Callable[..., Awaitable[Reply | str]]) -> Tool:
         name = function.__name__
         hints = typing.get_type_hints(function, include_extras=True)
         all_of = inspect.signature(function).parameters.values()
@@ -156,9 +157,24 @@ def tool(
         needs = tuple(p.name for p in all_of if p.kind is p.KEYWORD_ONLY)
         first = asked[0].name if asked else ""
         about_what = subject or path or first
-        return Tool(spec, effect, function, arguments, needs, about_what, path, paths)
+        run = function if hints.get("return") is Reply else _replying(function)
+        run = typing.cast("Callable[..., Awaitable[Reply]]", run)
+        return Tool(spec, effect, run, arguments, needs, about_what, path, paths)
 
     return make
+
+
+def _replying(
+    function: Callable[..., Awaitable[Reply | str]],
+) -> Callable[..., Awaitable[Reply]]:
+    """`function`, with plain text as a `Reply`."""
+
+    @wraps(function)
+    async def run(*arguments: object, **named: object) -> Reply:
+        found = await function(*arguments, **named)
+        return Reply(found) if isinstance(found, str) else found
+
+    return run
 
 
 def _schema(arguments: type[Struct]) -> dict[str, Any]:

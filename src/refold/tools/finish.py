@@ -1,13 +1,12 @@
-"""The tool that ends a turn with its answer.
+"""The tool `finish`: ends a turn with its answer.
 
-Big models say their answer and stop; small ones go on calling until they are
-given a call that means "done". What the answer does to the turn is the policies'
-business.
+Large models answer and stop; small ones go on calling until there is a call that means
+"done". A policy ends the turn.
 """
 
 from refold.tools.contract import Reply, tool
 from refold.values.control import Final
-from refold.values.shown import Note
+from refold.values.display import Note
 from refold.values.tools import Effect
 
 

@@ -1,9 +1,8 @@
-"""A small program that searches files the way ripgrep does, where that is absent.
+"""A program that searches files as ripgrep does, for machines without ripgrep.
 
-`search` starts it in the directory to be searched and reads what it prints: JSON
-lines of the kinds and with the fields of ripgrep's that `search` looks at. It is a
-process of its own because a Python pattern can take for ever, and nothing inside
-the process could stop it.
+`grep` starts it in the directory to be searched and parses its output: those of
+ripgrep's JSON lines and fields that `grep` needs. It is a process of its own because a
+Python pattern can run forever, and only a process can be stopped.
 """
 
 import os
@@ -14,12 +13,12 @@ from collections.abc import Iterator
 import msgspec
 
 from refold.errors import ToolFailed
+from refold.place.file_walk import walk
 from refold.place.files import DiskFiles
 from refold.place.port import Files, Real
-from refold.place.walk import walk
-from refold.tools.search import Wanted
-from refold.tools.texts import written
-from refold.values.clean import clean
+from refold.tools.grep import Wanted
+from refold.tools.text_files import written
+from refold.values.text import clean
 
 
 def main(wanted: str) -> None:

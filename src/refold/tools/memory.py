@@ -1,7 +1,6 @@
-"""The tool with which a model keeps a note for the sessions to come.
+"""The tool `memory_write`: keeps a note for later sessions.
 
-What it writes must be the person's own words: whether it is, says the house. Where the
-notes are, and how they are made at the end of a session, is no business of a tool.
+A note must be what the user said; the port checks that, and stores the notes.
 """
 
 from typing import Annotated, Literal, Protocol, TypeAlias
@@ -10,7 +9,7 @@ from msgspec import Meta
 
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, tool
-from refold.values.shown import Note
+from refold.values.display import Note
 from refold.values.tools import Effect
 
 Place: TypeAlias = Literal["preferences", "person", "facts", "decisions", "corrections"]

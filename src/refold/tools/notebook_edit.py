@@ -1,7 +1,7 @@
-"""The tool that changes one cell of a Jupyter notebook, and no other letter of it.
+"""The tool `notebook_edit`: changes one cell of a Jupyter notebook, and no other byte.
 
-A cell that is changed loses its outputs: they came from other code. Reading notebooks
-is `rendered`'s business; where things stand in the text is `json_text`'s.
+The outputs of a changed cell are removed, because other code made them.
+`document_text` renders notebooks for reading.
 """
 
 import json
@@ -16,10 +16,8 @@ from msgspec import Meta, Struct
 from refold.errors import ToolFailed
 from refold.place.port import Files
 from refold.tools.contract import Reply, tool
-from refold.tools.diffs import change
-from refold.tools.json_text import Layout, Span, elements, layout, members
-from refold.tools.known import changed, current, digest, encoded
-from refold.tools.texts import EditableText, check_sendable, written
+from refold.tools.file_versions import change, changed, current, digest, encoded
+from refold.tools.text_files import EditableText, check_sendable, written
 from refold.values.tools import Effect
 
 Kind: TypeAlias = Literal["same", "code", "markdown", "raw"]
@@ -34,6 +32,29 @@ class _Wanted(Struct, frozen=True):
     source: str
     kind: Kind
     mode: Mode
+
+
+class Layout(Struct, frozen=True):
+    """`unit` is one step of indentation, None where all stands on one line."""
+
+    unit: str | None
+    plain: bool  # letters beyond ASCII stand as they are
+    tight: bool  # no blank after "," and ":" on one line
+
+    def text(self, value: Any, depth: int) -> str:
+        """`value` as it would be written at this depth. The first line is not indented."""
+        if self.unit is None:
+            separators = (",", ":") if self.tight else (", ", ": ")
+            return json.dumps(value, ensure_ascii=not self.plain, separators=separators)
+        found = json.dumps(value, ensure_ascii=not self.plain, indent=self.unit)
+        return found.replace("\n", f"\n{self.unit * depth}")
+
+
+class Span(Struct, frozen=True):
+    """A value stands at text[start:end]."""
+
+    start: int
+    end: int
 
 
 class _Notebook(Struct, frozen=True):
@@ -227,3 +248,52 @@ def _new_id(book: _Notebook, number: int, source: str) -> str:
     while (found := sha256(seed.encode()).hexdigest()[:8]) in taken:
         seed += "+"
     return found
+
+
+_WHITE = " \t\r\n"
+
+
+def members(text: str, start: int) -> Mapping[str, Span]:
+    """The values of the object that begins at `start`, by their names."""
+    found, at = dict[str, Span](), _white(text, start + 1)
+    while text[at] != "}":
+        key = _value(text, at)
+        name, at = cast("str", json.loads(text[at : key.end])), key.end
+        value = _value(text, _white(text, _white(text, at) + 1))
+        found[name] = value
+        at = _next(text, value.end)
+    return found
+
+
+def elements(text: str, start: int) -> list[Span]:
+    """The values of the array that begins at `start`."""
+    found, at = list[Span](), _white(text, start + 1)
+    while text[at] != "]":
+        found.append(_value(text, at))
+        at = _next(text, found[-1].end)
+    return found
+
+
+def layout(text: str) -> Layout:
+    """How an object is laid out, as its beginning shows."""
+    top = _white(text, 0)
+    before = text[top + 1 : _white(text, top + 1)]
+    unit = before.rpartition("\n")[2] if "\n" in before else None
+    plain = not (text.isascii() and "\\u" in text)
+    return Layout(unit, plain, tight='": ' not in text)
+
+
+def _value(text: str, at: int) -> Span:
+    _, end = json.JSONDecoder().raw_decode(text, at)
+    return Span(at, end)
+
+
+def _next(text: str, at: int) -> int:
+    at = _white(text, at)
+    return _white(text, at + 1) if text[at] == "," else at
+
+
+def _white(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _WHITE:
+        at += 1
+    return at

@@ -1,7 +1,7 @@
-"""The tool that reads: text files by lines, and other kinds as far as words go.
+"""The tool `read_file`: text files by lines, other files as text where possible.
 
-Finding files is `find`'s, changing them `write`'s. Cutting what is too long for
-any tool is the seam's; this one stops before, at the end of a line.
+It stops at the end of a line before the output limit, which the seam enforces for all
+tools.
 """
 
 from functools import partial
@@ -12,20 +12,19 @@ from anyio import to_thread
 from msgspec import Meta
 
 from refold.errors import BadInput, JournalError, ToolFailed
-from refold.place.names import escaped
 from refold.place.port import Files
-from refold.tools.contract import Reply, Seen, tool
-from refold.tools.numbered import folded, piece
-from refold.tools.pictures import picture, picture_type
-from refold.tools.rendered import binary_kind, notebook, pdf
-from refold.tools.texts import written
-from refold.values.shown import Note
+from refold.place.printable_names import escaped
+from refold.tools.contract import ReadRange, Reply, tool
+from refold.tools.document_text import binary_kind, notebook, pdf
+from refold.tools.images import picture, picture_type
+from refold.tools.text_files import folded, piece, written
+from refold.values.display import Note
 from refold.values.tools import Effect
 
 _BLOB = "blob:"
 
 
-class Blobs(Protocol):
+class BlobReader(Protocol):
     """What was cut from long outputs, by name. Raises `JournalError` for others."""
 
     async def get(self, name: str) -> bytes: ...
@@ -38,7 +37,7 @@ async def read_file(
     count: Annotated[int, Meta(ge=1)] = 2000,
     *,
     files: Files,
-    blobs: Blobs,
+    blobs: BlobReader,
 ) -> Reply:
     """Read a file as numbered lines. Also PDF, notebooks, pictures, and blob:… from cut output."""
     if path.startswith(_BLOB):
@@ -51,7 +50,7 @@ def _file(path: str, first: int, count: int, files: Files) -> Reply:
     name = files.called(real)
     content = files.read(real)
     text, oddity = _text(content, name)
-    seen = (Seen(escaped(real), sha256(content).hexdigest()),)
+    seen = (ReadRange(escaped(real), sha256(content).hexdigest()),)
     if not content:
         return Reply(f"{name} is empty.", (Note(f"read {name}, empty"),), seen)
     if kind := picture_type(content):
@@ -62,7 +61,7 @@ def _file(path: str, first: int, count: int, files: Files) -> Reply:
     return Reply(said, (Note(f"read {name}, {found.where}"),), seen)
 
 
-def _shown(content: bytes, name: str, kind: str, seen: tuple[Seen, ...]) -> Reply:
+def _shown(content: bytes, name: str, kind: str, seen: tuple[ReadRange, ...]) -> Reply:
     about = f"{name} is a picture, {kind}, {len(content):,} bytes"
     note = (Note(f"looked at {name}, {kind}"),)
     try:
@@ -88,7 +87,7 @@ def _text(content: bytes, name: str) -> tuple[str, str]:
     return found.plain, found.oddity
 
 
-async def _blob(path: str, first: int, count: int, blobs: Blobs) -> Reply:
+async def _blob(path: str, first: int, count: int, blobs: BlobReader) -> Reply:
     try:
         content = await blobs.get(path.removeprefix(_BLOB))
     except JournalError as error:

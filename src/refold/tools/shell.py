@@ -1,7 +1,7 @@
-"""The tool that runs a shell command.
+"""The tool `bash`: runs a shell command.
 
-How a command is started, watched and ended is the place's business; whether
-it may run was judged before.
+The place starts, watches and stops the command; rules have decided before whether it may
+run. `careful` keeps redirections from overwriting files.
 """
 
 import re
@@ -12,14 +12,15 @@ from typing import Annotated
 
 from anyio import to_thread
 from msgspec import Meta
+from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.place.names import escaped
 from refold.place.port import Commands, Files, Finished, Real
-from refold.tools.contract import Reply, tool
+from refold.place.printable_names import escaped
+from refold.tools.contract import Reply, Tool, tool
 from refold.tools.find import directory as a_directory
 from refold.values.confines import Confines
-from refold.values.shown import Output
+from refold.values.display import Output
 from refold.values.tools import Effect
 
 _SHOWN = 10_000  # characters, for the person
@@ -138,3 +139,17 @@ def _shortened(text: str, done: Finished) -> str:
     if done.dropped:
         left = f"{left}, and {done.dropped:,} bytes that were not kept,"
     return f"{text[:half]}\n[{left} are not shown]\n{text[-half:]}"
+
+
+_NO_CLOBBER = "set -C; "
+
+
+def careful(tool: Tool) -> Tool:
+    """`tool`, if it is the shell with nothing overwritten by a redirection."""
+    if tool.spec.name != "bash":
+        return tool
+
+    async def run(command: str, **given: object) -> Reply:
+        return await tool.run(_NO_CLOBBER + command, **given)
+
+    return replace(tool, run=run)

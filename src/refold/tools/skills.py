@@ -1,7 +1,6 @@
-"""The tools that find a skill and read it, when there is work that it is about.
+"""The tools `list_skills` and `read_skill`: find a skill and read it.
 
-Which skills there are, and that nothing outside them is read, is the house's business:
-it gives them as `skills`.
+The dependency `skills` gives access to the skills, and to nothing outside them.
 """
 
 from collections.abc import Sequence
@@ -13,9 +12,9 @@ from msgspec import Meta
 
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, tool
-from refold.tools.rendered import binary_kind
-from refold.tools.texts import written
-from refold.values.shown import Note
+from refold.tools.document_text import binary_kind
+from refold.tools.text_files import written
+from refold.values.display import Note
 from refold.values.tools import Effect
 
 _MOST = 28_000  # characters: below the length at which the seam cuts

@@ -1,6 +1,6 @@
-"""The tool that gives a piece of work to another agent, with a session of its own.
+"""The tool `task`: gives work to another agent, which has a session of its own.
 
-Who the agents are, how a child is opened, bounded and stopped is behind the port.
+The port finds the agent, and opens, limits and stops its session.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from refold.tools.contract import Reply, Tool, tool
-from refold.values.shown import Note
+from refold.values.display import Note
 from refold.values.tools import Effect
 
 NAME = "task"
@@ -39,7 +39,7 @@ class Report(Struct, frozen=True):
     as_json: bool = False  # the text is the JSON of a value
 
 
-class Children(Protocol):
+class ChildStarter(Protocol):
     async def run(self, call_id: str, errand: Errand) -> Report:
         """Do the errand, once for a call, however often that is made. Raises `ToolFailed`."""
         ...
@@ -57,7 +57,7 @@ async def task(  # noqa: PLR0913 - a call has what the model needs to say
     prompt: Annotated[
         str,
         Meta(
-            description="All that the agent has to know: it hears nothing of this talk. Say "
+            description="All that the agent has to know: it sees nothing of this conversation. Say "
             "what to find out or do, and what to report."
         ),
     ],
@@ -76,7 +76,7 @@ async def task(  # noqa: PLR0913 - a call has what the model needs to say
         Meta(description="Let it change files in a git working tree of its own."),
     ] = False,
     *,
-    children: Children,
+    children: ChildStarter,
     call: str,
 ) -> Reply:
     """Give a piece of work to another agent, which works on its own and reports once.

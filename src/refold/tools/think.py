@@ -1,7 +1,7 @@
-"""The tool that does nothing: room for a model to think between two others."""
+"""The tool `think`: does nothing, and gives a model room to think between two calls."""
 
 from refold.tools.contract import Reply, tool
-from refold.values.shown import Note
+from refold.values.display import Note
 from refold.values.tools import Effect
 
 _SHOWN = 500  # characters

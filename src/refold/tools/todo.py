@@ -1,13 +1,12 @@
-"""The checklist of the session: the model keeps it, the person watches it."""
+"""The tool `todo_write`: the checklist of the session, kept by the model."""
 
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from refold.tools.contract import Reply, tool
-from refold.values.control import Todos
-from refold.values.shown import Checklist
-from refold.values.todos import Todo
+from refold.values.control import Todo, Todos
+from refold.values.display import Checklist
 from refold.values.tools import Effect
 
 MOST = 100

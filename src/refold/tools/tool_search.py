@@ -1,9 +1,9 @@
-"""Tools that the model knows only by name: finding them, and calling them.
+"""The tools `tool_search` and `tool_call`: find and call deferred tools.
 
-What is told of every tool with every request costs tokens; what is rarely needed is
-looked up. The list of tools never changes for it, so what a provider has cached of a
-request stays valid. Which tools these are is an agent's business; a call by way of
-`tool_call` is one of the tool itself before anybody judges it.
+Each tool that is described in every request costs tokens, so rare ones are deferred:
+the model knows only their names. The list of tools in a request never changes, so the
+provider's prompt cache stays valid. An agent's profile names its deferred tools. A call
+through `tool_call` becomes a call of the tool itself before it is judged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, Tool, tool
-from refold.values.shown import Note
+from refold.values.display import Note
 from refold.values.tools import CALLER, Effect, ToolSpec
 
 _PICK = "select:"

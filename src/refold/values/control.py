@@ -1,4 +1,4 @@
-"""What a tool may tell the engine, typed. Words alone never steer it.
+"""Typed control values that a tool returns beside its text, and the todo list. Text never steers.
 
 A tool returns one of these beside its text; no text of a tool, a file or a
 model is ever searched for orders.
@@ -9,9 +9,20 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.values.claims import Claim
-from refold.values.todos import Todo
 
-Shorter: TypeAlias = Literal["prune", "full"]
+Progress: TypeAlias = Literal["pending", "in_progress", "done", "cancelled"]
+
+
+class Todo(Struct, frozen=True):
+    subject: str
+    status: Progress = "pending"
+
+    @property
+    def open(self) -> bool:
+        return self.status in ("pending", "in_progress")
+
+
+CompactionKind: TypeAlias = Literal["prune", "full"]
 
 
 class Final(Struct, frozen=True, tag="final"):
@@ -44,7 +55,7 @@ class Compact(Struct, frozen=True, tag="compact"):
     `focus` says in words what the summary must not lose.
     """
 
-    kind: Shorter = "full"
+    kind: CompactionKind = "full"
     focus: str = ""
 
 

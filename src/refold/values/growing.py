@@ -1,13 +1,61 @@
-"""A text that comes in pieces and is cheap to lengthen.
+"""An immutable sequence (`Log`) and an immutable text (`Growing`) that are cheap to append to.
 
-An answer of a hundred thousand letters must not be copied for each of its pieces. Who has
-shown some of it asks for the rest. Two are equal if they say the same, however it came.
+Folding ten thousand events into a view must not copy ten thousand messages each time, nor
+a response for each of its deltas. A `Log` and the log it was extended from share one list;
+each knows only how much of it is its own. Extending the same log twice makes a copy.
 """
 
-from refold.values.log import Log
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar, cast, overload
+
+T = TypeVar("T")
+
+
+class Log(Sequence[T], Generic[T]):
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: Sequence[T] = ()) -> None:
+        self._items, self._length = list(items), len(items)
+
+    def plus(self, item: T) -> "Log[T]":
+        mine = self._items
+        if len(mine) != self._length:  # somebody else has gone on from here
+            mine = mine[: self._length]
+        mine.append(item)
+        longer = cast("Log[T]", object.__new__(Log))
+        longer._items, longer._length = mine, self._length + 1
+        return longer
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items[: self._length])
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        if isinstance(index, slice):
+            # Not through a copy of the whole: the last few must stay cheap.
+            first, after, stride = index.indices(self._length)
+            if stride == 1:
+                return tuple(self._items[first:after])
+            return tuple(self._items[: self._length][index])
+        return self._items[range(self._length)[index]]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Log):
+            return NotImplemented
+        return tuple(self) == tuple(cast("Log[object]", other))
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Growing:
+    """Two are equal if their texts are, however they were split into pieces."""
+
     __slots__ = ("_length", "_pieces")
 
     def __init__(self, text: str = "") -> None:

@@ -18,7 +18,7 @@ class Image(Struct, frozen=True, tag="image"):
     """A picture. Its bytes are the blob of that name; `kind` is as in "image/png"."""
 
     blob: str
-    kind: str
+    media_type: str
     name: str = ""  # as a person knows it: a file's name
 
 
@@ -45,7 +45,7 @@ class ToolCall(Struct, frozen=True, tag="call"):
     id: str
     name: str
     arguments: Raw
-    theirs: str = ""
+    provider_id: str = ""
     wire: str = ""
     data: Raw = Raw(b"null")
     via: str = ""
@@ -57,7 +57,7 @@ class ToolResult(Struct, frozen=True, tag="result"):
     call_id: str
     text: str
     failed: bool = False
-    pictures: tuple[Image, ...] = ()
+    images: tuple[Image, ...] = ()
 
 
 Part: TypeAlias = Text | Image | Thinking | ToolCall | ToolResult
@@ -73,10 +73,10 @@ class Message(Struct, frozen=True):
         return tuple([p for p in self.parts if isinstance(p, ToolCall)])
 
     @property
-    def pictures(self) -> tuple[Image, ...]:
+    def images(self) -> tuple[Image, ...]:
         """Those in its parts, and those that its results brought."""
         own = tuple([p for p in self.parts if isinstance(p, Image)])
-        return sum([p.pictures for p in self.parts if isinstance(p, ToolResult)], own)
+        return sum([p.images for p in self.parts if isinstance(p, ToolResult)], own)
 
     @property
     def text(self) -> str:

@@ -1,16 +1,15 @@
-"""What fills the model's window, by part: as numbers, as lines and as a document. Pure.
+"""Context usage by part: as numbers, as lines and as a document. Pure.
 
-Tokens are characters divided by what a token had in the newest answer that a provider
-counted, so the parts add up to about what it counted itself. What is done about a
-window that is full is the engine's business.
+Tokens are estimated: characters divided by the ratio of the newest response that a provider
+counted, so the sum is close to its count. The engine compacts a full context.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from refold.journal.fold import View
-from refold.journal.talk import A_PICTURE, Talk, part_size, tool_size
+from refold.journal.state.conversation import A_PICTURE, Conversation, part_size, tool_size
+from refold.journal.state.fold import View
 from refold.values.messages import (
     Image,
     Message,
@@ -20,17 +19,17 @@ from refold.values.messages import (
     ToolCall,
     ToolResult,
 )
-from refold.views.cells import cells
-from refold.views.counts import tokens
+from refold.views.cell_width import cells
 from refold.views.escape import on_one_line
+from refold.views.number_format import tokens
 from refold.views.styled import Line, Style, line
 
 _BAR = 30  # cells
 _FREE = "free"
 # In this order, and under these names.
 _TALK: tuple[str, ...] = (
-    "words",
-    "answers",
+    "messages",
+    "responses",
     "thinking",
     "tool calls",
     "tool results",
@@ -40,64 +39,68 @@ _TALK: tuple[str, ...] = (
 
 
 class Portion(Struct, frozen=True):
-    """A part of what the model is told. `tokens` is an estimate."""
+    """A part of the request. `tokens` is an estimate."""
 
     name: str
     characters: int
     tokens: int
 
 
-class Filling(Struct, frozen=True):
-    """`counted` is what the provider counted at its newest answer; 0: it has counted nothing."""
+class ContextUsage(Struct, frozen=True):
+    """`counted` is the provider's count at its newest response; 0: none yet."""
 
     model: str
     window: int  # tokens
     known: bool  # whether that is the model's own, and not what is assumed
     ratio: float  # characters of a token
-    told: tuple[Portion, ...]  # besides the talk
-    talk: tuple[Portion, ...]
-    tools: tuple[Portion, ...]  # one by one; together they are a portion of `told`
+    prompt: tuple[Portion, ...]  # system prompt and tools
+    conversation: tuple[Portion, ...]
+    tools: tuple[Portion, ...]  # one by one; together they are a portion of `prompt`
     counted: int = 0
 
     @property
     def used(self) -> int:
-        return sum(portion.tokens for portion in (*self.told, *self.talk))
+        return sum(portion.tokens for portion in (*self.prompt, *self.conversation))
 
     @property
     def free(self) -> int:
         return max(0, self.window - self.used)
 
     def share(self, count: int) -> float:
-        """Of the window, in percent."""
+        """Percent of the context window."""
         return 100 * count / self.window if self.window else 0.0
 
 
-def filling(view: View, assumed: int = 32_000) -> Filling:
-    """What the next request holds. `assumed` is the window where nobody knows the model's."""
-    talk, briefed, last = view.talk, view.talk.briefed, view.account.last
+def context_usage(view: View, default_window: int = 32_000) -> ContextUsage:
+    """The parts of the next request. `default_window` is used if the model's window is unknown."""
+    talk, briefed, last = (
+        view.conversation,
+        view.conversation.system_prompt,
+        view.account.last_usage,
+    )
     told = [*_system(talk), ("tools", sum(map(tool_size, briefed.tools)))]
     said = _said(talk)
-    ratio = talk.ratio
+    ratio = talk.chars_per_token
     portions = _portions(said, ratio)
-    if talk.pictures:
-        count = A_PICTURE * len(talk.pictures)
+    if talk.images:
+        count = A_PICTURE * len(talk.images)
         portions = (*portions, Portion("pictures", 0, count))
-    return Filling(
+    return ContextUsage(
         model=briefed.model,
-        window=briefed.window or assumed,
+        window=briefed.window or default_window,
         known=bool(briefed.window),
         ratio=ratio,
-        told=_portions(told, ratio),
-        talk=portions,
+        prompt=_portions(told, ratio),
+        conversation=portions,
         tools=_portions([(tool.name, tool_size(tool)) for tool in briefed.tools], ratio),
         counted=last.input + last.output if last.input else 0,
     )
 
 
-def context_lines(found: Filling, *, signs: bool = True) -> list[Line]:
-    """For a screen. `signs` false: ASCII alone."""
+def context_lines(found: ContextUsage, *, signs: bool = True) -> list[Line]:
+    """Lines for the screen. `signs` false: only ASCII."""
     if not found.used:
-        return [line("Nothing has been told to a model yet.")]
+        return [line("Nothing has been sent to a model yet.")]
     percent = _percent(found.share(found.used))
     about = "" if found.known else " (assumed: the model's own is not known)"
     of = f"about {tokens(found.used)} of {tokens(found.window)} tokens{about}"
@@ -115,7 +118,7 @@ def context_lines(found: Filling, *, signs: bool = True) -> list[Line]:
     return rows
 
 
-def context_document(found: Filling) -> dict[str, object]:
+def context_document(found: ContextUsage) -> dict[str, object]:
     return {
         "type": "context",
         "model": found.model,
@@ -126,8 +129,8 @@ def context_document(found: Filling) -> dict[str, object]:
         "percent": round(found.share(found.used), 2),
         "counted": found.counted or None,  # None: no provider has counted yet
         "characters_per_token": round(found.ratio, 2),
-        "parts": [_document(found, "told", portion) for portion in found.told]
-        + [_document(found, "talk", portion) for portion in found.talk],
+        "parts": [_document(found, "prompt", portion) for portion in found.prompt]
+        + [_document(found, "conversation", portion) for portion in found.conversation],
         "tools": [
             {"name": t.name, "characters": t.characters, "tokens": t.tokens}
             for t in found.tools
@@ -135,18 +138,18 @@ def context_document(found: Filling) -> dict[str, object]:
     }
 
 
-def _document(found: Filling, group: str, portion: Portion) -> dict[str, object]:
+def _document(found: ContextUsage, group: str, portion: Portion) -> dict[str, object]:
     return {
         "group": group, "name": portion.name, "characters": portion.characters,
         "tokens": portion.tokens, "percent": round(found.share(portion.tokens), 2),
     }  # fmt: skip
 
 
-def _system(talk: Talk) -> Iterator[tuple[str, int]]:
-    """The parts of the system text by name; what no part names is the prompt's."""
-    left = len(talk.briefed.system)
+def _system(talk: Conversation) -> Iterator[tuple[str, int]]:
+    """The named parts of the system text; the rest is the prompt."""
+    left = len(talk.system_prompt.system)
     named = dict[str, int]()
-    for name, size in talk.briefed.parts:
+    for name, size in talk.system_prompt.parts:
         named[name] = named.get(name, 0) + size
         left -= size
     if left > 0:  # what joins the parts, or all of it
@@ -155,13 +158,13 @@ def _system(talk: Talk) -> Iterator[tuple[str, int]]:
     yield from named.items()
 
 
-def _said(talk: Talk) -> Sequence[tuple[str, int]]:
+def _said(talk: Conversation) -> Sequence[tuple[str, int]]:
     sizes = dict.fromkeys(_TALK, 0)
-    words = {each.text for each in talk.said}
+    words = {each.text for each in talk.user_messages}
     for at, spoken in enumerate(talk.messages):
-        # What stands for the messages that were left out holds no words as they were said.
+        # A summary contains none of the original messages.
         own = any(isinstance(p, Text) and p.text in words for p in spoken.message.parts)
-        shorter = at == 0 and talk.shrunk > 0 and not own
+        shorter = at == 0 and talk.compacted_size > 0 and not own
         for part in spoken.message.parts:
             kind = _kind(part, spoken.message, words, shorter=shorter)
             sizes[kind] += part_size(part)
@@ -177,12 +180,12 @@ def _kind(part: Part, message: Message, words: set[str], *, shorter: bool) -> st
         case Thinking():
             return "thinking"
         case Image():
-            return "words"
+            return "messages"
         case Text(text):
             if message.role == "assistant":
-                return "answers"
+                return "responses"
             if text in words:
-                return "words"
+                return "messages"
             return "summary" if shorter else "reminders"
 
 
@@ -192,9 +195,9 @@ def _portions(sizes: Iterable[tuple[str, int]], ratio: float) -> tuple[Portion, 
     )
 
 
-def _rows(found: Filling) -> Iterator[Line]:
-    portions = [(_named(p, found), p.tokens) for p in found.told]
-    portions += [(p.name, p.tokens) for p in found.talk]
+def _rows(found: ContextUsage) -> Iterator[Line]:
+    portions = [(_named(p, found), p.tokens) for p in found.prompt]
+    portions += [(p.name, p.tokens) for p in found.conversation]
     portions.append((_FREE, found.free))
     wide = max(cells(name) for name, _ in portions)
     for name, count in portions:
@@ -204,21 +207,21 @@ def _rows(found: Filling) -> Iterator[Line]:
         yield line(f"  {name}{pad}  {tokens(count):>8}  {share:>6}", style)
 
 
-def _named(portion: Portion, found: Filling) -> str:
+def _named(portion: Portion, found: ContextUsage) -> str:
     if portion.name == "tools":
         return f"tools ({len(found.tools)})"
     return on_one_line(portion.name)
 
 
-def _bar(found: Filling, *, signs: bool) -> Line:
+def _bar(found: ContextUsage, *, signs: bool) -> Line:
     full, empty = ("█", "░") if signs else ("#", ".")
 
     def long(portions: Iterable[Portion]) -> int:
         share = found.share(sum(portion.tokens for portion in portions))
         return min(_BAR, round(share * _BAR / 100))
 
-    told = max(1, long(found.told)) if found.told else 0
-    used = max(told, long((*found.told, *found.talk)))
+    told = max(1, long(found.prompt)) if found.prompt else 0
+    used = max(told, long((*found.prompt, *found.conversation)))
     return (
         ("plain", "  "), ("accent", full * told), ("person", full * (used - told)),
         ("dim", empty * (_BAR - used)),

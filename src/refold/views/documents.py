@@ -1,20 +1,19 @@
-"""The documents of the stream as types: what their published JSON Schema is made from.
+"""What a program is told of a session: one value for each document of the stream.
 
-`stream` and `result` write them; a test holds all that they write against this. What is
-told of children and code stands in `documents_below`. A field without a default is always
-there. Pure.
+`stream` and `turn_result` make them, msgspec encodes them, and the published JSON Schema is
+generated from them. A field without a default is always there. Documents of events have
+their `seq`; those of live news have the seq that they follow, and may be missed. Pure.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from refold.values.asked import Asking
-from refold.values.control import Shorter
-from refold.values.effort import Effort
-from refold.values.outcome import Outcome
-from refold.values.rights import Mode
-from refold.values.todos import Todo
+from refold.values.claims import Evidence, Finding
+from refold.values.control import CompactionKind, Todo
+from refold.values.modes import Effort, Mode, Outcome
+from refold.values.questions import Asking
 from refold.values.usage import Usage
 
 Seq: TypeAlias = Annotated[
@@ -49,12 +48,12 @@ class Init(Struct, frozen=True, tag_field="type", tag="system"):
 
 
 class UserMessage(Written, frozen=True, kw_only=True, tag="user_message"):
-    """Words came in."""
+    """A message arrived."""
 
     text: str
     sender: str
     when: Literal["now", "next"]
-    pictures: list[str] | UnsetType = UNSET
+    pictures: Sequence[str] | UnsetType = UNSET
 
 
 class TurnStart(Written, frozen=True, kw_only=True, tag="turn_start"):
@@ -64,7 +63,7 @@ class TurnStart(Written, frozen=True, kw_only=True, tag="turn_start"):
 
 
 class AssistantMessage(Written, frozen=True, kw_only=True, tag="assistant_message"):
-    """A whole answer, or, `partial`, what had come of it."""
+    """A complete model response, or, `partial`, what had arrived of it."""
 
     text: str
     thinking: str
@@ -76,13 +75,13 @@ class AssistantMessage(Written, frozen=True, kw_only=True, tag="assistant_messag
 
 
 class AnswerRejected(Written, frozen=True, kw_only=True, tag="answer_rejected"):
-    """The answer did not match the schema, and goes back to the model."""
+    """The response did not match the schema, and is sent back to the model."""
 
     reason: str
 
 
 class ToolCall(Written, frozen=True, kw_only=True, tag="tool_call"):
-    """The answer held this call; `within` names the call whose code made it."""
+    """A call in the response; `within` is the call whose code made it."""
 
     call_id: str
     tool: str
@@ -91,7 +90,7 @@ class ToolCall(Written, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval_request"):
-    """Somebody has to allow this call."""
+    """A call needs approval. `rule` is what a yes may grant; `who` the subagent that asks."""
 
     call_id: str
     hash: str
@@ -104,7 +103,7 @@ class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval
 
 
 class ToolApprovalResult(Written, frozen=True, kw_only=True, tag="tool_approval_result"):
-    """A call was allowed or denied, or is not there any more."""
+    """A call was allowed or denied, or is gone."""
 
     call_id: str
     verdict: Literal["allow", "deny", "gone"]
@@ -117,12 +116,12 @@ class Question(Written, frozen=True, kw_only=True, tag="question"):
 
     call_id: str
     hash: str
-    questions: list[Asking]
+    questions: Sequence[Asking]
     who: str | UnsetType = UNSET
 
 
 class ToolResult(Written, frozen=True, kw_only=True, tag="tool_result"):
-    """What the model reads of a call; `whole` names the blob if it was cut."""
+    """The result that the model sees; `whole` is the blob with all of it, if it was cut."""
 
     call_id: str
     outcome: Literal["done", "failed", "refused", "stopped", "unknown"]
@@ -140,7 +139,7 @@ class Diff(Written, frozen=True, kw_only=True, tag="diff"):
 
 
 class PlanReady(Written, frozen=True, kw_only=True, tag="plan_ready"):
-    """A plan waits to be judged: `plan` is its number."""
+    """A plan waits for approval: `plan` is its number."""
 
     plan: int
     title: str
@@ -155,29 +154,42 @@ class PlanApproved(Written, frozen=True, kw_only=True, tag="plan_approved"):
 
 
 class PlanRejected(Written, frozen=True, kw_only=True, tag="plan_rejected"):
-    """Somebody does not want this plan."""
+    """The plan is rejected."""
 
     plan: int
 
 
 class Checkpoint(Written, frozen=True, kw_only=True, tag="checkpoint"):
-    """The files were taken down."""
+    """The files are checkpointed."""
 
-    roots: list[str]
-    left_out: list[str]
-    changed: list[Change]
+    roots: Sequence[str]
+    left_out: Sequence[str]
+    changed: Sequence[Change]
 
 
 class FilesRestored(Written, frozen=True, kw_only=True, tag="files_restored"):
-    """The files are again as at `checkpoint`; `before` is the one to undo that."""
+    """The files are restored to `checkpoint`; `before` is the one that undoes it."""
 
     checkpoint: int
     before: int
     files: int
 
 
+class Rewound(Written, frozen=True, kw_only=True, tag="rewound"):
+    """The conversation is again as before the event `to`."""
+
+    to: int
+
+
+class ForkMade(Struct, frozen=True, kw_only=True, tag_field="type", tag="fork_made"):
+    """The session `source` was copied; `session_id` is the copy."""
+
+    session_id: str
+    source: str
+
+
 class Error(Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
-    """The model could not be asked; or, with `line`, an order makes no sense."""
+    """A model call failed; or, with `line`, an order is invalid."""
 
     kind: str
     reason: str
@@ -186,27 +198,27 @@ class Error(Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
 
 
 class Interrupted(Written, frozen=True, kw_only=True, tag="interrupted"):
-    """Somebody stopped it."""
+    """The turn was stopped."""
 
     outcome: Literal["interrupted", "cancelled"]
     reason: str
 
 
 class TodoUpdate(Written, frozen=True, kw_only=True, tag="todo_update"):
-    """The checklist as it is now."""
+    """The todo list."""
 
-    todos: list[Todo]
+    todos: Sequence[Todo]
 
 
 class CompactAsked(Written, frozen=True, kw_only=True, tag="compact_asked"):
-    """A person wants the talk told shorter."""
+    """A person asked to compact the conversation."""
 
-    kind: Shorter
+    kind: CompactionKind
     focus: str
 
 
 class Compact(Written, frozen=True, kw_only=True, tag="compact"):
-    """The talk is told shorter from here on. Sizes are in characters."""
+    """The conversation is compacted from here on. Sizes are in characters."""
 
     kind: Literal["prune", "full", "trim"]
     reason: str
@@ -218,7 +230,7 @@ class Compact(Written, frozen=True, kw_only=True, tag="compact"):
 
 
 class SideCall(Written, frozen=True, kw_only=True, tag="side_call"):
-    """A model is asked beside the talk; so much is set aside for it."""
+    """A model call outside the conversation, and what is reserved for it."""
 
     purpose: str
     model: str
@@ -227,7 +239,7 @@ class SideCall(Written, frozen=True, kw_only=True, tag="side_call"):
 
 
 class UsageOfIt(Written, frozen=True, kw_only=True, tag="usage"):
-    """What that came to: `side_call` is its number."""
+    """The end of a side call: `side_call` is its number."""
 
     side_call: int
     model: str
@@ -237,7 +249,7 @@ class UsageOfIt(Written, frozen=True, kw_only=True, tag="usage"):
 
 
 class Memory(Written, frozen=True, kw_only=True, tag="memory"):
-    """Memory was made of the session up to the event `upto`."""
+    """Notes were made of the session up to the event `upto`."""
 
     upto: int
     kept: int
@@ -247,13 +259,13 @@ class Memory(Written, frozen=True, kw_only=True, tag="memory"):
 class FilesChangedElsewhere(
     Written, frozen=True, kw_only=True, tag="files_changed_elsewhere"
 ):
-    """Files that the model knew and somebody else changed."""
+    """Files that the model knew were changed by another program."""
 
-    files: list[Change]
+    files: Sequence[Change]
 
 
 class BudgetChosen(Written, frozen=True, kw_only=True, tag="budget"):
-    """A person chose what a turn may use up."""
+    """A person set the budget of a turn."""
 
     dollars: Unlimited
     tokens: Unlimited
@@ -262,7 +274,7 @@ class BudgetChosen(Written, frozen=True, kw_only=True, tag="budget"):
 
 
 class StepsChosen(Written, frozen=True, kw_only=True, tag="steps"):
-    """A person chose how many answers a turn may have; null: as it is set."""
+    """A person set the step limit of a turn; null: that of the settings."""
 
     steps: int | None
 
@@ -286,13 +298,13 @@ class EffortChanged(Written, frozen=True, kw_only=True, tag="effort_changed"):
 
 
 class AgentChanged(Written, frozen=True, kw_only=True, tag="agent_changed"):
-    """Who works from the next turn on."""
+    """The agent from the next turn on."""
 
     agent: str
 
 
 class Notice(Written, frozen=True, kw_only=True, tag="notice"):
-    """Something you should know, such as a mended journal."""
+    """Something you should know, such as a repaired journal."""
 
     text: str
 
@@ -317,9 +329,9 @@ class WaitingPlan(Struct, frozen=True):
     id: int
 
 
-class Evidence(Struct, frozen=True):
-    given: str
-    found: str
+class ClaimEvidence(Struct, frozen=True):
+    given: Evidence
+    found: Finding
 
 
 class Claim(Struct, frozen=True):
@@ -328,7 +340,7 @@ class Claim(Struct, frozen=True):
     required: bool
     state: str
     reason: str
-    evidence: list[Evidence]
+    evidence: Sequence[ClaimEvidence]
 
 
 class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
@@ -343,9 +355,9 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
     duration_seconds: float
     usage: Usage
     cost: Cost
-    denials: list[Denial]
-    files: list[Change]
-    warnings: list[str]
+    denials: Sequence[Denial]
+    files: Sequence[Change]
+    warnings: Sequence[str]
     structured: object = UNSET
     plan: WaitingPlan | UnsetType = UNSET
-    claims: list[Claim] | UnsetType = UNSET
+    claims: Sequence[Claim] | UnsetType = UNSET

@@ -1,10 +1,9 @@
-"""Characters that order a screen about, or that nobody can see, made visible.
+"""Escape characters that control a terminal or are invisible.
 
-Text of models, tools, files and people passes through here before a screen gets
-it; so no such text moves a cursor, renames a window, fills a clipboard, turns
-the writing round or hides words. Line feed and tab are the only control
-characters that stay. `Visible` takes a text in pieces: however it was cut, the
-result is the same.
+Text of models, tools, files and people passes through here before it is printed; so it cannot
+move the cursor, rename the window, fill the clipboard, reverse the text direction or hide
+words. Line feed and tab are the only control characters that stay. `Visible` takes text in
+pieces; the result does not depend on how it was cut.
 """
 
 import re
@@ -34,7 +33,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class Visible:
-    """Prose that comes in pieces. `add` gives what can be shown by now."""
+    """Escapes text that arrives in pieces. `add` returns what can be shown now."""
 
     def __init__(self) -> None:
         self._held, self._before = "", ""
@@ -73,30 +72,30 @@ class Visible:
 
 
 def visible(text: str) -> str:
-    """Prose, whole: what shapes letters and emoji stays where it has a use."""
+    """Escape a whole text: characters that shape letters and emoji stay where they have a use."""
     found = Visible()
     return found.add(text) + found.end()
 
 
 def exact(text: str) -> str:
-    """`text` with every hidden character and false blank written out; lines and tabs stay."""
+    """`text` with every invisible character and unusual blank escaped; line feeds and tabs stay."""
     return re.sub(_HIDDEN, lambda found: _written(found[0]), _mended(text))
 
 
 def on_one_line(text: str) -> str:
-    """The same, with line feeds and tabs written out too: for names."""
+    """As `exact`, with line feeds and tabs escaped, too: for names."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_SHORT.get(c, c) for c in exact(text))
 
 
 def hidden(text: str) -> list[str]:
-    """The characters of `text` that nobody could see, or tell from a blank, written out."""
+    """The invisible characters and unusual blanks of `text`, escaped."""
     return [_written(each) for each in re.findall(_HIDDEN, _mended(text))]
 
 
 def _mended(text: str) -> str:
-    """Two halves of one character, as JSON may bring them, are that character."""
+    """Join surrogate pairs, as JSON may contain them."""
     try:
         text.encode()
     except UnicodeEncodeError:

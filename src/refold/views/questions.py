@@ -1,13 +1,13 @@
-"""What a person is shown before a call may run: all of it, and nothing hidden.
+"""The questions that a person answers: may a call run, and what the model asks. Pure.
 
-Every character that cannot be seen is written out and counted, long runs of
-blanks are counted too, long lines are wrapped and never cut; of what is longer than
-the screen the start and the end are shown, and the rest where it is asked for. The file as it
-would be afterwards is not known before the call runs; so old and new text are
-set against each other instead.
+A permission question shows the whole call and hides nothing: invisible characters are written
+out and counted, long runs of blanks are counted, long lines are wrapped and never cut. If a call
+is longer than the screen, its start and end are shown, and the rest on request. The result of
+an edit is not known before the call runs, so old and new text are compared instead.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -15,49 +15,50 @@ from msgspec import Struct
 
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
+from refold.values.questions import Asking, Option
 from refold.values.tools import Effect
-from refold.views.by_word import changed
-from refold.views.calls import arguments
-from refold.views.cells import unpadded, untabbed, wrapped
-from refold.views.escape import exact, hidden, on_one_line
-from refold.views.folding import folded, in_words
-from refold.views.rows import chopped
+from refold.views.call_summary import arguments
+from refold.views.cell_width import unpadded, untabbed, wrapped
+from refold.views.escape import exact, hidden, on_one_line, visible
 from refold.views.styled import Line, Piece, Style, line
+from refold.views.word_diff import changed
+from refold.views.wrap import folded, hard_wrap, wrap_words
 
 MOST = 60  # lines of one call, unless all are asked for
 _LEAST = 10  # on however low a screen
-_AROUND = 8  # lines of a question beside those of the call
-_PAIRS = 200  # lines of which the words are compared
-_PATCHING = "apply_patch"  # its text has lines that come and go
+_AROUND = 8  # lines of a question besides those of the call
+_PAIRS = 200  # lines that are compared word by word
+_PATCHING = "apply_patch"  # its argument has added and removed lines
 _PATCH: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "*": "hunk"}
 _ABOUT = {
-    Effect.LOOK: "look at this",
+    Effect.LOOK: "read this",
     Effect.CHANGE: "change a file",
     Effect.RUN: "run this",
     Effect.NET: "use the network",
     Effect.ASK: "ask you",
     Effect.SELF: "change the session",
 }
+_NUMBERS = re.compile(r"\d+(?:[\s,;]+\d+)*")
 
 
-class Manner(Struct, frozen=True):
-    """How a program would be run."""
+class RunConditions(Struct, frozen=True):
+    """How a program would run."""
 
     sandboxed: bool
     network: bool = False
     opened: tuple[str, ...] = ()  # protected files that it may write
 
 
-def question(
+def permission_question(
     call: ToolCall,
     tool: Tool | None,
     reason: str,
     room: int,
     *,
     most: int = MOST,
-    manner: Manner | None = None,
+    manner: RunConditions | None = None,
 ) -> list[Line]:
-    """The lines of the question; `most` of the call itself, 0 if none may be left out."""
+    """The lines of the question; `most` of the call itself, 0 for all of it."""
     effect = _ABOUT[tool.effect] if tool else "do this"
     found = arguments(call)
     body = list(_body(call.name, _unsaid(found, manner), tool, room - 2))
@@ -71,8 +72,8 @@ def question(
     ]
 
 
-def asker(who: str) -> list[Line]:
-    """Which child asks, above its question; nothing for the agent of the session itself."""
+def asker_line(who: str) -> list[Line]:
+    """The subagent that asks; nothing for the agent of the session."""
     return [(("accent", f"{on_one_line(who)} asks:"),)] if who else []
 
 
@@ -82,22 +83,22 @@ def is_folded(
     room: int,
     *,
     most: int = MOST,
-    manner: Manner | None = None,
+    manner: RunConditions | None = None,
 ) -> bool:
     body = _body(call.name, _unsaid(arguments(call), manner), tool, room - 2)
     return sum(1 for _ in body) > most
 
 
-def most_on(height: int) -> int:
-    """How many lines of a call leave room for the rest of its question; 0: any height.
+def lines_for_height(height: int) -> int:
+    """How many lines of a call leave room for the rest of the question; 0: any height.
 
-    What a screen shows must begin with what is asked, or its start passes unread.
+    The first line must stay on the screen, or the start of the call passes unread.
     """
     return max(min(MOST, height - _AROUND), _LEAST) if height else MOST
 
 
-def _unsaid(found: dict[str, object], manner: Manner | None) -> dict[str, object]:
-    """The arguments but `network`, where the line on how it is run says that."""
+def _unsaid(found: dict[str, object], manner: RunConditions | None) -> dict[str, object]:
+    """The arguments without `network`, if the line on the sandbox has it."""
     said = manner is not None and isinstance(found.get("network"), bool)
     return {k: v for k, v in found.items() if not (said and k == "network")}
 
@@ -145,7 +146,7 @@ def _written_out(text: str) -> str:
 
 
 def _change(old: str, new: str, room: int) -> Iterator[Line]:
-    """Old lines and new ones; what is the same at both ends only once."""
+    """Old lines and new ones; equal lines at both ends are shown once."""
     gone, come = old.split("\n"), new.split("\n")
     first = _alike(gone, come)
     last = _alike(gone[first:][::-1], come[first:][::-1])
@@ -165,7 +166,7 @@ def _change(old: str, new: str, room: int) -> Iterator[Line]:
 
 
 def _signed(sign: Piece, row: Line, room: int) -> Iterator[Line]:
-    for part in chopped(row, room - 1):
+    for part in hard_wrap(row, room - 1):
         yield (sign, *part)
 
 
@@ -187,7 +188,7 @@ def _patch(patch: str, room: int) -> Iterator[Line]:
         yield from _block(row, room, _PATCH.get(row[:1], "plain"))
 
 
-def _manned(manner: Manner | None, room: int) -> Iterator[Line]:
+def _manned(manner: RunConditions | None, room: int) -> Iterator[Line]:
     if manner is None:
         return
     if manner.sandboxed:
@@ -196,7 +197,7 @@ def _manned(manner: Manner | None, room: int) -> Iterator[Line]:
             ("warn" if manner.network else "dim", f"network: {_on(manner.network)}"),
         )
     else:  # what a weak one holds was said at the start
-        yield from in_words(
+        yield from wrap_words(
             "no full sandbox: it sees your keys, and the network is not shut off",
             room,
             "warn",
@@ -211,9 +212,9 @@ def _remarks(found: dict[str, object], reason: str, room: int) -> Iterator[Line]
     if unseen:
         count = len(unseen)
         many = "1 hidden character is" if count == 1 else f"{count} hidden characters are"
-        yield from in_words(f"{many} written out like {unseen[0]}.", room, "bad")
+        yield from wrap_words(f"{many} written out like {unseen[0]}.", room, "bad")
     if reason:
-        yield from in_words(on_one_line(reason), room, "dim")
+        yield from wrap_words(on_one_line(reason), room, "dim")
 
 
 def _on(it_is: bool) -> str:
@@ -241,3 +242,51 @@ def _text(value: object) -> str:
 def _alike(old: list[str], new: list[str]) -> int:
     pairs = zip(old, new, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))
+
+
+def question_lines(asked: Asking, number: int, of: int, room: int) -> list[Line]:
+    """The question of the model, with numbered options."""
+    which = f" ({number} of {of})" if of > 1 else ""
+    said = untabbed(visible(asked.question)).split("\n")
+    return [
+        (("warn", "? "), ("strong", f"The model asks you{which}")),
+        *((("plain", "  "), *row) for part in said for row in wrap_words(part, room - 2)),
+        *(
+            row
+            for at, each in enumerate(asked.options, 1)
+            for row in _option(at, each, room)
+        ),
+    ]
+
+
+def hint(asked: Asking) -> str:
+    """What can be typed."""
+    if not asked.options:
+        return "your answer (Enter for none)"
+    last = len(asked.options)
+    number = f"1-{last}" if last > 1 else "1"
+    several = ", several with commas," if asked.many and last > 1 else ""
+    return f"{number}{several} or text (Enter for no answer)"
+
+
+def chosen(typed: str, asked: Asking) -> str | None:
+    """The answer, in the words of the options. None if these numbers name no option."""
+    words = typed.strip()
+    if not asked.options or not _NUMBERS.fullmatch(words):
+        return words
+    numbers = [int(each) for each in re.findall(r"\d+", words)]
+    known = all(1 <= number <= len(asked.options) for number in numbers)
+    if not known or (len(numbers) > 1 and not asked.many):
+        return None
+    return ", ".join(_labels(numbers, asked.options))
+
+
+def _labels(numbers: Sequence[int], options: Sequence[Option]) -> list[str]:
+    return [options[number - 1].label for number in dict.fromkeys(numbers)]
+
+
+def _option(number: int, option: Option, room: int) -> Iterator[Line]:
+    yield (("accent", f"  {number} "), ("plain", on_one_line(option.label)))
+    if option.about:
+        for row in wrap_words(on_one_line(option.about), room - 4, "dim"):
+            yield (("dim", "    "), *row)

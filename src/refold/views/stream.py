@@ -1,282 +1,356 @@
-"""Events and live news as JSON-able documents, one a line, for programs. Pure.
+"""Events and live news as documents for programs. Pure.
 
-What each type means is written in docs/headless.md; a test holds the two
-together. Documents of events carry their `seq`; those of live news carry the
-seq they came after and may be missed.
+What each document means is written in docs/headless.md, and its fields in `documents`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-import msgspec
+from msgspec import UNSET
 
-from refold.journal.below import ChildAsks
-from refold.journal.events import (
-    AgentChosen,
-    Answered,
-    BudgetSet,
-    Checkpointed,
-    CompactAsked,
-    Compacted,
-    Distilled,
-    EffortChosen,
-    Ended,
-    Entry,
-    FilesFound,
-    FilesRestored,
-    Judged,
-    Mended,
-    ModeChanged,
-    ModelAnswered,
-    ModelChosen,
-    ModelFailed,
-    PlanAnswered,
-    Rejected,
-    Reserved,
-    Said,
-    Settled,
-    StepsSet,
-    Stopped,
-    TurnEnded,
-    TurnStarted,
+from refold.journal.events import kinds
+from refold.journal.events.child_events import (
+    ChildAnswered,
+    ChildAsked,
+    ChildBorn,
+    ChildEnded,
+    ChildGranted,
+    ChildStopped,
+    Forked,
+    NestedCallMade,
+    VariableInjected,
+    VariablesRestored,
+    VariablesSaved,
 )
-from refold.journal.fold import View
-from refold.journal.frame import Frame
-from refold.values.asked import Asking
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import Entry, Event, Judged
+from refold.journal.state.fold import View
 from refold.values.control import EnterPlan, PlanReady, Todos
+from refold.values.display import Diff
+from refold.values.limits import Budget
+from refold.values.live import (
+    CallComing,
+    ChildMoved,
+    Live,
+    Progress,
+    TextCame,
+    ThinkingCame,
+    Waiting,
+    Within,
+)
 from refold.values.messages import Thinking, ToolCall
-from refold.values.shown import Diff
-from refold.views.budget import budget_document
-from refold.views.result import arguments
-from refold.views.stream_below import of_below
+from refold.values.questions import Asking
+from refold.views import child_documents, documents, live_documents
+from refold.views.live_documents import LiveDocument
+from refold.views.turn_result import arguments
 
-Document: TypeAlias = dict[str, object]
-PutToPerson: TypeAlias = Judged | ChildAsks  # a call that a person has to answer
+Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
+OfEvent: TypeAlias = (
+    documents.UserMessage | documents.TurnStart | documents.AssistantMessage | documents.AnswerRejected | documents.ToolCall
+    | documents.ToolApprovalRequest | documents.ToolApprovalResult | documents.Question | documents.ToolResult | documents.Diff | documents.PlanReady
+    | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.Error
+    | documents.Interrupted | documents.TodoUpdate | documents.CompactAsked | documents.Compact | documents.SideCall | documents.UsageOfIt | documents.Memory
+    | documents.FilesChangedElsewhere | documents.BudgetChosen | documents.StepsChosen | documents.ModeChanged | documents.ModelChanged
+    | documents.EffortChanged | documents.AgentChanged | documents.Notice | documents.TurnEnd | child_documents.SubagentStart | child_documents.SubagentEnd
+    | child_documents.SubagentBudget | child_documents.SubagentStopped | child_documents.VariableHanded | child_documents.Variables | child_documents.VariablesRestored
+    | child_documents.Forked | child_documents.Imported
+)  # fmt: skip
+Document: TypeAlias = (
+    documents.Init | OfEvent | LiveDocument | documents.ForkMade | documents.Result
+)
+PutToPerson: TypeAlias = Judged | ChildAsked  # a call that a person has to answer
+Asked: TypeAlias = Callable[[PutToPerson, int], Request]
 SCHEMA = 1  # of these documents; fields may be added without a new number
 
 
-def init(view: View, session_id: str, version: str) -> Document:
+def init(view: View, session_id: str, version: str) -> documents.Init:
     """The first document of a stream."""
-    return {
-        "type": "system",
-        "subtype": "init",
-        "schema": SCHEMA,
-        "session_id": session_id,
-        "directory": view.about.directory,
-        "version": version,
-    }
+    directory = view.session.directory
+    return documents.Init("init", SCHEMA, session_id, directory, version)
 
 
 def approval_request(
-    event: PutToPerson, call: ToolCall | None = None, rule: str = ""
-) -> Document:
-    """A call waits for a verdict. `rule` is what may be granted with a yes; "" for none."""
-    about = {"tool": call.name, "arguments": arguments(call)} if call else {}
-    return {
-        "type": "tool_approval_request", "call_id": asked_id(event), "hash": event.hash,
-        **about, "reason": event.reason, "once": event.once, "rule": rule, **_who(event),
-    }  # fmt: skip
+    event: PutToPerson, seq: int, call: ToolCall | None = None, rule: str = ""
+) -> documents.ToolApprovalRequest:
+    """A call needs approval. `rule` is what may be granted with a yes; "" for none."""
+    return documents.ToolApprovalRequest(
+        seq=seq,
+        call_id=asked_id(event),
+        hash=event.hash,
+        tool=call.name if call else UNSET,
+        arguments=arguments(call) if call else UNSET,
+        reason=event.reason,
+        once=event.once,
+        rule=rule,
+        who=event.who if isinstance(event, ChildAsked) else UNSET,
+    )
 
 
-def question(event: PutToPerson, questions: Sequence[Asking]) -> Document:
+def question(
+    event: PutToPerson, seq: int, questions: Sequence[Asking]
+) -> documents.Question:
     """The model asks what only the person knows."""
-    return {
-        "type": "question", "call_id": asked_id(event), "hash": event.hash,
-        "questions": msgspec.to_builtins(questions), **_who(event),
-    }  # fmt: skip
+    return documents.Question(
+        seq=seq,
+        call_id=asked_id(event),
+        hash=event.hash,
+        questions=questions,
+        who=event.who if isinstance(event, ChildAsked) else UNSET,
+    )
 
 
 def asked_id(event: PutToPerson) -> str:
     """What an answer to this is given by."""
-    return event.id if isinstance(event, ChildAsks) else event.call_id
+    return event.id if isinstance(event, ChildAsked) else event.call_id
 
 
-def _who(event: PutToPerson) -> Document:
-    """Which child asks, and its agent."""
-    return {"who": event.who} if isinstance(event, ChildAsks) else {}
-
-
-def documents(
-    frame: Frame, *, live: bool, asked: Callable[[PutToPerson], Document] = approval_request
+def documents_of(
+    frame: Frame, *, live: bool, asked: Asked = approval_request
 ) -> Iterator[Document]:
     """What a frame says. `live` false leaves out what may be missed.
 
     `asked` gives the document about a call that a person is asked about.
     """
-    if isinstance(frame.item, Entry):
-        event = frame.item.event
-        if isinstance(event, ChildAsks) or (
-            isinstance(event, Judged) and event.verdict == "ask"
-        ):
-            yield {"seq": frame.seq, **asked(event)}
-            return
-        for found in _event(frame.item):
-            yield {"seq": frame.seq, **found}
-    elif live:
-        yield {"after": frame.seq, **msgspec.to_builtins(frame.item)}
+    if not isinstance(frame.item, Entry):
+        if live:
+            yield _of_live(frame.item, frame.seq)
+        return
+    event = frame.item.event
+    if isinstance(event, ChildAsked) or (
+        isinstance(event, Judged) and event.verdict == "ask"
+    ):
+        yield asked(event, frame.seq)
+        return
+    for of_kind in (_of_conversation, _of_call, _of_session, _of_files_and_plans, _of_side):
+        yield from of_kind(event, frame.seq)
+    yield from _of_child(event, frame.seq)
 
 
-def _event(entry: Entry) -> Iterator[Document]:
-    yield from _of_the_talk(entry)
-    yield from _of_calls(entry)
-    if found := _of_the_session(entry):
-        yield found
-
-
-def _of_the_talk(entry: Entry) -> Iterator[Document]:
-    match entry.event:
-        case Said(words, sender, when, pictures=pictures):
-            shown = {"pictures": [p.name for p in pictures]} if pictures else {}
-            yield {
-                "type": "user_message", "text": words, "sender": sender, "when": when, **shown,
-            }  # fmt: skip
-        case TurnStarted():
-            yield {"type": "turn_start", "turn": entry.seq}
-        case ModelAnswered() as answer:
-            yield from _answer(answer)
-        case ModelFailed(reason, kind):
-            yield {"type": "error", "kind": kind, "reason": reason}
-        case Rejected(notes):
-            yield {"type": "answer_rejected", "reason": "\n".join(notes)}
-        case Stopped(reason, outcome):
-            yield {"type": "interrupted", "outcome": outcome, "reason": reason}
-        case TurnEnded(outcome, reason):
-            yield {"type": "turn_end", "outcome": outcome, "reason": reason}
+def _of_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
+    match event:
+        case kinds.Said(words, sender, when, images=pictures):
+            names = [p.name for p in pictures] if pictures else UNSET
+            yield documents.UserMessage(
+                seq=seq, text=words, sender=sender, when=when, pictures=names
+            )
+        case kinds.TurnStarted():
+            yield documents.TurnStart(seq=seq, turn=seq)
+        case kinds.ModelAnswered() as answer:
+            yield from _answer(answer, seq)
+        case kinds.ModelFailed(reason, kind):
+            yield documents.Error(kind=kind, reason=reason, seq=seq)
+        case kinds.AnswerRejected(notes):
+            yield documents.AnswerRejected(seq=seq, reason="\n".join(notes))
+        case kinds.Stopped(reason, outcome):
+            yield documents.Interrupted(seq=seq, outcome=outcome, reason=reason)
+        case kinds.Rewound(mark):
+            yield documents.Rewound(seq=seq, to=mark)
+        case kinds.TurnEnded(outcome, reason):
+            yield documents.TurnEnd(seq=seq, outcome=outcome, reason=reason)
         case _:
             return
 
 
-def _of_calls(entry: Entry) -> Iterator[Document]:
-    match entry.event:
-        case Judged(call_id, verdict, rule, reason):
-            yield _verdict(call_id, verdict, rule, reason)
-        case Answered(call_id, allowed, reason):
-            yield _verdict(call_id, "allow" if allowed else "deny", "", reason)
-        case Ended() as end:
-            yield from _ended(end)
-        case _:
-            return
-
-
-def _of_the_session(entry: Entry) -> Document | None:
-    match entry.event:
-        case ModeChanged(mode):
-            return {"type": "mode_changed", "mode": mode}
-        case Ended(control=EnterPlan()):
-            return {"type": "mode_changed", "mode": "plan"}
-        case ModelChosen(model):
-            return {"type": "model_changed", "model": model}
-        case EffortChosen(effort):
-            return {"type": "effort_changed", "effort": effort}
-        case Mended(lost):
-            return {"type": "notice", "text": f"the journal was damaged at its end: {lost}"}
-        case _:
-            return _of_plans_and_files(entry)
-
-
-def _of_plans_and_files(entry: Entry) -> Document | None:
-    match entry.event:
-        case Ended(control=PlanReady(title, text)):
-            return {"type": "plan_ready", "plan": entry.seq, "title": title, "text": text}
-        case PlanAnswered(plan, True, text):
-            return {"type": "plan_approved", "plan": plan, "text": text}
-        case PlanAnswered(plan):
-            return {"type": "plan_rejected", "plan": plan}
-        case Checkpointed(trees, left_out, changed):
-            return {
-                "type": "checkpoint", "roots": [root for root, _ in trees],
-                "left_out": left_out, "changed": [_change(*each) for each in changed],
-            }  # fmt: skip
-        case FilesRestored(checkpoint, before, files):
-            return {
-                "type": "files_restored", "checkpoint": checkpoint, "before": before,
-                "files": files,
-            }  # fmt: skip
-        case _:
-            return _of_the_window(entry) or _of_the_money(entry)
-
-
-def _of_the_window(entry: Entry) -> Document | None:
-    match entry.event:
-        case Ended(control=Todos(items)):
-            return {"type": "todo_update", "todos": msgspec.to_builtins(items)}
-        case CompactAsked(kind, focus):
-            return {"type": "compact_asked", "kind": kind, "focus": focus}
-        case Compacted() as made:
-            return {
-                "type": "compact", "kind": made.kind, "reason": made.reason,
-                "dropped": made.dropped, "kept_from": made.kept, "summary": made.summary,
-                "before": made.before, "after": made.after,
-            }  # fmt: skip
-        case FilesFound(files):
-            changed = [_change(*each) for each in files]
-            return {"type": "files_changed_elsewhere", "files": changed}
-        case AgentChosen(agent):
-            return {"type": "agent_changed", "agent": agent}
-        case _:
-            return None
-
-
-def _of_the_money(entry: Entry) -> Document | None:
-    match entry.event:
-        case BudgetSet(budget):
-            return {"type": "budget", **budget_document(budget)}
-        case StepsSet(steps):
-            return {"type": "steps", "steps": steps or None}
-        case Reserved(purpose, model, dollars, tokens):
-            return {
-                "type": "side_call", "purpose": purpose, "model": model,
-                "dollars": dollars, "tokens": tokens,
-            }  # fmt: skip
-        case Settled(reserved, usage, model, cost, failed):
-            return {
-                "type": "usage", "side_call": reserved, "model": model,
-                "usage": msgspec.to_builtins(usage), "cost": cost, "failed": failed,
-            }  # fmt: skip
-        case Distilled(upto, kept, model):
-            return {"type": "memory", "upto": upto, "kept": kept, "model": model}
-        case _:
-            return of_below(entry)
-
-
-def _change(path: str, kind: str) -> Document:
-    return {"path": path, "kind": kind}
-
-
-def _verdict(call_id: str, verdict: str, rule: str, reason: str) -> Document:
-    return {
-        "type": "tool_approval_result", "call_id": call_id, "verdict": verdict,
-        "rule": rule, "reason": reason,
-    }  # fmt: skip
-
-
-def _answer(answer: ModelAnswered) -> Iterator[Document]:
+def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[OfEvent]:
     message = answer.message
     thinking = "".join(p.text for p in message.parts if isinstance(p, Thinking))
-    yield {
-        "type": "assistant_message", "text": message.text, "thinking": thinking,
-        "model": answer.model, "stop": answer.stop, "partial": answer.partial,
-        "usage": msgspec.to_builtins(answer.usage), "cost": answer.cost,
-    }  # fmt: skip
+    yield documents.AssistantMessage(
+        seq=seq,
+        text=message.text,
+        thinking=thinking,
+        model=answer.model,
+        stop=answer.stop,
+        partial=answer.partial,
+        usage=answer.usage,
+        cost=answer.cost,
+    )
     for call in message.calls:
-        yield _called(call)
+        yield documents.ToolCall(
+            seq=seq, call_id=call.id, tool=call.name, arguments=arguments(call)
+        )
 
 
-def _called(call: ToolCall) -> Document:
+def _of_call(event: Event, seq: int) -> Iterator[OfEvent]:
+    match event:
+        case Judged(call_id, verdict, rule, reason) if verdict != "ask":
+            yield documents.ToolApprovalResult(
+                seq=seq, call_id=call_id, verdict=verdict, rule=rule, reason=reason
+            )
+        case kinds.Answered(call_id, allowed, reason):
+            verdict = "allow" if allowed else "deny"
+            yield documents.ToolApprovalResult(
+                seq=seq, call_id=call_id, verdict=verdict, rule="", reason=reason
+            )
+        case NestedCallMade(call, within):
+            yield documents.ToolCall(
+                seq=seq, call_id=call.id, tool=call.name, arguments=arguments(call),
+                within=within,
+            )  # fmt: skip
+        case kinds.Ended(call_id, outcome, text) as end:
+            yield documents.ToolResult(
+                seq=seq, call_id=call_id, outcome=outcome, text=text, whole=end.full_blob
+            )
+            for shown in end.shown:
+                if isinstance(shown, Diff):
+                    yield documents.Diff(
+                        seq=seq, call_id=call_id, path=shown.path, kind=shown.kind,
+                        text=shown.text,
+                    )  # fmt: skip
+        case _:
+            return
+
+
+def _of_session(event: Event, seq: int) -> Iterator[OfEvent]:
+    match event:
+        case kinds.ModeChanged(mode):
+            yield documents.ModeChanged(seq=seq, mode=mode)
+        case kinds.Ended(control=EnterPlan()):
+            yield documents.ModeChanged(seq=seq, mode="plan")
+        case kinds.ModelChosen(model):
+            yield documents.ModelChanged(seq=seq, model=model)
+        case kinds.EffortChosen(effort):
+            yield documents.EffortChanged(seq=seq, effort=effort)
+        case kinds.AgentChosen(agent):
+            yield documents.AgentChanged(seq=seq, agent=agent)
+        case kinds.BudgetSet(budget):
+            yield documents.BudgetChosen(seq=seq, **_limits(budget))
+        case kinds.StepLimitSet(steps):
+            yield documents.StepsChosen(seq=seq, steps=steps or None)
+        case kinds.JournalRepaired(lost):
+            text = f"the journal was damaged at its end: {lost}"
+            yield documents.Notice(seq=seq, text=text)
+        case _:
+            return
+
+
+def _of_files_and_plans(event: Event, seq: int) -> Iterator[OfEvent]:
+    match event:
+        case kinds.Ended(control=PlanReady(title, text)):
+            yield documents.PlanReady(seq=seq, plan=seq, title=title, text=text)
+        case kinds.Ended(control=Todos(items)):
+            yield documents.TodoUpdate(seq=seq, todos=items)
+        case kinds.PlanAnswered(plan, True, text):
+            yield documents.PlanApproved(seq=seq, plan=plan, text=text)
+        case kinds.PlanAnswered(plan):
+            yield documents.PlanRejected(seq=seq, plan=plan)
+        case kinds.Checkpointed(trees, left_out, changed):
+            roots, changes = [root for root, _ in trees], _changes(changed)
+            yield documents.Checkpoint(
+                seq=seq, roots=roots, left_out=left_out, changed=changes
+            )
+        case kinds.FilesRestored(checkpoint, before, files):
+            yield documents.FilesRestored(
+                seq=seq, checkpoint=checkpoint, before=before, files=files
+            )
+        case kinds.ExternalEditsFound(files):
+            yield documents.FilesChangedElsewhere(seq=seq, files=_changes(files))
+        case _:
+            return
+
+
+def _of_side(event: Event, seq: int) -> Iterator[OfEvent]:
+    """Compaction and model calls outside the conversation."""
+    match event:
+        case kinds.CompactionRequested(kind, focus):
+            yield documents.CompactAsked(seq=seq, kind=kind, focus=focus)
+        case kinds.Compacted() as made:
+            yield documents.Compact(
+                seq=seq, kind=made.kind, reason=made.reason, dropped=made.dropped,
+                kept_from=made.first_kept, summary=made.summary, before=made.size_before,
+                after=made.size_after,
+            )  # fmt: skip
+        case kinds.Reserved(purpose, model, dollars, tokens):
+            yield documents.SideCall(
+                seq=seq, purpose=purpose, model=model, dollars=dollars, tokens=tokens
+            )
+        case kinds.Settled(reserved, usage, model, cost, failed):
+            yield documents.UsageOfIt(
+                seq=seq, side_call=reserved, model=model, usage=usage, cost=cost,
+                failed=failed,
+            )  # fmt: skip
+        case kinds.MemoryExtracted(upto, kept, model):
+            yield documents.Memory(seq=seq, upto=upto, kept=kept, model=model)
+        case _:
+            return
+
+
+def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
+    """Subagents, variables of code, and copies."""
+    match event:
+        case ChildBorn() as born:
+            yield child_documents.SubagentStart(
+                seq=seq, child=born.child, call_id=born.call_id, agent=born.agent,
+                task=born.task, background=born.background, directory=born.directory,
+                branch=born.branch,
+            )  # fmt: skip
+        case ChildEnded() as end:
+            yield child_documents.SubagentEnd(
+                seq=seq, child=end.child, outcome=end.outcome, status=end.status,
+                text=end.text, reason=end.reason, usage=end.spent.usage,
+                cost=end.spent.cost, directory=end.directory, branch=end.branch,
+            )  # fmt: skip
+        case ChildGranted(child, budget):
+            yield child_documents.SubagentBudget(seq=seq, child=child, **_limits(budget))
+        case ChildStopped(child, reason):
+            yield child_documents.SubagentStopped(seq=seq, child=child, reason=reason)
+        case ChildAnswered(id_, allowed, reason, _, gone):
+            verdict = "gone" if gone else "allow" if allowed else "deny"
+            yield documents.ToolApprovalResult(
+                seq=seq, call_id=id_, verdict=verdict, rule="", reason=reason
+            )
+        case _:
+            yield from _of_code(event, seq)
+
+
+def _of_code(event: Event, seq: int) -> Iterator[OfEvent]:
+    match event:
+        case VariableInjected(name, blob, files, listed):
+            yield child_documents.VariableHanded(
+                seq=seq, name=name, blob=blob, files=dict(files), listed=listed
+            )
+        case VariablesSaved(_, _, kept, lost):
+            yield child_documents.Variables(seq=seq, kept=dict(kept), lost=dict(lost))
+        case VariablesRestored(_, source, kept, lost):
+            yield child_documents.VariablesRestored(
+                seq=seq, source=source, kept=dict(kept), lost=dict(lost)
+            )
+        case Forked(source, at):
+            yield child_documents.Forked(seq=seq, source=source, event=at)
+        case kinds.Imported(source, id_, directory):
+            yield child_documents.Imported(
+                seq=seq, source=source, session_id=id_, directory=directory
+            )
+        case _:
+            return
+
+
+def _of_live(live: Live, after: int) -> LiveDocument:
+    match live:
+        case TextCame(text):
+            return live_documents.TextDelta(after=after, text=text)
+        case ThinkingCame(text):
+            return live_documents.ThinkingDelta(after=after, text=text)
+        case CallComing(name):
+            return live_documents.CallBegun(after=after, name=name)
+        case Progress(call_id, text):
+            return live_documents.ToolProgress(after=after, call_id=call_id, text=text)
+        case Waiting(seconds, reason):
+            return live_documents.Retry(after=after, seconds=seconds, reason=reason)
+        case Within(node, piece):
+            return live_documents.WithinChild(after=after, node=node, live=piece)
+        case ChildMoved(node, agent, title, steps, tokens, cost, label):
+            return live_documents.ChildMoved(
+                after=after, node=node, agent=agent, title=title, steps=steps,
+                tokens=tokens, cost=cost, label=label,
+            )  # fmt: skip
+
+
+def _changes(files: Sequence[tuple[str, str]]) -> list[documents.Change]:
+    return [documents.Change(path, cast("documents.Kind", kind)) for path, kind in files]
+
+
+def _limits(budget: Budget) -> dict[str, float | None]:
     return {
-        "type": "tool_call", "call_id": call.id, "tool": call.name,
-        "arguments": arguments(call),
+        "dollars": budget.dollars, "tokens": budget.tokens, "calls": budget.calls,
+        "seconds": budget.seconds,
     }  # fmt: skip
-
-
-def _ended(end: Ended) -> Iterator[Document]:
-    yield {
-        "type": "tool_result", "call_id": end.call_id, "outcome": end.outcome,
-        "text": end.text, "whole": end.whole,
-    }  # fmt: skip
-    for shown in end.shown:
-        if isinstance(shown, Diff):
-            yield {
-                "type": "diff", "call_id": end.call_id, "path": shown.path,
-                "kind": shown.kind, "text": shown.text,
-            }  # fmt: skip

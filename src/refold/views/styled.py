@@ -1,7 +1,7 @@
-"""Lines of text with styles that have names, and no colours.
+"""Lines of text with named styles, without colours.
 
-A view says what a piece of text is; each screen decides what that looks like. Words that
-lead somewhere have a `Link` for a style, which a screen that knows none shows as "link".
+A view names the style of a piece of text; each screen decides what it looks like. Text that
+links somewhere has a `Link` as its style; a screen without links shows it as "link".
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ Style: TypeAlias = Literal[
 
 
 class Link(Struct, frozen=True):
-    """`url` is harmless: printable ASCII, of a kind that opens a page, a file or a letter."""
+    """`url` is safe to open: printable ASCII with a scheme for pages, files or mail."""
 
     url: str
 
@@ -32,7 +32,7 @@ def line(text: str, style: Style = "plain") -> Line:
 
 
 def joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """Neighbours of one style as one."""
+    """Join neighbours of the same style."""
     found: list[Piece] = []
     for style, text in pieces:
         if found and found[-1][0] == style:
@@ -42,5 +42,5 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def bare(lines: Iterable[Line]) -> str:
-    """The text alone."""
+    """The text without styles."""
     return "\n".join("".join(text for _, text in found) for found in lines)

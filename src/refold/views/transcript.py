@@ -1,16 +1,17 @@
-"""What a screen shows as plain text, for any surface: no colours, no widths, no orders.
+"""A screen as plain text: no colours, no wrapping, no control sequences.
 
-A mark says who: › heard, ‹ answered, ∴ thought, ● called, · what else happened. Whatever
-belongs to it stands indented below, so that no text can pretend to be another's.
+A mark shows the role: › message, ‹ answer, ∴ thinking, ● call, · notice. The lines of a block
+are indented below it, so that no text can imitate another block.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 
 from refold.values.messages import ToolCall
-from refold.views.calls import label
+from refold.views.call_summary import label
+from refold.views.children_list import report_lines
 from refold.views.escape import on_one_line, visible
-from refold.views.family import report_lines
+from refold.views.screen.block_lines import result_rows, turn_rows
 from refold.views.screen.blocks import (
     Block,
     Called,
@@ -21,9 +22,8 @@ from refold.views.screen.blocks import (
     TurnOver,
     Words,
 )
-from refold.views.screen.rows import result_rows, turn_rows
+from refold.views.screen.conversation import from_child
 from refold.views.screen.screen import Screen
-from refold.views.screen.talk import from_child
 from refold.views.styled import bare
 
 _ROOM = sys.maxsize  # nothing is broken or cut for its width
@@ -35,12 +35,12 @@ def _plain(call: ToolCall) -> str:
 
 
 def transcript(screen: Screen, label: Callable[[ToolCall], str] = _plain) -> str:
-    """All of it, the answer under way too. `label` says in a line what a call does."""
+    """The whole screen, with the answer that is streaming. `label` describes a call in one line."""
     return "\n".join(_rows(screen, label))
 
 
 def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
-    directory = screen.view.about.directory
+    directory = screen.view.session.directory
     before: Block | None = None
     for block in screen.blocks:
         if before and not (isinstance(block, _DENSE) and type(before) is type(block)):
@@ -81,9 +81,9 @@ def _heard(block: Heard) -> Iterator[str]:
     who = "" if block.sender == "person" else f"{on_one_line(block.sender)}: "
     yield from _under("› ", who + visible(block.said))
     for picture in block.pictures:
-        yield f"  [picture {on_one_line(picture.name or picture.kind)}]"
+        yield f"  [picture {on_one_line(picture.name or picture.media_type)}]"
     if block.later:
-        yield "  (for after the turn under way)"
+        yield "  (queued for the next turn)"
 
 
 def _called(block: Called, said: str, directory: str) -> Iterator[str]:

@@ -12,25 +12,34 @@ import msgspec
 
 from refold.provider.command.backend import CommandLine
 from refold.provider.command.backends import connect
-from refold.provider.command.paths import places
-from refold.provider.command.spec import CommandSpec, Counts, ProgramOutput, ProgramTimeouts
+from refold.provider.command.spec import (
+    CommandSpec,
+    Counts,
+    ProgramOutput,
+    ProgramTimeouts,
+    json_paths,
+)
 from refold.provider.port import Delta, Provider, Request, TextDelta
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import Message, Role, Spoken, Text
 
 JSONL = ProgramOutput(
     "jsonl",
-    text=places("say"),
-    whole=places("whole"),
-    thinking=places("think"),
-    error=places("error.message"),
-    end=places("end"),
-    model=places("model"),
-    stop=places("stop"),
+    text=json_paths("say"),
+    whole=json_paths("whole"),
+    thinking=json_paths("think"),
+    error=json_paths("error.message"),
+    end=json_paths("end"),
+    model=json_paths("model"),
+    stop=json_paths("stop"),
     stops={"full": "length"},
-    cost=places("cost"),
+    cost=json_paths("cost"),
     counts=Counts(
-        places("usage.in"), places("usage.hit"), (), places("usage.out"), inclusive=True
+        json_paths("usage.in"),
+        json_paths("usage.hit"),
+        (),
+        json_paths("usage.out"),
+        inclusive=True,
     ),
 )
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fakes import ask, connected, request, shell, words
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from refold.errors import BadInput
 from refold.provider.command.backends import connect, find, named, own_server
 from refold.provider.command.builtin import backends
-from refold.provider.command.reading import counted
+from refold.provider.command.output import counted
 from refold.provider.command.workplace import ProgramPrompt, prepared
 from refold.provider.port import Done
 from refold.values.usage import Usage
+from tests.provider.command.fakes import ask, connected, request, shell, words
 
 
 def line(name: str, model: str, tmp_path: Path, effort: str = "") -> str:

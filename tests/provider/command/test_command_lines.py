@@ -10,14 +10,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from fakes import JSONL, alive, ask, connected, lines, python, request, shell, spec, words
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.provider.command.builtin import backends
-from refold.provider.command.given import ProgramSettings
-from refold.provider.command.keys import key_names
-from refold.provider.command.spec import ProgramOutput, ProgramTimeouts, Talk
-from refold.provider.command.transcript import GUIDE
+from refold.provider.command.config import ProgramSettings, key_names
+from refold.provider.command.prompt import GUIDE
+from refold.provider.command.spec import ConversationFormat, ProgramOutput, ProgramTimeouts
 from refold.provider.port import (
     Came,
     Delta,
@@ -29,10 +27,22 @@ from refold.provider.port import (
     ThinkingDelta,
 )
 from refold.testing.provider_conformance import ProviderContract
-from refold.testing.scripted import Reply
-from refold.values.log import Log
+from refold.testing.providers import Reply
+from refold.values.growing import Log
 from refold.values.messages import Message, Part, Spoken, Text
 from refold.values.usage import Usage
+from tests.provider.command.fakes import (
+    JSONL,
+    alive,
+    ask,
+    connected,
+    lines,
+    python,
+    request,
+    shell,
+    spec,
+    words,
+)
 
 # Gives the replies that lie in a directory, one each time it is started.
 REPLYING = """
@@ -151,7 +161,7 @@ def test_a_system_text_without_a_slot_stands_at_the_top_of_the_prompt(
 
 
 def test_the_talk_is_told_as_the_settings_want_it(tmp_path: Path) -> None:
-    found = spec(shell(tmp_path, "cat"), talk=Talk("fresh", "json", 3))
+    found = spec(shell(tmp_path, "cat"), talk=ConversationFormat("fresh", "json", 3))
 
     told = json.loads(words(ask(connected(found), request("one", "two", "three"))))
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import anyio
 import msgspec
 import pytest
-from fakes import request, words
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -22,10 +21,11 @@ from refold.provider.command.backend import CommandLine
 from refold.provider.command.backends import connect, find
 from refold.provider.command.spec import CommandSpec, ProgramTimeouts
 from refold.provider.port import Delta, Done, Request, TextDelta
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer, sse
 from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
 from refold.values.usage import Usage
+from tests.provider.command.fakes import request, words
 
 PEERS = Path(os.environ.get("REFOLD_PEERS") or Path(__file__).parents[3] / ".peers")
 T = TypeVar("T")

@@ -10,15 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from fakes import ask, lines, request, shell, words
 
 from refold.errors import BadInput
 from refold.provider.command.backends import connect, named
-from refold.provider.command.given import ProgramSettings, UsagePlaces
-from refold.provider.command.spec import SLOTS, CommandSpec
-from refold.provider.command.templates import from_settings, own
+from refold.provider.command.config import ProgramSettings, UsagePlaces
+from refold.provider.command.spec import SLOTS, CommandSpec, from_settings, own
 from refold.provider.port import Done, TextDelta
 from refold.values.usage import Usage
+from tests.provider.command.fakes import ask, lines, request, shell, words
 
 PAGE = (Path(__file__).parents[3] / "docs/backends.md").read_text(encoding="utf-8")
 
@@ -87,8 +86,8 @@ def test_to_read_settings_loads_nothing_of_what_they_mean() -> None:
     code = """
 import sys
 import refold.config.settings
-light = {"refold.provider", "refold.provider.override", "refold.provider.command",
-         "refold.provider.command.given"}
+light = {"refold.provider", "refold.provider.model_override", "refold.provider.command",
+         "refold.provider.command.config"}
 print(sorted(name for name in {*sys.modules} - light if name.startswith("refold.prov")))
 """
 

@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from refold.provider.command.formats import written
-from refold.provider.command.given import Context, Format
-from refold.provider.command.prompts import Prompts
-from refold.provider.command.spec import Talk
-from refold.provider.command.transcript import GUIDE, TranscriptLine, transcript
-from refold.values.log import Log
+from refold.provider.command.config import Context, Format
+from refold.provider.command.prompt import (
+    GUIDE,
+    Prompts,
+    TranscriptLine,
+    transcript,
+    written,
+)
+from refold.provider.command.spec import ConversationFormat
+from refold.values.growing import Log
 from refold.values.messages import (
     Image,
     Message,
@@ -417,9 +421,7 @@ def test_what_a_program_cannot_be_shown_is_told_in_words() -> None:
             2,
             Message("assistant", (Thinking("hm"), ToolCall("1", "look", Raw(b'{"a":1}')))),
         ),
-        Spoken(
-            3, Message("tool", (ToolResult("1", "dark", failed=True, pictures=(cat,)),))
-        ),
+        Spoken(3, Message("tool", (ToolResult("1", "dark", failed=True, images=(cat,)),))),
         Spoken(4, Message("assistant", (Thinking("hm"),))),
         Spoken(5, Message("user", ())),
     )
@@ -506,7 +508,7 @@ def test_a_talk_that_grew_and_was_taken_back_is_told_like_any_other(
     context: Context,
     form: Format,
 ) -> None:
-    prompts, spoken = Prompts(Talk(context, form, 2)), tuple[Spoken, ...]()
+    prompts, spoken = Prompts(ConversationFormat(context, form, 2)), tuple[Spoken, ...]()
 
     for back, new in steps:
         spoken = (*spoken[: max(len(spoken) - back, 0)], *talk(*new))
@@ -516,7 +518,11 @@ def test_a_talk_that_grew_and_was_taken_back_is_told_like_any_other(
 
 
 def test_a_talk_that_ends_alike_is_another_all_the_same() -> None:
-    prompts, one, other = Prompts(Talk()), talk(("user", "a")), talk(("user", "b"))
+    prompts, one, other = (
+        Prompts(ConversationFormat()),
+        talk(("user", "a")),
+        talk(("user", "b")),
+    )
     end = talk(("assistant", "c"))
 
     prompts.prompt(Log((*one, *end)))
@@ -526,7 +532,11 @@ def test_a_talk_that_ends_alike_is_another_all_the_same() -> None:
 
 
 def test_two_talks_can_have_the_same_prompts() -> None:
-    prompts, one, other = Prompts(Talk()), talk(("user", "a")), talk(("user", "b"))
+    prompts, one, other = (
+        Prompts(ConversationFormat()),
+        talk(("user", "a")),
+        talk(("user", "b")),
+    )
 
     prompts.prompt(Log(one))
     prompts.prompt(Log(other))
@@ -546,7 +556,7 @@ def test_a_step_writes_only_what_is_new_in_it(form: Format) -> None:
             return super().__iter__()
 
     read, log = list[object](), Log[Spoken]()
-    prompts = Prompts(Talk("continue", form))
+    prompts = Prompts(ConversationFormat("continue", form))
 
     for n in range(50):
         log = log.plus(Spoken(n, Message("user", Counted((Text(str(n)),)))))

@@ -7,20 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import BadInput
-from refold.provider.command.paths import places, where
-from refold.provider.command.reading import ProgramOutputReader, counted
-from refold.provider.command.spec import Counts, ProgramOutput
+from refold.provider.command.output import ProgramOutputReader, counted
+from refold.provider.command.spec import Counts, ProgramOutput, json_path, json_paths
 from refold.provider.port import Delta, Done, TextDelta, ThinkingDelta
 from refold.values.usage import Usage
 
 LINES = ProgramOutput(
     "jsonl",
-    text=places("say if type=text"),
-    whole=places("all"),
-    thinking=places("thought"),
-    error=places("error"),
-    end=places("end"),
-    cost=places("cost"),
+    text=json_paths("say if type=text"),
+    whole=json_paths("all"),
+    thinking=json_paths("thought"),
+    error=json_paths("error"),
+    end=json_paths("end"),
+    cost=json_paths("cost"),
     between="\n",
 )
 
@@ -52,13 +51,13 @@ def test_a_place_says_where_something_stands_and_what_else_must_be_so(
 ) -> None:
     line = {"a": {"b": [2, 3], "c": True}, "kind": "x", "none": None, "n": 1.5}
 
-    assert where(text).found(line) == found
+    assert json_path(text).found(line) == found
 
 
 @pytest.mark.parametrize("text", ["", "a..b", "a b", "a if b", "a if =c", "if a=b"])
 def test_what_is_no_place_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadInput, match="is no place"):
-        where(text)
+        json_path(text)
 
 
 def test_lines_of_json_are_told_piece_by_piece_and_the_rest_is_kept_for_the_end() -> None:
@@ -108,7 +107,12 @@ def test_tokens_are_counted_as_ours_where_cached_ones_are_in_their_input(
     line: str, usage: Usage | None
 ) -> None:
     counts = Counts(
-        places("i"), places("c"), places("w"), places("o"), places("r"), inclusive=True
+        json_paths("i"),
+        json_paths("c"),
+        json_paths("w"),
+        json_paths("o"),
+        json_paths("r"),
+        inclusive=True,
     )
 
     assert counted(json.loads(line), counts) == usage
@@ -128,7 +132,13 @@ def test_of_all_tokens_those_that_were_not_read_were_put_out(
     line: str, usage: Usage | None
 ) -> None:
     counts = Counts(
-        places("i"), places("c"), (), places("o"), places("r"), places("t"), inclusive=True
+        json_paths("i"),
+        json_paths("c"),
+        (),
+        json_paths("o"),
+        json_paths("r"),
+        json_paths("t"),
+        inclusive=True,
     )
 
     assert counted(json.loads(line), counts) == usage

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from refold.provider.local.models import Model, Parts
+from refold.provider.local.models import LocalModel, Parts
 
 BYTES = bytes(range(256)) * 10  # 2,560: two parts of 1,000 and a rest
-MODEL = Model(
+MODEL = LocalModel(
     name="tiny",
     file="tiny.gguf",
     size=len(BYTES),

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from refold.journal.events import Compacted
+from refold.journal.events.kinds import Compacted
 from refold.provider.local.install import runtime_is_here
-from refold.provider.local.models import find
+from refold.provider.local.models import Shelf, default_directory, find
 from refold.provider.local.server import CONTEXT
-from refold.provider.local.shelf import Shelf, default_directory
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(1100)]
 MODEL = find("qwen2.5-coder-1.5b")

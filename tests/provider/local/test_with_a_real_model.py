@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from refold.provider.local.install import runtime_is_here
-from refold.provider.local.models import Model, find
-from refold.provider.local.shelf import Shelf, default_directory
+from refold.provider.local.models import LocalModel, Shelf, default_directory, find
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 REFOLD = Path(sys.executable).with_name("refold")
@@ -19,7 +18,7 @@ SMALLEST = find("qwen2.5-coder-0.5b")
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model() -> LocalModel:
     if not runtime_is_here():
         pytest.skip("xllamacpp is not installed")
     if not SHELF.holds(SMALLEST):
@@ -30,7 +29,7 @@ def model() -> Model:
     return SMALLEST
 
 
-def do(model: Model, asks: str, here: Path) -> dict[str, object]:
+def do(model: LocalModel, asks: str, here: Path) -> dict[str, object]:
     """A turn of `refold -p`, and the result it prints."""
     done = subprocess.run(
         [
@@ -53,7 +52,7 @@ def left_behind() -> set[str]:
     found: set[str] = set()
     for directory in Path("/proc").glob("[0-9]*"):
         try:
-            if "refold.provider.local.serve" not in (directory / "cmdline").read_text():
+            if "refold.provider.local.server" not in (directory / "cmdline").read_text():
                 continue
             parent = (directory / "stat").read_text().rpartition(")")[2].split()[1]
             if "refold" not in Path("/proc", parent, "cmdline").read_text():
@@ -63,14 +62,14 @@ def left_behind() -> set[str]:
     return found
 
 
-def test_it_makes_a_file(model: Model, tmp_path: Path) -> None:
+def test_it_makes_a_file(model: LocalModel, tmp_path: Path) -> None:
     found = do(model, "Create a file hello.txt with the text hello.", tmp_path)
 
     assert (tmp_path / "hello.txt").read_text().strip() == "hello"
     assert found["outcome"] == "final"
 
 
-def test_it_reads_a_number_and_tells_it(model: Model, tmp_path: Path) -> None:
+def test_it_reads_a_number_and_tells_it(model: LocalModel, tmp_path: Path) -> None:
     (tmp_path / "number.txt").write_text("4217\n")
 
     found = do(model, "Read the file number.txt and tell me the number in it.", tmp_path)
@@ -79,7 +78,7 @@ def test_it_reads_a_number_and_tells_it(model: Model, tmp_path: Path) -> None:
     assert (tmp_path / "number.txt").read_text() == "4217\n"
 
 
-def test_its_server_ends_with_it(model: Model, tmp_path: Path) -> None:
+def test_its_server_ends_with_it(model: LocalModel, tmp_path: Path) -> None:
     before = left_behind()
 
     do(model, "Say hello.", tmp_path)

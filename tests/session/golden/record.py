@@ -17,43 +17,43 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from refold.journal import codec
-from refold.journal.events import (
+from refold.journal.events import codec
+from refold.journal.events.kinds import (
     Answered,
-    Asked,
-    Briefed,
+    AnswerRejected,
+    Delivered,
     EffortChosen,
     Ended,
     Event,
     Granted,
+    JournalRepaired,
     Judged,
-    Mended,
     ModeChanged,
     ModelAnswered,
+    ModelAsked,
     ModelChosen,
     ModelFailed,
     Noted,
-    Rejected,
+    RequestLogged,
     Rewound,
     Said,
     SessionResumed,
     SessionStarted,
     Started,
     Stopped,
-    TakenUp,
-    Traced,
+    SystemPromptSet,
     TurnEnded,
     TurnStarted,
     Unknown,
 )
-from refold.journal.fold import View, fold
-from refold.journal.store import MemoryStore
+from refold.journal.state.fold import View, fold
+from refold.journal.store.port import MemoryStore
 from refold.session.recorder import Recorder
-from refold.testing.talked import talked
+from refold.testing.conversation_text import talked
 from refold.values.control import Final
-from refold.values.log import Log
+from refold.values.display import Diff, Note, Output
+from refold.values.growing import Log
 from refold.values.messages import Message, Text, Thinking, ToolCall
-from refold.values.shown import Diff, Note, Output
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
 
@@ -78,14 +78,14 @@ EVENTS: list[Event] = [
     Said("Change the number, please: é 😀 \u2028.", client_key="key-1"),
     TurnStarted(4),
     EffortChosen("high"),
-    Briefed("You are refold.", (ToolSpec("read_file", "Read.", Raw(b'{"type":"object"}')),),
+    SystemPromptSet("You are refold.", (ToolSpec("read_file", "Read.", Raw(b'{"type":"object"}')),),
             "acme/one", 100_000, 4_000, "high", Raw(b'{"type":"object"}')),
-    TakenUp((4,)),
-    Asked(("<reminder>Be brief.</reminder>",), True, ("step_limit",)),
+    Delivered((4,)),
+    ModelAsked(("<reminder>Be brief.</reminder>",), True, ("step_limit",)),
     ModelFailed("busy", "Overloaded", "", Usage(fresh=3), "acme/one", 0.5),
     TurnEnded("failed", "busy"),
     TurnStarted(10, "continue"),
-    Asked(),
+    ModelAsked(),
     answer(Thinking("Look first.", "acme", Raw(b'{"sig":"x"}')), Text("I look."), LOOK, EDIT,
            RUN, stop="calls"),
     Judged("call-0", "allow", "", "it only looks"),
@@ -94,7 +94,7 @@ EVENTS: list[Event] = [
     Started("call-1"),
     Judged("call-2", "ask", "", "no rule allows bash here"),
     Ended("call-1", "done", "changed", (Diff("/work/a.txt", "changed", "-1\n+2", "b", "c"),)),
-    Traced("POST https://api.acme.test/v1/chat", ABOVE, ABOVE, 12),
+    RequestLogged("POST https://api.acme.test/v1/chat", ABOVE, ABOVE, 12),
     Ended("call-0", "done", "1\t1", (Note("read a.txt"),), (("/work/a.txt", ABOVE),), "f" * 64),
     SessionResumed("0.1.0"),
     Granted("bash(make)"),
@@ -102,23 +102,23 @@ EVENTS: list[Event] = [
     Started("call-2"),
     Said("And tell me when.", "person", "next"),
     Ended("call-2", "failed", "make: no rule", (Output("make", "make: no rule", 2),)),
-    Asked(),
+    ModelAsked(),
     answer(Text("Cut o"), stop="length"),
-    Asked(),
+    ModelAsked(),
     answer(Text("no JSON"), cost=0.25),
-    Rejected(("<reminder>Once more, as JSON.</reminder>",)),
-    Asked(("<reminder>Go on.</reminder>",), False, ("continuation",)),
+    AnswerRejected(("<reminder>Once more, as JSON.</reminder>",)),
+    ModelAsked(("<reminder>Go on.</reminder>",), False, ("continuation",)),
     answer(FINISH, stop="calls"),
     Judged("call-3", "allow"),
     Started("call-3"),
     Ended("call-3", "done", "ended", control=Final("Two.")),
     TurnEnded("final"),
-    Mended("half a line of 12 bytes, written when it crashed"),
+    JournalRepaired("half a line of 12 bytes, written when it crashed"),
     Noted("plug-in", Raw(b'{"a":[1,null]}')),
     Unknown("Teleported", Raw(b'{"to":"mars"}')),
     TurnStarted(25),
-    TakenUp((25,)),
-    Asked(),
+    Delivered((25,)),
+    ModelAsked(),
     answer(Text("At no"), partial=True),
     Stopped("the person left"),
     TurnEnded("interrupted", "the person left"),

@@ -5,24 +5,23 @@ and coming in `export`. What is here writes nothing and takes no pen.
 """
 
 import os
-from argparse import REMAINDER, ArgumentTypeError, Namespace
+from argparse import REMAINDER, ArgumentParser, Namespace
 
 import msgspec
 
-from refold.cli.out import complain, write
-from refold.cli.reading.journal import entries, named
+from refold.cli.output import complain, write
+from refold.cli.parser import Subparsers, count
+from refold.cli.session_argument import entries, named
 from refold.cli.sessions.export import add_parsers
-from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
 from refold.journal.home import Home, StoredSession
 
 SORTS = ("changed", "began", "cost", "tokens", "events", "title")
-_ID = "its id or name, or the beginning of one; last: the newest of this directory"
+_ID = "id or name of a session, or a prefix; last: the newest of this directory"
 
 
-def add_parser(commands: Subparsers) -> None:
-    sessions = commands.add_parser("sessions", help="list, find, name and delete sessions")
-    what: Subparsers = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
+def add_arguments(sessions: ArgumentParser) -> None:
+    what = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
     _add_lists(what)
     _add_one(what)
     _add_changes(what)
@@ -30,70 +29,70 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def _add_lists(what: Subparsers) -> None:
-    listing = what.add_parser("list", help="the sessions, newest first")
-    search = what.add_parser("search", help="what was said and done, by its words")
+    listing = what.add_parser("list", help="list sessions, newest first")
+    search = what.add_parser("search", help="search messages and calls")
     search.add_argument("text", nargs="+", metavar="TEXT",
-        help='words, "words as they stand", or the beginning of one with a star')  # fmt: skip
+        help='words, "an exact phrase", or a prefix with a star')  # fmt: skip
     for one in (listing, search):
-        one.add_argument("--all", action="store_true", help="of every directory")
-        one.add_argument("--json", action="store_true", help="as JSON, one a line")
+        one.add_argument(
+            "--all", action="store_true", help="include sessions of all directories"
+        )
+        one.add_argument("--json", action="store_true", help="print JSON lines")
         one.add_argument("--tag", action="append", default=[], metavar="T",
-            help="only those with this tag; can be given again")  # fmt: skip
-    listing.add_argument("--limit", type=_count, metavar="N", help="at most so many")
-    listing.add_argument("--sort", choices=SORTS, default="changed", help="the most first")
-    search.add_argument("--limit", type=_count, default=20, metavar="N",
-        help="at most so many places (20)")  # fmt: skip
-    again = what.add_parser("reindex", help="make the catalogue of all sessions anew")
-    again.add_argument("--json", action="store_true", help="as JSON")
+            help="only sessions with this tag; repeatable")  # fmt: skip
+    listing.add_argument("--limit", type=count, metavar="N", help="list at most N sessions")
+    listing.add_argument(
+        "--sort", choices=SORTS, default="changed", help="sort order, highest first"
+    )
+    search.add_argument("--limit", type=count, default=20, metavar="N",
+        help="print at most N matches (default: 20)")  # fmt: skip
+    again = what.add_parser("reindex", help="rebuild the index of sessions")
+    again.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_one(what: Subparsers) -> None:
     for name, about in (
-        ("show", "what was said and done"),
-        ("check", "is the journal whole? exit 1 if not"),
-        ("requests", "model calls as they went over the wire, where --trace kept them"),
+        ("show", "print the conversation"),
+        ("check", "check the journal for damage; exit code 1 if there is any"),
+        ("requests", "list saved model requests (see --log-requests)"),
     ):
         one = what.add_parser(name, help=about)
         one.add_argument("id", metavar="ID", help=_ID)
         if name == "requests":
-            one.add_argument("number", nargs="?", type=_count, metavar="N",
-                help="only this one, whole")  # fmt: skip
-        one.add_argument("--json", action="store_true", help="as JSON")
+            one.add_argument("number", nargs="?", type=count, metavar="N",
+                help="print this one in full")  # fmt: skip
+        one.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_changes(what: Subparsers) -> None:
-    rename = what.add_parser("rename", help="give a session a name")
+    rename = what.add_parser("rename", help="rename a session")
     rename.add_argument("id", metavar="ID", help=_ID)
-    rename.add_argument("name", metavar="NAME", help='the name; "" takes it away')
-    tag = what.add_parser("tag", help="give a session tags, or take them away")
+    rename.add_argument("name", metavar="NAME", help='the new name; "" removes it')
+    tag = what.add_parser("tag", help="add, remove or list the tags of a session")
     tag.add_argument("id", metavar="ID", help=_ID)
     tag.add_argument("tags", nargs=REMAINDER, metavar="+TAG|-TAG",
-        help="what to add and what to take away; without any, they are shown")  # fmt: skip
-    delete = what.add_parser("delete", help="delete sessions for good")
+        help="tags to add and to remove; none: list them")  # fmt: skip
+    delete = what.add_parser("delete", help="delete sessions permanently")
     delete.add_argument("ids", nargs="+", metavar="ID", help=_ID)
-    delete.add_argument("-y", "--yes", action="store_true", help="without asking")
-    delete.add_argument("--json", action="store_true", help="as JSON, one a line")
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text)):
-        raise ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
+    delete.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask for confirmation"
+    )
+    delete.add_argument("--json", action="store_true", help="print JSON lines")
 
 
 def run(found: Namespace) -> int:
     home = Home(paths(os.environ).data / "sessions")
     match found.what:
         case "list" | "search" | "reindex":
-            from refold.cli.sessions import listing
+            from refold.cli.sessions import list_sessions
 
-            return listing.run(home, found)
+            return list_sessions.run(home, found)
         case "rename" | "tag":
-            from refold.cli.sessions import naming
+            from refold.cli.sessions import rename as naming
 
             return naming.run(home, found)
         case "delete":
-            from refold.cli.sessions import deleting
+            from refold.cli.sessions import delete as deleting
 
             return deleting.run(home, found)
         case _:
@@ -117,17 +116,24 @@ def _of_one(home: Home, found: Namespace) -> int:
 def show(session: StoredSession, *, as_json: bool) -> int:
     """Print its talk, or its events; gives the exit code."""
     # Listing thousands of sessions shall not wait for what shows one.
-    from refold.cli.reading.nodes import labels
-    from refold.journal.frame import Frame
+    from refold.cli.session_argument import labels
+    from refold.journal.events.frame import Frame
     from refold.views.screen.screen import screen_of
-    from refold.views.stream import documents
+    from refold.views.stream import documents_of
     from refold.views.transcript import transcript
 
     found, damage = entries(session)
     if as_json:
         for entry in found:
-            for document in documents(Frame(entry.seq, 0, entry), live=False):
-                _line({"at": entry.at, "by": entry.by, "cause": entry.cause, **document})
+            for document in documents_of(Frame(entry.seq, 0, entry), live=False):
+                _line(
+                    {
+                        "at": entry.at,
+                        "by": entry.by,
+                        "cause": entry.cause,
+                        **msgspec.to_builtins(document),
+                    }
+                )
     else:
         write(transcript(screen_of(found), labels()) + "\n")
     if damage:
@@ -146,7 +152,7 @@ def _requests(session: StoredSession, number: int | None, *, as_json: bool) -> i
 
 
 def _check(session: StoredSession, *, as_json: bool) -> int:
-    from refold.journal.check import check
+    from refold.journal.store.check import check
 
     report = check(session.path)
     if as_json:

@@ -11,11 +11,10 @@ from argparse import BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import BinaryIO
 
-from refold.cli.out import complain, remark, write, write_bytes
-from refold.cli.reading.journal import add_session, named
-from refold.cli.standing import here
-from refold.cli.subparsers import Subparsers
-from refold.config.paths import paths
+from refold.cli.output import complain, remark, write, write_bytes
+from refold.cli.parser import Subparsers
+from refold.cli.session_argument import add_session, named
+from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.journal.home import Home
 
@@ -25,26 +24,36 @@ SUFFIXES = {"md": ".md", "html": ".html", "tar": ".tar", "text": ".txt"}
 
 def add_parsers(what: Subparsers) -> None:
     """`export` and `import`, below `refold sessions`."""
-    out = what.add_parser("export", help="a session as Markdown, HTML, text, or a tar")
+    out = what.add_parser(
+        "export", help="export a session as Markdown, HTML, text or a tar archive"
+    )
     add_session(out)
     add = out.add_argument
-    add("--format", choices=FORMS, help="without it, by the name of FILE, or md")
-    add("-o", "--output", metavar="FILE", default="-", help="write into it; -: print")
-    add("--force", action="store_true", help="also where FILE is there already")
-    add("--children", action=BooleanOptionalAction, default=True, help="with all below it")
-    add("--thoughts", action="store_true", help="with what the model thought aloud")
-    into = what.add_parser("import", help="make a session of one exported as a tar")
-    into.add_argument(
-        "file", metavar="FILE", help="as export --format tar wrote it; -: stdin"
+    add(
+        "--format",
+        choices=FORMS,
+        help="the format (default: by the suffix of FILE, else md)",
     )
-    into.add_argument("--directory", metavar="DIR", help="where it goes on; else here")
+    add("-o", "--output", metavar="FILE", default="-", help="the output file; -: stdout")
+    add("--force", action="store_true", help="overwrite an existing FILE")
+    add("--children", action=BooleanOptionalAction, default=True, help="include subagents")
+    add("--thoughts", action="store_true", help="include the model's thinking")
+    into = what.add_parser("import", help="import a session from a tar archive")
+    into.add_argument(
+        "file", metavar="FILE", help="a file written by export --format tar; -: stdin"
+    )
+    into.add_argument(
+        "--directory",
+        metavar="DIR",
+        help="directory of the imported session (default: the current one)",
+    )
 
 
 def export(found: Namespace) -> int:
     """Print or write the session; gives the exit code."""
-    from refold.cli.sessions.exported import Wanted, exported
-    from refold.cli.sessions.saving import check_free, save
-    from refold.views.counts import in_bytes
+    from refold.cli.sessions.export_formats import Wanted, exported
+    from refold.cli.sessions.save_file import check_free, save
+    from refold.views.number_format import in_bytes
 
     form = found.format or form_by_name(found.output)
     wanted = Wanted(form, found.children, found.thoughts)
@@ -92,8 +101,8 @@ def form_by_name(name: str) -> str:
 
 
 def _taken(file: BinaryIO, name: str, directory: Path) -> int:
-    from refold.journal.bundle.unpacking import unpack
-    from refold.views.counts import many
+    from refold.journal.bundle.unpack import unpack
+    from refold.views.number_format import many
 
     made = unpack(_home(), file, name, time.time(), os.path.realpath(directory))
     if made.id != made.source:

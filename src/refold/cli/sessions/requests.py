@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from refold.cli.out import complain, write, write_bytes
+from refold.cli.output import complain, write, write_bytes
 from refold.errors import BadInput
-from refold.journal.blobs import Blobs
-from refold.journal.disk import Disk
-from refold.journal.events import Entry
+from refold.journal.events.kinds import Entry
 from refold.journal.home import StoredSession
-from refold.journal.traced import WireCall, wire_calls
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.disk import Disk
+from refold.journal.store.logged_requests import WireCall, wire_calls
 from refold.views.escape import on_one_line
 
 NONE = (
-    "the session {id} holds no model calls as they went over the wire: they are kept where "
-    "it runs with --trace, or trace = true in the settings"
+    "the session {id} has no saved model requests: run it with --log-requests, or set "
+    "log_requests = true"
 )
 
 

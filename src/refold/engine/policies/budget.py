@@ -3,11 +3,11 @@
 A child's budget is lent: before it is used up, more is drawn, for as long as there is any.
 """
 
+from refold.engine.budget import Price, estimate, lacking, left, used_up
 from refold.engine.decide import Draw, EndTurn, Note, Policy
-from refold.engine.spending import Price, estimate, lacking, left, used_up
-from refold.journal.fold import View
-from refold.journal.used import budget_of, used
-from refold.values.budget import Budget
+from refold.journal.state.budget_used import budget_of, used
+from refold.journal.state.fold import View
+from refold.values.limits import Budget
 
 _TOLD_AT = (0.5, 0.25, 0.1)  # of it are left
 LEFT = (
@@ -19,19 +19,18 @@ LEFT = (
 def within(settled: Budget, lent: Price | None = None) -> Policy:
     """`settled` holds for sessions without a budget of their own.
 
-    Stands after `converse`: a turn that ends by itself has not run out of anything. With
-    `lent`, which knows prices, it is silent until no more is to be had.
+    With `lent`, which gives prices, it is silent until no more is granted.
     """
 
     def budget(view: View) -> EndTurn | None:
         turn, own = view.turn, budget_of(view, settled)
-        if view.talk.calls or turn.asking is not None:
+        if view.conversation.calls or turn.open_request is not None:
             return None
-        if view.talk.unheard and not turn.steps:
+        if view.conversation.undelivered and not turn.steps:
             return None  # a turn that ended before it heard its words would begin again
         if lent is not None:
             need = estimate(view, lent)
-            over = lacking(used(view), own, need) if view.rights.last else ""
+            over = lacking(used(view), own, need) if view.rights.final_budget else ""
             return EndTurn("budget", over) if over else None
         if over := used_up(view, own):
             return EndTurn("budget", f"{over}; continue goes on with as much again")
@@ -44,7 +43,7 @@ def drawing(settled: Budget, price: Price) -> Policy:
     """For a child: the next call has to fit into what was lent, or more is asked for."""
 
     def budget_lent(view: View) -> Draw | None:
-        if view.talk.calls or view.rights.last:
+        if view.conversation.calls or view.rights.final_budget:
             return None
         need, own = estimate(view, price), budget_of(view, settled)
         return Draw() if lacking(used(view), own, need) else None
@@ -68,9 +67,9 @@ def _below(mark: float, floor: float, settled: Budget, *, lent: bool) -> Policy:
 
     def policy(view: View) -> Note | None:
         own, turn = budget_of(view, settled), view.turn
-        if not turn.steps or name in turn.noted:
+        if not turn.steps or name in turn.noted_by:
             return None
-        share = view.rights.left if lent else left(view, own)
+        share = view.rights.share_left if lent else left(view, own)
         if not floor < share <= mark:
             return None
         return Note(LEFT.format(left=share, much="" if lent else _much(view, own)))

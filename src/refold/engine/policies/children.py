@@ -5,14 +5,14 @@ is stopped ends after them.
 """
 
 from refold.engine.decide import Wait
-from refold.engine.policies.last_word import is_last_word
-from refold.journal.fold import View
+from refold.engine.policies.conversation import is_last_word
+from refold.journal.state.fold import View
 
 
 def hearing_children(view: View) -> Wait | None:
     """Stands in the way of an end that the model wants, and of no other but a stop."""
-    turn, calls = view.turn, view.talk.calls
-    if not any(child.born.beside for child in view.family.running):
+    turn, calls = view.turn, view.conversation.calls
+    if not any(child.born.background for child in view.children.running):
         return None
     if turn.stopped is not None:
         return None if any(call.result is None for call in calls) else Wait()
@@ -21,4 +21,4 @@ def hearing_children(view: View) -> Wait | None:
     if calls:
         asked = all(call.result is not None or call.stage == "asked" for call in calls)
         return Wait() if asked else None
-    return Wait() if not view.talk.unheard and is_last_word(view) else None
+    return Wait() if not view.conversation.undelivered and is_last_word(view) else None

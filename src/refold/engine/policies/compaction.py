@@ -1,13 +1,14 @@
-"""A talk that fills its window is told shorter: old results first, then a summary.
+"""Compact a conversation that fills its window: prune old results first, then summarize.
 
-In batches, for each time a provider has to read all of it anew. What a person or the
-model asked for is done at once; and so is what a provider refused to read.
+In batches, because after each the provider reads the whole prompt uncached. What a person
+or the model asked for is done at once, and so is what a provider refused as too long. A
+turn whose conversation cannot fit the window at all ends before a request is sent.
 """
 
-from refold.engine.decide import ASKED_FOR, Policy, Shrink
-from refold.engine.measure import ratio, room, tokens
-from refold.engine.shrinking import Shares, freed, prunable, pruned_at_most, window_of
-from refold.journal.fold import View
+from refold.engine.context_usage import ratio, room, tokens
+from refold.engine.decide import ASKED_FOR, CompactConversation, EndTurn, Policy
+from refold.engine.prune import Shares, freed, prunable, pruned_at_most, window_of
+from refold.journal.state.fold import View
 
 _GROWN = 0.05  # of the window, before it is tried again
 _BRIM = 0.95  # so full, it is tried again sooner
@@ -15,25 +16,29 @@ _ADDED = 0.25  # of the room that there is for the talk, then
 
 
 def compacting(shares: Shares) -> Policy:
-    def compaction(view: View) -> Shrink | None:
-        talk = view.talk
+    def compaction(view: View) -> CompactConversation | None:
+        talk = view.conversation
         if talk.calls or not talk.messages:
             return None
-        if talk.wanted is not None:
-            kind, focus = talk.wanted.kind, talk.wanted.focus
-            return Shrink(kind, ASKED_FOR, focus, wanted=True)
-        if view.turn.too_long and view.turn.asking is None and not view.turn.shrunk:
-            return Shrink(
+        if talk.compaction is not None:
+            kind, focus = talk.compaction.kind, talk.compaction.focus
+            return CompactConversation(kind, ASKED_FOR, focus, wanted=True)
+        if (
+            view.turn.too_long
+            and view.turn.open_request is None
+            and not view.turn.compacted
+        ):
+            return CompactConversation(
                 "full", f"it was refused as too long: {view.turn.too_long}", wanted=True
             )
-        if talk.size == talk.shrunk:
+        if talk.size == talk.compacted_size:
             return None
         return _because_full(view, shares)
 
     return compaction
 
 
-def _because_full(view: View, shares: Shares) -> Shrink | None:
+def _because_full(view: View, shares: Shares) -> CompactConversation | None:
     window = window_of(view, shares)
     full = tokens(view) / window
     if full < min(shares.prune, shares.compact):
@@ -46,14 +51,46 @@ def _because_full(view: View, shares: Shares) -> Shrink | None:
             pruned_at_most(view) >= least
             and freed(view, prunable(view, shares.results)) >= least
         ):
-            return Shrink("prune", reason)
+            return CompactConversation("prune", reason)
     if full >= shares.compact < 1 and _has_grown(view, window, shares, full):
-        return Shrink("full", reason)
+        return CompactConversation("full", reason)
     return None
 
 
 def _has_grown(view: View, window: int, shares: Shares, full: float) -> bool:
     """Is there enough that is new, since the last time, to be worth another?"""
-    added = view.talk.size - view.talk.shrunk
+    added = view.conversation.size - view.conversation.compacted_size
     little = _ADDED * room(view, window, shares.compact)
     return added >= _GROWN * window * ratio(view) or (full >= _BRIM and added >= little)
+
+
+CHARACTERS = 6  # of a token, at most, for nearly any text
+A_PICTURE = 60  # tokens at least, however small it is
+
+
+def in_window(shorter: Policy) -> Policy:
+    """`shorter` may still tell the talk shorter; before it has tried, nothing ends."""
+
+    def window(view: View) -> EndTurn | None:
+        end = _too_long(view)
+        return end if end is not None and shorter(view) is None else None
+
+    return window
+
+
+def _too_long(view: View) -> EndTurn | None:
+    talk = view.conversation
+    briefed = talk.system_prompt
+    if not briefed.window or talk.calls or not talk.messages:
+        return None
+    if talk.undelivered and not view.turn.steps:
+        return None  # a turn that ended before it heard its words would begin again
+    tokens = (talk.size + talk.prompt_size) // CHARACTERS + A_PICTURE * len(talk.images)
+    if tokens <= briefed.window or talk.messages[-1].message.role == "assistant":
+        return None
+    return EndTurn(
+        "failed",
+        f"the conversation is at least {tokens:,} tokens and {briefed.model} reads "
+        f"{briefed.window:,}: nothing was sent; choose a model that reads more "
+        "(/model, -m), or begin a new session",
+    )

@@ -1,12 +1,12 @@
 """An answer that the output limit cut off is asked to go on where it stopped.
 
 The pieces stay apart in what is sent, for a provider's cache likes no rewriting;
-what the turn came to is joined in the fold (`journal.turn`). A call that was cut is no
+what the turn came to is joined in the fold (`journal.state.turn`). A call that was cut is no
 call: the draft has dropped it already.
 """
 
 from refold.engine.decide import EndTurn, Note, Policy
-from refold.journal.fold import View
+from refold.journal.state.fold import View
 
 WORDS_CUT = (
     "<reminder>The output limit cut your answer off. Go on exactly where it stopped, "
@@ -28,13 +28,15 @@ def joined_up(times: int = 3, *, code: bool = False) -> Policy:
 
     def continuation(view: View) -> EndTurn | Note | None:
         turn = view.turn
-        if not turn.cut or turn.last is None:
+        if not turn.cut_in_a_row or turn.last_answer is None:
             return None
-        if turn.cut > times:
-            reason = f"the output limit cut the answer off {turn.cut} times in a row"
+        if turn.cut_in_a_row > times:
+            reason = (
+                f"the output limit cut the answer off {turn.cut_in_a_row} times in a row"
+            )
             return EndTurn("failed", f"{reason}; continue goes on")
         if code:
             return Note(CODE_CUT)
-        return Note(WORDS_CUT if turn.last.message.text else CALL_CUT)
+        return Note(WORDS_CUT if turn.last_answer.message.text else CALL_CUT)
 
     return continuation

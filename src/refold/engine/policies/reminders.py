@@ -5,9 +5,9 @@ plan mode stand in `planning`, those about how a turn ends with the rules that e
 """
 
 from refold.engine.decide import Note, Policy
-from refold.journal.fold import View
-from refold.journal.reminded import TODOS
-from refold.values.below import near
+from refold.journal.state.fold import View
+from refold.journal.state.reminders import TODOS
+from refold.values.containment import near
 
 OPEN_TODOS = (
     "<reminder>These todos are open:\n{todos}\nKeep the list true with todo_write: mark what "
@@ -28,26 +28,28 @@ def reminding(every: int = 10) -> tuple[Policy, ...]:
     """Of todos: when a turn begins, and when `every` answers have not touched them."""
 
     def open_todos(view: View) -> Note | None:
-        begins = not view.turn.steps and TODOS not in view.turn.noted
-        if not (begins or view.reminded.todos >= every):
+        begins = not view.turn.steps and TODOS not in view.turn.noted_by
+        if not (begins or view.reminders.answers_since_todos >= every):
             return None
-        lines = [f"- [{t.status}] {_tame(t.subject)}" for t in view.talk.todos if t.open]
+        lines = [
+            f"- [{t.status}] {_tame(t.subject)}" for t in view.conversation.todos if t.open
+        ]
         return Note(OPEN_TODOS.format(todos=_listed(lines))) if lines else None
 
     return (other_place, changed_files, open_todos)
 
 
 def other_place(view: View) -> Note | None:
-    if not view.reminded.moved:
+    if not view.reminders.moved:
         return None
-    return Note(OTHER_PLACE.format(directory=_tame(view.about.directory)))
+    return Note(OTHER_PLACE.format(directory=_tame(view.session.directory)))
 
 
 def changed_files(view: View) -> Note | None:
-    found = view.reminded.found
+    found = view.reminders.external_edits
     if not found:
         return None
-    directory = view.about.directory
+    directory = view.session.directory
     lines = [f"- {_tame(near(path, directory))} ({kind})" for path, kind in found]
     return Note(CHANGED_FILES.format(files=_listed(lines)))
 

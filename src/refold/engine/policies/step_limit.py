@@ -5,10 +5,10 @@ The warning and the summary can each be switched off.
 `going_on` is what lets a person say "continue" without words of their own.
 """
 
+from refold.engine.answer_draft import EMPTY
 from refold.engine.decide import EndTurn, Note, Policy
-from refold.engine.draft import EMPTY
-from refold.engine.policies.last_word import is_last_word
-from refold.journal.fold import View
+from refold.engine.policies.conversation import is_last_word
+from refold.journal.state.fold import View
 
 WRAP_UP = (
     "<reminder>{left} more answers are allowed in this turn. Finish what you can and "
@@ -39,7 +39,7 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
             return EndTurn("step_limit", f"{allowed} {were} allowed; continue goes on")
         if left == 0:
             return Note(SUMMARY, tools=False) if summary else None
-        if left <= warn < allowed and "step_limit" not in turn.noted:
+        if left <= warn < allowed and "step_limit" not in turn.noted_by:
             return Note(WRAP_UP.format(left=left))
         return None
 
@@ -48,7 +48,7 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
 
 def _would_go_on(view: View) -> bool:
     """Is the newest answer not the turn's last word?"""
-    steered = any(words.said.when == "now" for words in view.talk.unheard)
+    steered = any(words.said.when == "now" for words in view.conversation.undelivered)
     return steered or not is_last_word(view)
 
 

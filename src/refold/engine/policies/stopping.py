@@ -1,11 +1,7 @@
-"""Heed a stop: settle what was called, then end the turn.
-
-Settling and going on with calls have the same rank, so this one stands before
-`converse` in the list.
-"""
+"""A stop by a person: settle the open calls, then end the turn. Next turn, tell the model."""
 
 from refold.engine.decide import EndTurn, Note, SettleCalls
-from refold.journal.fold import View
+from refold.journal.state.fold import View
 
 CUT_SHORT = (
     "<reminder>The person stopped your last turn before it was done. "
@@ -17,7 +13,7 @@ def stopping(view: View) -> SettleCalls | EndTurn | None:
     stop = view.turn.stopped
     if stop is None:
         return None
-    left = tuple(c.call.id for c in view.talk.calls if c.result is None)
+    left = tuple(c.call.id for c in view.conversation.calls if c.result is None)
     return SettleCalls(left, stop.reason) if left else EndTurn(stop.outcome, stop.reason)
 
 
@@ -25,4 +21,4 @@ def after_a_stop(view: View) -> Note | None:
     """Tell the model, once, that its last turn was not finished."""
     turn = view.turn
     stopped = turn.outcome in ("interrupted", "cancelled")
-    return Note(CUT_SHORT) if stopped and not turn.steps and turn.why == "words" else None
+    return Note(CUT_SHORT) if stopped and not turn.steps and turn.why == "message" else None

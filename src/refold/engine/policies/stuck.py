@@ -1,18 +1,19 @@
-"""Say so, and then end the turn, where a model does the same over and over.
+"""Warn a model that repeats itself, then end the turn; end it where every call is refused.
 
-Four rules, each with a switch of its own: the same call again, a few calls in turn, one
-web search after the other, the same error. What counts is what came of the calls, not
+Three rules, each with a switch of its own: the same call again, a few calls in turn, the
+same error. What counts is what came of the calls, not
 only what was called: a build that is polled changes its output, a model that goes in
 circles does not. Who waits is let alone; the step limit bounds that anyway.
 """
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice, pairwise, takewhile
 
 from refold.engine.decide import EndTurn, Note, Policy
-from refold.journal.fold import View
-from refold.journal.recent import CallGroup, Did
+from refold.journal.state.fold import View
+from refold.journal.state.recent_calls import CallGroup, RecentCall
 
 REPEATED = (
     "<reminder>You have called {names} {times} times with the same arguments and got the "
@@ -25,20 +26,12 @@ ALTERNATED = (
     "same results. Another round will not help: try something else, or say what is in "
     "the way.</reminder>"
 )
-SEARCHED = (
-    "<reminder>You have only searched the web in {times} answers in a row. Read what you "
-    "have found, or answer with what you know: do not go on searching.</reminder>"
-)
 FAILED = (
     "<reminder>{names} failed {times} times in a row with the same error. Read the error, "
     "find its cause, and try something else.</reminder>"
 )
 
 ASIDE = frozenset(("think",))  # changes nothing, so it makes no difference
-SEARCHES = frozenset(("web_search",))
-POLLING = frozenset(
-    ("background_output", "background_list", "task_get", "task_list", "read_inbox", "idle")
-)
 LONG = 5.0  # seconds: a call that takes so long, and succeeds, may be waiting
 
 _WAITS = (
@@ -50,13 +43,12 @@ _LONGEST_ROUND = 6  # answers
 
 
 def not_stuck(
-    repeats: int = 3, alternations: int = 3, searches: int = 3, errors: int = 4
+    repeats: int = 3, alternations: int = 3, errors: int = 4
 ) -> tuple[Policy, ...]:
     """The rules that are on. 0 switches one off."""
     rules = (
         (repeats, not_repeating(repeats)),
         (alternations, not_alternating(alternations)),
-        (searches, not_searching(searches)),
         (errors, not_failing(errors, nudged_at=repeats)),
     )
     return tuple(rule for limit, rule in rules if limit)
@@ -99,18 +91,6 @@ def not_alternating(rounds: int) -> Policy:
     return alternations
 
 
-def not_searching(times: int) -> Policy:
-    """Say so after `times` answers that only search the web; stop at twice as many."""
-
-    def searches(view: View) -> EndTurn | Note | None:
-        found = sum(1 for _ in takewhile(_only_searches, _newest(view)))
-        if found >= 2 * times:
-            return EndTurn("stuck", f"{found} answers in a row only searched the web")
-        return Note(SEARCHED.format(times=found)) if found == times else None
-
-    return searches
-
-
 def not_failing(times: int, nudged_at: int = 0) -> Policy:
     """Stop at the same error `times` times in a row, and say so one before.
 
@@ -132,11 +112,11 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
 
 def _newest(view: View) -> Iterator[CallGroup]:
     """The newest first, without what is aside. None where the turn is elsewhere by now."""
-    last = view.turn.last
-    if view.talk.calls or last is None or not last.message.calls:
+    last = view.turn.last_answer
+    if view.conversation.calls or last is None or not last.message.calls:
         return
-    only_aside = all(did.name in ASIDE for did in view.recent.calls)
-    for answer in view.recent.newest_first:
+    only_aside = all(did.name in ASIDE for did in view.recent_calls.calls)
+    for answer in view.recent_calls.newest_first:
         calls = tuple(d for d in answer.calls if only_aside or d.name not in ASIDE)
         if calls:
             yield CallGroup(calls)
@@ -179,19 +159,29 @@ def _errors(answer: CallGroup | None) -> frozenset[str]:
     return found if "" not in found else frozenset()
 
 
-def _only_searches(answer: CallGroup) -> bool:
-    return all(did.name in SEARCHES for did in answer.calls)
-
-
 def _hurries(answer: CallGroup) -> bool:
-    return not any(
-        did.name in POLLING or re.search(_WAITS, did.command) for did in answer.calls
-    )
+    return not any(_waits(did.command) for did in answer.calls)
 
 
-def _long(did: Did) -> bool:
+@lru_cache(maxsize=1024)  # the same recent calls are looked at after each step
+def _waits(command: str) -> bool:
+    return re.search(_WAITS, command) is not None
+
+
+def _long(did: RecentCall) -> bool:
     return did.took >= LONG and not did.failed
 
 
 def _names(answer: CallGroup) -> str:
     return " and ".join(dict.fromkeys(did.name for did in answer.calls))
+
+
+def not_refused(times: int = 3) -> Policy:
+    """`times` answers in a row without one call that was allowed are enough."""
+
+    def refusals(view: View) -> EndTurn | None:
+        if view.turn.refused_in_a_row < times:
+            return None
+        return EndTurn("denied", f"every call of {times} answers in a row was refused")
+
+    return refusals

@@ -16,13 +16,13 @@ from typing import TypeVar
 from msgspec import Struct
 
 from refold.errors import RefoldError
-from refold.journal import lines
-from refold.journal.catalogue.card import Card
+from refold.journal.catalogue.database import PRIVATE, Tables, opened, throw_away
 from refold.journal.catalogue.hit import Hit
-from refold.journal.catalogue.indexing import Indexing, Place, Tell, read_card
-from refold.journal.catalogue.query import asked
-from refold.journal.catalogue.tables import PRIVATE, Tables, opened, throw_away
-from refold.journal.seen import seen
+from refold.journal.catalogue.indexer import Indexing, Place, Tell, read_card
+from refold.journal.catalogue.search_query import asked
+from refold.journal.catalogue.session_card import Card
+from refold.journal.store import log_file
+from refold.journal.store.session_files import seen
 
 NAME = "catalogue.sqlite"
 _OF_ONE_SESSION = 3  # hits, or a long session would hide all others
@@ -131,7 +131,7 @@ class Catalogue:
         while left:
             id_ = left.pop()
             try:
-                card = read_card(id_, self._place(id_) / lines.NAME)
+                card = read_card(id_, self._place(id_) / log_file.NAME)
             except FileNotFoundError:  # just deleted, or a child that was not made yet
                 continue
             except OSError as error:

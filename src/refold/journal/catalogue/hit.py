@@ -1,8 +1,8 @@
-"""A place where it was found. How it looks in a line is `views.catalogued`'s business."""
+"""A place where it was found. How it looks in a line is `views.session_list`'s business."""
 
 from msgspec import Struct
 
-from refold.journal.catalogue.card import Card
+from refold.journal.catalogue.session_card import Card
 
 FOUND, ENDS = "\x02", "\x03"  # stand around the words; no text that is kept holds them
 

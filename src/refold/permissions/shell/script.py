@@ -1,22 +1,23 @@
-"""A script taken apart: every simple command in it, wherever it stands.
+"""Parses a script with the grammar of bash, and finds every simple command in it.
 
-Made for what forbids: more is found than would run, and never less. What nobody can
-know before the script runs is marked (`words`). What a command means is judged elsewhere.
+For rules that forbid: it finds more than would run, never less. What is not known before
+the script runs is marked (see `words`). What a command means is judged elsewhere.
 """
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from refold.permissions.shell import words as made
-from refold.permissions.shell.grammar import LONGEST, parse
-from refold.permissions.shell.words import Known, Word
+from refold.permissions.shell.words import OPEN, Known, Word, one, words
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+if TYPE_CHECKING:
+    from tree_sitter import Parser, Tree
+
 
 _ARGUMENTS = frozenset({
     "word", "number", "string", "raw_string", "ansi_c_string", "translated_string",
@@ -31,6 +32,12 @@ _NAMES_PROGRAM = re.compile(
     r"WRAPPER|LAUNCHER|DIFF|TRACE)|LESS\w+|PS[0-4]"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+# More than this is no argument the system would hand to a shell.
+LONGEST = 131_071
+
+
+_SHORT = 4_000  # bytes that are read in no time, whatever they are
+_EFFORT = 3_000  # hundreds of steps: some longer texts would take minutes
 
 
 class Simple(Struct, frozen=True):
@@ -101,10 +108,10 @@ def _read(text: str) -> Script:
                     writes = any(">" in child.type for child in node.children)
                     redirects += (
                         Redirect(writes, word, len(commands))
-                        for word in made.words(target, known)
+                        for word in words(target, known)
                     )
             case "string" | "raw_string" | "ansi_c_string" | "heredoc_body":
-                texts.append(made.one(node, known))
+                texts.append(one(node, known))
             case "variable_assignment":
                 settings += _setting(node, known)
             case _:
@@ -139,7 +146,7 @@ def _words(node: "Node", known: Known) -> Iterator[Word]:
                 if child.type == "command_name" and child.named_child_count == 1
                 else child
             )
-            yield from made.words(inner, known)
+            yield from words(inner, known)
         elif node.type != "command" and child.type == "variable_assignment":
             yield Word((child.text or b"").decode(errors="replace"))
         elif node.type != "command" and not child.is_named:
@@ -151,7 +158,7 @@ def _setting(node: "Node", known: Known) -> Iterator[str]:
     if name is None or value is None:
         return
     if _NAMES_PROGRAM.fullmatch((name.text or b"").decode(errors="replace")):
-        yield made.one(value, known).lstrip("|!- ")
+        yield one(value, known).lstrip("|!- ")
 
 
 def _known(nodes: list["Node"]) -> Known:
@@ -163,10 +170,10 @@ def _known(nodes: list["Node"]) -> Known:
                 node.child_by_field_name("name"),
                 node.child_by_field_name("value"),
             )
-            values = [made.one(value, {})] if value else [""]
+            values = [one(value, {})] if value else [""]
         elif node.type == "for_statement":
             name = node.child_by_field_name("variable")
-            values = [made.one(v, {}) for v in node.children_by_field_name("value")]
+            values = [one(v, {}) for v in node.children_by_field_name("value")]
         else:
             continue
         if name is not None:
@@ -176,7 +183,7 @@ def _known(nodes: list["Node"]) -> Known:
     return {
         name: text
         for name, texts in found.items()
-        if len(texts) == 1 and not made.OPEN.search(text := next(iter(texts)))
+        if len(texts) == 1 and not OPEN.search(text := next(iter(texts)))
     }
 
 
@@ -186,3 +193,34 @@ def _doubles(node: "Node") -> bool:
         return False
     inside = [n.text for n in _walk(node) if n.type == "command_name"]
     return inside.count(name.text) > 1
+
+
+def parse(source: bytes) -> "Tree | None":
+    """The tree of a script; None where reading it takes too long."""
+    parser = _parser()
+    if len(source) <= _SHORT:
+        return parser.parse(source)
+    steps = 0
+
+    def piece(at: int, _point: object) -> bytes:
+        return source[at : at + _SHORT]
+
+    def too_long(_at: int, _error: bool) -> bool:
+        nonlocal steps
+        steps += 1
+        return steps > _EFFORT
+
+    try:
+        return parser.parse(piece, progress_callback=too_long)
+    except ValueError:
+        parser.reset()
+        return None
+
+
+@cache
+def _parser() -> "Parser":
+    # Not wanted at the start of the program: it takes some 30 ms.
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_bash.language()))

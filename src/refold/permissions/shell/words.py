@@ -1,17 +1,21 @@
-"""What a node of the grammar's tree says as a word, as far as that can be known.
+"""Words of a script, as far as they are known before it runs, and patterns on them.
 
-What only the running shell knows stands in the text as a mark, so that a rule can
-still be held against the rest. Which commands there are is `script`'s business.
+What only the running shell knows stands in the text as a mark, so that a rule can still be
+held against the rest. `meets` says whether such a text could match a pattern. Rules on files
+need that, too, so nothing here loads the grammar. `script` finds the commands.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
 
 # Marks. No command that can be run holds these characters; `script` sees to it.
 GAP = "\x00"  # some text that nobody knows
@@ -184,3 +188,39 @@ def _spread(value: str) -> list[str]:
             todo.insert(0, now[: found.start()] + "{" + found[1] + "}" + now[found.end() :])
     back = {_OPEN: "{", _COMMA: ",", _CLOSE: "}"}
     return [v.translate(str.maketrans(back)) for v in (*done, *(GAP for _ in todo))]
+
+
+Held: TypeAlias = Literal["no", "maybe", "yes"]
+
+
+@lru_cache(maxsize=1024)
+def meets(pattern: tuple[str, ...], value: str) -> bool:
+    """Is there a text for both? A gap in `value` is any text; `pattern` is of shell globs."""
+    reached = {0}
+    reached = _past_stars(pattern, reached)
+    for char in value:
+        if char == GAP:
+            reached = set(range(min(reached), len(pattern) + 1))
+            continue
+        then = set[int]()
+        for at in reached:
+            if at == len(pattern):
+                continue
+            if pattern[at] == "*":
+                then.add(at)
+            elif fnmatchcase(char, pattern[at]):
+                then.add(at + 1)
+        reached = _past_stars(pattern, then)
+        if not reached:
+            return False
+    return len(pattern) in reached
+
+
+def _past_stars(pattern: tuple[str, ...], reached: set[int]) -> set[int]:
+    found = set(reached)
+    for at in sorted(reached):
+        here = at
+        while here < len(pattern) and pattern[here] == "*":
+            here += 1
+            found.add(here)
+    return found

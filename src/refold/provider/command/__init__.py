@@ -1,9 +1,8 @@
-"""Other agents' command lines as models: one run of a program is one answer.
+"""Command lines of other agents as models: each response is one run of a program.
 
-`spec` says what there is to know of a program, `backends` which are built in,
-`templates` makes one of what is `given` in a person's settings; `keys` are the
-variables to hide. `transcript` and `formats` make a prompt of the talk, `reading` an
-answer of what is printed: all pure; `prompts` keeps what was written. `program` runs
-it, `workplace` prepares where, `failing` says what went wrong, and `backend` makes a
-provider of them.
+`spec` describes a program; `builtin` has those that refold knows, and `config` those of
+the user's settings. `prompt` renders the conversation and `output` parses what the
+program prints; both are pure. `workplace` prepares its directory and environment,
+`backend` runs it as a provider, `errors` explains a failure, `backends` finds a program
+by its name.
 """

@@ -1,26 +1,153 @@
-"""A command line as a provider: each answer is one run of its program.
+"""A command line as a provider: each response is one run of its program.
 
-It keeps the promises of `port.Provider`. Requests come without tools, for those
-stand in words in them already; pictures are told in words.
+It keeps the promises of `port.Provider`. Requests arrive without tools, which the text
+protocol has put into the messages; images are replaced by descriptions.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+import os
+import select
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 
 import anyio
 
+from refold import programs
 from refold.errors import ProviderError, Refused
-from refold.provider import sendable
-from refold.provider.command import failing
-from refold.provider.command.program import Program, start
-from refold.provider.command.prompts import Prompts
-from refold.provider.command.reading import ProgramOutputReader
-from refold.provider.command.spec import CommandSpec, ProgramTimeouts, Talk
+from refold.process_groups import lives, signal_group
+from refold.provider import sanitize
+from refold.provider.command import errors
+from refold.provider.command.output import ProgramOutputReader
+from refold.provider.command.prompt import Prompts
+from refold.provider.command.spec import CommandSpec, ConversationFormat, ProgramTimeouts
 from refold.provider.command.workplace import ProgramPrompt, Workplace, prepared
 from refold.provider.port import Came, Delta, Request, Sent
 
 # Not every program takes an empty file.
 _NO_SYSTEM = "Answer the last message of the conversation."
+
+
+class Program:
+    """A started one. Whoever starts it must `stop` it, ended or not."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: int, err: int) -> None:
+        self._process = process
+        self._out: int | None = out
+        self._err: int | None = err
+        self._last = b""
+        for pipe in (out, err):
+            os.set_blocking(pipe, False)
+        try:
+            self._watch: int | None = os.pidfd_open(process.pid)
+        except (AttributeError, OSError):  # no Linux, or no number left
+            self._watch = None
+
+    @property
+    def last_words(self) -> str:
+        """The end of what it printed on standard error."""
+        return self._last.decode("utf-8", "replace")
+
+    async def read(self, idle: float) -> bytes:
+        """The next piece of its output; empty when there is no more.
+
+        Raises `TimeoutError` when it has printed nothing for `idle` seconds.
+        """
+        await anyio.lowlevel.checkpoint()
+        while True:
+            over = self._has_ended()
+            self._listen()
+            if piece := self._take():
+                return piece
+            if over or self._out is None:
+                return b""
+            with anyio.fail_after(idle):
+                await self._news()
+
+    async def ended(self, within: float) -> bool:
+        """Does it end by itself within so many seconds?"""
+        with anyio.move_on_after(within):
+            while not self._has_ended():  # noqa: ASYNC110
+                await anyio.sleep(_LOOK_AGAIN)
+        self._listen()
+        return self._has_ended()
+
+    async def stop(self, grace: float) -> int:
+        """End the whole group: ask, and after `grace` seconds kill it. Its code, or minus the signal that ended it."""
+        try:
+            await self._end_group(grace)
+        finally:
+            for pipe in (self._out, self._err, self._watch):
+                if pipe is not None:
+                    os.close(pipe)
+            self._out = self._err = self._watch = None
+        code = self._process.poll()  # even now it may hang in the kernel
+        return -signal.SIGKILL if code is None else code
+
+    def _take(self) -> bytes:
+        if self._out is None:
+            return b""
+        try:
+            piece = os.read(self._out, _AT_ONCE)
+        except BlockingIOError:
+            return b""
+        if not piece:
+            os.close(self._out)
+            self._out = None
+        return piece
+
+    def _listen(self) -> None:
+        """Take what stands on standard error, lest it be full and the program wait."""
+        while self._err is not None:
+            try:
+                piece = os.read(self._err, _AT_ONCE)
+            except BlockingIOError:
+                return
+            self._last = (self._last + piece)[-_LAST_WORDS:]
+            if not piece:
+                os.close(self._err)
+                self._err = None
+
+    def _has_ended(self) -> bool:
+        if self._watch is None or self._process.returncode is not None:
+            return self._process.poll() is not None
+        # Not by reaping it: its number must stay its own until its group has ended.
+        look = select.poll()
+        look.register(self._watch, select.POLLIN)
+        return bool(look.poll(0))
+
+    async def _news(self) -> None:
+        """Wait until there is something to read, or the program has ended."""
+        pipes = [p for p in (self._out, self._err, self._watch) if p is not None]
+
+        async def one(pipe: int) -> None:
+            await anyio.wait_readable(pipe)
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for pipe in pipes:
+                group.start_soon(one, pipe)
+
+    async def _end_group(self, grace: float) -> None:
+        # Until the leader is reaped, and while anybody else is in the group, its number
+        # cannot come to mean another group.
+        for order in (signal.SIGTERM, signal.SIGKILL):
+            if not signal_group(self._process.pid, order):
+                self._process.poll()
+                return
+            signal_group(
+                self._process.pid, signal.SIGCONT
+            )  # one that was stopped must hear it
+            with anyio.move_on_after(grace):
+                while not self._is_gone():  # noqa: ASYNC110
+                    await anyio.sleep(_LOOK_AGAIN)
+                return
+
+    def _is_gone(self) -> bool:
+        if self._process.poll() is None:
+            return False
+        return not (signal_group(self._process.pid, 0) and lives(self._process.pid))
 
 
 class CommandLine:
@@ -33,7 +160,7 @@ class CommandLine:
         program: str,
         *,
         environ: Mapping[str, str],
-        talk: Talk,
+        talk: ConversationFormat,
         patience: ProgramTimeouts,
     ) -> None:
         self._spec, self._model, self._program = spec, model, program
@@ -86,7 +213,7 @@ class CommandLine:
 
     def _prepare(self, request: Request) -> Workplace:
         spec = self._spec
-        system = sendable.text(request.system).strip() or _NO_SYSTEM
+        system = sanitize.text(request.system).strip() or _NO_SYSTEM
         alone = "{system}" in spec.slots or "{system_file}" in spec.slots
         prompt = self._prompts.prompt(request.messages, "" if alone else request.system)
         words = ProgramPrompt(prompt, system, self._model, request.effort)
@@ -99,7 +226,7 @@ class CommandLine:
         try:
             return await anyio.to_thread.run_sync(starting)
         except FileNotFoundError as error:
-            raise Refused(failing.missing(self._spec, self._program)) from error
+            raise Refused(errors.missing(self._spec, self._program)) from error
         except OSError as error:
             raise Refused(
                 f"{self._program!r} cannot be started: {error.strerror or error}"
@@ -110,22 +237,55 @@ class CommandLine:
             return await program.read(self._patience.idle)
         except TimeoutError as error:
             idle, words = self._patience.idle, program.last_words
-            raise failing.silent(self._spec, idle, words) from error
+            raise errors.silent(self._spec, idle, words) from error
 
     def _failure(
         self, reading: ProgramOutputReader, program: Program, code: int, in_time: bool
     ) -> ProviderError | None:
         spec, words = self._spec, program.last_words
-        ending = failing.ended(code) if in_time else ""
+        ending = errors.ended(code) if in_time else ""
         if reading.trouble:
-            return failing.failing(spec, self._model, reading.trouble)
+            return errors.failing(spec, self._model, reading.trouble)
         if code and in_time:
             said = words if words.strip() else reading.strange
-            return failing.failing(spec, self._model, said, ending)
+            return errors.failing(spec, self._model, said, ending)
         if not in_time and not reading.over:
-            return failing.cut_off(spec, words)
+            return errors.cut_off(spec, words)
         if spec.output.end and not reading.over and reading.said:
-            return failing.cut_off(spec, words)
+            return errors.cut_off(spec, words)
         if not reading.said:
-            return failing.empty(spec, reading.strange, words)
+            return errors.empty(spec, reading.strange, words)
         return None
+
+
+_LOOK_AGAIN = 0.005  # seconds: nobody tells us of processes that are not our children
+_AT_ONCE = 65536  # bytes
+_LAST_WORDS = 8192  # bytes of standard error that are kept
+
+
+def start(
+    argv: Sequence[str], *, cwd: str, environ: Mapping[str, str], stdin: bytes | None
+) -> Program:
+    """Start a program that reads `stdin`, or nothing. Raises `OSError`."""
+    pipes = [*os.pipe(), *os.pipe()]
+    try:
+        with tempfile.TemporaryFile() as fed:
+            fed.write(stdin or b"")
+            fed.seek(0)
+            process = programs.start(
+                tuple(argv),
+                cwd=cwd,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL if stdin is None else fed,
+                stdout=pipes[1],
+                stderr=pipes[3],
+                start_new_session=True,
+            )
+    except (OSError, ValueError) as error:
+        os.close(pipes[0])
+        os.close(pipes[2])
+        raise error if isinstance(error, OSError) else OSError(str(error)) from error
+    finally:
+        os.close(pipes[1])
+        os.close(pipes[3])
+    return Program(process, pipes[0], pipes[2])

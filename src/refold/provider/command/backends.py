@@ -1,7 +1,7 @@
-"""Command lines by name, and how to make providers of them.
+"""Finds command lines by name, and makes providers of them.
 
-Which are built in says `builtin`; a person's own come from `templates`. Nobody but
-the caller knows what else is a secret here: it names the variables.
+`builtin` has those that refold knows, `spec` reads the user's own. The caller names the
+other variables that hold secrets.
 """
 
 import os
@@ -13,11 +13,16 @@ from msgspec.structs import replace
 from refold.errors import BadInput
 from refold.programs import Programs
 from refold.provider.catalog import providers
-from refold.provider.command import failing
+from refold.provider.command import errors
 from refold.provider.command.backend import CommandLine
 from refold.provider.command.builtin import backends
-from refold.provider.command.keys import key_names
-from refold.provider.command.spec import OWN, CommandSpec, ProgramTimeouts, Talk
+from refold.provider.command.config import key_names
+from refold.provider.command.spec import (
+    OWN,
+    CommandSpec,
+    ConversationFormat,
+    ProgramTimeouts,
+)
 from refold.provider.command.workplace import without_keys
 
 
@@ -90,7 +95,7 @@ def connect(
     *,
     environ: Mapping[str, str],
     secrets: Collection[str] = (),
-    talk: Talk | None = None,
+    talk: ConversationFormat | None = None,
     patience: ProgramTimeouts | None = None,
 ) -> CommandLine:
     """A provider to ask. What `talk` leaves open is as `spec` has it.
@@ -112,7 +117,7 @@ def connect(
     if not found:
         if known.passed_over(program):
             known.need(program)
-        raise BadInput(failing.missing(spec, spec.argv[0]))
+        raise BadInput(errors.missing(spec, spec.argv[0]))
     patience = patience or ProgramTimeouts()
     if spec.idle:
         patience = replace(patience, idle=spec.idle)
@@ -123,6 +128,6 @@ def connect(
         model,
         os.path.abspath(found),
         environ=without_keys(environ, keys, spec.keys),
-        talk=(talk or Talk()).over(spec.talk),
+        talk=(talk or ConversationFormat()).over(spec.talk),
         patience=patience,
     )

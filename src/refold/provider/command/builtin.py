@@ -1,12 +1,11 @@
-"""Which command lines are built in: values, and nothing else.
+"""The built-in command lines, as values.
 
-What switches a program's own tools off stands beside how it is started, and
-tests run the real programs to prove it.
+The arguments that switch off a program's own tools are next to those that start it;
+tests run the real programs to prove that they work.
 """
 
-from refold.provider.command import keys
-from refold.provider.command.paths import places
-from refold.provider.command.spec import CommandSpec, Counts, ProgramOutput
+from refold.provider.command import config
+from refold.provider.command.spec import CommandSpec, Counts, ProgramOutput, json_paths
 
 
 def backends() -> tuple[CommandSpec, ...]:
@@ -46,25 +45,25 @@ def _claude_code() -> CommandSpec:
         effort_argv=("--effort", "{effort}"),
         output=ProgramOutput(
             "jsonl",
-            text=places(f"event.delta.text if {event} event.delta.type=text_delta"),
-            whole=places("result if type=result is_error=false"),
-            thinking=places(
+            text=json_paths(f"event.delta.text if {event} event.delta.type=text_delta"),
+            whole=json_paths("result if type=result is_error=false"),
+            thinking=json_paths(
                 f"event.delta.thinking if {event} event.delta.type=thinking_delta"
             ),
-            error=places(
+            error=json_paths(
                 "result if type=result is_error=true", "errors if type=result is_error=true"
             ),
-            end=places("type if type=result"),
-            model=places(f"event.message.model if {event} event.type=message_start"),
-            stop=places("stop_reason if type=result"),
+            end=json_paths("type if type=result"),
+            model=json_paths(f"event.message.model if {event} event.type=message_start"),
+            stop=json_paths("stop_reason if type=result"),
             stops={"max_tokens": "length", "refusal": "refused"},
-            cost=places("total_cost_usd if type=result"),
+            cost=json_paths("total_cost_usd if type=result"),
             counts=Counts(
-                places("usage.input_tokens if type=result"),
-                places("usage.cache_read_input_tokens"),
-                places("usage.cache_creation_input_tokens"),
-                places("usage.output_tokens if type=result"),
-                places("usage.output_tokens_details.thinking_tokens"),
+                json_paths("usage.input_tokens if type=result"),
+                json_paths("usage.cache_read_input_tokens"),
+                json_paths("usage.cache_creation_input_tokens"),
+                json_paths("usage.output_tokens if type=result"),
+                json_paths("usage.output_tokens_details.thinking_tokens"),
             ),
         ),
         tools="off",
@@ -72,7 +71,7 @@ def _claude_code() -> CommandSpec:
         model="sonnet",
         install="npm install -g @anthropic-ai/claude-code",
         login="run `claude` once and log in, or set ANTHROPIC_API_KEY",
-        keys=keys.CLAUDE,
+        keys=config.CLAUDE,
         environ={
             # It would read every file that stands as @name in the talk.
             "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
@@ -132,16 +131,16 @@ def _codex() -> CommandSpec:
         efforts={"max": "xhigh"},
         output=ProgramOutput(
             "jsonl",
-            text=places("item.text if type=item.completed item.type=agent_message"),
-            thinking=places("item.text if type=item.completed item.type=reasoning"),
-            error=places("error.message if type=turn.failed"),
-            end=places("type if type=turn.completed", "type if type=turn.failed"),
+            text=json_paths("item.text if type=item.completed item.type=agent_message"),
+            thinking=json_paths("item.text if type=item.completed item.type=reasoning"),
+            error=json_paths("error.message if type=turn.failed"),
+            end=json_paths("type if type=turn.completed", "type if type=turn.failed"),
             counts=Counts(
-                places("usage.input_tokens if type=turn.completed"),
-                places("usage.cached_input_tokens"),
-                places("usage.cache_write_input_tokens"),
-                places("usage.output_tokens if type=turn.completed"),
-                places("usage.reasoning_output_tokens"),
+                json_paths("usage.input_tokens if type=turn.completed"),
+                json_paths("usage.cached_input_tokens"),
+                json_paths("usage.cache_write_input_tokens"),
+                json_paths("usage.output_tokens if type=turn.completed"),
+                json_paths("usage.reasoning_output_tokens"),
                 inclusive=True,
             ),
             between="\n\n",
@@ -150,7 +149,7 @@ def _codex() -> CommandSpec:
         tools_off_by="features switched off one by one, and its read-only sandbox behind them",
         install="npm install -g @openai/codex",
         login="run `codex login`, or set CODEX_API_KEY",
-        keys=keys.CODEX,
+        keys=config.CODEX,
         idle=900.0,  # it thinks without a word, and tells its answer whole
     )
 
@@ -168,18 +167,18 @@ def _gemini() -> CommandSpec:
         model_argv=("--model", "{model}"),
         output=ProgramOutput(
             "jsonl",
-            text=places("content if type=message role=assistant"),
-            error=places(
+            text=json_paths("content if type=message role=assistant"),
+            error=json_paths(
                 "error.message if type=result status=error", "error if type=result status=error"
             ),
-            end=places("type if type=result"),
-            model=places("model if type=init"),
+            end=json_paths("type if type=result"),
+            model=json_paths("model if type=init"),
             counts=Counts(
-                places("stats.input_tokens if type=result"),
-                places("stats.cached"),
+                json_paths("stats.input_tokens if type=result"),
+                json_paths("stats.cached"),
                 (),
-                places("stats.output_tokens if type=result"),
-                total=places("stats.total_tokens if type=result"),
+                json_paths("stats.output_tokens if type=result"),
+                total=json_paths("stats.total_tokens if type=result"),
                 inclusive=True,
             ),
         ),
@@ -187,7 +186,7 @@ def _gemini() -> CommandSpec:
         tools_off_by="a policy that denies every tool",
         install="npm install -g @google/gemini-cli",
         login="run `gemini` once and log in, or choose the key in GEMINI_API_KEY there",
-        keys=keys.GEMINI,
+        keys=config.GEMINI,
         environ={"GEMINI_SYSTEM_MD": "{system_file}", "GEMINI_TELEMETRY_ENABLED": "false", "GEMINI_CLI_NO_RELAUNCH": "true"},
         files={
             "no_tools.toml": '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n'

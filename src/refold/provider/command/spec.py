@@ -1,15 +1,18 @@
-"""A command line as data: how it is started, fed and read.
+"""A command line as data: how to start it, what to send, and how to parse its output.
 
-Which ones are built in says `backends`; a person's own come from `templates`.
+`json_path` reads the paths that find a value in a JSON line, `own` the command lines of
+the user's settings. `builtin` has those that refold knows.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct
 
-from refold.provider.command.given import Context, Format
-from refold.provider.command.paths import Where
+from refold.errors import BadInput
+from refold.provider.command.config import Context, Format, ProgramSettings, UsagePlaces
+from refold.provider.error_mapping import masked
 from refold.provider.port import Stop
 
 OWN = "command"  # a person's own are named command/NAME
@@ -20,16 +23,16 @@ SLOTS = frozenset(
 )
 
 
-class Talk(Struct, frozen=True):
+class ConversationFormat(Struct, frozen=True):
     """How the talk is told to a program. What is empty is left open."""
 
     context: Context | Literal[""] = ""
     format: Format | Literal[""] = ""
     window: int = 0  # messages that `sliding` and `summarize` leave whole
 
-    def over(self, other: "Talk") -> "Talk":
+    def over(self, other: "ConversationFormat") -> "ConversationFormat":
         """This, and where it is open the other."""
-        return Talk(
+        return ConversationFormat(
             self.context or other.context,
             self.format or other.format,
             self.window or other.window,
@@ -44,6 +47,24 @@ class ProgramTimeouts(Struct, frozen=True):
     grace: float = 1.0  # from the request to end to the order
 
 
+Steps: TypeAlias = tuple[str, ...]
+
+
+# Not jmespath: measured at version 1.1, compiling a path takes 15 times as long, a search
+# six times, its import more than all of this module's, and its errors name no setting.
+class JsonPath(Struct, frozen=True):
+    """A place, and what else has to be so."""
+
+    steps: Steps
+    given: tuple[tuple[Steps, str], ...] = ()
+
+    def found(self, line: Any) -> Any:
+        """What stands there; None if nothing does or something else is not so."""
+        if all(_word(_at(line, steps)) == wanted for steps, wanted in self.given):
+            return _at(line, self.steps)
+        return None
+
+
 class Counts(Struct, frozen=True):
     """Where the counts of tokens stand. `inclusive`: in `input`, cached ones too.
 
@@ -51,12 +72,12 @@ class Counts(Struct, frozen=True):
     `total` says that: all that is not `input` was put out.
     """
 
-    input: tuple[Where, ...] = ()
-    cached: tuple[Where, ...] = ()
-    cache_write: tuple[Where, ...] = ()
-    output: tuple[Where, ...] = ()
-    reasoning: tuple[Where, ...] = ()
-    total: tuple[Where, ...] = ()
+    input: tuple[JsonPath, ...] = ()
+    cached: tuple[JsonPath, ...] = ()
+    cache_write: tuple[JsonPath, ...] = ()
+    output: tuple[JsonPath, ...] = ()
+    reasoning: tuple[JsonPath, ...] = ()
+    total: tuple[JsonPath, ...] = ()
     inclusive: bool = False
 
 
@@ -69,14 +90,14 @@ class ProgramOutput(Struct, frozen=True):
     """
 
     kind: Literal["text", "jsonl"] = "text"
-    text: tuple[Where, ...] = ()
-    whole: tuple[Where, ...] = ()
-    thinking: tuple[Where, ...] = ()
-    error: tuple[Where, ...] = ()
-    end: tuple[Where, ...] = ()
-    model: tuple[Where, ...] = ()
-    stop: tuple[Where, ...] = ()
-    cost: tuple[Where, ...] = ()
+    text: tuple[JsonPath, ...] = ()
+    whole: tuple[JsonPath, ...] = ()
+    thinking: tuple[JsonPath, ...] = ()
+    error: tuple[JsonPath, ...] = ()
+    end: tuple[JsonPath, ...] = ()
+    model: tuple[JsonPath, ...] = ()
+    stop: tuple[JsonPath, ...] = ()
+    cost: tuple[JsonPath, ...] = ()
     counts: Counts = Counts()
     stops: Mapping[str, Stop] = {}  # what its words for a stop mean; else: "end"
     between: str = ""  # put between two pieces of text
@@ -110,7 +131,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     unset: tuple[str, ...] = ()  # variables that it must not see
     files: Mapping[str, str] = {}  # written before it starts, into `{files}`
     host_env: str = ""  # the variable that says where its server is
-    talk: Talk = Talk("continue", "plain", 20)
+    talk: ConversationFormat = ConversationFormat("continue", "plain", 20)
     idle: float = 0.0  # seconds it may be silent; 0: as with any other provider
 
     @property
@@ -118,3 +139,154 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
         """Everything that slots may stand in, as one text."""
         arguments = (*self.argv, *self.model_argv, *self.effort_argv)
         return "\n".join((*arguments, *self.environ.values(), *self.files.values()))
+
+
+_STEP = re.compile(r"[^\s.=]+")
+
+
+def json_path(text: str) -> JsonPath:
+    """The place that `text` names. Raises `BadInput` if it names none."""
+    path, _, rest = text.strip().partition(" if ")
+    pairs = [condition.partition("=") for condition in rest.split()]
+    if not all(equals for _, equals, _ in pairs):
+        raise BadInput(f"{text!r} is no place: after `if` stands name=value")
+    given = tuple((_steps(name, text), wanted) for name, _, wanted in pairs)
+    return JsonPath(_steps(path.strip(), text), given)
+
+
+def json_paths(*texts: str) -> tuple[JsonPath, ...]:
+    return tuple(json_path(text) for text in texts if text)
+
+
+def _steps(path: str, text: str) -> Steps:
+    steps = tuple(path.split("."))
+    if not all(_STEP.fullmatch(step) for step in steps):
+        raise BadInput(
+            f"{text!r} is no place in a line of JSON: write it as "
+            "`message.text` or `message.text if type=answer`"
+        )
+    return steps
+
+
+def _at(value: Any, steps: Steps) -> Any:
+    for step in steps:
+        match value:
+            case {}:
+                value = cast("dict[str, Any]", value).get(step)
+            case [*items] if re.fullmatch(r"-?\d{1,9}", step):
+                place = int(step)
+                value = items[place] if -len(items) <= place < len(items) else None
+            case _:
+                return None
+    return value
+
+
+def _word(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return str(value)
+        case _:
+            return ""
+
+
+def own(commands: Mapping[str, ProgramSettings]) -> tuple[CommandSpec, ...]:
+    """All that the settings describe. Raises `BadInput` for one that makes no sense."""
+    return tuple(from_settings(name, given) for name, given in commands.items())
+
+
+def from_settings(name: str, given: ProgramSettings) -> CommandSpec:
+    where = f"[commands.{name}]"
+    _check(where, name, given)
+    text = "\n".join((*given.command, *given.environ.values()))
+    in_slot = "{prompt}" in text or "{prompt_file}" in text
+    stdin = given.stdin if given.stdin is not None else not in_slot
+    if not (stdin or in_slot):
+        raise BadInput(
+            f"{where} would never see the prompt: put {{prompt}} or {{prompt_file}} into "
+            "`command`, or leave out stdin = false"
+        )
+    return CommandSpec(
+        name=f"{OWN}/{name.lower()}",
+        label=f"{OWN}/{name}",
+        argv=given.command,
+        stdin=stdin,
+        output=_output(where, given),
+        tools=given.tools or "on",
+        model=given.model,
+        needs_model="{model}" in text,
+        install=given.install,
+        keys=given.keys,
+        environ=given.environ,
+        idle=given.idle,
+        talk=ConversationFormat(given.context, given.format, given.window),
+    )
+
+
+def _check(where: str, name: str, given: ProgramSettings) -> None:
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise BadInput(f"{where}: a name has letters, digits, and - _ . only")
+    if not (given.command and given.command[0].strip()):
+        raise BadInput(f'{where} needs command = ["prog", …]')
+    if not given.tools:
+        raise BadInput(
+            f'{where} must say tools = "none": that this program runs nothing and changes '
+            "nothing by itself. One that does would need the read-only sandbox, which is "
+            "not there yet"
+        )
+    if given.window < 1:
+        raise BadInput(f"{where}: window = {given.window} is no number of messages")
+    if given.idle < 0:
+        raise BadInput(f"{where}: idle = {given.idle:g} is no time")
+    if _unknown(given.command[0]) or "{" in given.command[0]:
+        raise BadInput(f"{where}: the program itself, {given.command[0]!r}, can be no slot")
+    for argument in (*given.command, *given.environ.values()):
+        if unknown := _unknown(argument):
+            raise BadInput(
+                f"{where}: there is no slot {{{unknown}}}; there are "
+                + ", ".join(f"{{{slot}}}" for slot in sorted(SLOTS))
+            )
+        if masked(argument, "") != argument:
+            raise BadInput(
+                f"{where}: a key must not stand in a command line, where others can read it: "
+                "put it into a variable, and name that in `keys`"
+            )
+
+
+def _unknown(argument: str) -> str:
+    found: list[str] = re.findall(r"\{([a-z_]+)\}", argument)
+    return next((name for name in found if name not in SLOTS), "")
+
+
+def _output(where: str, given: ProgramSettings) -> ProgramOutput:
+    named = (given.text, given.whole, given.thinking, given.error, given.end, given.cost)
+    if given.output == "text":
+        if any(named) or given.usage != UsagePlaces():
+            raise BadInput(f'{where}: places are for output = "jsonl", and it says "text"')
+        return ProgramOutput()
+    if not (given.text or given.whole):
+        raise BadInput(
+            f'{where}: where is the answer in a line of JSON? Say text = "place" or '
+            'whole = "place"'
+        )
+    usage = given.usage
+    return ProgramOutput(
+        "jsonl",
+        text=json_paths(given.text),
+        whole=json_paths(given.whole),
+        thinking=json_paths(given.thinking),
+        error=json_paths(given.error),
+        end=json_paths(given.end),
+        cost=json_paths(given.cost),
+        counts=Counts(
+            json_paths(usage.input),
+            json_paths(usage.cached),
+            json_paths(usage.cache_write),
+            json_paths(usage.output),
+            json_paths(usage.reasoning),
+            inclusive=usage.input_has_cached,
+        ),
+    )

@@ -1,8 +1,8 @@
-"""Where a program runs and what it is given: directory, files, environment, words.
+"""The directory, files, environment and arguments of one run of a program.
 
-It runs in an empty directory, so that it finds no project and no settings of
-one. What goes in by file lies in a directory of this one run, which is removed
-afterwards. The environment is the person's, without the keys of others.
+It runs in an empty directory, so that it finds no project and no settings of one. Files
+for it are in a directory of this run, removed afterwards. It gets the user's
+environment without the keys of other programs.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""A real model on this machine: its file, its server, and how it is spoken to."""
+"""A model on this machine: its file, its server, and the protocol of its tool calls."""

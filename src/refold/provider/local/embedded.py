@@ -1,8 +1,7 @@
-"""An embedded model as a provider: starts its server, speaks to it, ends it.
+"""The embedded model as a provider: starts its server, sends requests, stops it.
 
-The server speaks OpenAI's Chat API, and so do we, by `openai_chat`; what a
-request looks like to a small model is `protocol`'s business. Nothing happens
-before the first request.
+The server speaks OpenAI's Chat API (`openai_chat`); `protocol` writes requests for small
+models. The server starts with the first request.
 """
 
 from collections.abc import AsyncGenerator
@@ -13,17 +12,17 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.provider import chat_chunks, openai_chat
-from refold.provider.encoded import Encoded
-from refold.provider.failures import Peer
+from refold.provider import openai_chat, openai_chat_stream
+from refold.provider.encoding_cache import Encoded
+from refold.provider.error_mapping import Peer
 from refold.provider.http import Http, Timeouts
 from refold.provider.local import protocol
-from refold.provider.local.models import Model
+from refold.provider.local.models import LocalModel
 from refold.provider.local.server import Address, Server
 from refold.provider.port import Delta, Done, Request, Retrying, TextDelta
 from refold.provider.spec import Quirks
 from refold.provider.sse import Events
-from refold.provider.stream import Reader, deltas
+from refold.provider.wire_stream import Reader, deltas
 
 LABEL = "the embedded model"
 MOST_OUTPUT = 1024  # tokens: a minute on two cores, so that no answer runs for ever
@@ -33,7 +32,7 @@ _PATIENCE = Timeouts(connect=5.0, idle=600.0)  # a long prompt is read without a
 class Embedded:
     """One small model on this machine. `aclose` ends its server."""
 
-    def __init__(self, model: Model, server: Server) -> None:
+    def __init__(self, model: LocalModel, server: Server) -> None:
         self._model, self._server = model, server
         self._http: Http | None = None
         self._address = Address("", "")
@@ -48,10 +47,10 @@ class Embedded:
         body = to_wire(request, plain, messages)
         reader = Reader(
             Events,
-            chat_chunks.Chunk,
-            chat_chunks.ChatStreamState(),
-            chat_chunks.from_wire,
-            chat_chunks.ending,
+            openai_chat_stream.Chunk,
+            openai_chat_stream.ChatStreamState(),
+            openai_chat_stream.from_wire,
+            openai_chat_stream.ending,
             over=b"[DONE]",
         )
         answer = deltas(http, "/v1/chat/completions", body, plain.model, reader)

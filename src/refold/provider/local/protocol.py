@@ -1,13 +1,11 @@
-"""How a small model calls tools: every answer is one JSON object, and can be no other.
+"""How a small model calls tools: every response is one JSON object, enforced by a grammar.
 
-The tools stand in the system text, one short line each; a JSON schema sent along
-makes the server's grammar refuse anything that is no call of one of them. To
-answer the person is a call too, `finish`. Measured on models of half a billion
-to two billion parameters, this gets more calls right than tool calls in the
-model's own syntax, and costs a third of the words.
+The system prompt has one short line for each tool. A JSON schema in the request makes
+the server reject any token that does not lead to a call; the final answer is a call,
+too, of `finish`. Measured on models of 0.5 to 2 billion parameters, this gets more calls
+right than the model's own call syntax, for a third of the tokens.
 
-Pure: requests in, plain talk out; text in, deltas out. The server is `server`'s
-business, sending is the wire's.
+Pure: requests in, plain conversations out; text in, deltas out.
 """
 
 import re
@@ -18,10 +16,10 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.provider import sendable
+from refold.provider import sanitize
 from refold.provider.port import CallDelta, Delta, Request, TextDelta
-from refold.provider.text_protocol.told import readable
-from refold.values.log import Log
+from refold.provider.text_protocol.render import readable
+from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text, ToolCall, ToolResult
 from refold.values.tools import ToolSpec
 
@@ -160,8 +158,8 @@ def _said(message: Message, names: dict[str, str], calls: bool) -> Message:
 
 
 def _call(call: ToolCall) -> str:
-    arguments = bytes(sendable.arguments(call.arguments)).decode()
-    return f'{{"tool": "{sendable.name(call.name)}", "arguments": {arguments}}}'
+    arguments = bytes(sanitize.arguments(call.arguments)).decode()
+    return f'{{"tool": "{sanitize.name(call.name)}", "arguments": {arguments}}}'
 
 
 def _result(result: ToolResult, name: str) -> str:

@@ -1,16 +1,18 @@
-"""The model's server, as a process of ours: started when needed, ended with us.
+"""The server of an embedded model: a child process, started on first use.
 
-It lives as long as we hold its stdin open, so it ends even when we are killed.
-What it says goes to a log. What is asked of it is `embedded`'s business.
+It exits when its stdin closes, so it ends even if refold is killed. Its output goes to a
+log. `embedded` sends the requests.
 """
 
+import importlib
 import os
 import secrets
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 import msgspec
@@ -20,11 +22,10 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import Refused
-from refold.own_files import opened
-from refold.provider.local.serve import Order, cores
+from refold.safe_open import opened
 
 # -P: whatever lies in the directory we were started in is not imported.
-COMMAND = (sys.executable, "-P", "-m", "refold.provider.local.serve")
+COMMAND = (sys.executable, "-P", "-m", "refold.provider.local.server")
 CONTEXT = 8192  # tokens; what they are kept in takes 28 kB each with the bigger model
 _LOADING = 600.0  # seconds: a cold disk is slow
 _PARTING = 2.0  # seconds to end by itself
@@ -167,3 +168,65 @@ def _last_words(log: Path) -> str:
         lines = []
     said = [line.strip() for line in lines if line.strip()][-3:]
     return " / ".join(said)[-500:] or "it said nothing"
+
+
+class Order(Struct, frozen=True):
+    """What to serve. `key` must be shown by whoever asks: loopback is not private."""
+
+    path: str
+    key: str
+    context: int  # tokens
+    threads: int
+    template: str = ""  # how talk is put before the model; "": its own way
+
+
+def main() -> None:
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    # From here on the only use of stdin is to end.
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    server = _serve(order)  # it stops when nobody holds it any more
+    sys.stdout.write(f"{server.listening_address}\n")
+    sys.stdout.flush()
+    threading.Event().wait()
+
+
+def cores() -> int:
+    """How many cores we may really use: llama.cpp with more threads crawls."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    usable = usable or os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        usable = min(usable, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such limit
+        pass
+    return min(usable, 16)
+
+
+def _serve(order: Order) -> Any:
+    llama: Any = importlib.import_module("xllamacpp")  # it has no types
+
+    params = llama.CommonParams()
+    params.model.path = order.path
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0  # the system chooses a free one
+    params.api_keys = [order.key]
+    params.cors_origins = ""  # no web page has any business here
+    params.n_ctx = order.context
+    params.n_parallel = 1
+    params.cpuparams.n_threads = order.threads
+    params.cpuparams_batch.n_threads = order.threads
+    params.use_jinja = True
+    if order.template:
+        params.chat_template = order.template
+    params.ui = False
+    params.endpoint_slots = False  # it would tell what was asked
+    return llama.Server(params)
+
+
+def _end_with_stdin() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

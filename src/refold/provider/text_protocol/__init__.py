@@ -1,7 +1,7 @@
-"""Tool calls in plain words, for models that have no other way to make them.
+"""Tool calls as plain text, for models and servers without native tool calls.
 
-`told` renders a request, `heard` reads an answer, `shapes` says which JSON is a
-call, `sifted` which calls are made and which are only quoted; all four are pure.
-`protocol` makes a provider of them, `as_needed` one that goes over to it where a
-model shows the need, and `choose` says for which models that is known beforehand.
+`render` writes a request, `parse` reads a response as it streams, `call_formats` says
+which JSON is a call, `classify` which calls are made and which are only quoted; all four
+are pure. `protocol` makes a provider of them. `selection` decides which models need it:
+by the settings, by name, or when a refusal or a response shows it (`detect`).
 """

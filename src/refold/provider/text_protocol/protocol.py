@@ -1,7 +1,7 @@
-"""A provider whose model calls tools in words, and which looks like any other.
+"""A provider whose model calls tools as text, and which looks like any other.
 
-It has the shape of what it wraps. Nothing of tools goes to the model but text;
-how that looks is `told`'s business, how answers are read `heard`'s.
+It wraps a provider: `render` puts the tools and calls of a request into its text,
+`parse` reads calls from the response.
 """
 
 from collections.abc import AsyncGenerator
@@ -18,8 +18,8 @@ from refold.provider.port import (
     Request,
     TextDelta,
 )
-from refold.provider.text_protocol.heard import StreamParser
-from refold.provider.text_protocol.told import RequestRenderer
+from refold.provider.text_protocol.parse import StreamParser
+from refold.provider.text_protocol.render import RequestRenderer
 
 
 class TextProtocol:

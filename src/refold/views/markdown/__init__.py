@@ -1,5 +1,5 @@
-"""Markdown of a model, printed block by block while it comes, and never taken back.
+"""Markdown of a model, printed block by block as it arrives, and never taken back.
 
-`blocks` finds where each block ends, line by line; `spans` reads the words of a finished
-one; `tables` and `coloured` say how the rest looks. `prose` puts them together.
+`blocks` finds where each block ends, line by line; `spans` parses the inline Markdown of a
+finished block; `tables` and `highlight` lay out the rest; `renderer` combines them.
 """

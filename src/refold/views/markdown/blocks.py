@@ -1,16 +1,17 @@
-"""Where the blocks of a Markdown text end, found line by line as it comes.
+"""Find where the blocks of a Markdown text end, line by line as the text arrives.
 
-The walk of CommonMark: first along what is open (quotes, items of lists) as far as the
-line goes on in it, then whatever the line opens, then the words of the line. A block is
-given out when it is finished, a line of code at once; nothing is read twice. The inside of
-words is not looked at here: that is the business of `spans`.
+The algorithm of CommonMark: first match the open containers (quotes, list items), then open
+the containers that the line begins, then add the rest of the line. A block is returned when it
+is finished, a line of code at once; no line is parsed twice. `spans` parses inline Markdown.
 """
 
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import Literal, TypeAlias
 
-from refold.views.markdown.leaves import Container, Kind, Leaf
-from refold.views.markdown.opening import (
+from msgspec import Struct
+
+from refold.views.markdown.block_starts import (
     CODE,
     Fence,
     ListItem,
@@ -27,9 +28,37 @@ from refold.views.markdown.opening import (
     unindented,
 )
 
-_DEEPEST = 16  # things around a block; deeper marks are words
+Kind: TypeAlias = Literal["words", "heading", "rule", "table", "fence", "code", "closed"]
+_DEEPEST = 16  # containers; deeper marks are text
 _LONGEST = 4_000  # characters of one block: what is longer is given out in parts
 _TALLEST = 64_000  # characters of one table
+
+
+class Container(Struct, frozen=True):
+    """A quote, or a list item, that a block stands in.
+
+    `sign` is the mark of the item, as "-" or "12."; "" for a quote. `begins`: this is the first
+    block of the item, so its sign is printed.
+    """
+
+    sign: str = ""
+    begins: bool = False
+
+
+class Leaf(Struct, frozen=True):
+    """A block without the marks of its containers.
+
+    "fence" is the line that opens code, each line of code is "code", and "closed" is the line that
+    ends it, or "". Indented code has no fence. `level` is that of a heading. `gap`: an empty line
+    comes before it, inside so many of its containers; -1: none.
+    """
+
+    kind: Kind
+    lines: tuple[str, ...]
+    around: tuple[Container, ...] = ()
+    level: int = 0
+    gap: int = -1
+    headed: bool = True  # a table: its first line is the head, its second the rule below
 
 
 class Blocks:
@@ -49,7 +78,7 @@ class Blocks:
         return (self._words or self._table or [""])[-1]
 
     def line(self, text: str) -> list[Leaf]:
-        """Take in one whole line; give out what is finished by it."""
+        """Add a whole line; returns the blocks that it finishes."""
         kept, rest = self._around.walk(unindented(text))
         if self._fence is not None and kept == len(self._around):
             self._in_fence(self._fence, rest)
@@ -60,7 +89,7 @@ class Blocks:
         return self._given()
 
     def foresee(self, start: str) -> list[Leaf]:
-        """Give out the words before, if a line that starts so ends them however it goes on."""
+        """Finish the paragraph if a line with this start ends it, however the line continues."""
         if self._words:
             kept, rest = self._around.walk(unindented(start))
             found, title = item(rest), heading(rest)
@@ -73,7 +102,7 @@ class Blocks:
         return self._given()
 
     def more(self, text: str) -> list[Leaf]:
-        """The rest of the line before, which was too long to be taken in at once."""
+        """Add the rest of a line that was too long."""
         if self._fence is not None or self._blanks is not None:
             self._give("code", text)
         elif self._table is not None:
@@ -164,7 +193,7 @@ class Blocks:
             self._add_words(rest)
 
     def _ends_words(self, words: list[str], rest: str) -> bool:
-        """Does this line make something else of the words before it?"""
+        """Does this line turn the paragraph before it into a heading or a table?"""
         if begins_table(words[-1], rest):
             head = words.pop()
             self._finish()
@@ -200,7 +229,7 @@ class Blocks:
             self._table, self._headed = [], False
 
     def _finish(self) -> None:
-        """Give out the block that is open."""
+        """Return the open block."""
         words, table, blanks = self._words, self._table, self._blanks
         self._words = self._table = self._blanks = None
         self._size = 0
@@ -215,7 +244,7 @@ class Blocks:
             self._give("closed", "")
 
     def _close(self, kept: int) -> None:
-        """Leave all but the first `kept` of what is open."""
+        """Close all containers but the first `kept`."""
         if kept < len(self._around):
             self._finish()
         while len(self._around) > kept:
@@ -236,13 +265,12 @@ class Blocks:
 
 
 def _may_interrupt(found: ListItem, rest: str) -> bool:
-    """Words are ended by an item that says something, and by a list that begins with 1."""
+    """A paragraph is interrupted by an item with text, and only by a list that begins with 1."""
     return not found.bare and found.number in (None, 1) and not underline(rest)
 
 
-# The quotes and items of lists that a line of Markdown stands in, and their signs.
 class Nesting:
-    """What is open at the moment, from the outermost on."""
+    """The open containers, from the outermost."""
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
@@ -253,7 +281,7 @@ class Nesting:
         return len(self._open)
 
     def walk(self, rest: str) -> tuple[int, str]:
-        """In how much of what is open the line goes on, and what it says there."""
+        """Match the containers that the line continues; returns their number and the rest of the line."""
         for at, each in enumerate(self._open):
             if each.item is None:
                 taken = quote(rest)
@@ -268,12 +296,12 @@ class Nesting:
         return len(self._open), rest
 
     def fill(self, kept: int) -> None:
-        """Words stand in the first so many."""
+        """The first so many containers have content now."""
         for each in self._open[:kept]:
             each.bare = False
 
     def open(self, found: ListItem | None) -> None:
-        """Begin a quote, or an item; one of a list under way gets the next number."""
+        """Open a quote, or an item; an item of the same list gets the next number."""
         depth = len(self._open)
         self._forget(depth + 1)
         before = self._lists.pop(depth, None)
@@ -286,7 +314,7 @@ class Nesting:
         self._open.append(_Open(found, sign))
 
     def leave(self) -> None:
-        """End the innermost."""
+        """Close the innermost."""
         self._open.pop()
 
     @property
@@ -295,7 +323,7 @@ class Nesting:
         return bool(self._open) and self._open[-1].begins
 
     def place(self) -> tuple[tuple[Container, ...], int]:
-        """Where a leaf stands, and in how much of that the last one stood too."""
+        """The containers of a block, and how many of them it shares with the block before."""
         self._forget(len(self._open))
         around = tuple(Container(each.sign, each.begins) for each in self._open)
         shared = _shared(self._before, self._open)
@@ -305,7 +333,7 @@ class Nesting:
         return around, shared
 
     def _forget(self, depth: int) -> None:
-        """Something else stands there: the lists from that depth on are over."""
+        """The lists from that depth on have ended."""
         for at in [at for at in self._lists if at >= depth]:
             del self._lists[at]
 

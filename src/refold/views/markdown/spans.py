@@ -1,7 +1,7 @@
-"""The words of a finished block, read as CommonMark and given styles.
+"""Parse the inline Markdown of a finished block and give it styles.
 
-What a style would say is said by the marks themselves where there are no styles. An
-entity may stand for any character, so what was read is made visible once more.
+Without styles, the marks stay visible. An entity may stand for any character, so the result is
+escaped once more.
 """
 
 import re
@@ -37,14 +37,14 @@ _PLACE = re.compile(r"(?:[^\W_][\w-]*\.)+[^\W\d_]{2,}|\d+(?:\.\d+){3}|://|@", re
 
 
 class SpanOptions(Struct, frozen=True):
-    """`styled`: styles can be seen. `links`: the terminal opens links."""
+    """`styled`: styles are visible. `links`: the terminal opens links."""
 
     styled: bool = True
     links: bool = False
 
 
 class Spans:
-    """Reads the blocks of one text; what a block defines is known from then on."""
+    """Parses the blocks of one text; link definitions apply to later blocks."""
 
     def __init__(self, reading: SpanOptions) -> None:
         self._reading = reading
@@ -52,7 +52,7 @@ class Spans:
         self._known: dict[str, object] = {}
 
     def words(self, lines: Sequence[str]) -> list[Piece]:
-        """A paragraph. Its definitions of links stay as they were written."""
+        """A paragraph. Its link definitions stay as they were written."""
         text = "\n".join(lines)
         if _is_simple(text):
             return [("plain", "\n".join(line.rstrip(" \t") for line in lines))]
@@ -65,7 +65,7 @@ class Spans:
         return [*pieces, *_pieces(inline.children or [], self._reading)]
 
     def phrase(self, text: str, inside: Style = "plain") -> list[Piece]:
-        """The words of a heading or a cell."""
+        """The text of a heading or a cell."""
         if _is_simple(text):
             return [(inside, text)]
         found = self._markdown.parseInline(text, self._known)
@@ -75,7 +75,7 @@ class Spans:
         return [(inside if style in _PLAIN else style, words) for style, words in pieces]
 
     def cell(self, text: str, inside: Style = "plain") -> list[Piece]:
-        """The same, with the breaks that a table cannot have otherwise."""
+        """As `phrase`, with `<br>` as a line break."""
         return [
             (style, _BREAK.sub("\n", words)) for style, words in self.phrase(text, inside)
         ]
@@ -91,12 +91,12 @@ class Spans:
 
 
 def _is_simple(text: str) -> bool:
-    """No mark in it; or so many beginnings of one that reading them would take seconds."""
+    """No marks; or so many opening ones that parsing would take seconds."""
     return not _SPECIAL.search(text) or sum(map(text.count, "[&<")) > _MOST
 
 
 class _Walk:
-    """One way through the tokens of a block."""
+    """Turns the tokens of a block into styled pieces."""
 
     def __init__(self, reading: SpanOptions) -> None:
         self._reading = reading
@@ -160,7 +160,7 @@ class _Walk:
         (start, url, bare), self._link = self._link, None
         words = self.pieces[start:]
         text = "".join(part for _, part in words)
-        can = opened(url) if self._reading.links else ""
+        can = safe_link(url) if self._reading.links else ""
         if can:
             self.pieces[start:] = [(Link(can), part) for _, part in words]
         else:
@@ -171,12 +171,12 @@ class _Walk:
             self._put("link", url)
         elif bare and "xn--" not in url:
             return
-        elif not says_so(text, url) and (not can or lies(text, url)):
+        elif not shows_target(text, url) and (not can or is_misleading(text, url)):
             self._put("dim", f" ({url})")
 
 
 def _address(state: "StateInline", silent: bool) -> bool:
-    """An address without marks is a link too, whatever marks its letters would be."""
+    """A URL without marks is a link, too, whatever marks its letters would be."""
     before = _PROTOCOL.search(state.pending)
     rest = _REST.match(state.src, state.pos) if before else None
     if before is None or rest is None or state.linkLevel:
@@ -199,24 +199,20 @@ def _pieces(tokens: Sequence["Token"], reading: SpanOptions) -> list[Piece]:
     return walk.pieces
 
 
-# Where words of a Markdown text lead, and whether they say so. Pure.
-#
-# A terminal that opens a link gets only what can do no harm to it, and a person is always
-# shown where a link leads if the words of it name another place.
-def opened(url: str) -> str:
-    """`url` if a terminal may be told to open it, else ""."""
+def safe_link(url: str) -> str:
+    """`url` if a terminal may open it, else ""."""
     return url if _OPENED.fullmatch(url) else ""
 
 
-def says_so(words: str, url: str) -> bool:
-    """Are the words the target itself?"""
+def shows_target(words: str, url: str) -> bool:
+    """Is the text of the link its target?"""
     said, target = words.strip().rstrip("/"), url.rstrip("/")
     return said in (target, target.removeprefix("mailto:"))
 
 
-def lies(words: str, url: str) -> bool:
-    """Do the words name a place that is not where the link leads?"""
-    if says_so(words, url) or not _PLACE.search(words):
+def is_misleading(words: str, url: str) -> bool:
+    """Does the text name a host that is not the target's?"""
+    if shows_target(words, url) or not _PLACE.search(words):
         return False
     try:
         host = urlsplit(url).hostname or ""

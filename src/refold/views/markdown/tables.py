@@ -1,26 +1,26 @@
-"""A finished table laid out to a width: in columns, or row by row where that is too narrow.
+"""Lay out a finished table: in columns, or row by row if the screen is too narrow.
 
-Cells are wrapped, never cut. What the cells say was read before (`spans`).
+Cells are wrapped, never cut. `spans` has parsed them before.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
-from refold.views.cells import cells
-from refold.views.markdown.opening import row
-from refold.views.rows import broken
+from refold.views.cell_width import cells
+from refold.views.markdown.block_starts import row
 from refold.views.styled import Line, Piece, Style
+from refold.views.wrap import wrap
 
 Side: TypeAlias = Literal["left", "right", "center"]
 Cell: TypeAlias = Callable[[str, Style], list[Piece]]
-_NARROWEST = 8  # cells that a column of longer words needs to be read
-_MOST = 40  # columns; nobody reads more beside each other
+_NARROWEST = 8  # cells: a narrower column of long text is unreadable
+_MOST = 40  # columns side by side; more are unreadable
 
 
 def table(
     lines: Sequence[str], room: int, cell: Cell, *, headed: bool, signs: bool
 ) -> list[Line]:
-    """`cell` reads one; `room` 0: however wide it is; `signs`: more than ASCII."""
+    """`cell` parses one; `room` 0: any width; `signs`: more than ASCII."""
     head = row(lines[0]) if headed else []
     body = [row(line) for line in lines[2 if headed else 0 :]]
     count = max([len(head), *map(len, body)])
@@ -46,7 +46,7 @@ def _columns(
 ) -> Iterator[Line]:
     for number, each in enumerate(grid):
         cut = zip(each, widths, strict=True)
-        parts = [broken(text, wide, addresses=False) for text, wide in cut]
+        parts = [wrap(text, wide, addresses=False) for text, wide in cut]
         for at in range(max(map(len, parts))):
             line: list[Piece] = []
             for column, (rows, wide) in enumerate(zip(parts, widths, strict=True)):
@@ -78,7 +78,7 @@ def _placed(row: Line, wide: int, side: Side, *, last: bool) -> Iterator[Piece]:
 def _records(
     grid: Sequence[Sequence[list[Piece]]], room: int, *, headed: bool, rule: str
 ) -> Iterator[Line]:
-    """Each row by itself, its cells under each other, each after the head of its column."""
+    """Each row by itself, one cell per line, after the header of its column."""
     head: Sequence[list[Piece]] = grid[0] if headed else ()
     for number, each in enumerate(grid[1 if headed else 0 :]):
         if number:
@@ -87,16 +87,16 @@ def _records(
             named: list[Piece] = head[column] if column < len(head) else []
             colon: list[Piece] = [("dim", ": ")] if named and text else []
             if named or text:
-                yield from broken([*named, *colon, *text], room)
+                yield from wrap([*named, *colon, *text], room)
     if headed and len(grid) == 1:
         for named in head:
-            yield from broken(named, room)
+            yield from wrap(named, room)
 
 
 def _widths(
     grid: Sequence[Sequence[list[Piece]]], room: int, count: int
 ) -> list[int] | None:
-    """How wide each column is; None: they do not stand beside each other."""
+    """The width of each column; None: they do not fit side by side."""
     wanted = [max(_wide(each[at]) for each in grid) for at in range(count)]
     between = 3 * (count - 1)
     if not room or sum(wanted) + between <= room:

@@ -8,10 +8,10 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.values.control import Control
+from refold.values.display import Shown
 from refold.values.growing import Growing
 from refold.values.messages import Image, ToolCall
-from refold.values.outcome import Outcome
-from refold.values.shown import Shown
+from refold.values.modes import Outcome
 from refold.values.usage import Spent, Usage
 from refold.views.styled import Line
 

@@ -12,15 +12,16 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from refold.journal.events import (
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
     ChildEnded,
     Entry,
     SessionResumed,
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.fold import View, apply
-from refold.journal.frame import Frame
+from refold.journal.state.fold import View, apply
+from refold.values.growing import Log
 from refold.values.live import (
     CallComing,
     ChildMoved,
@@ -31,10 +32,9 @@ from refold.values.live import (
     Waiting,
     Within,
 )
-from refold.values.log import Log
-from refold.views.screen import calls, news, status, talk
+from refold.views.screen import activity, conversation, notices, tool_calls
+from refold.views.screen.activity import Status
 from refold.views.screen.blocks import Block, Coming, Open
-from refold.views.screen.status import Status
 
 _BEGINS = frozenset((TurnStarted, SessionResumed))
 
@@ -79,8 +79,8 @@ def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
 
 def screen_at(view: View, window: int = 32_000) -> Screen:
     """Where only what comes is shown: no blocks but those that are still open."""
-    waiting = (*calls.standing(view), *talk.standing(view))
-    return Screen(open=waiting, status=status.begun(waiting), window=window, view=view)
+    waiting = (*tool_calls.standing(view), *conversation.standing(view))
+    return Screen(open=waiting, status=activity.begun(waiting), window=window, view=view)
 
 
 def _after(screen: Screen, entry: Entry) -> Screen:
@@ -88,16 +88,16 @@ def _after(screen: Screen, entry: Entry) -> Screen:
     kind = type(entry.event)
     began = entry.at if kind in _BEGINS or not screen.began else screen.began
     open_, new = _blocks(screen.open, entry, view)
-    if kind in news.HEARS:
-        new += news.told(entry, screen.window, before, view)
+    if kind in notices.HEARS:
+        new += notices.told(entry, screen.window, before, view)
     changed: dict[str, Any] = {"view": view, "began": began, "open": open_}
-    if kind in status.HEARS:
-        changed["status"] = status.after(screen.status, entry, open_)
-    if screen.coming and kind in talk.ENDS:
+    if kind in activity.HEARS:
+        changed["status"] = activity.after(screen.status, entry, open_)
+    if screen.coming and kind in conversation.ENDS:
         changed["coming"] = ()
     match entry.event:
         case TurnEnded() as end:
-            new.append(news.turn_over(entry, end, began, view))
+            new.append(notices.turn_over(entry, end, began, view))
             changed["moved"] = ()
         case ChildEnded(child):
             changed["moved"] = tuple(m for m in screen.moved if not _below(m, child))
@@ -114,14 +114,14 @@ def _blocks(
 ) -> tuple[tuple[Open, ...], list[Block]]:
     """What is open after this, and the blocks that will not change any more."""
     kind, new = type(entry.event), list[Block]()
-    if kind in talk.HEARS:
-        new += talk.said(entry)
-    if kind in calls.HEARS:
-        open_, over = calls.after(open_, entry, view)
+    if kind in conversation.HEARS:
+        new += conversation.said(entry)
+    if kind in tool_calls.HEARS:
+        open_, over = tool_calls.after(open_, entry, view)
         new += over
-    if kind in talk.HEARS:
-        new += talk.at_last(entry, view)
-        open_, heard = talk.heard(open_, entry, view)
+    if kind in conversation.HEARS:
+        new += conversation.at_last(entry, view)
+        open_, heard = conversation.heard(open_, entry, view)
         new += heard
     return open_, new
 
@@ -131,12 +131,14 @@ def _meanwhile(screen: Screen, live: Live) -> Screen:
         case TextCame() | ThinkingCame() | CallComing():
             if screen.view.turn.stopped:  # what was said till then comes as an event
                 return screen
-            now = status.meanwhile(screen.status, live, screen.status.since)
-            return replace(screen, coming=talk.coming(screen.coming, live), status=now)
+            now = activity.meanwhile(screen.status, live, screen.status.since)
+            return replace(
+                screen, coming=conversation.coming(screen.coming, live), status=now
+            )
         case Progress(call_id, text):
-            return replace(screen, open=calls.printed(screen.open, call_id, text))
+            return replace(screen, open=tool_calls.printed(screen.open, call_id, text))
         case Waiting():
-            now = status.meanwhile(screen.status, live, screen.status.since)
+            now = activity.meanwhile(screen.status, live, screen.status.since)
             return replace(screen, status=now)
         case ChildMoved(node):
             others = (m for m in screen.moved if m.node != node)

@@ -1,0 +1,169 @@
+"""Find agents in their folders, and say what is wrong with those that are none.
+
+An agent is a file NAME.md with front matter, or a folder NAME with `system_prompt.md`,
+and `meta.yml` and `tools.yml` if wanted. The folders may be anybody's: no link leads out
+of them, no pipe is waited for, and nothing large is taken in. What the fields mean is
+`definition`'s business, and which folders there are is `places`'.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.agents.builtin import ALIASES, BUILTIN
+from refold.agents.definition import Defined, Wrong, defined
+from refold.agents.profile import Profile
+from refold.errors import ToolFailed
+from refold.place.printable_names import escaped
+from refold.skills.directories import SkillFolder
+from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
+from refold.skills.safe_folder import content_of, listed
+
+LARGEST = 64 * 1024  # bytes of one file
+MOST = 100  # agents of one folder
+_END = ".md"
+_PROMPT, _META, _TOOLS = (
+    "system_prompt.md",
+    ("meta.yml", "meta.yaml"),
+    ("tools.yml", "tools.yaml"),
+)
+
+
+class AgentScan(Struct, frozen=True):
+    """`problems` are sentences for a person: what does not count, or not all, and why."""
+
+    profiles: tuple[Profile, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class _Source(Struct, frozen=True):
+    """What one definition was read from. `called` is fit for a screen."""
+
+    name: str
+    path: str
+    called: str
+    bound: str  # links may not lead out of it; "": they may
+
+
+def found(places: Iterable[SkillFolder], known: Callable[[], Collection[str]]) -> AgentScan:
+    """All agents of these places, those that win first. `known` gives the names of tools."""
+    taken, problems = dict[str, Profile](), list[str]()
+    for source in _sources(places, problems):
+        try:
+            read = _read(source, known())
+            _check_free(read.profile, taken, source)
+        except Wrong as wrong:
+            problems.append(f"the agent in {source.called} does not count: {wrong}")
+            continue
+        profile = replace(read.profile, where=source.called)
+        if profile.name not in taken:
+            taken[profile.name] = profile
+            problems += (f"the agent in {source.called}: {each}" for each in read.notes)
+    return AgentScan(tuple(taken.values()), tuple(problems))
+
+
+def _check_free(profile: Profile, taken: dict[str, Profile], source: _Source) -> None:
+    """Raises `Wrong` where the name is another's; the very same again is no loss."""
+    name = profile.name
+    if name in BUILTIN or name in ALIASES:
+        raise Wrong(f"{name} is an agent of refold; give yours another name")
+    before = taken.get(name)
+    if before is not None and replace(before, where="") != profile:
+        raise Wrong(f"the one in {before.where} has the name {name}, and comes first")
+
+
+def _sources(places: Iterable[SkillFolder], problems: list[str]) -> Iterator[_Source]:
+    """Whatever may be a definition. Two places may be one folder, which counts once."""
+    looked = set[str]()
+    for place in places:
+        real = os.path.realpath(place.path)
+        if real in looked:
+            continue
+        looked.add(real)
+        for name, folder in _names(real, place, problems):
+            path = os.path.join(real, name)
+            bound = place.bound if place.whose == "project" else ""
+            called = escaped(f"{place.called}/{name}")
+            if folder:
+                yield _Source(name, path, called, bound)
+            else:
+                yield _Source(name.removesuffix(_END), path, called, bound)
+
+
+def _names(real: str, place: SkillFolder, problems: list[str]) -> list[tuple[str, bool]]:
+    """Names in a folder, sorted, with whether each is a folder."""
+    there = [
+        (entry.name, folder)
+        for entry in listed(real, place, "agents", problems)
+        if (folder := _is_agent(entry)) or entry.name.endswith(_END)
+    ]
+    if len(there) > MOST:
+        called = escaped(place.called)
+        problems.append(f"{called} has more than {MOST} agents: only the first count")
+    return there[:MOST]
+
+
+def _is_agent(entry: os.DirEntry[str]) -> bool:
+    """Is it a folder that is meant as an agent? Others are none of our business."""
+    return entry.is_dir() and any(
+        os.path.lexists(os.path.join(entry.path, name)) for name in (_PROMPT, *_META)
+    )
+
+
+def _read(source: _Source, known: Collection[str]) -> Defined:
+    written = _folder(source) if os.path.isdir(source.path) else _file(source)
+    return defined(written.values, written.body, source.name, known)
+
+
+def _file(source: _Source) -> Fields:
+    return _fields(_text(source.path, source), "")
+
+
+def _folder(source: _Source) -> Fields:
+    values = dict[str, object]()
+    for names in (_META, _TOOLS):
+        for name in names:
+            path = os.path.join(source.path, name)
+            if os.path.lexists(path):
+                values |= _yaml(_text(path, source, name), name)
+                break
+    path = os.path.join(source.path, _PROMPT)
+    prompt = _text(path, source, _PROMPT) if os.path.lexists(path) else ""
+    if prompt.startswith("---\n"):
+        front = _fields(prompt, f"{_PROMPT}, ")
+        return Fields(front.values | values, front.body)
+    return Fields(values, prompt)
+
+
+def _fields(text: str, before: str) -> Fields:
+    try:
+        return fields(text)
+    except BadFrontMatter as error:
+        raise Wrong(f"{before}line {error.line}: {escaped(error.what)}") from error
+
+
+def _yaml(text: str, name: str) -> dict[str, object]:
+    try:
+        return yaml_of(text.splitlines(), 1)
+    except BadFrontMatter as error:
+        raise Wrong(f"{name}, line {error.line}: {escaped(error.what)}") from error
+
+
+def _text(path: str, source: _Source, name: str = "") -> str:
+    before = f"{name}: " if name else ""
+    try:
+        content = content_of(path, source.bound, LARGEST)
+    except FileNotFoundError as error:
+        raise Wrong(f"{before}it is gone, or a link to nothing") from error
+    except ToolFailed as error:
+        raise Wrong(before + str(error).rstrip(".")) from error
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise Wrong(f"{before}line {line}: this is no UTF-8 text") from error
+    if "\0" in text:
+        raise Wrong(f"{before}it is no text: it holds zero bytes")
+    return text

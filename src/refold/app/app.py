@@ -1,0 +1,272 @@
+"""The composition root: one start of refold, which opens sessions and closes what they use.
+
+`session_opener` makes what a session is opened with, `turn_context` what each turn has.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+from msgspec.structs import replace
+
+from refold.agents.choose import choose
+from refold.agents.code_limits import Settled
+from refold.agents.profile import Leash
+from refold.agents.registry import Registry, registry
+from refold.app.launch_options import LaunchOptions
+from refold.app.models import Models
+from refold.app.policies import policies
+from refold.app.search_places import around
+from refold.app.session_opener import SessionOpener, Storage
+from refold.app.system_prompt import SessionGround, SystemPromptBuilder
+from refold.app.tool_dependencies import SessionSurroundings, SharedResources
+from refold.app.turn_context import TurnContext, agent_of, model_of
+from refold.app.workspace import Where, Workspace, check_tools
+from refold.config.credentials import read as stored_keys
+from refold.config.paths import Paths
+from refold.config.settings import Settings
+from refold.errors import BadInput
+from refold.journal.home import LAST, Home
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore, Store
+from refold.memory.pending import Pending
+from refold.memory.project import kept_in, project_of, written
+from refold.permissions.facts import Facts
+from refold.permissions.rules import Rule
+from refold.place.port import Snapshots
+from refold.rlm.rate_limit import RateLimit
+from refold.session.recorder import Recorder
+from refold.session.session import Manners, Session
+from refold.skills.catalogue import Catalogue
+from refold.skills.directories import SkillScope as SkillsAround
+from refold.tools.builtin import builtin
+from refold.tools.contract import Tool
+from refold.values.log_level import Tell
+from refold.values.modes import Mode
+
+if TYPE_CHECKING:
+    from refold.app.project_memory import ProjectMemory
+    from refold.journal.store.fork import Fork
+    from refold.skills.slash_names import Shortcuts
+
+
+class App:
+    """Open sessions with `start` and `resume`; leave with `aclose`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        paths: Paths,
+        environ: Mapping[str, str],
+        wishes: LaunchOptions,
+        before: Models | None = None,  # of another place, if one comes from there
+    ) -> None:
+        if not wishes.keep:  # then nothing is left behind, not in the log either
+            settings = replace(settings, log="off")
+        self.settings, self.paths, self.wishes = settings, paths, wishes
+        self.environ = environ
+        self.directory = os.path.realpath(wishes.directory)
+        self.home = Home(paths.data / "sessions")
+        keys = stored_keys(paths.credentials)
+        self.models = Models(settings, paths, environ, keys, wishes, before)
+        self.tools = builtin() if wishes.tools is None else wishes.tools
+        where = Where(wishes.directory, wishes.more_roots)
+        self.workspace = Workspace(settings, paths, environ, where)
+        check_tools(self.workspace.rules, (*builtin(), *self.tools))
+        policies(settings, wishes.schema)  # a bad schema raises now
+        self.agents.find(settings.agent, "main")
+        self.briefing.check()
+        self._hall = SharedResources(
+            settings, wishes, self.models, self.workspace, self.tools, self.agents
+        )
+        self._rate = RateLimit(settings.python.per_minute)
+        self._snapshots: dict[str, Snapshots | None] = {}
+        self._opened: TurnContext | None = None  # the newest
+
+    @cached_property
+    def briefing(self) -> SystemPromptBuilder:
+        """The system prompt, as far as it comes from the folders."""
+        return self._briefing()
+
+    @cached_property
+    def skills(self) -> Catalogue:
+        return Catalogue(self._around)
+
+    @cached_property
+    def agents(self) -> Registry:
+        """Those that may work here, as they work under these settings."""
+        known = partial(_names, (*builtin(), *self.tools))
+        return registry(self._around, known, settled(self.settings))
+
+    def shortcuts(self, taken: Collection[str]) -> "Shortcuts":
+        """What `/name words` stands for here; `taken` are the names of commands."""
+        from refold.skills.slash_names import Shortcuts
+
+        return Shortcuts(self.skills, self._around, taken)
+
+    @cached_property
+    def _around(self) -> SkillsAround:
+        trusted = self.briefing.trusted
+        return around(self.directory, self.paths, self.environ, trusted=trusted)
+
+    @cached_property
+    def remembering(self) -> "ProjectMemory":
+        """The notes of this project. A start that has none does without the import."""
+        from refold.app.project_memory import ProjectMemory
+
+        return ProjectMemory(self.paths.data, self.directory, self.home, self.models.masks)
+
+    async def start(self) -> tuple[str, Session]:
+        """A new session in the wished directory, and its id."""
+        id_ = self.home.new_id(time.time())
+        session = await self._open(
+            id_, self.home.store if self.wishes.keep else _forgetful()
+        )
+        if self.settings.agent != "main":
+            await choose(session.inbox, self.agents, self.settings.agent)
+        return id_, session
+
+    async def resume(self, id_: str) -> Session:
+        """Take up a session. Raises `Held` while another process writes it."""
+        root, slash, _ = id_.partition("/")
+        if slash:
+            raise BadInput(
+                f"{id_} is a child and goes on with its parent: take up {root}, or read it "
+                f"with refold show {id_}"
+            )
+        return await self._open(id_, self.home.store)
+
+    async def fork(self, id_: str, at: int | None = None) -> "Fork":
+        """A session that begins as a copy of this one up to event `at`, not opened yet.
+
+        Raises `BadInput` where there is no such event, or nothing is kept.
+        """
+        if not self.wishes.keep:
+            raise BadInput("no journal is kept here, so there is nothing to fork")
+        from refold.journal.store.fork import fork
+
+        made = partial(fork, self.home, id_, at, time.time())
+        return await anyio.to_thread.run_sync(made)
+
+    def newest(self) -> str:
+        """The session last used in this directory. Raises `BadInput` if there is none."""
+        return self.home.named(LAST, self.wishes.directory).id
+
+    def model_of(self, view: View) -> str:
+        """The model of the next turn: chosen, or as before, or what the settings say."""
+        return model_of(self.models, view, agent_of(view, self.agents))
+
+    @property
+    def log(self) -> Tell:
+        """Where lines about refold's own work go."""
+        return self.models.connections.log
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        return self.workspace.rules
+
+    @property
+    def mode(self) -> Mode:
+        """How much runs unasked in a session that has chosen no mode of its own."""
+        return self.settings.permission_mode
+
+    def facts(self) -> Facts:
+        """What calls are judged by, besides the rules."""
+        return self.workspace.facts()
+
+    def unread(self, path: str) -> str:
+        """Why a deny rule keeps this file from being read, or ""."""
+        return self.workspace.unread(path)
+
+    def notices(self) -> tuple[str, ...]:
+        """What a person should know at the start: above all, which protection is missing."""
+        kept = (each.notice for each in self._snapshots.values() if each)
+        for missing in self.workspace.notices():
+            self.log("warning", missing)
+        return (
+            *self.wishes.notices,
+            *self.workspace.notices(),
+            *filter(None, kept),
+            *self.briefing.notices(),
+            *(self._opened.notices() if self._opened else ()),
+            *self.agents.notices(),
+            *(self.skills.notices() if self.settings.skills else ()),
+        )
+
+    def snapshots(self, session: str) -> Snapshots | None:
+        """How files of this session's workspace are taken back; None: they cannot be."""
+        if session not in self._snapshots:
+            kept = self.workspace.snapshots(session) if self.wishes.keep else None
+            self._snapshots[session] = kept
+        return self._snapshots[session]
+
+    @property
+    def learns(self) -> bool:
+        """Are notes made of what is said here?"""
+        return self.settings.memory and self.wishes.keep and not self.models.scripted
+
+    def put_down(self, session: str) -> None:
+        """Notes are to be made of this session when it has been left."""
+        if self.learns:
+            Pending(kept_in(self.paths.data, self._project)).put(session)
+
+    @cached_property
+    def _project(self) -> Path:
+        return project_of(self.directory)
+
+    async def aclose(self) -> None:
+        for id_ in self._snapshots:
+            self.log("info", "left", id_)
+        await self.models.aclose()
+        self.workspace.close()
+
+    def outfit(self, record: Recorder, id_: str) -> TurnContext:
+        """What each turn of a session would be given now. It need not be open."""
+        return self._opener(self.home.store).outfit(record, id_)
+
+    def _opener(self, store: Callable[[str], Store]) -> SessionOpener:
+        # Each session has its own look: what another finds must not change its words.
+        briefing = self._briefing() if self._opened else self.briefing
+        notes = written(self.paths.data, self.directory, self._project)
+        here = SessionSurroundings(briefing, self.skills, lambda: self.remembering, notes)
+        return SessionOpener(
+            self._hall, here, Storage(self.paths, self.environ, store, self._rate)
+        )
+
+    async def _open(self, id_: str, store: Callable[[str], Store]) -> Session:
+        settings, given = self.settings, self.wishes.given
+        manners = Manners(
+            settings.permission_mode, settings.limits.question, settings.memory, given
+        )
+        snapshots = self.snapshots(id_)
+        session, self._opened = await self._opener(store).open(id_, snapshots, manners)
+        return session
+
+    def _briefing(self) -> SystemPromptBuilder:
+        ground = SessionGround(
+            roots=self.workspace.roots,
+            trust=self.wishes.trust,
+            unread=self.workspace.files.unread,
+        )
+        return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)
+
+
+def _names(tools: Sequence[Tool]) -> frozenset[str]:
+    return frozenset(tool.spec.name for tool in tools)
+
+
+def _forgetful() -> Callable[[str], Store]:
+    """Stores of a session and its children that end with this process."""
+    stores = dict[str, Store]()
+    return lambda id_: stores.setdefault(id_, MemoryStore())
+
+
+def settled(settings: Settings) -> Settled:
+    """What the settings say of agents that write code."""
+    own = settings.python
+    leash = Leash(own.fan_out, own.at_once, own.depth, own.cell, own.call)
+    return Settled(leash, own.steps)

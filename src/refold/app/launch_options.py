@@ -1,0 +1,34 @@
+"""What one start of refold asks for beside its settings."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Raw, Struct
+
+from refold.provider.port import Provider
+from refold.rlm.initial_variables import InitialVariables
+from refold.tools.contract import Tool
+from refold.values.limits import NOTHING, RunLimits
+
+
+class LaunchOptions(Struct, frozen=True, kw_only=True):
+    """What a door or a program wants of this start, and of no other."""
+
+    directory: Path
+    more_roots: tuple[Path, ...] = ()
+    model: str = ""  # this one, whatever the settings say; a role, too
+    attended: bool = True  # is there anybody to ask?
+    trust: bool = False  # what lies in the folder counts, this time
+    own_system: str = ""  # instead of our system text
+    more_system: str = ""  # added to it
+    script: Path | None = None  # answers from a file instead of a model
+    record: Path | None = None  # a cassette to write model calls to
+    replay: Path | None = None  # a cassette to take the answers from
+    schema: Raw | None = None  # JSON Schema that final answers have to match
+    keep: bool = True  # false: the journal ends with the process
+    notices: tuple[str, ...] = ()  # what else a person has to be told at the start
+    given: RunLimits = NOTHING  # what of the settings only this start was told
+    provider: Provider | None = None  # a provider of the caller's own
+    tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
+    house: Mapping[str, object] = {}  # what those tools ask for by name
+    begins: InitialVariables = InitialVariables()  # what its Python begins with

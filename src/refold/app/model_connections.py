@@ -1,0 +1,261 @@
+"""How a model is reached: its wire, and what stands around it.
+
+What cannot be connected still gets a provider: one that says why, so that a turn
+ends with a sentence and the words of the person are not lost.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from refold.config.api_keys import Keys
+from refold.config.paths import Paths
+from refold.config.settings import Provider as OwnProvider
+from refold.config.settings import Settings
+from refold.errors import BadInput, Refused
+from refold.logs.logbook import Logbook
+from refold.provider import catalog
+from refold.provider.catalog import Connected, ProviderSpec
+from refold.provider.command.config import key_names
+from refold.provider.command.spec import CommandSpec
+from refold.provider.plugins import PluginProvider, plugged
+from refold.provider.port import Delta, Provider, Request
+from refold.provider.retry import Backoff, RetryingProvider
+from refold.provider.spec import Quirks, no_provider
+from refold.session.redactor import Redactor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from refold.provider.lazy import LazyProvider
+
+SMALL = "local/"
+SCRIPT = "script/"
+NOTHING = (
+    "no model is configured: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, "
+    "start Ollama, run "
+    "`refold local install` and use -m local/qwen2.5-coder-1.5b, or take the tour: refold tour"
+)
+
+
+class Connections:
+    """Those that are open, each made when it is first asked for."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        paths: Paths,
+        environ: Mapping[str, str],
+        keys: Mapping[str, str],
+        script: "Path | None" = None,
+    ) -> None:
+        self._settings, self._paths, self._environ = settings, paths, environ
+        self._script = script
+        self.known = _known(settings)
+        of_servers = {name for spec in self.known for name in spec.secret_envs}
+        self._secrets = of_servers | key_names(settings.commands)
+        held = (environ.get(name, "") for name in self._secrets)
+        self.masks = Redactor((*held, *keys.values()))  # every key we hold, once we hold it
+        self.log = Logbook(paths.state, settings.log, self.masks.mask)
+        self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
+        self._open: dict[str, Provider] = {}
+        self._late: dict[str, LazyProvider] = {}
+        self._closing: list[Connected] = []
+
+    def provider(self, name: str) -> Provider:
+        """Who answers for `name`. Never raises; the answer may be why not."""
+        try:
+            return self.connect(name)
+        except BadInput as error:
+            return Unconnected(str(error))
+
+    def connect(self, name: str) -> Provider:
+        """Who answers for `name`. Raises `BadInput` where that is nobody."""
+        if name not in self._open:
+            self._open[name] = self._connected(name)
+        return self._open[name]
+
+    def check(self, name: str) -> None:
+        """Raises `BadInput` where nobody can be asked. Waits for a key that takes long."""
+        self.connect(name)
+        if name in self._late:
+            self._late[name].now()
+
+    def installed(self) -> tuple[str, ...]:
+        """The embedded models that are on this machine."""
+        from refold.provider.local.models import Shelf, default_directory
+
+        shelf = Shelf(default_directory(self._environ))
+        return tuple(f"{SMALL}{model.name}" for model in shelf.installed())
+
+    def go_on_after(self, before: "Connections") -> None:
+        """A script goes on where those had come to in it."""
+        self._open |= {n: each for n, each in before._open.items() if n.startswith(SCRIPT)}
+
+    async def aclose(self) -> None:
+        while self._closing:
+            await self._closing.pop().aclose()
+
+    def named(self, name: str) -> "NamedModel":
+        """What `provider/model` means here. Raises `BadInput`, with the nearest names."""
+        first = name.partition("/")[0].lower()
+        names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
+        if first in names:
+            return NamedModel(*catalog.named(name, self.known))
+        from refold.provider.command.backends import backends, named
+        from refold.provider.command.spec import own
+
+        found = named(name, own(self._settings.commands))
+        if found is not None:
+            return NamedModel(*found)
+        if (brought := plugged(first)) is not None:
+            return NamedModel(brought, name.partition("/")[2])
+        names += [*(spec.name for spec in backends()), "command", "local"]
+        raise no_provider(first, names)
+
+    def _connected(self, name: str) -> Provider:
+        if not name:
+            raise BadInput(NOTHING)
+        if name.startswith(SCRIPT):
+            return self._scripted()
+        if name.startswith(SMALL):
+            return self._kept(self._embedded(name))
+        http = self._settings.http
+        backoff = Backoff(retries=http.retries, longest=http.longest_wait)
+        match self.named(name):
+            case (ProviderSpec() as spec, model):
+                return RetryingProvider(self._server(spec, model), backoff, tell=self.log)
+            case (CommandSpec() as spec, model):
+                return RetryingProvider(self._program(spec, model), backoff, tell=self.log)
+            case (PluginProvider(make=make), model):
+                return RetryingProvider(make(model, self._environ), backoff, tell=self.log)
+
+    def _server(self, spec: ProviderSpec, model: str) -> Provider:
+        from refold.provider.text_protocol.selection import calling, chosen
+
+        own = self._settings.providers.get(spec.name, OwnProvider())
+        reach = partial(self._reached, spec, own.window)
+        if self.keys.takes_asking(spec):
+            from refold.provider.lazy import LazyProvider
+
+            found: Connected = LazyProvider(reach)
+            self._late[f"{spec.name}/{model}"] = found
+        else:
+            found = reach()
+        how = chosen(model, own.tools, own.text_tools)
+        return calling(self._kept(found), spec.name, spec.wire, model, how)
+
+    def _reached(self, spec: ProviderSpec, window: int) -> Connected:
+        held = self.keys.find(spec)
+        return catalog.connect(
+            spec,
+            self._environ,
+            key=held.given if held else "",
+            idle=self._settings.http.idle,
+            connecting=self._settings.http.connect,
+            window=window,
+        )
+
+    def _program(self, spec: CommandSpec, model: str) -> Provider:
+        from refold.provider.command.backends import connect
+        from refold.provider.command.spec import ConversationFormat, ProgramTimeouts
+        from refold.provider.text_protocol.protocol import TextProtocol
+
+        set_ = self._settings.backend
+        found = connect(
+            spec,
+            model,
+            environ=self._environ,
+            talk=ConversationFormat(set_.context, set_.format, set_.window),
+            patience=ProgramTimeouts(idle=self._settings.http.idle),
+            secrets=self._secrets,
+        )
+        return TextProtocol(found)
+
+    def _kept(self, found: Connected) -> Provider:
+        self._closing.append(found)
+        return found
+
+    def _scripted(self) -> Provider:
+        from refold.testing.script_file import load
+
+        if self._script is None:
+            raise BadInput("a scripted session needs its script: give --script FILE")
+        return load(self._script)
+
+    def _embedded(self, name: str) -> Connected:
+        from refold.provider.local.embedded import Embedded
+        from refold.provider.local.models import Shelf, default_directory, find
+        from refold.provider.local.server import ServerProcess
+
+        model, shelf = find(name), Shelf(default_directory(self._environ))
+        if not shelf.holds(model):
+            raise BadInput(
+                f"{name} is not installed: `refold local install --model {model.name}` "
+                f"fetches {model.size / 1e9:.1f} GB"
+            )
+        log = self._paths.state / f"{model.name}.log"
+        return Embedded(model, ServerProcess(shelf.place(model), log))
+
+
+class NamedModel(NamedTuple):
+    """What a name of a model means."""
+
+    spec: ProviderSpec | CommandSpec | PluginProvider
+    model: str
+
+    @property
+    def full(self) -> str:
+        return f"{self.spec.name}/{self.model}" if self.model else self.spec.name
+
+
+class Unconnected:
+    """A provider that only says why no model can be asked."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        raise Refused(self._why)
+        yield  # makes it a generator, as the port has it
+
+
+def _known(settings: Settings) -> tuple[ProviderSpec, ...]:
+    """The built-in providers, changed and added to as the settings say."""
+    found = {spec.name: spec for spec in catalog.providers()}
+    for name, own in settings.providers.items():
+        base = found.get(name)
+        if base is None and not (own.wire and own.base_url):
+            raise BadInput(
+                f"the provider {name!r} in the settings needs a wire and a base_url: "
+                f'[providers.{name}] wire = "openai-chat", base_url = "http://…"'
+            )
+        spec = base or ProviderSpec(name, own.wire or "openai-chat", name, own.base_url)
+        found[name] = replace(
+            spec,
+            wire=own.wire or spec.wire,
+            base_url=own.base_url or spec.base_url,
+            url_env="" if own.base_url else spec.url_env,
+            url_too=() if own.base_url else spec.url_too,
+            key_env=own.key_env or spec.key_env,
+            quirks=_quirks(name, spec.quirks, own.quirks),
+        )
+    return tuple(found.values())
+
+
+def _quirks(name: str, known: Quirks, own: Mapping[str, bool | str]) -> Quirks:
+    if wrong := sorted(set(own) - set(Quirks.__struct_fields__)):
+        there_are = ", ".join(Quirks.__struct_fields__)
+        raise BadInput(
+            f"the provider {name!r} in the settings has no quirk {wrong[0]!r}; "
+            f"there are {there_are}"
+        )
+    try:
+        return msgspec.convert({**asdict(known), **own}, Quirks, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput(
+            f"the quirks of the provider {name!r} do not fit: {error}"
+        ) from error

@@ -1,0 +1,340 @@
+"""Which models there are here, what each is good for, and what it costs.
+
+A model is named `provider/model`, or by its role: main, small, big, judge. How one
+is reached says `connections`.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.agents.profile import Acting
+from refold.app.model_connections import SCRIPT, SMALL, Connections
+from refold.config.paths import Paths
+from refold.config.settings import Roles, Settings
+from refold.errors import BadInput
+from refold.provider import catalog
+from refold.provider.catalog import ProviderSpec
+from refold.provider.model_figures import Figures, directory_in
+from refold.provider.port import Provider
+from refold.session.redactor import Redactor
+from refold.tools.contract import Tool
+from refold.values.usage import Usage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from refold.provider.cassette import Tape
+
+ROLES = Roles.__struct_fields__
+_MOST_OF_ONE = 20  # models of one server that are offered
+# What a replay does not compare: the day and directory, and the session's own name.
+NOT_REPLAYED = frozenset({"system", "session"})
+
+
+class ModelRequest(Protocol):
+    """What was wished for, as far as it decides on models."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def script(self) -> "Path | None": ...
+    @property
+    def record(self) -> "Path | None": ...
+    @property
+    def replay(self) -> "Path | None": ...
+    @property
+    def provider(self) -> Provider | None: ...
+
+
+class Traits(Struct, frozen=True):
+    """How a model is talked to. `small` ones get few words and few tools."""
+
+    window: int = 0
+    small: bool = False
+
+    @property
+    def system(self) -> str:
+        if not self.small:
+            return ""
+        from refold.prompts.presets import small_system
+
+        return small_system()
+
+    def tools(self, given: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        if not self.small:
+            return given
+        from refold.prompts.presets import small_tool
+        from refold.tools.finish import finish
+        from refold.tools.shell import careful
+
+        short = ((tool, small_tool(tool.spec)) for tool in (*given, finish))
+        return tuple(replace(careful(tool), spec=spec) for tool, spec in short if spec)
+
+
+class Models:
+    def __init__(
+        self,
+        settings: Settings,
+        paths: Paths,
+        environ: Mapping[str, str],
+        keys: Mapping[str, str],
+        asked: ModelRequest,
+        before: "Models | None" = None,
+    ) -> None:
+        self._settings, self._environ = settings, environ
+        self._asked = asked
+        self.connections = Connections(settings, paths, environ, keys, asked.script)
+        windows = {name: own.window for name, own in settings.providers.items()}
+        lists = directory_in(paths.state)
+        self.figures = Figures(environ, settings.prices, windows, lists)
+        self._chains: dict[str, Provider] = {}
+        # Those that call tools in words, by name and way.
+        self._talking: dict[tuple[str, Acting], Provider] = {}
+        self._fixed: Provider | None = asked.provider
+        self._tape: Tape | None = None
+        if before is not None:  # a script and a cassette are of one start of refold
+            self._fixed, self._tape = before._fixed, before._tape
+            self.connections.go_on_after(before.connections)
+        elif asked.record or asked.replay:
+            self._fixed, self._tape = _from_cassettes(asked, self.masks)
+        self._offline: tuple[str, ...] | None = None  # what no key at hand is needed for
+        self._fallback = tuple(map(self.full, settings.fallback))
+
+    @property
+    def scripted(self) -> bool:
+        """Do the answers come from the caller, and not from a model by name?"""
+        return bool(self._asked.provider or self._asked.script)
+
+    def default(self, role: str = "main") -> str:
+        """The model to use when none was named; "" if there is none."""
+        if self._asked.provider is not None:
+            return f"{SCRIPT}own"
+        if self._asked.script is not None:
+            return f"{SCRIPT}{self._asked.script.name}"
+        return self.full(self._asked.model or role)
+
+    def full(self, name: str) -> str:
+        """`name` as provider/model; a role becomes the model that is set for it.
+
+        Raises `BadInput` for a name that nobody can be behind.
+        """
+        roles = self._settings.models
+        if name in ROLES:
+            name = getattr(roles, name) or roles.main or self._found()
+            if name in ROLES:
+                raise BadInput(f"a role is set to {name!r}: name a model, provider/model")
+        if not name or name.startswith((SCRIPT, SMALL)):
+            return name
+        if any(letter.isspace() for letter in name):
+            raise BadInput(f"{name!r} is no name of a model: provider/model holds no space")
+        try:
+            return self.connections.named(name).full
+        except BadInput as error:
+            if guesses := self._meant(name):
+                hint = " or ".join(guesses)
+                raise BadInput(
+                    f"{name!r} names no provider; did you mean {hint}?"
+                ) from error
+            raise
+
+    def check(self, name: str) -> str:
+        """`name` in full. Raises `BadInput` where it could not be asked anything."""
+        found = self.full(name)
+        if self._asked.replay is None:
+            self.connections.check(found)
+        return found
+
+    def names(self) -> tuple[str, ...]:
+        """What can be offered: of the roles, of each provider that is likely to answer."""
+        connections, roles = self.connections, self._settings.models
+        found = [name for role in ROLES if (name := getattr(roles, role))]
+        found += [
+            f"{spec.name}/{spec.model}"
+            for spec in connections.known
+            if spec.model and connections.keys.at_hand(spec) and not self._moved(spec)
+        ]
+        found += [
+            f"{spec.name}/{each.name}"
+            for spec in connections.known
+            if spec.own and (listed := self.figures.listed(spec))
+            for each in listed.models[:_MOST_OF_ONE]
+        ]
+        return tuple(dict.fromkeys((*found, *connections.installed())))
+
+    def traits(self, name: str) -> Traits:
+        if name.startswith(SMALL):
+            from refold.provider.local.server import CONTEXT
+
+            return Traits(CONTEXT, small=True)
+        if not name or name.startswith(SCRIPT):
+            return Traits()
+        try:
+            found = self.connections.named(name)
+        except BadInput:
+            return Traits()
+        return Traits(self.figures.window(found.spec, found.model))
+
+    def price(self, name: str, usage: Usage) -> float | None:
+        """What that much of a model costs, in US dollars; None: not known."""
+        if name.startswith(SCRIPT):
+            return None
+        if name.startswith(SMALL):
+            rates = self.figures.rates_here(name.removeprefix(SMALL))
+            return rates and rates.cost(usage)
+        try:
+            spec, model = self.connections.named(name)
+        except BadInput:
+            return None
+        rates = self.figures.rates(spec, model)
+        return rates and rates.cost(usage)
+
+    def provider(self, name: str, acting: Acting = "native") -> Provider:
+        """Who answers for `name`. Never raises; the answer may be why not.
+
+        `acting` "text": it calls tools in words, whatever else it can; "code": by writing
+        Python.
+        """
+        found = self._fixed or self._chain(name)
+        if acting != "native":
+            found = self._in_words(name, found, acting)
+        if self._tape is None:
+            return found
+        from refold.provider.cassette import Recording
+
+        return Recording(found, self._tape)
+
+    @property
+    def masks(self) -> Redactor:
+        """What must never be written: every key we hold, and those we come to hold."""
+        return self.connections.masks
+
+    async def aclose(self) -> None:
+        await self.connections.aclose()
+
+    def _in_words(self, name: str, found: Provider, acting: Acting) -> Provider:
+        # A cassette holds what was asked above; an embedded model has a way of its own.
+        if self._asked.replay is not None:
+            return found
+        small = self.traits(name).small
+        if acting == "text" and small:
+            return found
+        if (name, acting) not in self._talking:
+            self._talking[name, acting] = (
+                _by_code(found, small) if acting == "code" else _in_text(found)
+            )
+        return self._talking[name, acting]
+
+    def _chain(self, name: str) -> Provider:
+        """The model, and behind it those to be asked while it is down."""
+        others = [each for each in self._fallback if each != name]
+        if not others or not name or name.startswith(SCRIPT):
+            return self.connections.provider(name)
+        if name not in self._chains:
+            from refold.provider.fallback import Fallback
+
+            connect = self.connections.connect
+            links = [(each, partial(connect, each)) for each in (name, *others)]
+            self._chains[name] = Fallback(links)
+        return self._chains[name]
+
+    def _meant(self, name: str) -> list[str]:
+        """What a name without a provider may be: a role, or a model that somebody has."""
+        if "/" in name:
+            return []
+        from difflib import get_close_matches
+
+        from refold.provider.prices import find
+
+        known = [spec for spec in self.connections.known if find(spec.name, name)]
+        found = [f"{spec.name}/{name}" for spec in known]
+        return found[:3] or get_close_matches(name.lower(), ROLES, cutoff=0.7)
+
+    def _found(self) -> str:
+        """What there is a key for, then Ollama, then an embedded model."""
+        keys = self.connections.keys
+        for spec in self.connections.known:
+            if spec.wire == "openai-responses" and self._moved(spec):
+                continue  # a server that only resembles OpenAI's speaks Chat
+            if spec.model and keys.at_hand(spec):
+                return f"{spec.name}/{spec.model}"
+        if self._offline is None:  # asked once: nobody is kept waiting twice
+            found = (*self._of_keyring(), *ollama_models(self._environ))
+            self._offline = (*found, *self.connections.installed())
+        return next(iter(self._offline), "")
+
+    def _of_keyring(self) -> tuple[str, ...]:
+        known = [s for s in self.connections.known if s.model and not self._moved(s)]
+        found = self.connections.keys.first_in_keyring(known)
+        return (f"{found.name}/{found.model}",) if found else ()
+
+    def _moved(self, spec: ProviderSpec) -> bool:
+        return catalog.moved(spec, self._environ)
+
+
+def _from_cassettes(
+    asked: ModelRequest, masks: Redactor
+) -> "tuple[Provider | None, Tape | None]":
+    """Who answers instead of a model, and what is written along."""
+    from refold.provider.cassette import Replaying, Tape
+
+    fixed = asked.provider
+    if asked.replay is not None:
+        fixed = Replaying(asked.replay, NOT_REPLAYED, masks.mask)
+    return fixed, Tape(asked.record, masks.mask) if asked.record is not None else None
+
+
+def _in_text(found: Provider) -> Provider:
+    from refold.provider.text_protocol.protocol import TextProtocol
+
+    return TextProtocol(found)
+
+
+def _by_code(found: Provider, small: bool) -> Provider:
+    from refold.provider.code_acting import CodeActing
+
+    return CodeActing(found, small=small)
+
+
+def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
+    """A provider's name in full, and its address with another host or port.
+
+    Raises `BadInput` for one that does not run on a machine of one's own.
+    """
+    if any(sign in host for sign in "/@ ") or not (host or port):
+        raise BadInput(f"--host takes the name of a machine, not {host!r}; --port its port")
+    mine = ", ".join(spec.name for spec in catalog.providers() if spec.own)
+    try:
+        spec = catalog.find(provider)
+    except BadInput as error:
+        raise BadInput(
+            f"{provider!r} has no server that could be elsewhere: --host and --port are "
+            f"for {mine}, ollama-cli"
+        ) from error
+    if not spec.own:
+        raise BadInput(
+            f"{spec.label} runs on its own machines: --host and --port are for a server "
+            f"of yours; set [providers.{spec.name}] base_url for another address"
+        )
+    old = urlsplit(spec.base_url)
+    where = f"[{host}]" if ":" in host else host or old.hostname
+    where = f"{where}:{port or old.port}"
+    return spec.name, f"{old.scheme}://{where}{old.path}"
+
+
+def ollama_models(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What an Ollama on this machine has, if one answers at once."""
+    import json
+    import urllib.request
+
+    url = catalog.address(catalog.find("ollama"), environ)
+    try:
+        with urllib.request.urlopen(f"{url}/api/tags", timeout=0.5) as answer:
+            models = json.load(answer)["models"]
+        return tuple(f"ollama/{model['name']}" for model in models)
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()

@@ -1,0 +1,96 @@
+"""The policies of a turn, in their order, configured by the settings.
+
+The rank of a proposal decides before the order does (`engine.decide`); between proposals of
+one rank the first policy wins. Each place below has its reason, and `tests/engine`
+(`test_policy_order`) swaps each pair that matters.
+"""
+
+from msgspec import Raw
+
+from refold.config.settings import Settings
+from refold.engine.budget import Price
+from refold.engine.decide import Policy
+from refold.engine.policies.answer_schema import shaped
+from refold.engine.policies.budget import drawing, telling, within
+from refold.engine.policies.children import hearing_children
+from refold.engine.policies.code_only import code_or_final
+from refold.engine.policies.compaction import compacting, in_window
+from refold.engine.policies.continuation import joined_up
+from refold.engine.policies.conversation import converse, final
+from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
+from refold.engine.policies.reminders import reminding
+from refold.engine.policies.step_limit import at_most, going_on
+from refold.engine.policies.stopping import after_a_stop, stopping
+from refold.engine.policies.stuck import not_refused, not_stuck
+from refold.engine.prune import Shares
+from refold.errors import BadInput
+from refold.values.limits import Budget
+
+
+def policies(
+    settings: Settings,
+    schema: Raw | None,
+    steps: int = 0,
+    lent: Price | None = None,
+    *,
+    coded: bool = False,
+) -> tuple[Policy, ...]:
+    """What may change the next step, first to last.
+
+    `steps` limits a turn, too: the stricter limit holds. `lent` gives prices for a session
+    whose budget another grants (a child). `coded`: the agent acts by writing code. Raises
+    `BadInput` for a `schema` that is none.
+    """
+    limits, shorter = settings.limits, compacting(shares(settings))
+    try:
+        shape = (shaped(schema, limits.corrections),) if schema is not None else ()
+    except ValueError as error:
+        raise BadInput(f"this is no JSON Schema: {error}") from error
+    return (
+        # A stop by a person is before everything: calls are settled and not run, and the
+        # turn ends with their reason, not with a plan, an answer or a limit.
+        stopping,
+        # An answer without code did not end the task, so its schema is not checked yet.
+        *((code_or_final,) if coded else ()),
+        # Before all that ends a turn with an answer: a wrong one fails, or is sent back.
+        *shape,
+        # Ends that a tool called for come before ends by a limit. A plan has to be judged
+        # before an answer of the same response counts.
+        plan_ready,
+        final,
+        # Only what cannot be compacted is too long, so it asks `shorter` itself.
+        in_window(shorter),
+        shorter,
+        # The cause before the symptom: who is refused everything also runs out of steps.
+        not_refused(limits.refusals),
+        # Before `converse`: the summary at the limit is the end of the steps, no answer.
+        at_most(
+            min(steps or limits.steps, limits.steps), limits.warn, summary=limits.summary
+        ),
+        joined_up(limits.continuations, code=coded),
+        *not_stuck(limits.repeats, limits.alternations, limits.errors),
+        # Notes: they add up, and the model reads them in this order.
+        going_on,
+        after_a_stop,
+        in_plan_mode(settings.permission_mode),
+        *(reminding() if settings.reminders else ()),
+        hearing_children,
+        converse,
+        # After `converse`: a turn that ends by itself has not run out of budget.
+        within(budget(settings), lent),
+        *((drawing(budget(settings), lent),) if lent is not None else ()),
+        *telling(budget(settings), lent=lent is not None),
+    )
+
+
+def shares(settings: Settings) -> Shares:
+    """When the conversation is compacted, by the settings."""
+    own = settings.context
+    return Shares(own.window, own.prune, own.frees, own.results, own.compact, own.messages)
+
+
+def budget(settings: Settings) -> Budget:
+    """What one turn may use up, as the settings have it; there 0 is no limit."""
+    own = settings.budget
+    dollars, tokens = own.dollars or None, own.tokens or None
+    return Budget(dollars, tokens, own.calls or None, own.seconds or None)

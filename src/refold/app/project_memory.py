@@ -1,0 +1,375 @@
+"""What is carried from one session into the next.
+
+Joins the notes (`memory`) with the journals of the sessions: what a person said is read
+out of a journal, a small model proposes, code checks, and the journal is told how far
+it was read. What a model is told of the notes, and the tool that writes one, come from
+here too. When all this happens, and in which process, is for the doors to say
+(`app.memory_worker`).
+"""
+
+import os
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.config.safe_read import small_files
+from refold.engine.budget import ask_beside
+from refold.engine.world import Model, Record
+from refold.errors import BadInput, ProviderError, ToolFailed
+from refold.journal.events import codec
+from refold.journal.events.kinds import (
+    Answered,
+    Entry,
+    MemoryExtracted,
+    ModelAnswered,
+    Said,
+    SessionResumed,
+    SessionStarted,
+)
+from refold.journal.home import Home
+from refold.journal.state.fold import View
+from refold.journal.store import log_file
+from refold.journal.store.reader import Reader
+from refold.memory import distil
+from refold.memory.function_words import OF_ONESELF
+from refold.memory.grounding import grounded, lifts, may_replace, normal, put_so, stems
+from refold.memory.note_origins import NoteChange, Origin
+from refold.memory.notes import Memory, NewNote, told
+from refold.memory.notes_file import LONGEST, one_line
+from refold.memory.own_words import PersonWords, own_words
+from refold.memory.pending import Pending
+from refold.memory.project import project_of
+from refold.provider.port import Delta, Provider, Request
+from refold.session.inbox import APPROVED, EDITED, REVISE
+from refold.session.recorder import Recorder
+from refold.session.redactor import MASK, Redactor
+from refold.values.growing import Log
+from refold.values.limits import NO_LIMIT
+from refold.values.messages import Message, Spoken, Text
+
+AideFor: TypeAlias = Callable[[View], Model | None]
+UNSAID = (
+    "Not kept: the person has not said this. A note holds their own words, nothing of files, "
+    "pages or tool output. If it matters, ask with ask_user, and give the exact sentence as "
+    "one of the options."
+)
+FORBIDS = (
+    'Not replaced: "{text}" forbids something, and this is about something else. Only the '
+    "person can take it away (refold memory forget)."
+)
+# Words that somebody gives as a password; "passwords are hashed" gives none.
+_PASSWORD = re.compile(
+    r"\b(?:pass(?:word|wort|phrase|code)|kennwort|mot de passe|contraseña|senha|wachtwoord"
+    r"|пароль|pin|api[ _-]?key|api[ _-]?schlüssel|(?:access |auth |secret )?token|secret)\b"
+    r"[^.,;\n]{0,40}?(?:\s(?:is|ist|lautet|est|es|são|é)\s|[=:])\s*\S",
+    re.IGNORECASE,
+)
+SECRET = "Not kept: it holds what looks like a key or a password."
+
+
+class Learned(Struct, frozen=True):
+    """What came of one session. `why` says in words why nothing was asked."""
+
+    session: str
+    changes: tuple[NoteChange, ...] = ()
+    why: str = ""
+
+
+class ProjectMemory:
+    """The memory of sessions in `directory`. `masks` are what must never be written."""
+
+    def __init__(
+        self, data: Path, directory: str | Path, home: Home, masks: Redactor | None = None
+    ) -> None:
+        self.directory = os.path.realpath(directory)
+        self.memory = Memory(data, project_of(directory))
+        self.home, self._masks = home, masks or Redactor()
+        self.pending = Pending(self.memory.folder)
+
+    def told(self, *, trusted: bool) -> str:
+        """The part of the system text that tells the notes. Never raises.
+
+        `.agent/memory.md` of the folder is among them only if the folder is `trusted`.
+        """
+        theirs = self._of_the_folder() if trusted else ""
+        return told(self._text("project"), self._text("person"), theirs)
+
+    def note(self, words: str) -> str:
+        """Keep what the person writes down for us, and say so. Raises `BadInput`."""
+        text = one_line(words, LONGEST)
+        if not text:
+            raise BadInput("the note is empty: write #, then what to remember")
+        if self.holds_secret(text):
+            raise BadInput("the note holds what looks like a key or a password: not kept")
+        section = (
+            "Preferences" if OF_ONESELF & set(text.lower().split()) else "Project facts"
+        )
+        note = NewNote(section, text, origin=Origin(at=time.time()))
+        if not self.memory.keep([note]):
+            return f"it is remembered already: {text}"
+        return f"remembered under {section}: {text}"
+
+    def notebook(self, session: str) -> "Notebook":
+        """What the tool `memory_write` reaches in this session."""
+        return Notebook(self, session)
+
+    def notice(self) -> str:
+        """What came and went since the person was told last, on one line; then it is told."""
+        with suppress(BadInput):  # what cannot be read is no news
+            if news := self.memory.news():
+                self.memory.told()
+                return _in_a_line(news)
+        return ""
+
+    async def learn(
+        self, session: str, record: Record, aide: Model, *, again: bool = False
+    ) -> Learned:
+        """Make notes of what was said in a session since that was done last; or `again`, of all.
+
+        Raises `ProviderError` or `BadInput`; then it is as if nothing had been tried,
+        but what the model used is recorded.
+        """
+        entries = await anyio.to_thread.run_sync(self.entries, session)
+        since = 0 if again else record.view.session.memory_up_to
+        heard = heard_in(entries, since, self._is_of_here)
+        if not heard:
+            return Learned(session, why="nothing new was said")
+        if not _answers(entries, 0):
+            return Learned(session, why="nothing was answered yet")
+        upto = heard[-1].seq
+        if not distil.worth_asking(heard):
+            await record(MemoryExtracted(upto), by="memory")
+            return Learned(session, why="too little was said")
+        known = await anyio.to_thread.run_sync(self.memory.listed)
+        words = distil.asked(heard, _answers(entries, since), known)
+        request = _request(words, aide)
+        answer = await ask_beside(request, "memory", aide, NO_LIMIT, record)
+        found = distil.drafts(answer)
+        if found is None:
+            raise ProviderError(f"{aide.name} gave no JSON for the notes")
+        notes = distil.checked(found, heard, known, session)
+        clean = [note for note in notes if not self.holds_secret(note.text)]
+        changes = await anyio.to_thread.run_sync(self.memory.keep, clean)
+        kept = sum(change.sign == "+" for change in changes)
+        await record(MemoryExtracted(upto, kept, model=aide.name), by="memory")
+        return Learned(session, changes)
+
+    async def learn_of(
+        self, session: str, aide_for: AideFor, *, again: bool = False
+    ) -> Learned:
+        """The same for a session that nobody has open. Raises `Held`, too.
+
+        It stays as old as it was: `-c` takes up what a person used last.
+        """
+        file = self.home.path(session) / log_file.NAME
+        if not file.exists():
+            return Learned(session, why="it is not there any more")
+        record = Recorder(self.home.store(session), masks=self._masks)
+        aside = WithoutPen(file, record)
+        view = await record.open()
+        try:
+            aide = aide_for(view)
+            if aide is None:
+                return Learned(session, why="its model is not asked for notes")
+            aside.provider = aide.provider
+            asked = replace(aide, provider=aside)
+            return await self.learn(session, record, asked, again=again)
+        finally:
+            aside.as_it_was()  # still under our lock
+            await record.close()
+
+    def ended(self, session: str, view: View) -> bool:
+        """A session was left. Is there something in it that could be learned?"""
+        said = view.conversation.user_messages
+        new = bool(said) and said[-1].seq > view.session.memory_up_to
+        if new and view.account.spent.answers:
+            return True
+        self.pending.done(session)
+        return False
+
+    def entries(self, session: str) -> tuple[Entry, ...]:
+        """What stands in a session's journal. Raises `Corrupt`."""
+        whole = Reader(self.home.path(session) / log_file.NAME).read(0)
+        return tuple(entry for entry, _ in codec.decode(whole))
+
+    def in_the_folder(self, text: str) -> bool:
+        """Does `.agent/memory.md` say this, too?"""
+        return normal(text) in normal(self._of_the_folder())
+
+    def holds_secret(self, text: str) -> bool:
+        return bool(_PASSWORD.search(text)) or MASK in self._masks.mask(text.encode())
+
+    def _is_of_here(self, directory: str) -> bool:
+        """Is what was said there about this project? A working tree may be gone again."""
+        gone = not os.path.isdir(directory)
+        return gone or project_of(directory) == self.memory.project
+
+    def _text(self, whose: str) -> str:
+        with suppress(BadInput):  # a session goes on without
+            return self.memory.text("person" if whose == "person" else "project")
+        return ""
+
+    def _of_the_folder(self) -> str:
+        for folder in dict.fromkeys((self.directory, str(self.memory.project))):
+            with suppress(BadInput):
+                files = small_files(folder, ".agent", ("memory.md",), lambda _: False)
+                for content in files.values():
+                    return content.decode("utf-8", "replace")
+        return ""
+
+
+class WithoutPen:
+    """A model that is asked about a session while somebody else may go on with it.
+
+    It may take a minute, and a person who comes back is not to wait for our notes. If
+    they have, the next one who records gets `Held`, and all is as if nothing was tried.
+    """
+
+    provider: Provider
+
+    def __init__(self, file: Path, record: Recorder) -> None:
+        self._file, self._record = file, record
+        self._was = file.stat()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        self.as_it_was()
+        await self._record.close()
+        try:
+            async with aclosing(self.provider.stream(request)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        finally:
+            self._was = self._file.stat()
+
+    def as_it_was(self) -> None:
+        """The journal is as old as it was before we wrote in it."""
+        with suppress(OSError):
+            os.utime(self._file, ns=(self._was.st_atime_ns, self._was.st_mtime_ns))
+
+
+class Notebook:
+    """The notes as a tool may write them: in the words of this session's person."""
+
+    def __init__(self, of: ProjectMemory, session: str) -> None:
+        self._of, self._session = of, session
+
+    async def write(self, section: str, text: str, replaces: str) -> str:
+        return await anyio.to_thread.run_sync(self._write, section, text, replaces)
+
+    def _write(self, section: str, text: str, replaces: str) -> str:
+        note = self._note(section, one_line(text[: 4 * LONGEST], LONGEST), replaces)
+        try:
+            changes = self._of.memory.keep([note])
+        except BadInput as error:
+            raise ToolFailed(f"Not kept: {error}") from error
+        if not changes:
+            return "This is remembered already, or the person had it forgotten."
+        return f'Remembered under {note.section}: "{note.text}".'
+
+    def _note(self, section: str, text: str, replaces: str) -> NewNote:
+        memory, where = self._of.memory, distil.place(section)
+        if where is None:
+            raise ToolFailed(
+                f"There is no section {section!r}: {', '.join(distil.PLACES)}."
+            )
+        if self._of.holds_secret(text):
+            raise ToolFailed(SECRET)
+        old = memory.meant(replaces) if replaces.strip() else None
+        if replaces.strip() and old is None:
+            known = "; ".join(each.line.text for each in memory.listed()) or "none"
+            raise ToolFailed(f"No note is {replaces!r}. The notes are: {known}.")
+        before = old.line.text if old else ""
+        if not may_replace(before, text):
+            raise ToolFailed(FORBIDS.format(text=before))
+        heard = distil.newest(heard_in(self._of.entries(self._session), 0))
+        said = [each.text for each in heard]
+        if not grounded(text, said, before):
+            raise ToolFailed(UNSAID)
+        if any(lifts(n.line.text, text) for n in memory.listed()) and not put_so(
+            text, said
+        ):
+            raise ToolFailed(UNSAID)
+        whose, place = where
+        origin = _origin(self._session, text, heard)
+        return NewNote(place, text, old.whose if old else whose, before, origin)
+
+
+def heard_in(
+    entries: Iterable[Entry], after: int, here: Callable[[str], bool] = lambda _: True
+) -> tuple[PersonWords, ...]:
+    """What the person said after that event, as far as the words are their own.
+
+    Answers to questions count; the text of a template, and of a plan that they approved,
+    does not. What was said while the session worked elsewhere is not `here`.
+    """
+    found: list[PersonWords] = []
+    private, elsewhere = False, False
+    for entry in entries:
+        if isinstance(entry.event, SessionStarted | SessionResumed):
+            private = entry.event.no_memory
+            if entry.event.directory:
+                elsewhere = not here(entry.event.directory)
+        elif entry.seq > after and not (private or elsewhere):
+            match entry.event:
+                case Said(words, "person", typed=typed):
+                    wrote = words if typed is None else typed
+                    own = own_words(_without_the_plan(wrote))
+                case Answered(answers=answers) if answers:
+                    own = own_words("\n\n".join(answers))
+                case _:
+                    continue
+            if own:
+                found.append(PersonWords(entry.seq, entry.at, own))
+    return tuple(found)
+
+
+def _without_the_plan(words: str) -> str:
+    if words == APPROVED or words.startswith(EDITED.partition("{")[0]):
+        return ""
+    return words.removeprefix(REVISE.partition("{")[0])
+
+
+def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.DistilledAnswer, ...]:
+    """What the agent said last, before each of the person's words and at the end."""
+    found: list[distil.DistilledAnswer] = []
+    for entry in entries:
+        match entry.event:
+            case ModelAnswered(message) if entry.seq > after and not message.calls:
+                if message.text.strip():
+                    found.append(distil.DistilledAnswer(entry.seq, message.text))
+            case _:
+                pass
+    return tuple(found)
+
+
+def _request(words: str, aide: Model) -> Request:
+    return Request(
+        Log([Spoken(0, Message("user", (Text(words),)))]),
+        distil.prompt(),
+        model=aide.name.partition("/")[2],
+        max_output=distil.OUTPUT,
+        schema=distil.SCHEMA,
+    )
+
+
+def _origin(session: str, text: str, heard: Sequence[PersonWords]) -> Origin:
+    """The words that a note is made of: all that share one with it."""
+    mine = stems(text)
+    from_ = [each for each in heard if mine & stems(each.text)] or list(heard)
+    seqs = tuple(each.seq for each in from_)
+    return Origin(session, seqs, max((each.at for each in from_), default=0.0))
+
+
+def _in_a_line(news: Sequence[NoteChange]) -> str:
+    came = sum(change.sign == "+" for change in news)
+    went = len(news) - came
+    parts = [f"{came} new note{'s' * (came != 1)}"] if came else []
+    parts += [f"{went} went"] if went else []
+    return f"remembered: {', '.join(parts)} (refold memory diff)"

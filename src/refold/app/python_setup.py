@@ -1,0 +1,136 @@
+"""The Python of a session, as settings and its agent have it.
+
+Most sessions never run any: nothing of `rlm` but its keeper is loaded before code does.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from refold.agents.children import Children
+from refold.agents.profile import Profile
+from refold.config.settings import Python
+from refold.engine.world import World
+from refold.journal.home import Home
+from refold.rlm.initial_variables import InitialVariables
+from refold.rlm.interfaces import Worker, WorkerLimits
+from refold.rlm.rate_limit import RateLimit
+from refold.rlm.worker_lifetime import WorkerKeeper
+from refold.session.recorder import Recorder
+from refold.tools.python_tool import Ran
+
+if TYPE_CHECKING:
+    from refold.rlm.memo import Memo
+    from refold.rlm.repl import Repl
+
+_MIB = 1024**2
+
+
+class PythonSetup(Struct, frozen=True):
+    """What the Python of one start has in common. `kept`: what is remembered of a project."""
+
+    settings: Python
+    directory: str
+    rate: RateLimit  # shared by all sessions
+    sessions: Callable[[], Home]
+    kept: Path
+
+
+class SessionPython:
+    """Implements `tools.python_tool.Repl` for the session `id_`. Call `at` when a turn begins.
+
+    `begins` are the variables that a child begins with; `depth` counts the code above it.
+    """
+
+    def __init__(
+        self,
+        coding: PythonSetup,
+        record: Recorder,
+        id_: str,
+        children: Children,
+        begins: InitialVariables,
+        depth: int = 0,
+    ) -> None:
+        self._coding, self._record, self._id = coding, record, id_
+        self._children, self._begins, self._depth = children, begins, depth
+        self._keeper = WorkerKeeper(self._workers)
+        self._repls: dict[str, Repl] = {}  # by agent: each has its own leash
+        self._world: World | None = None
+        self._agent: Profile | None = None
+
+    def at(self, world: World, agent: Profile) -> None:
+        """`agent` is as it works under these settings: its leash holds."""
+        self._world, self._agent = world, agent
+
+    @asynccontextmanager
+    async def beside(self) -> AsyncGenerator[None]:
+        """A `World.beside`: the process lives no longer than the turn."""
+        if self._begins.values:
+            from refold.rlm.initial_variables import inject
+
+            await inject(self._begins, self._record)
+        async with self._keeper.background():
+            yield
+
+    async def run(
+        self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
+    ) -> Ran:
+        return await self._repl().run(call_id, cells, progress)
+
+    def _now(self) -> World:
+        assert self._world is not None  # `at` is called before any call is made
+        return self._world
+
+    def _repl(self) -> "Repl":
+        from refold.rlm.other_sessions import CodeSubagents, OtherSessions
+        from refold.rlm.repl import Repl, ReplLimits
+
+        assert self._agent is not None
+        agent, coding = self._agent, self._coding
+        if agent.name not in self._repls:
+            given = ReplLimits(
+                leash=agent.leash,
+                steps=agent.bounds.steps,
+                memory=coding.settings.memory * _MIB,
+                rate=coding.rate,
+                memo=self._memo(),
+                below=CodeSubagents(self._children),
+                snapshots=OtherSessions(coding.sessions(), self._id, coding.directory),
+                begins=self._begins,
+                depth=self._depth,
+            )
+            repl = Repl(self._record, self._now, self._keeper, given)
+            self._repls[agent.name] = repl
+        return self._repls[agent.name]
+
+    def _memo(self) -> "Memo | None":
+        from refold.rlm.memo import ProjectMemo, SessionMemo
+
+        match self._coding.settings.memo:
+            case "off":
+                return None
+            case "session":
+                return SessionMemo(self._record)
+            case "project":
+                return ProjectMemo(self._coding.kept, self._record)
+
+    @asynccontextmanager
+    async def _workers(
+        self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
+    ) -> AsyncGenerator[Worker]:
+        from refold.rlm.worker import PythonWorkers
+
+        commands = self._now().commands
+        assert commands is not None  # a session of the app has a workspace
+        workers = PythonWorkers(commands, self._coding.directory)
+        async with workers(limits, functions) as worker:
+            yield worker
+
+
+def memo_directory(data: Path, project: str) -> Path:
+    """Where answers of models are remembered for a project."""
+    return data / "memo" / sha256(project.encode(errors="surrogateescape")).hexdigest()[:16]

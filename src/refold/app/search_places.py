@@ -1,0 +1,27 @@
+"""What lies around a directory, where skills, templates and agents are looked for.
+
+Apart from `workspace`, because a shell that completes a name waits for this, and needs no
+files, commands or sandbox.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from refold.config.paths import Paths, home
+from refold.prompts.repository import root_of
+from refold.skills.directories import SkillScope
+
+
+def around(
+    directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trusted: str
+) -> SkillScope:
+    """What skills and templates are looked for around; `trusted` is a folder, or ""."""
+    real = os.path.realpath(directory)
+    return SkillScope(
+        directory=real,
+        repository=root_of(real),
+        home=home(environ),
+        config=os.path.realpath(paths.config),
+        trusted=trusted,
+    )

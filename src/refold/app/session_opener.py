@@ -1,0 +1,167 @@
+"""Opens sessions: that of a person, and below it those of its children.
+
+A child works where its parent does, with the same settings, unless it has a working tree
+of its own. `agents` decides what a child is and how long it lives.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold import __version__
+from refold.agents.child import Opening, Position
+from refold.agents.children import Children
+from refold.agents.worktree import Worktrees
+from refold.app.python_setup import PythonSetup, SessionPython, memo_directory
+from refold.app.system_prompt import SessionGround, SystemPromptBuilder
+from refold.app.tool_dependencies import SessionSurroundings, SharedResources
+from refold.app.turn_context import TurnContext
+from refold.app.workspace import Where, Workspace
+from refold.config.paths import Paths
+from refold.journal.home import Home
+from refold.journal.state.session_info import SessionDirectories
+from refold.journal.store.port import Store
+from refold.place.port import Snapshots
+from refold.rlm.initial_variables import InitialVariables
+from refold.rlm.rate_limit import RateLimit
+from refold.session.recorder import Recorder
+from refold.session.session import Manners, Session
+
+
+class Storage(Struct, frozen=True):
+    """Where a start keeps things. `store` gives the lines of a session, by its id."""
+
+    paths: Paths
+    environ: Mapping[str, str]
+    store: Callable[[str], Store]
+    rate: RateLimit  # of the models that code asks
+
+
+class SessionOpener:
+    """Of one place to work, around which `around` lies."""
+
+    def __init__(
+        self, hall: SharedResources, around: SessionSurroundings, site: Storage
+    ) -> None:
+        self._hall, self._around, self._site = hall, around, site
+
+    async def open(
+        self,
+        id_: str,
+        snapshots: Snapshots | None,
+        manners: Manners,
+        child: Opening | None = None,
+    ) -> tuple[Session, TurnContext]:
+        """Take the pen of a session, new or not."""
+        hall, site = self._hall, self._site
+        durable = hall.settings.durability == "kept"
+        record = Recorder(site.store(id_), masks=hall.models.masks, durable=durable)
+        outfit = self.outfit(record, id_, snapshots, child)
+        where = hall.workspace.directory
+        hall.models.connections.log(
+            "debug" if child else "info", f"opened in {where} by refold {__version__}", id_
+        )
+        session = await Session.open(
+            record,
+            outfit,
+            directory=SessionDirectories(
+                hall.workspace.directory, hall.workspace.roots[1:]
+            ),
+            version=__version__,
+            id_=id_,
+            manners=manners,
+        )
+        return session, outfit
+
+    def outfit(
+        self,
+        record: Recorder,
+        id_: str,
+        snapshots: Snapshots | None = None,
+        child: Opening | None = None,
+    ) -> TurnContext:
+        """What each turn of a session is given now. It need not be open."""
+        hall, site = self._hall, self._site
+        settled = hall.settings.children
+        position = Position(
+            deepest=settled.depth, at_once=settled.at_once, total=settled.total
+        )
+        trees = Worktrees(
+            site.paths.data / "worktrees", site.environ, hall.workspace.directory
+        )
+        children = Children(
+            record,
+            id_,
+            self._child,
+            lambda name: hall.agents.find(name, "child"),
+            trees,
+            child.position if child else position,
+        )
+        python = self._python(record, id_, children, child)
+        home = Home(site.paths.data / "sessions")
+        around = replace(
+            self._around,
+            snapshots=snapshots,
+            python=python,
+            journal=home.path(id_) if hall.wishes.keep else None,
+        )
+        return TurnContext(hall, around, record, id_, children, child)
+
+    def _python(
+        self, record: Recorder, id_: str, children: Children, child: Opening | None
+    ) -> SessionPython:
+        hall, paths = self._hall, self._site.paths
+        directory = hall.workspace.directory
+        coding = PythonSetup(
+            hall.settings.python,
+            directory,
+            self._site.rate,
+            lambda: Home(paths.data / "sessions"),
+            memo_directory(paths.data, directory),
+        )
+        begins = hall.wishes.begins
+        if child:
+            begins = InitialVariables(child.context, child.attached)
+        depth = child.position.coded if child else 0
+        return SessionPython(coding, record, id_, children, begins, depth)
+
+    @asynccontextmanager
+    async def _child(self, opening: Opening) -> AsyncGenerator[Session]:
+        # What a person chose holds for a child through its parent, at each moment.
+        manners = Manners(question=self._hall.settings.limits.question, remember=False)
+        if not opening.directory:
+            session, _ = await self.open(opening.id, None, manners, opening)
+            async with session:
+                yield session
+            return
+        workspace = self._elsewhere(opening)
+        try:
+            opener = self._at(workspace)
+            kept = self._hall.wishes.keep
+            name = opening.id.replace("/", "-")
+            snapshots = workspace.snapshots(name) if kept else None
+            session, _ = await opener.open(opening.id, snapshots, manners, opening)
+            async with session:
+                yield session
+        finally:
+            workspace.close()
+
+    def _elsewhere(self, opening: Opening) -> Workspace:
+        hall, site = self._hall, self._site
+        where = Where(Path(opening.directory), tuple(map(Path, opening.roots)))
+        return Workspace(hall.settings, site.paths, site.environ, where, hall.workspace)
+
+    def _at(self, workspace: Workspace) -> "SessionOpener":
+        """The same, but for where its sessions work. What is trusted here is trusted there."""
+        hall, site = self._hall, self._site
+        ground = SessionGround(
+            roots=workspace.roots,
+            trust=bool(self._around.briefing.trusted),
+            unread=workspace.files.unread,
+        )
+        briefing = SystemPromptBuilder(hall.settings, site.paths, site.environ, ground)
+        around = replace(self._around, briefing=briefing)
+        return SessionOpener(replace(hall, workspace=workspace), around, site)

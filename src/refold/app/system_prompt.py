@@ -1,0 +1,258 @@
+"""The system prompt of a session, part by part.
+
+Gathers what lies in the folders (instructions, presets, how git stands) and whether the
+person trusts them, once for each opening of a session; so the front of what is sent
+stays as it is, and a provider's cache holds. How a text is cut and put together is the
+business of `prompts/`; memory, skills and agents come as texts from who knows them.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold.config.folder_settings import untrusted
+from refold.config.paths import Paths, home
+from refold.config.settings import Settings
+from refold.config.trusted_folders import Folders
+from refold.journal.events.kinds import SystemPromptSet
+from refold.permissions.facts import Facts, protected
+from refold.place.port import Real
+from refold.place.printable_names import escaped
+from refold.prompts import system_text
+from refold.prompts.instructions import OWN, File, Instructions, of_project, read
+from refold.prompts.presets import (
+    BUILT_IN,
+    Preset,
+    Shelf,
+    preset,
+    presets,
+    shadowed,
+    small_system,
+)
+from refold.prompts.repository import (
+    Environment,
+    again,
+    chain,
+    environment,
+    git_state,
+    root_of,
+)
+from refold.prompts.system_text import RenderedPrompt, part_of
+from refold.values.containment import below
+
+SHELL = "bash"  # that is what commands run in
+_PROMPTS = "prompts"
+_SECRETS = "it may hold secrets"
+_TOKENS = frozenset(
+    (".git", ".git-credentials", ".npmrc", ".yarnrc", ".yarnrc.yml", ".envrc")
+)
+_ENDS = re.compile(r"\.(?:env|tfstate|tfvars)$")
+
+
+def _nothing(real: Real) -> str:
+    return ""
+
+
+class SessionGround(Struct, frozen=True, kw_only=True):
+    """Where a session stands. `roots` are the directories of its workspace, real paths.
+
+    With `trust` the folder counts as trusted, this time. `unread` says why a file may
+    not be read, or "".
+    """
+
+    roots: tuple[str, ...]
+    trust: bool = False
+    unread: Callable[[Real], str] = _nothing
+    now: Callable[[], float] = time.time
+
+
+class Material(Struct, frozen=True, kw_only=True):
+    """What the system text is made of, as far as others know it. `window` is in tokens."""
+
+    preset: str = "coding"
+    prompt: str = ""  # of an agent that has one, instead of the preset's
+    own: str = ""  # the person's, instead of both
+    memory: str = ""
+    skills: str = ""
+    agents: str = ""
+    more: str = ""  # what the person adds
+    schema: Raw | None = None
+    small: bool = False
+    window: int = 0  # 0: not known
+
+
+class _Found(Struct, frozen=True):
+    environment: str
+    environment_small: str
+    instructions: Instructions
+    notices: tuple[str, ...]
+
+
+class SystemPromptBuilder:
+    """Made anew when a session is opened, or goes to work somewhere else."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        paths: Paths,
+        environ: Mapping[str, str],
+        ground: SessionGround,
+    ) -> None:
+        self._settings, self._paths, self._ground = settings, paths, ground
+        self._home = home(environ)
+        self._directory = ground.roots[0]
+        self.root = root_of(self._directory)
+        self._own = tuple(map(os.path.realpath, (paths.config, paths.data, paths.state)))
+        self._trusted: str | None = None
+        self._found: _Found | None = None
+
+    @property
+    def trusted(self) -> str:
+        """The folder, real path, in and below which what is found counts; "" if none does."""
+        if self._trusted is None:
+            self._trusted = self._trust()
+        return self._trusted
+
+    def check(self) -> None:
+        """Raises `BadInput` where the settings name a preset that there is not."""
+        if self._settings.preset not in BUILT_IN:
+            self.preset(self._settings.preset)
+
+    def text(self, material: Material, before: SystemPromptSet) -> RenderedPrompt:
+        """The system text of a turn. `before` is what the model was told last.
+
+        Raises `BadInput` for a preset that there is not, or that cannot be used.
+        """
+        found, small = self._look(), material.small
+        window = material.window or self._settings.context.window
+        now = found.environment_small if small else found.environment
+        rooms = {
+            name: system_text.room(name, window, small=small) for name in system_text.SHARES
+        }
+        asked, notices = system_text.instructions(
+            found.instructions.pieces, rooms["instructions"]
+        )
+        others = {"memory": material.memory, "skills": material.skills}
+        others["agents"] = material.agents
+        return system_text.told(
+            (
+                ("prompt", self._prompt(material)),
+                ("environment", again(now, part_of(before, "environment"))),
+                ("instructions", asked),
+                *(
+                    (name, system_text.within(t, name, rooms[name]))
+                    for name, t in others.items()
+                ),
+                ("more", material.more),
+                ("schema", system_text.shape(material.schema)),
+            ),
+            notices,
+        )
+
+    def notices(self) -> tuple[str, ...]:
+        """What a person has to be told: what is not heeded, and why."""
+        return self._look().notices
+
+    def preset(self, name: str) -> Preset:
+        """Raises `BadInput` where there is none of this name, or it cannot be used."""
+        return preset(name, self._shelves(self.trusted))
+
+    def presets(self) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
+        """All that can be chosen here, and a sentence for each that cannot."""
+        return presets(self._shelves(self.trusted))
+
+    def _prompt(self, material: Material) -> str:
+        if material.own or material.prompt:
+            return material.own or material.prompt
+        if material.small and material.preset == "coding":
+            return small_system()
+        return self.preset(material.preset).text
+
+    def _look(self) -> _Found:
+        if self._found is None:
+            trusted = self.trusted
+            around = Environment(
+                directory=self._directory,
+                more=self._ground.roots[1:],
+                today=time.strftime("%Y-%m-%d", time.localtime(self._ground.now())),
+                platform=os.uname().sysname,
+            )
+            whole = replace(around, shell=SHELL, git=git_state(self.root))
+            asked = self._instructions(trusted)
+            said = (
+                *asked.notices, *shadowed(self._shelves(trusted)), *self._unheeded(),
+            )  # fmt: skip
+            self._found = _Found(environment(whole), environment(around), asked, said)
+        return self._found
+
+    def _trust(self) -> str:
+        if self._ground.trust:
+            return self.root
+        return Folders(self._paths.folders).trusted_above(self._directory, self.root)
+
+    def _instructions(self, trusted: str) -> Instructions:
+        own = os.path.join(self._paths.config, OWN)
+        mine = Instructions()
+        if os.path.lexists(own):
+            # A person's own file may bring in what is theirs, wherever it lies.
+            read_own = read([File(own, "/")], self._home, _secret)
+            pieces = tuple(replace(piece, own=True) for piece in read_own.pieces)
+            mine = Instructions(pieces, read_own.notices)
+        if not (trusted and self._settings.instructions):
+            return mine
+        files = [
+            file
+            for file in of_project(self._directory, self.root)
+            if below(file.path, trusted)
+            and os.path.realpath(file.path) != os.path.realpath(own)
+        ]
+        theirs = read(files, self._home, self._unread)
+        return Instructions(
+            (*mine.pieces, *theirs.pieces), (*mine.notices, *theirs.notices)
+        )
+
+    def _unread(self, real: str) -> str:
+        secret = _secret(real, self._own) or _holds_tokens(os.path.relpath(real, self.root))
+        return secret or self._ground.unread(Real(real))
+
+    def _unheeded(self) -> tuple[str, ...]:
+        if self._ground.trust:
+            return ()
+        new = untrusted(self._directory, Folders(self._paths.folders))
+        if not new.found:
+            return ()
+        return (
+            f"{new.names} in {escaped(self._directory)}: not trusted, so not read; "
+            "`refold trust add` shows and takes them, --trust takes them for one start",
+        )
+
+    def _shelves(self, trusted: str) -> tuple[Shelf, ...]:
+        """Where presets of one's own may lie: the nearest first, then the person's."""
+        folders = [
+            os.path.join(folder, ".refold", _PROMPTS)
+            for folder in reversed(chain(self._directory, self.root))
+            if trusted and below(folder, trusted)
+        ]
+        theirs = [
+            Shelf(each, escaped(os.path.relpath(each, self._directory)), self.root)
+            for each in folders
+        ]
+        own = os.path.join(self._paths.config, _PROMPTS)
+        return (*theirs, Shelf(own, escaped(own), "/"))
+
+
+def _secret(real: str, own: tuple[str, ...] = ()) -> str:
+    found = protected(real, Facts(own=own), writes=False)
+    return _SECRETS if found else ""
+
+
+def _holds_tokens(way: str) -> str:
+    """A model may read these when it has a reason. Nobody has one to tell them unread."""
+    parts = way.casefold().split("/")
+    if protected(f"/{parts[-1]}", Facts(), writes=False):  # whatever it lies in
+        return _SECRETS
+    return _SECRETS if _TOKENS.intersection(parts) or _ENDS.search(parts[-1]) else ""

@@ -1,0 +1,147 @@
+"""What the tools of a session can reach, and which tools it has.
+
+The same for every turn. `agents.tool_filter` decides which of them an agent has, and
+`turn_context` what else a turn has.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from refold.agents.child import Opening
+from refold.agents.children import Children
+from refold.agents.registry import Registry
+from refold.app.launch_options import LaunchOptions
+from refold.app.models import Models
+from refold.app.python_setup import SessionPython
+from refold.app.system_prompt import SystemPromptBuilder
+from refold.app.workspace import Workspace
+from refold.claims.claim_tool import Checking
+from refold.config.settings import Settings
+from refold.permissions.rules import Rule
+from refold.place.port import Commands, Files, Snapshots
+from refold.session.full_history import History
+from refold.session.recorder import Recorder
+from refold.skills.catalogue import Catalogue
+from refold.tools.contract import Tool
+from refold.tools.memory import Notebook
+from refold.tools.task import Choice, task, task_for
+from refold.values.tools import Effect
+
+if TYPE_CHECKING:
+    from refold.app.project_memory import ProjectMemory
+
+_OF_SKILLS = ("list_skills", "read_skill")
+_OF_MEMORY = ("memory_write",)
+
+
+class SharedResources(Struct, frozen=True):
+    """What all sessions of one start share."""
+
+    settings: Settings
+    wishes: LaunchOptions
+    models: Models
+    workspace: Workspace
+    tools: tuple[Tool, ...]
+    agents: Registry = Registry()
+
+
+class SessionSurroundings(Struct, frozen=True):
+    """What lies around one session."""
+
+    briefing: SystemPromptBuilder
+    skills: Catalogue
+    remembering: "Callable[[], ProjectMemory]"  # costs an import
+    remembers: bool  # is anything remembered here?
+    snapshots: Snapshots | None = None  # None: files cannot be taken back
+    python: SessionPython | None = None
+    journal: Path | None = None  # where it lies, if it is kept
+
+
+class LateNotebook:
+    """The notes of a session, found when one is written."""
+
+    def __init__(self, find: Callable[[], Notebook]) -> None:
+        self._find = find
+
+    async def write(self, section: str, text: str, replaces: str) -> str:
+        return await self._find().write(section, text, replaces)
+
+
+class ToolDependencies:
+    """Of the session `id_`, whose journal is `record`. `child`: as a child it has no more."""
+
+    def __init__(
+        self,
+        hall: SharedResources,
+        around: SessionSurroundings,
+        record: Recorder,
+        id_: str,
+        children: Children,
+        child: Opening | None,
+    ) -> None:
+        self._hall, self._around, self._record, self._id = hall, around, record, id_
+        self._children, self._child = children, child
+
+    def place(self, reading: Sequence[Rule] = ()) -> tuple[Files, Commands]:
+        """Files and commands of the workspace, with what these rules deny left out."""
+        workspace = self._hall.workspace
+        if not reading:
+            return workspace.files, workspace.commands
+        return workspace.heeding(reading)
+
+    def by_name(self, files: Files) -> Mapping[str, object]:
+        """What else tools may ask for by name; `files` is what they can read."""
+        if files is self._hall.workspace.files:
+            return self._unrestricted
+        return {**self._unrestricted, **self._reading(files), **self._hall.wishes.house}
+
+    @cached_property
+    def _unrestricted(self) -> Mapping[str, object]:
+        workspace = self._hall.workspace
+        return {
+            **self._reading(workspace.files),
+            "blobs": self._record,
+            "history": History(self._record),
+            "memory": LateNotebook(lambda: self._around.remembering().notebook(self._id)),
+            "directory": Path(workspace.directory),
+            "children": self._children,
+            "repl": self._around.python,
+            **self._hall.wishes.house,
+        }
+
+    def _reading(self, files: Files) -> Mapping[str, object]:
+        return {
+            "checks": Checking(self._record, files, self._around.journal),
+            "skills": self._around.skills.heeding(files.unread),
+        }
+
+    @cached_property
+    def tools(self) -> tuple[Tool, ...]:
+        """Those of use here: none that asks a person where none is there, none that is off."""
+        settings, wishes = self._hall.settings, self._hall.wishes
+        child = self._child
+        off = {
+            *(() if self._choices else (task.spec.name,)),
+            *(() if settings.skills else _OF_SKILLS),
+            *(() if settings.memory and wishes.keep else _OF_MEMORY),
+        }
+        return tuple(
+            task_for(self._choices) if tool is task else tool
+            for tool in self._hall.tools
+            if tool.spec.name not in off
+            and (wishes.attended or tool.effect is not Effect.ASK)
+            and (child is None or tool.spec.name in child.tools)
+        )
+
+    @cached_property
+    def _choices(self) -> tuple[Choice, ...]:
+        """The agents that may be given work here."""
+        position = self._children.position
+        if position.depth >= position.deepest:
+            return ()
+        every = self._hall.agents.every("child")
+        return tuple(Choice(each.name, each.description) for each in every)

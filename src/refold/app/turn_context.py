@@ -1,0 +1,265 @@
+"""What each turn of a session is given: who works, with which model, words, tools and bounds.
+
+Made for one session when it is opened: what lies in folders is looked up once then, so
+that the front of what is sent stays as it is.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.agents.child import Opening
+from refold.agents.children import Children
+from refold.agents.profile import Profile, unused_preset
+from refold.agents.registry import Registry
+from refold.agents.tool_filter import tools_of
+from refold.app.models import SCRIPT, Models, Traits
+from refold.app.policies import budget, policies, shares
+from refold.app.system_prompt import Material
+from refold.app.tool_dependencies import (
+    SessionSurroundings,
+    SharedResources,
+    ToolDependencies,
+)
+from refold.config.settings import Settings
+from refold.engine.decide import Policy
+from refold.engine.request_log import Trace
+from refold.engine.world import Background, Lineage, Model, Shared, SystemPrompt, World
+from refold.errors import BadInput
+from refold.journal.events.kinds import SystemPromptSet
+from refold.journal.state.fold import View
+from refold.prompts import system_text
+from refold.prompts.system_text import RenderedPrompt
+from refold.session.recorder import Recorder
+from refold.values.tools import Effect
+from refold.views.system_prompt_diff import differences
+
+MAIN = "main"
+GONE = "the agent {agent!r} of this session is not there any more: main works instead"
+SINCE = "since this session was left: {what}"
+# The parts of a system text that are not others every day.
+_LASTING = ("prompt", "instructions", "skills", "agents", "tools")
+_LEAST_RESULT = 1_000  # characters
+_LISTED = 4_000  # characters of the list of skills
+
+
+class TurnContext:
+    """`record` is of the session. Call it at the beginning of each turn.
+
+    `children` are those it may have; `child` says whose it is itself, if it is one.
+    """
+
+    def __init__(
+        self,
+        hall: SharedResources,
+        around: SessionSurroundings,
+        record: Recorder,
+        id_: str,
+        children: Children,
+        child: Opening | None = None,
+    ) -> None:
+        self._children, self._child = children, child
+        self._supplies = ToolDependencies(hall, around, record, id_, children, child)
+        self._hall, self._around = hall, around
+        self._record = record
+        self._trace = Trace() if hall.settings.log_requests else None
+        self._shared = Shared()
+        self._policies: dict[tuple[int, bool], tuple[Policy, ...]] = {}
+        self._since: str | None = None  # what is new since the session was left
+
+    def notices(self) -> tuple[str, ...]:
+        """What a person should know of this session: what has no room, or is gone."""
+        view, models = self._record.view, self._hall.models
+        agent, preset = view.session.agent, self._hall.settings.preset
+        now = agent_of(view, self._hall.agents)
+        traits = models.traits(model_of(models, view, now))
+        told = self._told(now, traits, view).notices
+        gone = GONE.format(agent=agent) if agent and now.name != agent else ""
+        unused = unused_preset(now, preset if preset != Settings().preset else "")
+        since = self._since
+        if since is None:
+            since = self._new(view, lambda: self._world(view))
+        return (*told, *filter(None, (gone, unused, since)))
+
+    def __call__(self, view: View) -> World:
+        world = self._world(view)
+        if self._since is None:  # the model is about to read it, and then nothing is new
+            self._since = self._new(view, lambda: world)
+        self._children.at(world)
+        if self._around.python is not None:
+            self._around.python.at(world, self._agent(view))
+        return world
+
+    def _new(self, view: View, world: Callable[[], World]) -> str:
+        """What is not as it was when this session was left, in a sentence."""
+        before, version = view.conversation.system_prompt, view.session.version_before
+        found = [f"refold {version}, now {view.session.version}"] if version else []
+        if (
+            before != SystemPromptSet()
+        ):  # a world takes long to make, and a start waits for it
+            found += self._changed(before, world().briefing())
+        return SINCE.format(what="; ".join(found)) if found else ""
+
+    def _changed(self, before: SystemPromptSet, now: SystemPromptSet) -> Sequence[str]:
+        """What changed of the system prompt. The person chose another model or agent, and date and
+        notes change with every turn: neither is reported.
+        """
+        if (before.agent, before.model) != (now.agent, now.model):
+            return ()
+        asking = {t.spec.name for t in self._hall.tools if t.effect is Effect.ASK}
+        told = [
+            replace(each, tools=tuple(t for t in each.tools if t.name not in asking))
+            for each in (before, now)
+        ]
+        return differences(told[0], told[1], only=_LASTING)
+
+    def _agent(self, view: View) -> Profile:
+        return self._child.agent if self._child else agent_of(view, self._hall.agents)
+
+    def _world(self, view: View) -> World:
+        hall, child, agent = self._hall, self._child, self._agent(view)
+        coded = agent.acting == "code"
+        settings, wishes = hall.settings, hall.wishes
+        name = model_of(hall.models, view, agent)
+        traits = hall.models.traits(name)
+        given = tools_of(agent, self._supplies.tools)
+        reading = (*(child.reading if child else ()), *agent.reading)
+        told = self._told(agent, traits, view)
+        files, commands = self._supplies.place(reading)
+        return World(
+            Model(
+                hall.models.provider(name, agent.acting),
+                name,
+                traits.window,
+                hall.models.price,
+                self._trace,
+            ),
+            tools=given.active if coded else traits.tools(given.active),
+            deferred=() if traits.small else given.deferred,
+            policies=self._bounded(agent.bounds.steps, coded=coded),
+            rules=(*hall.workspace.rules, *agent.rules),
+            mode=settings.permission_mode,
+            attended=wishes.attended,
+            files=files,
+            commands=commands,
+            tool_dependencies=self._supplies.by_name(files),
+            read_rules=reading,
+            facts=hall.workspace.facts,
+            snapshots=self._around.snapshots,
+            prompt=SystemPrompt(
+                agent.name,
+                told.system,
+                told.parts,
+                view.session.effort or settings.effort,
+                agent.bounds.output or settings.limits.output,
+                self._schema or Raw(b"null"),
+            ),
+            longest_result=_longest(
+                agent.bounds.result or settings.limits.result, traits.window
+            ),
+            helper_model=None if hall.models.scripted else self._aide,
+            budget=budget(settings),
+            shares=shares(settings),
+            watches=settings.reminders,
+            lineage=(
+                Lineage(child.address, child.above, child.purse, child.shared)
+                if child
+                else Lineage(shared=self._shared)
+            ),
+            background=self._beside,
+        )
+
+    def _told(self, agent: Profile, traits: Traits, view: View) -> RenderedPrompt:
+        """The system text of the next turn, and what of it had no room."""
+        wishes = self._hall.wishes
+        material = Material(
+            preset=self._hall.settings.preset,
+            prompt=agent.short if traits.small and agent.short else agent.prompt,
+            own="" if self._child else wishes.own_system,
+            memory=self._memory if agent.memory else "",
+            # A small model has no way to read one.
+            skills=self._listed(traits.window) if agent.skills and not traits.small else "",
+            more=wishes.more_system,
+            schema=self._schema,
+            small=traits.small,
+            window=traits.window,
+        )
+        return self._around.briefing.text(material, view.conversation.system_prompt)
+
+    @property
+    def _schema(self) -> Raw | None:
+        """What final answers have to match: of a child, what its parent asked for."""
+        return self._child.schema if self._child else self._hall.wishes.schema
+
+    @cached_property
+    def _memory(self) -> str:
+        trusted = bool(self._around.briefing.trusted)
+        if not (self._hall.settings.memory and self._around.remembers):
+            return ""
+        return self._around.remembering().told(trusted=trusted)
+
+    def _listed(self, window: int) -> str:
+        """The list of skills, as far as there is room."""
+        if not self._hall.settings.skills:
+            return ""
+        room = system_text.room("skills", window or self._hall.settings.context.window)
+        return self._around.skills.listed(min(_LISTED, room))
+
+    @cached_property
+    def _beside(self) -> Background:
+        python = self._around.python
+        return _together(self._children.beside, *((python.beside,) if python else ()))
+
+    def _bounded(self, steps: int, *, coded: bool) -> tuple[Policy, ...]:
+        if (steps, coded) not in self._policies:
+            hall = self._hall
+            lent = hall.models.price if self._child else None
+            made = policies(hall.settings, self._schema, steps, lent, coded=coded)
+            self._policies[steps, coded] = made
+        return self._policies[steps, coded]
+
+    def _aide(self) -> Model:
+        """The small model, for what stands beside the talk."""
+        models = self._hall.models
+        name = models.default("small")
+        window = models.traits(name).window
+        return Model(models.provider(name), name, window, models.price, self._trace)
+
+
+def agent_of(view: View, agents: Registry) -> Profile:
+    """Who works in this session; `main`, where the one it had is no more."""
+    try:
+        return agents.find(view.session.agent or MAIN, MAIN)
+    except BadInput:
+        return agents.find(MAIN, MAIN)
+
+
+def model_of(models: Models, view: View, agent: Profile) -> str:
+    """The model of the next turn: chosen, or as before, or what the settings say."""
+    if models.scripted:
+        return models.default()
+    briefed = view.conversation.system_prompt
+    same = briefed.agent in ("", agent.name) and not briefed.model.startswith(SCRIPT)
+    before = briefed.model if same else ""
+    return view.session.model or before or models.default(agent.role)
+
+
+def _longest(settled: int, window: int) -> int:
+    """Characters of one result: at most about a quarter of what a small window holds."""
+    return min(settled, max(_LEAST_RESULT, window)) if window else settled
+
+
+def _together(*every: Background) -> Background:
+    """Enter all of them for the time of a turn; leave them in the opposite order."""
+
+    @asynccontextmanager
+    async def all_of_them() -> AsyncGenerator[None, None]:
+        async with AsyncExitStack() as stack:
+            for each in every:
+                await stack.enter_async_context(each())
+            yield
+
+    return all_of_them

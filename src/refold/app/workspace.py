@@ -1,0 +1,267 @@
+"""The workspace of a session: its files, its commands, its past, and what may be done there.
+
+Puts the concrete things of `place/` together with the settings, and gathers from them the
+facts that calls are judged by. What is judged how is the business of `permissions/`.
+"""
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from threading import Thread
+
+from msgspec import Struct
+
+from refold.config.layers import rules_of
+from refold.config.paths import Paths, home
+from refold.config.settings import Settings
+from refold.config.trusted_folders import Folders
+from refold.errors import BadInput
+from refold.permissions.decide import (
+    folders_with_unreadable,
+    readable,
+    unreadable,
+    unreadable_as_a_whole,
+)
+from refold.permissions.facts import Facts
+from refold.permissions.rules import Rule
+from refold.permissions.tool_families import is_about, is_elsewhere, reads
+from refold.place.checkpoints import Checkpoints
+from refold.place.commands import ShellCommands
+from refold.place.files import DiskFiles
+from refold.place.limits import Limits
+from refold.place.port import Commands, Files, Real, Snapshots
+from refold.place.reaper import reap_strays
+from refold.place.sandbox import find, remove_strays
+from refold.place.sandbox_rules import Wish
+from refold.skills.directories import shipped
+from refold.tools.contract import Tool
+
+_MIB = 1024 * 1024
+_MOST_ELSEWHERE = 5_000  # paths that are looked at outside the workspace
+# What others wrote, in such numbers that a command would have to wait for the look.
+_OTHERS = frozenset((".git", "node_modules", ".venv", "venv", "__pycache__", ".tox"))
+
+
+class Where(Struct, frozen=True):
+    """The directories of a workspace. The first is where relative paths begin."""
+
+    directory: Path
+    more: tuple[Path, ...] = ()
+
+    @property
+    def real(self) -> tuple[str, ...]:
+        return tuple(os.path.realpath(each) for each in (self.directory, *self.more))
+
+
+class Workspace:
+    """`close` it: commands keep things there for each other.
+
+    `main` is the one that this is a working tree of: what may not be read there is not
+    read from here either.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        paths: Paths,
+        environ: Mapping[str, str],
+        where: Where,
+        main: "Workspace | None" = None,
+    ) -> None:
+        self._settings, self._paths, self._environ = settings, paths, environ
+        self._where, self._home, self._main = where, home(environ), main
+        self._own = tuple(
+            dict.fromkeys(map(os.path.realpath, (paths.config, paths.data, paths.state)))
+        )
+        # Commands run what skills bring; ours may lie where a sandbox hides things.
+        self._shared = (os.path.join(self._own[0], "skills"), os.path.realpath(shipped()))
+        self.rules: Sequence[Rule] = rules_of(settings.permissions)
+        hides = _hide(self.rules)
+        self.files = DiskFiles(
+            where.directory,
+            where.more,
+            unread=self._unread if hides else None,
+            unshown=self._unshown,
+        )
+        self.sandbox = find(environ, self._wish(hides=hides))
+        limits = settings.limits
+        self.commands = ShellCommands(
+            environ,
+            self.sandbox,
+            Limits(
+                processes=limits.processes,
+                memory=limits.memory * _MIB,
+                disks=(*where.real, str(paths.data), tempfile.gettempdir()),
+            ),
+        )
+
+    def facts(self) -> Facts:
+        """What calls are judged by. The first time it tries what the machine can do."""
+        return self._facts
+
+    def snapshots(self, session: str) -> Snapshots | None:
+        """How files are taken back; None where the settings want none."""
+        if not self._settings.checkpoints:
+            return None
+        return checkpoints(self._where.real, self._paths, self._environ, session)
+
+    def notices(self) -> tuple[str, ...]:
+        """What is missing of protection, in sentences for a person."""
+        return tuple(filter(None, (self.sandbox.notice,)))
+
+    def always(self, rule: str) -> None:
+        """From now on `rule` allows calls in this folder, in every session to come."""
+        Folders(self._paths.folders).always(self._where.directory, rule)
+
+    def unread(self, path: str) -> str:
+        """Why a deny rule keeps this file, absolute, from being read, or ""."""
+        return self._unread(Real(os.path.realpath(path)))
+
+    def heeding(self, rules: Sequence[Rule]) -> tuple[Files, Commands]:
+        """Its files and commands, where what these rules say of reading holds besides."""
+        files = self.files.heeding(
+            lambda real: self._denied(real, rules),
+            lambda real: _unshown(real, rules, self._facts),
+        )
+        if not _hide(rules):
+            return files, self.commands
+        return files, self.commands.hiding(lambda: self._all_unread(rules))
+
+    @property
+    def directory(self) -> str:
+        return self._where.real[0]
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Its directories, links followed."""
+        return self._where.real
+
+    def close(self) -> None:
+        self.commands.close()
+
+    @cached_property
+    def _facts(self) -> Facts:
+        # What an earlier refold left behind when it was killed is ended meanwhile.
+        Thread(target=_tidy, daemon=True).start()
+        return Facts(
+            roots=self._where.real,
+            home=self._home,
+            own=self._own,
+            shared=self._shared,
+            trees=(os.path.realpath(self._paths.data / "worktrees"),),
+            sandboxed=self.sandbox.confines,
+            follow=self.files.real,
+        )
+
+    def _wish(self, *, hides: bool) -> Wish:
+        sandbox = self._settings.sandbox
+        return Wish(
+            roots=self._where.real,
+            profile=sandbox.profile,
+            network=sandbox.network,
+            writable=_at_home(sandbox.writable),
+            readable=_at_home(sandbox.readable),
+            own=self._own,
+            shared=self._shared,
+            quarantine=os.path.join(os.path.realpath(self._paths.data), "quarantine"),
+            unread=partial(self._all_unread, self.rules) if hides else tuple,
+        )
+
+    def _unread(self, real: Real) -> str:
+        return self._denied(real, self.rules)
+
+    def _denied(self, real: str, rules: Sequence[Rule]) -> str:
+        main = self._main
+        return unreadable(real, rules, self._facts) or (
+            main._denied(real, rules) if main else ""
+        )
+
+    def _unshown(self, real: Real) -> str:
+        return _unshown(real, self.rules, self._facts)
+
+    def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
+        """What no command may read, as it is now.
+
+        In the workspace that is every file that a rule means; elsewhere what a rule names,
+        and what it means in the nearest folders below where its pattern begins.
+        """
+        facts = self._facts
+        elsewhere = {*filter(facts.outside, unreadable_as_a_whole(rules, facts))}
+        for folder in filter(facts.outside, folders_with_unreadable(rules, facts)):
+            near = islice(_nearest(folder, self._where.real), _MOST_ELSEWHERE)
+            elsewhere.update(path for path in near if unreadable(path, rules, facts))
+        found = [
+            path
+            for root in self._where.real
+            for path in _files(root)
+            if unreadable(path, rules, facts)
+        ]
+        return (*found, *elsewhere, *(self._main._all_unread(rules) if self._main else ()))
+
+
+def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
+    """Raises `BadInput` for a rule about a tool there is not.
+
+    A deny rule with a slip in its name would forbid nothing, and nobody would notice.
+    """
+    here = {tool.spec.name: tool.effect for tool in tools}
+    for rule in rules:
+        known = any(is_about(rule.tool, name, effect) for name, effect in here.items())
+        if not known and not is_elsewhere(rule.tool):
+            from difflib import get_close_matches
+
+            near = get_close_matches(rule.tool.lower(), here, 1, 0.4)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here)}"
+            raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
+
+
+def checkpoints(
+    roots: Sequence[Path | str], paths: Paths, environ: Mapping[str, str], session: str
+) -> Checkpoints:
+    """Where the files of these directories are kept for this session."""
+    ours = (paths.config, paths.data, paths.state)
+    return Checkpoints(roots, paths.data / "checkpoints", environ, session, ours=ours)
+
+
+def _hide(rules: Sequence[Rule]) -> bool:
+    return any(rule.verdict == "deny" and reads(rule.tool) for rule in rules)
+
+
+def _unshown(real: str, rules: Sequence[Rule], facts: Facts) -> str:
+    shown = readable(real, rules, facts)
+    return "" if shown else "it is protected: name it, and the person is asked"
+
+
+def _at_home(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(os.path.realpath(os.path.expanduser(path)) for path in paths)
+
+
+def _tidy() -> None:
+    reap_strays()
+    remove_strays()
+
+
+def _nearest(folder: str, without: Sequence[str]) -> Iterator[str]:
+    """What lies below it, level by level."""
+    waiting = deque([folder])
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.popleft()) as entries:
+            for entry in entries:
+                if entry.path in without:
+                    continue
+                yield entry.path
+                if entry.name not in _OTHERS and entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+
+
+def _files(root: str) -> Sequence[str]:
+    found = list[str]()
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _OTHERS]
+        found += [os.path.join(folder, name) for name in (*names, *folders)]
+    return found

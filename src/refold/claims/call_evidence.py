@@ -1,0 +1,225 @@
+"""Evidence that names a call: was it made, did it end, and did it say that?
+
+A call is named by its id, or by the command line that was run. Errors never count as
+support, and neither does what an agent said itself, or had from a child of its own.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from refold.claims.command_lines import hides_failures, parts
+from refold.claims.observed import RUNS, ObservedCall, ReadFiles
+from refold.claims.parse_claims import unwrapped
+from refold.claims.passages import LEAST, bare, passage, weight
+from refold.claims.success_words import says, tells_of_failure
+from refold.values.claims import Evidence, Finding, worst
+
+# What these print are words of an agent.
+_WORDS_ALONE = frozenset((
+    "ask_user", "claim", "compact", "enter_plan_mode", "exit_plan_mode", "finish",
+    "history_search", "memory_write", "task", "think", "todo_write",
+))  # fmt: skip
+_EXIT = re.compile(r"\(?exit(?:ed with)?(?: code| status)?:? (\d{1,3})\)?")
+_RAN = re.compile(r"\b(?:ran|run|runs|executed|called|exit(?:s|ed)?)\b")
+_NOTHING = {"grep": "Nothing was found.", "glob": "No file below "}
+_FOUND_NOTHING = (0, 1)  # how programs end that search
+_SMALL = 400  # characters of an output in which a short line says something
+_SAYING = re.compile(r"\b(?:echo|printf|print|write)\b|<<")
+
+
+def call_finding(evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
+    """What the evidence comes to, by the journal."""
+    wanted = unwrapped(evidence.call.strip().removeprefix("$ "))
+    found = _called(wanted, seen.deeds)
+    if not found:
+        return _not_called(wanted, seen.deeds)
+    newest = _held(found[-1], evidence, claim, seen)
+    if newest.state == "contradicted" and found[-1].outcome == "done":
+        before = (_held(deed, evidence, claim, seen) for deed in found[:-1])
+        if any(each.state == "supported" for each in before):
+            why = f"an earlier run bears it out; of the newest, {found[-1].id}: {newest.reason}"
+            return Finding("stale", why)
+    if newest.state == "supported":
+        return _since(found[-1], claim, seen) or newest
+    return newest
+
+
+def _called(wanted: str, deeds: Sequence[ObservedCall]) -> list[ObservedCall]:
+    if by_id := [deed for deed in deeds if deed.id == wanted]:
+        return by_id
+    line = " ".join(wanted.split())
+    return [deed for deed in deeds if line in _lines(deed)] if line else []
+
+
+def _not_called(wanted: str, deeds: Sequence[ObservedCall]) -> Finding:
+    below = [deed.id for deed in deeds if deed.id.endswith(f"/{wanted}")]
+    if below:
+        return Finding("unknown", f"that may be {' or '.join(below[:3])}: name it so")
+    words = wanted.split()
+    near = next(
+        (d for d in reversed(deeds) if _within(words, re.split(r"[\s;|&]+", d.command))),
+        None,
+    )
+    if near is not None:
+        return Finding(
+            "unknown", f"only a part of a command, {near.id}: give all of its line"
+        )
+    return Finding("contradicted", "there was no such call")
+
+
+def _lines(deed: ObservedCall) -> Iterator[str]:
+    """How the call may be written as a line."""
+    if line := " ".join(deed.command.split()):
+        yield line
+        yield from (" ".join(part.split()) for part in parts(deed.command))
+        return
+    values = [" ".join(str(v).split()) for v in deed.arguments.values() if v]
+    lines = accumulate((deed.tool, *values), lambda line, value: f"{line} {value}")
+    yield from list(lines)[bool(values) :]
+
+
+def _within(words: Sequence[str], line: Sequence[str]) -> bool:
+    many = len(words)
+    return bool(many) and any(
+        list(line[at : at + many]) == list(words) for at in range(len(line) - many + 1)
+    )
+
+
+def _held(deed: ObservedCall, evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
+    """One run held against the evidence and, as far as its exit code goes, the claim."""
+    if deed.outcome in ("", "stopped", "unknown"):
+        return Finding("unknown", f"{deed.id} has not come to its end")
+    if deed.tool in _WORDS_ALONE:
+        why = f"what {deed.id} gave are words of an agent: name the call that found it"
+        return Finding("unknown", why)
+    if deed.outcome != "done":
+        return _failed(deed, evidence)
+    findings = [_nothing(deed)] if evidence.nothing else []
+    if evidence.quote.strip():
+        findings.append(_printed(deed, evidence.quote, seen))
+    elif not findings:
+        findings.append(_only_run(deed, claim))
+    return worst(_passed(deed, claim, quoted=bool(evidence.quote.strip())), *findings)
+
+
+def _failed(deed: ObservedCall, evidence: Evidence) -> Finding:
+    if evidence.quote.strip() and passage(deed.text).holds(bare(evidence.quote)):
+        return Finding(
+            "unknown", f"{deed.id} was {deed.outcome}, and errors support nothing"
+        )
+    return Finding("contradicted", f"{deed.id} was {deed.outcome}: it was not done")
+
+
+def _printed(deed: ObservedCall, quote: str, seen: ReadFiles) -> Finding:
+    if told := _EXIT.fullmatch(" ".join(quote.casefold().split())):
+        return _ended(deed, int(told[1]))
+    text = passage(deed.text)
+    ways = list(dict.fromkeys((bare(quote), bare(unwrapped(quote)))))
+    there = next((way for way in ways if text.holds(way) or deed.rows.holds(way)), None)
+    if there is None:
+        if not deed.whole:
+            return Finding(
+                "unknown", f"the journal does not hold all that {deed.id} printed"
+            )
+        return Finding("contradicted", f"{deed.id} was run, and printed something else")
+    if own := _own_words(deed, there, seen):
+        return Finding("unknown", own)
+    alone = len(deed.text) <= _SMALL and weight(there) > 0 and text.is_a_line(there)
+    if weight(there) >= LEAST - 1 or alone:
+        return Finding("supported", f"printed by {deed.id}")
+    return Finding("unknown", "the quote is too short to say anything: quote more of it")
+
+
+def _own_words(deed: ObservedCall, quote: str, seen: ReadFiles) -> str:
+    """Why what it printed says no more than the agent itself did, or ""."""
+    if deed.tool == "python" and any(text.holds(quote) for text in seen.said):
+        return f"{deed.id} printed what another model had said"
+    says_it = deed.tool in RUNS and _SAYING.search(deed.given)
+    if says_it and passage(deed.given).holds(quote):
+        return f"{deed.id} printed what its own words told it to print"
+    return ""
+
+
+def _only_run(deed: ObservedCall, claim: str) -> Finding:
+    """Nothing is quoted: the exit code alone speaks, and only of having run."""
+    if deed.output is None:
+        return Finding("unknown", f"nothing is quoted of what {deed.id} gave")
+    if deed.code != 0:
+        return Finding("unknown", f"{_how(deed)}, and nothing is quoted")
+    if says(claim) == "passes" or _RAN.search(claim.casefold()):
+        return Finding("supported", f"{deed.id} ended with exit code 0")
+    return Finding("unknown", f"nothing is quoted of what {deed.id} printed")
+
+
+def _nothing(deed: ObservedCall) -> Finding:
+    if deed.output is not None:
+        if deed.code not in _FOUND_NOTHING:
+            return Finding("unknown", f"{_how(deed)}: then finding nothing says nothing")
+        empty = not deed.output.text.strip()
+    else:
+        said = _NOTHING.get(deed.tool)
+        empty = deed.text.startswith(said) if said else not deed.text.strip()
+    if empty:
+        return Finding("supported", f"{deed.id} found nothing")
+    return Finding("contradicted", f"{deed.id} found something")
+
+
+def _ended(deed: ObservedCall, code: int) -> Finding:
+    if deed.output is None:
+        return Finding("unknown", f"{deed.id} is no command, so it has no exit code")
+    if deed.code == code:
+        return Finding("supported", f"{deed.id} ended with exit code {code}")
+    return Finding("contradicted", _how(deed))
+
+
+def _passed(deed: ObservedCall, claim: str, *, quoted: bool) -> Finding:
+    """What a claim of success comes to where the command failed, or may have."""
+    fine = Finding("supported", f"{deed.id} was run")
+    if deed.output is None:
+        return fine
+    if deed.code == 0:
+        return _hidden(deed, claim, quoted=quoted) or fine
+    match says(claim):
+        case "passes" if deed.code is None:
+            return Finding("unknown", _how(deed))
+        case "passes":
+            return Finding("contradicted", _how(deed))
+        case "unclear":
+            return Finding("unknown", f"{_how(deed)}, and the claim may mean either")
+        case _:
+            return fine
+
+
+def _hidden(deed: ObservedCall, claim: str, *, quoted: bool) -> Finding | None:
+    """Of success that an exit code of 0 does not show: it may be that of another program."""
+    if says(claim) not in ("passes", "unclear") or not hides_failures(deed.command):
+        return None
+    if not quoted:
+        why = (
+            f"{deed.id} is a line whose exit code may hide a failure: quote what it printed"
+        )
+        return Finding("unknown", why)
+    if tells_of_failure(deed.text):
+        return Finding("unknown", f"{deed.id} printed of failures, too")
+    return None
+
+
+def _since(deed: ObservedCall, claim: str, seen: ReadFiles) -> Finding | None:
+    """Of success: a later run that failed, or a change since, leaves it open."""
+    if deed.output is None or says(claim) not in ("passes", "unclear"):
+        return None
+    later = [d for d in seen.deeds if d.order > deed.order and d.command == deed.command]
+    if failed := next((d for d in later if d.outcome == "done" and d.code != 0), None):
+        return Finding("stale", f"run again since, {_how(failed)}")
+    edited = [path for order, path in seen.edits if order > deed.order]
+    if edited:
+        name = edited[-1].rpartition("/")[2]
+        return Finding("stale", f"{name} was changed after {deed.id} had ended")
+    return None
+
+
+def _how(deed: ObservedCall) -> str:
+    if deed.code is None:
+        return f"{deed.id} was ended before it was done"
+    return f"{deed.id} ended with exit code {deed.code}"

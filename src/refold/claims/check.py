@@ -1,0 +1,86 @@
+"""What an answer claims, held against what the journal shows and the files of today.
+
+No model is asked, and nothing is judged of what words mean: each piece of evidence is
+looked up where it says. All evidence of a claim has to hold; the worst decides. Who asks
+another agent to refute the rest is `deep`.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from refold.claims.call_evidence import call_finding
+from refold.claims.current_files import Today
+from refold.claims.file_evidence import file_finding
+from refold.claims.observed import ReadFiles
+from refold.claims.parse_claims import in_answer
+from refold.journal.events.kinds import Ended, Entry, TurnEnded, TurnStarted
+from refold.journal.state.fold import fold
+from refold.values.claims import Checked, Claim, Evidence, Finding, worst
+from refold.values.control import Claimed
+
+
+class TurnClaims(Struct, frozen=True):
+    """A turn and what it claims. `entries` are all up to its end."""
+
+    turn: int  # the first is 1; 0: there was none
+    entries: Sequence[Entry]
+    claims: tuple[Claim, ...] = ()
+    ended: bool = False
+    answer: str = ""
+
+
+def told_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
+    """What the turn of that number claims; 0 is the last. Raises `LookupError`."""
+    began = [at for at, entry in enumerate(entries) if isinstance(entry.event, TurnStarted)]
+    if not began and not turn:
+        return TurnClaims(0, entries)
+    if turn < 0 or turn > len(began):
+        raise LookupError(turn)
+    number = turn or len(began)
+    first = began[number - 1]
+    last = began[number] if number < len(began) else len(entries)
+    ends = [at for at in range(first, last) if isinstance(entries[at].event, TurnEnded)]
+    upto = entries[: ends[0] + 1 if ends else last]
+    answer = fold(upto).turn.answer
+    found = (*_claimed(upto[first:]), *in_answer(answer))
+    return TurnClaims(number, upto, tuple(dict.fromkeys(found)), bool(ends), answer)
+
+
+def check(claims: Sequence[Claim], seen: ReadFiles, today: Today) -> tuple[Checked, ...]:
+    """Each claim with what its evidence comes to."""
+    return tuple(_checked(claim, seen, today) for claim in claims)
+
+
+def _checked(claim: Claim, seen: ReadFiles, today: Today) -> Checked:
+    if not claim.evidence:
+        return Checked(claim, "unknown", "it has no evidence")
+    findings = tuple(
+        finding_of(evidence, claim.claim, seen, today) for evidence in claim.evidence
+    )
+    decides = worst(*findings)
+    return Checked(claim, decides.state, decides.reason, findings)
+
+
+def finding_of(evidence: Evidence, claim: str, seen: ReadFiles, today: Today) -> Finding:
+    """What one piece of evidence comes to."""
+    found = list[Finding]()
+    if evidence.path:
+        found.append(file_finding(evidence, seen, today))
+    if evidence.call:
+        found.append(call_finding(evidence, claim, seen))
+    if (evidence.changed and not evidence.path) or (evidence.nothing and not evidence.call):
+        found.append(Finding("unknown", "a change needs a path, and nothing found a call"))
+    if not found:
+        return Finding("unknown", "the evidence names no file that was read and no call")
+    return worst(*found)
+
+
+def _claimed(entries: Sequence[Entry]) -> list[Claim]:
+    """What was claimed on the way. The same words again are the claim mended."""
+    found = dict[str, Claim]()
+    for entry in entries:
+        if isinstance(entry.event, Ended) and isinstance(entry.event.control, Claimed):
+            for claim in entry.event.control.claims:
+                found[" ".join(claim.claim.split())] = claim
+    return list(found.values())

@@ -1,0 +1,70 @@
+"""The files as they are today, as far as a claim may be held against them.
+
+Only files that the journal speaks of are opened, so that nobody learns by a claim what
+stands in another; what a rule keeps from being read is not read here either.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Literal
+
+from msgspec import Struct
+
+from refold.claims.passages import Passage, passage
+from refold.errors import ToolFailed
+from refold.place.port import AT_MOST, Files
+from refold.place.printable_names import escaped
+from refold.tools.text_files import written
+
+
+class Now(Struct, frozen=True):
+    """A file today. `words` is None where it is no text, or cannot be read: `why`."""
+
+    kind: Literal["file", "gone", "unreadable"]
+    sha256: str = ""
+    words: Passage | None = None
+    why: str = ""
+    touched: float = 0.0  # when it was last changed or put here; no program can set that
+
+
+class Today:
+    """Looks at each file once."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._looked = dict[str, Now]()
+
+    def real(self, path: str, directories: Sequence[str]) -> tuple[str, ...]:
+        """The files that a path may mean, printable. Raises `ToolFailed` for what is no path."""
+        bases = directories if not os.path.isabs(path) else ("/",)
+        found = [escaped(self._files.real(os.path.join(base, path))) for base in bases]
+        return tuple(dict.fromkeys(found))
+
+    def of(self, path: str) -> Now:
+        """`path` as `real` gives it."""
+        if path not in self._looked:
+            self._looked[path] = self._look(path)
+        return self._looked[path]
+
+    def _look(self, path: str) -> Now:
+        try:
+            real = self._files.real(path)
+            if escaped(real) != path:
+                return Now("unreadable", why="a link leads elsewhere by now")
+            if self._files.kind(real) == "nothing":
+                return Now("gone")
+            about = os.lstat(real)
+            if about.st_size > AT_MOST:
+                return Now("unreadable", why="it is too large to be looked through")
+            content, touched = self._files.read(real), about.st_ctime
+        except ToolFailed as error:
+            return Now("unreadable", why=str(error).rstrip("."))
+        except OSError as error:
+            return Now("unreadable", why=error.strerror or "it cannot be read")
+        text = written(content)
+        now = partial(Now, "file", sha256(content).hexdigest(), touched=touched)
+        if text is None or content.startswith(b"%PDF-"):
+            return now(why="it is no text")
+        return now(passage(text.plain))

@@ -1,0 +1,258 @@
+"""Evidence that names a file: does the quote stand there, in the file as it was read?
+
+What the journal shows of a file comes first, and which content that was (by its hash);
+today's file counts as far as it is that same content. What was not read here supports
+nothing, be it ever so true.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from refold.claims.current_files import Now, Today
+from refold.claims.observed import RUNS, FileRead, ObservedCall, ReadFiles
+from refold.claims.parse_claims import unwrapped
+from refold.claims.passages import LEAST, LineRange, Passage, bare, passage, weight
+from refold.errors import ToolFailed
+from refold.values.claims import Evidence, Finding
+
+_LINES = re.compile(r"(?:[Ll]ines?)?[Ll]?(\d{1,7})(?:[-–—:,]|\.\.)?(?:[Ll]?(\d{1,7}))?")
+_NUMBER = re.compile(r"\s*(\d{1,7})\t")
+_ELLIPSIS = re.compile(r"\[?(?:\.\.\.|…)\]?")
+
+
+class Sought(Struct, frozen=True):
+    """A quote, one blank between its words, and the lines it is said to stand on."""
+
+    quote: str
+    within: LineRange | None = None
+
+
+def file_finding(evidence: Evidence, seen: ReadFiles, today: Today) -> Finding:
+    """What the evidence comes to, by the journal and the file."""
+    try:
+        paths = today.real(evidence.path, seen.directories)
+    except ToolFailed as error:
+        return Finding("unknown", str(error).rstrip("."))
+    path = next((p for p in paths if p in seen.readings or p in seen.changes), paths[0])
+    changed = _changed(path, seen, today) if evidence.changed else None
+    if changed is not None and (changed.state != "supported" or not evidence.quote.strip()):
+        return changed
+    if not evidence.quote.strip():
+        return Finding("unknown", "nothing is quoted")
+    try:
+        within = _lines(evidence.lines)
+    except ValueError:
+        return Finding("unknown", f"{_short(evidence.lines)} names no lines")
+    readings = seen.readings.get(path, ())
+    found = _quoted(list(_ways(evidence.quote, within)), path, readings, seen, today)
+    if found.state == "supported" and path in seen.changes:  # perhaps by these very words
+        return Finding("supported", f"{found.reason}; {seen.changes[path]} in this session")
+    return found
+
+
+def _quoted(
+    ways: Sequence[Sought],
+    path: str,
+    readings: Sequence[FileRead],
+    seen: ReadFiles,
+    today: Today,
+) -> Finding:
+    if not readings:
+        return _not_read(ways, path, seen, today)
+    now = today.of(path)
+    if now.kind == "unreadable":
+        return Finding("unknown", f"the file cannot be looked at today: {now.why}")
+    found = [_as_read(sought, readings, now) for sought in ways]
+    best = next((f for f in found if f and f.state == "supported"), None)
+    best = best or next((f for f in found if f and f.state == "stale"), None)
+    if best:
+        return _heavy(best, ways)
+    if printed := _printed(ways, path, now, seen):
+        return printed
+    moved = next((f for f in found if f), None)
+    if moved and any(_stands(sought, now) for sought in ways):
+        why = "stands there today; when the file was read, it stood elsewhere"
+        return Finding("unknown", why)
+    return moved or _absent(ways[0], readings, now)
+
+
+def _as_read(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding | None:
+    """In the file as it was read or written here; None: it stands there nowhere."""
+    there, elsewhere = False, list[LineRange]()
+    for reading in readings:
+        same = bool(now.sha256) and reading.sha256 == now.sha256
+        texts = [reading.shown, *([now.words] if same and now.words else [])]
+        for text in texts:
+            if places := text.places(sought.quote, sought.within, most=1):
+                if same or (not reading.sha256 and _stands(sought, now)):
+                    return Finding("supported", f"stands at {places[0]}, as it was read")
+                there = True
+            elif sought.within:
+                elsewhere += text.places(sought.quote)
+    if there:
+        return Finding("stale", _since(sought, now))
+    if elsewhere and sought.within:
+        places = ", ".join(map(str, dict.fromkeys(elsewhere[:3])))
+        return Finding("contradicted", f"stands at {places}, not at {sought.within}")
+    return None
+
+
+def _since(sought: Sought, now: Now) -> str:
+    if now.kind == "gone":
+        return "stood there when it was read; the file is gone"
+    still = (
+        "stands there still" if _stands(sought, now) else "does not stand there any more"
+    )
+    return f"stood there when it was read; the file has changed since, and it {still}"
+
+
+def _absent(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding:
+    """It stands in nothing that was read here."""
+    same = any(now.sha256 and r.sha256 == now.sha256 for r in readings)
+    known = same and now.words is not None
+    if _ELLIPSIS.search(sought.quote) and _in_pieces(sought.quote, readings, now):
+        why = "words are left out of the quote, so it cannot be checked: quote it whole"
+        return Finding("unknown", why)
+    if not known and now.words is not None and now.words.holds(sought.quote):
+        return Finding(
+            "unknown", "stands in the file today, but not in what was read of it"
+        )
+    if known or all(reading.whole for reading in readings):
+        return Finding("contradicted", "does not stand in the file as it was read")
+    return Finding("unknown", "the journal does not hold all that was read of the file")
+
+
+def _not_read(ways: Sequence[Sought], path: str, seen: ReadFiles, today: Today) -> Finding:
+    if any(_names(deed, path) for deed in seen.deeds):
+        now = today.of(path)
+        if now.kind == "unreadable":
+            return Finding("unknown", f"the file cannot be looked at today: {now.why}")
+        if found := _printed(ways, path, now, seen) or _by_code(ways, path, now, seen):
+            return found
+    name = f"/{path.rpartition('/')[2]}"
+    like = [each for each in seen.readings if each.endswith(name)]
+    hint = f"; {like[0]} was" if len(like) == 1 else ""
+    return Finding("unknown", f"the file was never read here{hint}")
+
+
+def _printed(
+    ways: Sequence[Sought], path: str, now: Now, seen: ReadFiles
+) -> Finding | None:
+    """A command that names the file printed it: that was reading it, too."""
+    for deed in reversed(seen.deeds):
+        if deed.outcome != "done" or deed.tool not in RUNS or not _names(deed, path):
+            continue
+        text = passage(deed.text)
+        if sought := next((each for each in ways if text.holds(each.quote)), None):
+            return _heavy(_printed_by(deed, sought, now), ways)
+    return None
+
+
+def _printed_by(deed: ObservedCall, sought: Sought, now: Now) -> Finding:
+    if _stands(sought, now):
+        return Finding("supported", f"printed by {deed.id}, and stands there")
+    if now.words is not None and now.words.holds(sought.quote):
+        why = (
+            f"printed by {deed.id}, without its lines; today it {_where(sought, now.words)}"
+        )
+        return Finding("unknown", why)
+    return Finding("stale", f"printed by {deed.id}, and not there any more")
+
+
+def _by_code(
+    ways: Sequence[Sought], path: str, now: Now, seen: ReadFiles
+) -> Finding | None:
+    """Python reads files and leaves no trace: then the file must be what it was."""
+    if not any(
+        d.tool == "python" and d.outcome == "done" and _names(d, path) for d in seen.deeds
+    ):
+        return None
+    if now.words is None or now.touched >= seen.began:
+        why = "Python code names the file, and what it read of it is not recorded"
+        return Finding("unknown", f"{why}; the file is not what it was then")
+    for sought in ways:
+        if now.words.places(sought.quote, sought.within, most=1):
+            why = "stands in the file, which Python code names and nobody has changed since"
+            return _heavy(Finding("supported", why), ways)
+    if now.words.holds(ways[0].quote):
+        return Finding("contradicted", _where(ways[0], now.words))
+    return Finding("contradicted", "does not stand in the file")
+
+
+def _changed(path: str, seen: ReadFiles, today: Today) -> Finding:
+    """Was the file changed in this session?"""
+    kind = seen.changes.get(path)
+    if kind is None:
+        if seen.doubtful:
+            why = "no tool changed it; what a command did to files is not recorded"
+            return Finding("unknown", why)
+        return Finding("contradicted", "the file was not changed in this session")
+    before, now = seen.originals.get(path), today.of(path)
+    as_before = now.kind == "gone" if before == "" else now.sha256 == before
+    if before is not None and as_before and kind != "deleted":
+        return Finding("stale", f"it was {kind} in this session, and is again as before")
+    return Finding("supported", f"it was {kind} in this session")
+
+
+def _ways(quote: str, within: LineRange | None) -> Iterator[Sought]:
+    """The quote as it stands; then without what models put around one."""
+    yield Sought(bare(quote), within)
+    rows = quote.strip("\n").split("\n")
+    numbers = [_NUMBER.match(row) for row in rows]
+    if all(numbers) and (found := [m for m in numbers if m]):
+        text = "\n".join(row[m.end() :] for row, m in zip(rows, found, strict=True))
+        first = int(found[0][1])
+        yield Sought(bare(text), within or LineRange(first, first))
+    if (plain := bare(unwrapped(quote))) != bare(quote):
+        yield Sought(plain, within)
+
+
+def _heavy(finding: Finding, ways: Sequence[Sought]) -> Finding:
+    """A quote of next to nothing stands in every file, and supports nothing."""
+    if min(weight(sought.quote) for sought in ways) >= LEAST:
+        return finding
+    return Finding("unknown", "the quote is too short to say anything: quote more of it")
+
+
+def _lines(text: str) -> LineRange | None:
+    """Raises `ValueError` for what names no lines."""
+    if not (given := "".join(text.split())):
+        return None
+    found = _LINES.fullmatch(given)
+    if found is None:
+        raise ValueError(given)
+    first = int(found[1])
+    last = int(found[2] or first)
+    if not 0 < first <= last:
+        raise ValueError(given)
+    return LineRange(first, last)
+
+
+def _stands(sought: Sought, now: Now) -> bool:
+    return now.words is not None and bool(
+        now.words.places(sought.quote, sought.within, most=1)
+    )
+
+
+def _where(sought: Sought, text: Passage) -> str:
+    places = ", ".join(map(str, text.places(sought.quote)))
+    return f"stands at {places}, not at {sought.within}"
+
+
+def _in_pieces(quote: str, readings: Sequence[FileRead], now: Now) -> bool:
+    pieces = [bare(piece) for piece in _ELLIPSIS.split(quote) if bare(piece)]
+    texts = [reading.shown for reading in readings] + ([now.words] if now.words else [])
+    return any(all(text.holds(piece) for piece in pieces) for text in texts)
+
+
+def _names(deed: ObservedCall, path: str) -> bool:
+    """Does the call name the file, in what it was given or in what it printed?"""
+    name = path.rpartition("/")[2]
+    printed = deed.tool == "python" and name in deed.text
+    return name in deed.given or printed
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")

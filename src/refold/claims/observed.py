@@ -1,0 +1,288 @@
+"""What a journal shows of the world: which files were read and how, which calls were made.
+
+Pure over entries; blobs come through a function. What a child did counts, its calls by
+names that begin with its own: "child-1/call-7". What an agent only said is no fact, be it
+an answer, a thought or the report of a child.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from os.path import join, normpath
+from re import compile as pattern
+
+import msgspec
+from msgspec import Struct, field
+
+from refold.claims.material_files import handed
+from refold.claims.passages import Passage, numbered, passage
+from refold.journal.events.child_events import ChildEnded, NestedCallMade, VariableInjected
+from refold.journal.events.kinds import (
+    Checkpointed,
+    Ended,
+    Entry,
+    ModelAnswered,
+    SessionStarted,
+    Settled,
+    Started,
+)
+from refold.journal.state.changed_files import merged
+from refold.place.printable_names import escaped
+from refold.values.display import Diff, Output
+from refold.values.messages import ToolCall
+
+_ROW = pattern(r"(\d{1,9})\t(.*)")
+_HIT = pattern(r"(\d{1,9})[:-] (.*)")
+_HUNK = pattern(r"@@ -(\d+),\d+ \+(\d+),\d+ @@")
+_MARK = "characters are left out here"  # of a result that was cut in the middle
+# Tools that may change files without telling which.
+RUNS = ("bash", "python")
+
+
+class Record(Struct, frozen=True):
+    """The journal of a session, or of a child below it, and where its blobs come from."""
+
+    entries: Sequence[Entry]
+    name: str = ""  # "child-1/child-2"; "" is the session that is asked about
+    blob: Callable[[str], bytes | None] = lambda _: None
+    damage: str = ""  # what is wrong with the next event; there may be more after it
+
+
+class ObservedCall(Struct, frozen=True):
+    """A call that was made. `outcome` is "" while it has not ended."""
+
+    id: str
+    tool: str
+    arguments: Mapping[str, object]
+    order: tuple[float, int]
+    outcome: str = ""
+    text: str = ""
+    whole: bool = True  # is `text` all of it?
+    output: Output | None = None
+    rows: Passage = field(default_factory=lambda: passage(""))  # of a file that it showed
+
+    @property
+    def command(self) -> str:
+        return str(self.arguments.get("command", "")) if self.tool == "bash" else ""
+
+    @property
+    def code(self) -> int | None:
+        return self.output.code if self.output else None
+
+    @property
+    def given(self) -> str:
+        """All that the call was given, as one text."""
+        return " ".join(str(value) for value in self.arguments.values())
+
+
+class FileRead(Struct, frozen=True):
+    """A file as it was shown, or as it was written. `sha256` "": nobody said of which."""
+
+    sha256: str
+    shown: Passage
+    whole: bool = True  # false: more of it may have been seen than `shown`
+
+
+class ReadFiles(Struct, frozen=True):
+    """All of that, of a session and those below it. Paths are real, and printable."""
+
+    directories: tuple[str, ...] = ()
+    began: float = 0.0
+    deeds: tuple[ObservedCall, ...] = ()  # in the order of their ends
+    readings: Mapping[str, tuple[FileRead, ...]] = {}  # the newest first
+    changes: Mapping[str, str] = {}  # "created", "changed", "deleted"
+    originals: Mapping[str, str] = {}  # the sha256 of a file before its first change
+    edits: tuple[tuple[tuple[float, int], str], ...] = ()  # when a tool changed which
+    said: tuple[Passage, ...] = ()  # by models that code asked, and by children
+    doubtful: bool = False  # may commands have changed files that nobody looked at since?
+
+
+def seen_in(records: Sequence[Record]) -> ReadFiles:
+    """What these journals show. The first is the session's own."""
+    gathering = _Gathering()
+    for record in records:
+        gathering.take(record)
+    return gathering.all_of_it()
+
+
+class _Gathering:
+    def __init__(self) -> None:
+        self._directories = list[str]()
+        self._began = 0.0
+        self._deeds = list[ObservedCall]()
+        self._readings = list[tuple[str, FileRead, tuple[float, int]]]()
+        self._changes: Mapping[str, str] = {}
+        self._originals = dict[str, str]()
+        self._edits = list[tuple[tuple[float, int], str]]()
+        self._said = list[str]()
+        self._doubtful = False
+
+    def take(self, record: Record) -> None:
+        calls, begun = dict[str, ToolCall](), dict[str, ObservedCall]()
+        directory, doubtful = "", False
+        for entry in record.entries:
+            match entry.event:
+                case SessionStarted(found):
+                    directory = found
+                    self._directories.append(found)
+                    self._began = self._began or entry.at
+                case ModelAnswered(message):
+                    calls |= {call.id: call for call in message.calls}
+                case NestedCallMade(call):
+                    calls[call.id] = call
+                case Started(id_) if id_ in calls:
+                    begun[id_] = _deed(calls[id_], record.name, entry)
+                    doubtful = doubtful or calls[id_].name in RUNS
+                case Checkpointed(changed=changed):
+                    doubtful = False
+                    self._changes = merged(self._changes, changed)
+                case Ended() as end if end.call_id in calls:
+                    begun.pop(end.call_id, None)
+                    self._ended(calls[end.call_id], end, entry, record, directory)
+                case _:
+                    self._given(entry, record)
+        self._doubtful = self._doubtful or doubtful
+        self._deeds += begun.values()
+
+    def _given(self, entry: Entry, record: Record) -> None:
+        """What it was told by models and children, and handed in as material."""
+        match entry.event:
+            case Settled(text=text, full_blob=whole) if text or whole:
+                kept = record.blob(whole) if whole else None
+                self._said.append(kept.decode(errors="replace") if kept else text)
+            case ChildEnded(text=text) if text:
+                self._said.append(text)
+            case VariableInjected() as given:
+                for path, sha256, shown, there in handed(given, record.blob):
+                    reading = FileRead(sha256, shown, there)
+                    self._readings.append((path, reading, (entry.at, entry.seq)))
+            case _:
+                pass
+
+    def all_of_it(self) -> ReadFiles:
+        readings = dict[str, tuple[FileRead, ...]]()
+        for path, reading, _ in sorted(self._readings, key=lambda each: each[2]):
+            readings[path] = (reading, *readings.get(path, ()))
+        return ReadFiles(
+            directories=tuple(dict.fromkeys(self._directories)),
+            began=self._began,
+            deeds=tuple(sorted(self._deeds, key=lambda deed: deed.order)),
+            readings=readings,
+            changes=self._changes,
+            originals=self._originals,
+            edits=tuple(self._edits),
+            said=tuple(passage(text) for text in self._said),
+            doubtful=self._doubtful,
+        )
+
+    def _ended(
+        self, call: ToolCall, end: Ended, entry: Entry, record: Record, directory: str
+    ) -> None:
+        order = (entry.at, entry.seq)
+        text, whole = _text(end, record)
+        output = next((s for s in end.shown if isinstance(s, Output)), None)
+        rows = list(_rows(text)) if call.name == "read_file" else []
+        shown = numbered(rows)
+        deed = _deed(call, record.name, entry)
+        self._deeds.append(
+            msgspec.structs.replace(
+                deed, outcome=end.outcome, text=text, whole=whole, output=output, rows=shown
+            )
+        )
+        self._readings += [
+            (p, FileRead(h, shown, whole and bool(rows)), order) for p, h in end.file_hashes
+        ]
+        if call.name == "grep" and end.outcome == "done":
+            found = _hits(text, directory)
+            self._readings += [(path, FileRead("", hits), order) for path, hits in found]
+        for diff in end.shown:
+            if isinstance(diff, Diff):
+                self._changed(diff, deed, order)
+
+    def _changed(self, diff: Diff, deed: ObservedCall, order: tuple[float, int]) -> None:
+        path = diff.path
+        self._changes = merged(self._changes, [(path, diff.kind)])
+        self._originals.setdefault(path, diff.before)
+        self._edits.append((order, path))
+        before, after = _sides(diff.text)
+        if diff.before:
+            self._readings.append(
+                (path, FileRead(diff.before, numbered(before), False), order)
+            )
+        if diff.after:
+            content = deed.arguments.get("content")
+            written = isinstance(content, str) and _hash(content) == diff.after
+            shown = (
+                passage(content)
+                if isinstance(content, str) and written
+                else numbered(after)
+            )
+            # A hunk shows a part; the rest was seen before, at other lines perhaps.
+            self._readings.append((path, FileRead(diff.after, shown, written), order))
+
+
+def _deed(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
+    try:
+        arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        arguments = {}
+    id_ = f"{name}/{call.id}" if name else call.id
+    return ObservedCall(id_, call.name, arguments, (entry.at, entry.seq))
+
+
+def _text(end: Ended, record: Record) -> tuple[str, bool]:
+    """What the call said, and whether that is all of it."""
+    if end.full_blob:
+        blob = record.blob(end.full_blob)
+        if blob is not None:
+            return blob.decode(errors="replace"), True
+        return end.text, False
+    return end.text, _MARK not in end.text
+
+
+def _rows(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a file in what `read_file` said of it."""
+    before = 0
+    for line in text.split("\n"):
+        row = _ROW.fullmatch(line)
+        if row is None or (before and int(row[1]) != before + 1):
+            return
+        before = int(row[1])
+        yield before, row[2]
+
+
+def _hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
+    """The lines that `grep` showed, by file."""
+    path, rows = "", list[tuple[int, str]]()
+    for line in (*text.split("\n"), ""):
+        if hit := _HIT.fullmatch(line):
+            rows.append((int(hit[1]), hit[2]))
+        elif line != "--":
+            if path and rows:
+                yield path, numbered(rows)
+            # Names are printable there: they are compared as such.
+            path, rows = escaped(normpath(join(directory, line))) if line else "", []
+
+
+def _sides(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """The lines before and after that a unified diff shows, with their numbers."""
+    before, after = list[tuple[int, str]](), list[tuple[int, str]]()
+    old = new = 0
+    for line in diff.split("\n"):
+        if hunk := _HUNK.fullmatch(line):
+            old, new = int(hunk[1]), int(hunk[2])
+        elif not old and not new:
+            break
+        elif line[:1] in (" ", "-", "+"):
+            if line[0] != "+":
+                before.append((old, line[1:]))
+                old += 1
+            if line[0] != "-":
+                after.append((new, line[1:]))
+                new += 1
+        elif not line.startswith("\\"):  # the rest was cut off, and the line before may be
+            return before[:-1], after[:-1]
+    return before, after
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode(errors="replace")).hexdigest()

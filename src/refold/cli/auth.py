@@ -1,0 +1,273 @@
+"""`refold auth set|list|test|remove`: the keys of providers, never shown whole.
+
+A key is read where nobody sees it typed, or from a pipe; never from the command
+line, which other programs and the shell's history see. Where keys come from says
+`config.api_keys`, how they are kept `config.credentials` and `config.keyring`.
+"""
+
+import os
+import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from refold.app.model_connections import Connections
+from refold.cli.output import complain, remark, write
+from refold.config import credentials, keyring
+from refold.config.api_keys import FoundKey, Keys, wrong
+from refold.config.load import load
+from refold.config.paths import Paths, paths
+from refold.errors import BadInput, ProviderError, Refused
+from refold.provider import catalog
+from refold.provider.model_list import list_models
+from refold.provider.spec import ProviderSpec
+from refold.views.escape import on_one_line
+
+# Who lists models for anybody, and where it says whose a key is.
+_ASKED_ELSEWHERE = {"openrouter": "/key"}
+_NOBODYS = "refold-asks-whether-any-key-will-do"
+_SHORTEST = 12  # letters of a key whose last ones can be shown
+_LONGEST = 65536  # letters that are read from a pipe
+
+
+class KeyContext(Struct, frozen=True):
+    """What decides on keys, as it was found at the start."""
+
+    places: Paths
+    environ: Mapping[str, str]
+    stored: Mapping[str, str]
+    specs: tuple[ProviderSpec, ...]
+    keys: Keys
+
+    def spec(self, name: str) -> ProviderSpec:
+        found = catalog.find(name, self.specs)
+        if not self.keys.wanted(found):
+            raise BadInput(f"{found.label} asks for no key")
+        return found
+
+    def needs(self, spec: ProviderSpec) -> bool:
+        try:
+            return catalog.needs_key(spec, self.environ)
+        except BadInput:  # nobody said yet where it is
+            return True
+
+
+def add_arguments(auth: ArgumentParser) -> None:
+    what = auth.add_subparsers(dest="what", metavar="WHAT", required=True)
+    keep = what.add_parser(
+        "set", help="store a key, typed without echo or read from a pipe"
+    )
+    keep.add_argument("provider", metavar="PROVIDER")
+    keep.add_argument("rest", nargs="*", help=SUPPRESS)
+    keep.add_argument("--keyring", action="store_true",
+        help="store it in the operating system's keyring instead of a file")  # fmt: skip
+    listing = what.add_parser(
+        "list", help="list providers and where each one's key comes from"
+    )
+    listing.add_argument("--json", action="store_true", help="print JSON lines")
+    test = what.add_parser(
+        "test", help="check that the provider accepts the key; exit code 1 if not"
+    )
+    test.add_argument("provider", nargs="?", default="", metavar="PROVIDER")
+    remove = what.add_parser("remove", help="delete a stored key")
+    remove.add_argument("provider", metavar="PROVIDER")
+
+
+def run(found: Namespace) -> int:
+    here = _here()
+    match found.what:
+        case "set":
+            return _set(here, found)
+        case "list":
+            return _list(here, as_json=found.json)
+        case "test":
+            return anyio.run(_test, here, found.provider)
+        case _:
+            return _remove(here, found.provider)
+
+
+def _here() -> KeyContext:
+    places = paths(os.environ)
+    settings, _ = load(places.settings, os.environ, {})
+    stored = credentials.read(places.credentials)
+    connections = Connections(settings, places, os.environ, stored)
+    return KeyContext(places, os.environ, stored, connections.known, connections.keys)
+
+
+def _set(here: KeyContext, found: Namespace) -> int:
+    spec, file = here.spec(found.provider), here.places.credentials
+    if found.rest:
+        raise BadInput(
+            "a key on the command line is seen by other programs and kept by the shell: "
+            "make a new one, and give it when asked, or from a pipe"
+        )
+    key = _typed(spec) if sys.stdin.isatty() else _piped()
+    if problem := wrong(key):
+        raise BadInput(f"this is no key: {problem}; nothing was kept")
+    if found.keyring:
+        keyring.put(spec.name, key)
+        credentials.remove(file, spec.name)  # one place for it, and the safer one
+    else:
+        credentials.store(file, spec.name, key)
+        _remove_from_keyring(spec.name)  # it would go before the file
+    where = "in the keyring" if found.keyring else f"in {file}"
+    write(f"The key of {spec.label} ({_ends(key)}) is kept {where}.\n")
+    if not found.keyring and (open_ := credentials.open_to_others(file)):
+        complain(open_)
+    for first in _before(here, spec):
+        complain(f"{first} goes before it")
+    return 0
+
+
+def _typed(spec: ProviderSpec) -> str:
+    import warnings
+    from getpass import GetPassWarning, getpass
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GetPassWarning)
+        try:
+            return getpass(f"The key of {spec.label} (it is not shown): ").strip()
+        except EOFError:
+            return ""
+        except GetPassWarning as error:
+            raise BadInput(
+                "this terminal would show the key: give it from a pipe"
+            ) from error
+
+
+def _piped() -> str:
+    try:
+        return sys.stdin.read(_LONGEST).strip()
+    except UnicodeDecodeError as error:
+        raise BadInput("this is no key: it is no text; nothing was kept") from error
+
+
+def _before(here: KeyContext, spec: ProviderSpec) -> Iterator[str]:
+    """What is looked at before the places where we keep keys."""
+    if held := here.keys.in_environment(spec):
+        yield f"the key in {held.variable} (environment)"
+    if here.keys.command(spec):
+        yield "the key_command in the settings"
+
+
+def _list(here: KeyContext, *, as_json: bool) -> int:
+    rows: list[dict[str, str | None]] = []
+    for spec in here.specs:
+        source, held = _source(here, spec)
+        if source or here.needs(spec):
+            variable = held.variable if held else ""
+            ends = _ends(held.key) if held else None
+            rows.append({"provider": spec.name, "from": source or None,
+                         "variable": variable or None, "ends": ends})  # fmt: skip
+    wide = max(len(row["provider"] or "") for row in rows) if rows else 0
+    for row in rows:
+        if as_json:
+            write(msgspec.json.encode(row).decode() + "\n")
+        else:
+            where = " ".join(filter(None, (row["from"] or "none", row["variable"])))
+            write(f"{row['provider']:<{wide}}  {row['ends'] or '':<5}  {where}\n")
+    if here.keys.trouble:
+        complain(on_one_line(here.keys.trouble))
+    return 0
+
+
+def _source(here: KeyContext, spec: ProviderSpec) -> tuple[str, FoundKey | None]:
+    """Where the key comes from. A `key_command` is not run only to be listed."""
+    if not here.keys.in_environment(spec) and here.keys.command(spec):
+        return "key_command", None
+    try:
+        held = here.keys.known(spec)
+    except BadInput:
+        return "", None
+    return (held.source if held else ""), held
+
+
+async def _test(here: KeyContext, name: str) -> int:
+    specs = [here.spec(name)] if name else here.specs
+    verdicts: list[bool] = []
+    for spec in specs:
+        try:
+            held = here.keys.known(spec)
+            if held is None and not name:
+                continue
+            said, good = await _asked(here, spec, held)
+        except BadInput as error:
+            said, good = str(error), False
+        verdicts.append(good)
+        write(f"{spec.name}: {on_one_line(said)}\n")
+    if not verdicts:
+        remark("no provider has a key (refold auth set PROVIDER keeps one)")
+    return 0 if verdicts and all(verdicts) else 1
+
+
+async def _asked(
+    here: KeyContext, spec: ProviderSpec, held: FoundKey | None
+) -> tuple[str, bool]:
+    if held is None:
+        if here.needs(spec):
+            return f"there is no key (refold auth set {spec.name} keeps one)", False
+        return "there is no key, and none is needed", True
+    what = f"the key {_ends(held.key)} ({_where(held)})"
+    try:
+        await _let_in(here, spec, held.given)
+    except Refused as error:
+        return f"{what} did not let us in: {error}", False
+    except (ProviderError, BadInput) as error:
+        return f"{what} was not tried: {error}", False
+    if spec.name in _ASKED_ELSEWHERE:
+        return f"{what} is taken", True
+    try:
+        await _let_in(here, spec, _NOBODYS)
+    except ProviderError:
+        return f"{what} is taken", True
+    return f"{spec.label} lists its models to any key, so {what} is as good as any", True
+
+
+async def _let_in(here: KeyContext, spec: ProviderSpec, key: str) -> None:
+    if path := _ASKED_ELSEWHERE.get(spec.name):
+        http = catalog.server(spec, here.environ, key=key, idle=20, connecting=5)
+        try:
+            await http.get(path)
+        finally:
+            await http.aclose()
+    else:
+        await list_models(spec, here.environ, key=key)
+
+
+def _remove(here: KeyContext, name: str) -> int:
+    file = here.places.credentials
+    specs = [spec for spec in here.specs if spec.name == name]
+    if name not in here.stored:  # whose key is kept need not be in the settings any more
+        specs = [here.spec(name)]
+        name = specs[0].name
+    gone = [str(file)] if credentials.remove(file, name) else []
+    if _remove_from_keyring(name):
+        gone.append("the keyring")
+    if gone:
+        write(f"The key of {name} was removed from {' and '.join(gone)}.\n")
+    else:
+        complain(f"no key of {name} was kept")
+    for first in (each for spec in specs for each in _before(here, spec)):
+        complain(f"{first} is still there")
+    return 0 if gone else 1
+
+
+def _remove_from_keyring(provider: str) -> bool:
+    if not keyring.installed():
+        return False
+    try:
+        return keyring.remove(provider)
+    except BadInput as error:
+        complain(on_one_line(str(error)))
+        return False
+
+
+def _where(held: FoundKey) -> str:
+    return f"{held.source} {held.variable}".strip()
+
+
+def _ends(key: str) -> str:
+    return f"…{key[-4:]}" if len(key) >= _SHORTEST else "…"

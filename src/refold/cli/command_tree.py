@@ -1,0 +1,164 @@
+"""The command line as a value: every command with its flags and arguments.
+
+It is read off the argparse parsers. Completion scripts and the manual page are generated
+from it, so they cannot differ from what is parsed.
+"""
+
+from argparse import SUPPRESS, Action
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.cli.flags import session_parser
+from refold.cli.parser import HIDDEN, Parser, helps, subcommands
+from refold.cli.subcommands import SUBCOMMANDS, parser_of
+
+# What a shell offers as a value; "text": nothing.
+Kind: TypeAlias = Literal[
+    "text", "choices", "files", "directories",
+    "sessions", "models", "providers", "agents", "presets", "settings",
+]  # fmt: skip
+ASKED: tuple[Kind, ...] = (
+    "sessions", "models", "providers", "agents", "presets", "settings",
+)  # fmt: skip
+
+
+class Value(Struct, frozen=True):
+    """`called` is its name in a usage line; `needed` is false for an optional value."""
+
+    called: str
+    kind: Kind = "text"
+    choices: tuple[str, ...] = ()
+    needed: bool = True
+    many: bool = False
+
+
+class Flag(Struct, frozen=True):
+    """`value` is None for a switch."""
+
+    names: tuple[str, ...]
+    about: str
+    value: Value | None = None
+
+
+class Positional(Struct, frozen=True):
+    """A positional argument."""
+
+    value: Value
+    about: str = ""
+
+
+class Command(Struct, frozen=True):
+    """`path` is as typed, such as ("refold", "sessions", "list")."""
+
+    path: tuple[str, ...]
+    about: str
+    flags: tuple[Flag, ...] = ()
+    words: tuple[Positional, ...] = ()
+    commands: tuple["Command", ...] = ()
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.path)
+
+
+def every(command: Command) -> Iterator[Command]:
+    """The command and all its subcommands."""
+    yield command
+    for each in command.commands:
+        yield from every(each)
+
+
+def usage(command: Command) -> str:
+    """Its usage line, without --help."""
+    parts = [command.name]
+    parts += [
+        f"[{_longest(flag)}{_taken(flag)}]"
+        for flag in command.flags
+        if "--help" not in flag.names
+    ]
+    parts += [_word(word.value) for word in command.words]
+    parts += ["COMMAND …"] if command.commands else []
+    return " ".join(parts)
+
+
+def taken(value: Value) -> str:
+    """The name of a value in a usage line: its choices, or its metavar."""
+    if value.kind == "choices" and value.choices:
+        return f"{{{','.join(value.choices)}}}"
+    return value.called
+
+
+def _longest(flag: Flag) -> str:
+    return next((name for name in flag.names if name.startswith("--")), flag.names[0])
+
+
+def _taken(flag: Flag) -> str:
+    if flag.value is None:
+        return ""
+    called = taken(flag.value)
+    return f" {called}" if flag.value.needed else f" [{called}]"
+
+
+def _word(value: Value) -> str:
+    called = taken(value) + ("…" if value.many else "")
+    return called if value.needed else f"[{called}]"
+
+
+_BY_NAME: dict[str, Kind] = {
+    "ID": "sessions", "NODE": "sessions", "SESSION": "sessions",
+    "PROVIDER/MODEL": "models", "PROVIDER": "providers", "KEY": "settings",
+    "FILE": "files", "FILE|DIR": "files", "FILE|JSON": "files", "DIR": "directories",
+}  # fmt: skip
+_BY_FLAG: dict[str, Kind] = {
+    "--agent": "agents", "--preset": "presets", "--context": "files", "--json-schema": "files",
+}  # fmt: skip
+_ALSO_BY_DEST: dict[str, Kind] = {"id": "sessions", "session": "sessions"}
+
+
+def described() -> Command:
+    """The whole tree. Imports every subcommand."""
+    session, commands = session_parser(), parser_of(SUBCOMMANDS)
+    root = _command(("refold",), session, "")
+    below = tuple(_below(commands, ("refold",)))
+    return Command(root.path, root.about, root.flags, root.words, below)
+
+
+def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
+    flags, words = list[Flag](), list[Positional]()
+    for action in parser.actions():
+        if action.help == SUPPRESS or subcommands(action):
+            continue
+        if action.option_strings:
+            value = None if action.nargs == 0 else _value(action)
+            flags.append(Flag(tuple(action.option_strings), action.help or "", value))
+        else:
+            words.append(Positional(_value(action), action.help or ""))
+    said = about or (parser.description or "").partition("\n")[0]
+    return Command(path, said, tuple(flags), tuple(words), tuple(_below(parser, path)))
+
+
+def _below(parser: Parser, path: tuple[str, ...]) -> Iterator[Command]:
+    for action in parser.actions():
+        abouts = helps(action)
+        for name, each in subcommands(action).items():
+            if name != HIDDEN:
+                yield _command((*path, name), each, abouts.get(name, ""))
+
+
+def _value(action: Action) -> Value:
+    called = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    choices = tuple(map(str, action.choices or ()))
+    needed = action.nargs not in ("?", "*")
+    many = action.nargs in ("*", "+")
+    return Value(called, _kind(action, called, choices), choices, needed, many)
+
+
+def _kind(action: Action, called: str, choices: tuple[str, ...]) -> Kind:
+    if choices:
+        return "choices"
+    for name in action.option_strings:
+        if name in _BY_FLAG:
+            return _BY_FLAG[name]
+    return _BY_NAME.get(called) or _ALSO_BY_DEST.get(action.dest, "text")

@@ -1,0 +1,233 @@
+"""`refold config`: what is set, where that comes from, and changing it.
+
+Which layers there are and what they say is `config`'s business; how it looks is
+`views.settings_list`'. Keys of providers are no settings: `refold auth` keeps them.
+"""
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from refold.cli.open_editor import edit, editor
+from refold.cli.output import answer, complain, somebody_is_here, write
+from refold.config.folder_settings import unheeded
+from refold.config.load import canonical
+from refold.config.paths import Paths, here, paths
+from refold.config.secret_values import masks_of, shown
+from refold.config.set_setting import File, Whose, file_of, put, set_value, unset
+from refold.config.settings_report import SettingOrigins, told
+from refold.config.shown_settings import named_settings, problems, shown_settings
+from refold.config.toml_text import value_in_toml
+from refold.errors import BadInput, said_by
+from refold.place.private_files import write as keep
+from refold.session.redactor import Redactor
+from refold.views.escape import on_one_line
+from refold.views.settings_list import lines
+
+
+def add_arguments(config: ArgumentParser) -> None:
+    what = config.add_subparsers(dest="what", metavar="WHAT", required=True)
+    show = what.add_parser("show", help="list settings, their values and where each is set")
+    show.add_argument(
+        "keys", nargs="*", metavar="KEY", help="only these settings or tables"
+    )
+    show.add_argument(
+        "--origin", action="store_true", help="list the value in every layer, too"
+    )
+    show.add_argument("--json", action="store_true", help="print JSON lines")
+    get = what.add_parser("get", help="print the value of one setting")
+    get.add_argument("key", metavar="KEY")
+    put = what.add_parser(
+        "set", help="change a setting in a file; the rest of it stays as it is"
+    )
+    put.add_argument("key", metavar="KEY")
+    put.add_argument("value", metavar="VALUE")
+    remove = what.add_parser("unset", help="remove a setting from a file")
+    remove.add_argument("key", metavar="KEY")
+    where = what.add_parser("path", help="list the settings files")
+    where.add_argument("--json", action="store_true", help="print JSON lines")
+    edit = what.add_parser(
+        "edit", help="edit a settings file in your editor, then check it"
+    )
+    for each in (put, remove, edit):
+        _add_file(each)
+
+
+def _add_file(parser: ArgumentParser) -> None:
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument("--project", dest="whose", action="store_const", const="project",
+        default="user", help="use .refold/config.toml of this directory")  # fmt: skip
+    whose.add_argument("--local", dest="whose", action="store_const", const="project-local",
+        help="use .refold/config.local.toml, which is not committed")  # fmt: skip
+
+
+def run(found: Namespace) -> int:
+    folder, places = here(), paths(os.environ)
+    match found.what:
+        case "show":
+            return _show(told(folder, places, os.environ), places, found)
+        case "get":
+            return _get(told(folder, places, os.environ), places, found.key)
+        case "path":
+            return _path(folder, places, as_json=found.json)
+        case "edit":
+            return edit_file(file_of(found.whose, folder, places))
+        case _:
+            return _change(file_of(found.whose, folder, places), found)
+
+
+def _show(found: SettingOrigins, places: Paths, asked: Namespace) -> int:
+    masks = masks_of(os.environ, places)
+    settings = shown_settings(found, masks, tuple(asked.keys))
+    if asked.json:
+        for each in settings:
+            _line({"key": each.key, "value": each.value, "where": each.where,
+                   "says": msgspec.to_builtins(each.says)})  # fmt: skip
+    else:
+        write("".join(f"{line}\n" for line in lines(settings, whole=asked.origin)))
+    _tell_unheeded(found)
+    return _tell(found, masks)
+
+
+def _get(found: SettingOrigins, places: Paths, key: str) -> int:
+    name, there = canonical(key), named_settings(key, found.values)
+    if name not in there:
+        raise BadInput(f"{key} is a table of settings: `refold config show {key}` shows it")
+    masks = masks_of(os.environ, places)
+    value = shown(name, msgspec.to_builtins(there[name]), masks)
+    text = "" if value is None else value  # nobody set it, and there is no other
+    answer(text if isinstance(text, str) else value_in_toml(text))
+    return _tell(found, masks)
+
+
+def _change(file: File, found: Namespace) -> int:
+    where = on_one_line(str(file.path))
+    if found.what == "set":
+        masks = masks_of(os.environ, file.places)
+        kept = shown(found.key, set_value(file, found.key, found.value), masks)
+        value = value_in_toml(kept)
+        write(f"{on_one_line(found.key)} = {on_one_line(value)} is set in {where}.\n")
+    elif unset(file, found.key):
+        write(f"{on_one_line(found.key)} is not set in {where} any more.\n")
+    else:
+        named_settings(
+            found.key, told(file.folder, file.places, os.environ).values
+        )  # is it one?
+        complain(f"{on_one_line(found.key)} is not set in {where}")
+        return 1
+    _tell_overridden(file, found.key)
+    return 0
+
+
+def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
+    state = told(folder, places, os.environ).state
+    whose: tuple[Whose, ...] = ("user", "project", "project-local")
+    for each in whose:
+        file = file_of(each, folder, places)
+        there = file.path.is_file()
+        counts = there and (each == "user" or state == "trusted")
+        if as_json:
+            _line({"whose": each, "path": str(file.path), "there": there, "counts": counts})
+        else:
+            note = (
+                "" if counts else "  (is not there)" if not there else "  (does not count)"
+            )
+            write(f"{each:<13}  {on_one_line(str(file.path))}{note}\n")
+    return 0
+
+
+def _tell(found: SettingOrigins, masks: Redactor) -> int:
+    for problem in problems(found, masks):
+        complain(problem)
+    return 1 if found.problems else 0
+
+
+def _tell_unheeded(found: SettingOrigins) -> None:
+    if found.state in ("new", "changed"):
+        complain(unheeded(found.project, found.state))
+
+
+def _tell_overridden(file: File, key: str) -> None:
+    """What was written may not be what holds."""
+    found = told(file.folder, file.places, os.environ)
+    says = found.chain.get(canonical(key), ())
+    if not canonical(key).startswith("permissions.") and says:
+        last = says[-1]
+        if not last.place.startswith(f"{file.called}:"):
+            complain(f"{on_one_line(last.where)} goes before it")
+    _tell_unheeded(found)
+    _tell(found, masks_of(os.environ, file.places))
+
+
+def _line(document: dict[str, object]) -> None:
+    write(msgspec.json.encode(document).decode() + "\n")
+
+
+_EMPTY = "# docs/settings.md says what can stand here.\n"
+
+
+def edit_file(file: File) -> int:
+    """Exit code 1 if nothing new counts. Raises `BadInput`."""
+    command, there = editor("say refold config set KEY VALUE"), file.text()
+    before = there or _EMPTY
+    aside = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
+    if os.path.lexists(aside) and (aside.is_symlink() or not _holds(aside, before)):
+        raise BadInput(
+            f"{aside} is there from an edit before: take from it what you need, and remove it"
+        )
+    _keep(aside, before)
+    while True:
+        try:
+            edit(command, aside)
+            after = _read(aside)
+        except BadInput as error:
+            if _holds(aside, before):
+                aside.unlink(missing_ok=True)
+            raise BadInput(f"{error}; nothing was changed") from error
+        if after == before:
+            aside.unlink(missing_ok=True)
+            write(f"{on_one_line(str(file.path))} stays as it was.\n")
+            return 0
+        try:
+            put(file, after, instead=there)
+        except BadInput as error:
+            complain(on_one_line(str(error)))
+            if _again():
+                continue
+            where = on_one_line(str(aside))
+            complain(f"nothing was changed; what you wrote is in {where}")
+            return 1
+        aside.unlink(missing_ok=True)
+        write(f"{on_one_line(str(file.path))} is written.\n")
+        return 0
+
+
+def _keep(aside: Path, text: str) -> None:
+    try:
+        keep(aside, text)
+    except OSError as error:
+        raise BadInput(f"{aside} cannot be written: {said_by(error)}") from error
+
+
+def _holds(aside: Path, text: str) -> bool:
+    with suppress(OSError, UnicodeDecodeError):
+        return aside.read_bytes().decode("utf-8") == text
+    return False
+
+
+def _read(aside: Path) -> str:
+    try:
+        return aside.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{aside} cannot be read: {said_by(error)}") from error
+
+
+def _again() -> bool:
+    if not somebody_is_here():
+        return False
+    write("Edit it again? [Y/n] ")
+    return sys.stdin.readline().strip().lower() in ("", "y", "yes")

@@ -1,0 +1,1 @@
+"""`refold doctor`: checks of this installation."""

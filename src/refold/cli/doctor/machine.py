@@ -1,0 +1,261 @@
+"""This machine: Python, the sandbox, programs, the disk, the clock, the language."""
+
+import locale
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Protocol, cast
+
+from refold import __version__
+from refold import programs as starting
+from refold.cli.doctor.environment import CheckContext
+from refold.errors import RefoldError, said_by
+from refold.journal.catalogue.catalogue import NAME
+from refold.journal.home import Home
+from refold.journal.store.check import check
+from refold.logs.logbook import NAME as LOG
+from refold.place.sandbox import find
+from refold.place.sandbox_rules import Wish
+from refold.programs import Programs
+from refold.views.check_findings import Finding
+
+_LITTLE = 100 * 1024 * 1024  # bytes free, below which a long session may not fit
+_SLOW = 0.2  # seconds to keep one line: every approval waits for that
+_PATIENCE = 5.0  # seconds for a program to say its version
+_WRITTEN = 1_767_225_600  # seconds since 1970: this line was written after 2026 began
+
+
+def program(ground: CheckContext) -> Iterator[Finding]:
+    python = platform.python_version()
+    yield Finding(
+        "refold", "ok", f"{__version__}, Python {python}, {platform.platform(terse=True)}"
+    )
+
+
+def sandbox(ground: CheckContext) -> Iterator[Finding]:
+    wished = ground.told.settings.sandbox
+    wish = Wish(roots=(os.path.realpath(ground.folder),), profile=wished.profile)
+    found = find(ground.environ, wish)
+    if found.notice:
+        state = "warning" if found.kind in ("landlock", "seatbelt") else "wrong"
+        said, _, do = found.notice.partition(" Install ")
+        if found.kind == "off":
+            state, do = "warning", ""
+        yield Finding("sandbox", state, said, f"Install {do}" if do else "")
+    else:
+        network = "reaches the network" if wished.network else "no network unless asked"
+        yield Finding("sandbox", "ok", f"{found.kind}, profile {wished.profile}, {network}")
+
+
+def programs(ground: CheckContext) -> Iterator[Finding]:
+    for name, use, package in (
+        ("git", "files cannot be taken back, and no working trees made", "git"),
+        ("rg", "searches are slower", "ripgrep"),
+    ):
+        known = Programs(ground.environ, (os.path.realpath(ground.folder),))
+        path = known.find(name)
+        for other, why in known.passed_over(name):
+            yield Finding(name, "warning", f"{other} is passed over: {why}",
+                "take its directory off your PATH here")  # fmt: skip
+        if not path:
+            do = f"apt install {package}, or your system's way"
+            yield Finding(name, "warning", f"not installed: {use}", do)
+        elif said := _version(path):
+            yield Finding(name, "ok", f"{said}, {path}")
+        else:
+            do = f"{path} --version says why"
+            yield Finding(name, "warning", f"{path} does not run: {use}", do)
+
+
+def disk(ground: CheckContext) -> Iterator[Finding]:
+    places = ground.places
+    for what, path in dict.fromkeys(
+        (("settings", places.config), ("sessions", places.data), ("logs", places.state))
+        if places.config != places.data
+        else (("all files", places.data),)
+    ):
+        yield from _directory(what, path)
+    log = places.state / LOG
+    if log.exists() and not (log.is_file() and os.access(log, os.W_OK)):
+        yield Finding("log", "warning", f"nothing can be written into {log}",
+            "make it yours, or remove it")  # fmt: skip
+
+
+def clock(ground: CheckContext) -> Iterator[Finding]:
+    now = time.time()
+    today = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
+    newest = max(
+        (_changed(p) for p in (ground.places.data, ground.places.config)), default=0.0
+    )
+    if now < _WRITTEN:
+        yield Finding("clock", "wrong", f"it says {today}: certificates and prices go by it",
+            "set the clock")  # fmt: skip
+    elif newest > now + 60:
+        yield Finding("clock", "warning", f"it says {today}, and files of ours are newer",
+            "set the clock")  # fmt: skip
+    else:
+        yield Finding("clock", "ok", today)
+
+
+def language(ground: CheckContext) -> Iterator[Finding]:
+    encoding = locale.getpreferredencoding(do_setlocale=False)
+    named = next(
+        (v for n in ("LC_ALL", "LC_CTYPE", "LANG") if (v := ground.environ.get(n))), ""
+    )
+    said = f"{named or 'none set'}, {encoding}"
+    if encoding.lower().replace("-", "") != "utf8":
+        yield Finding("locale", "warning", f"{said}: letters outside ASCII may not show",
+            "export LC_ALL=C.UTF-8")  # fmt: skip
+    else:
+        yield Finding("locale", "ok", said)
+
+
+def _version(path: str) -> str:
+    try:
+        done = starting.run([path, "--version"], _PATIENCE)
+    except (OSError, starting.Late):
+        return ""
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    return lines[0] if lines and not done.returncode else ""
+
+
+def _directory(what: str, path: Path) -> Iterator[Finding]:
+    there = path.is_dir()
+    above = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        yield Finding("disk", "wrong", f"{what}: nothing can be written in {above}",
+            "make it yours, or set REFOLD_HOME to a directory that is")  # fmt: skip
+        return
+    if there and path.stat().st_mode & 0o077:
+        yield Finding(
+            "disk", "warning", f"{what}: others can look into {path}", f"chmod 700 {path}"
+        )
+    free = shutil.disk_usage(above).free
+    took = _kept(path) if there else 0.0
+    if isinstance(took, str):
+        yield Finding("disk", "wrong", f"{what}: {path} takes no file: {took}",
+            "make room, or set REFOLD_HOME to another directory")  # fmt: skip
+        return
+    kept = f", a line is kept in {took * 1000:.1f} ms" if there else ", not made yet"
+    said = f"{what} in {path}: {_size(free)} free{kept}"
+    if free < _LITTLE:
+        yield Finding("disk", "warning", said, "make room: a session needs some")
+    elif took > _SLOW:
+        yield Finding("disk", "warning", f"{said}: each approval waits for that",
+            "set REFOLD_HOME to a directory on a faster disk")  # fmt: skip
+    else:
+        yield Finding("disk", "ok", said)
+
+
+def _kept(path: Path) -> "float | str":
+    """How long it takes to write a little and have it kept; or why it cannot be."""
+    file = path / f".doctor-{os.getpid()}"
+    began = time.perf_counter()
+    try:
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(opened, b"a line\n")
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+        return time.perf_counter() - began
+    except OSError as error:
+        return said_by(error)
+    finally:
+        with suppress(OSError):
+            file.unlink()
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+class _Asks(Protocol):
+    """What apsw offers, as far as we use it; its own types know less."""
+
+    def pragma(self, name: str, /) -> object: ...
+
+
+_NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
+
+
+def terminal(ground: CheckContext) -> Iterator[Finding]:
+    if not sys.stdout.isatty():
+        yield Finding("terminal", "ok", "the output is no terminal: plain text is written")
+        return
+    from refold.terminal.screen.capabilities import look
+
+    wished = ground.told.settings.terminal
+    seen = look(sys.stdout, ground.environ, wanted=wished.display, theme=wished.theme)
+    wide, high = os.get_terminal_size(sys.stdout.fileno())
+    name = ground.environ.get("TERM", "")
+    said = (
+        f"{name or 'TERM is not set'}, {wide}x{high}, {sys.stdout.encoding}, "
+        f"{'colours' if seen.color else 'no colours'}, display {seen.display}"
+    )
+    if not name:
+        yield Finding(
+            "terminal", "warning", said, "set TERM: without it only text is written"
+        )
+    elif 0 < wide < _NARROW or 0 < high < _LOW:
+        yield Finding("terminal", "warning", said, "make it larger: it is hard to read so")
+    else:
+        yield Finding("terminal", "ok", said)
+
+
+def sessions(ground: CheckContext) -> Iterator[Finding]:
+    root = ground.places.data / "sessions"
+    try:
+        found = list(Home(root).sessions())
+    except (RefoldError, OSError) as error:
+        yield Finding("sessions", "wrong", str(error))
+        return
+    if not found:
+        yield Finding("sessions", "ok", "there are none yet")
+        return
+    newest = found[0]
+    try:
+        damages = check(newest.path).damages
+    except (RefoldError, OSError) as error:
+        yield Finding("sessions", "wrong", f"{newest.id} cannot be read: {error}",
+            f"refold sessions check {newest.id}")  # fmt: skip
+        return
+    if damages:
+        yield Finding("sessions", "wrong", f"{newest.id} is damaged: {damages[0]}",
+            f"refold sessions check {newest.id}")  # fmt: skip
+    else:
+        yield Finding("sessions", "ok", f"{len(found)}, the newest ({newest.id}) is whole")
+    yield from _catalogue(ground)
+
+
+def _catalogue(ground: CheckContext) -> Iterator[Finding]:
+    file = ground.places.data / NAME
+    if not file.exists():
+        return
+    import apsw
+
+    try:
+        opened = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
+        with closing(opened):
+            said = str(cast("_Asks", opened).pragma("quick_check"))
+    except apsw.Error as error:
+        said = str(error)
+    if said == "ok":
+        yield Finding(
+            "sessions", "ok", f"their catalogue is whole ({file.stat().st_size:,} bytes)"
+        )
+    else:
+        yield Finding("sessions", "warning", f"their catalogue is broken: {said}",
+            "refold sessions reindex makes it anew")  # fmt: skip

@@ -1,0 +1,127 @@
+"""The model that a session would ask, and whether the providers with a key answer."""
+
+from collections.abc import Iterator
+
+import anyio
+
+from refold.app.model_connections import NOTHING, SMALL
+from refold.cli.doctor.environment import CheckContext
+from refold.cli.doctor.settings import key_from
+from refold.errors import BadInput, ProviderError, Refused
+from refold.provider.model_list import has_list, list_models
+from refold.provider.spec import ProviderSpec
+from refold.values.usage import Usage
+from refold.views.check_findings import Finding
+
+_LONGEST = 5.0  # seconds for each provider, all asked at once
+
+
+def model(ground: CheckContext) -> Iterator[Finding]:
+    try:
+        name = ground.model
+    except BadInput as error:
+        yield Finding("model", "wrong", str(error), "refold models lists what there is")
+        return
+    if not name:
+        yield Finding("model", "wrong", NOTHING)
+        return
+    if name.startswith(SMALL):
+        yield from _embedded(ground, name)
+        return
+    models = ground.models
+    window = models.traits(name).window
+    priced = models.price(name, Usage(fresh=1)) is not None
+    about = [f"{window:,} tokens" if window else "window unknown"]
+    about += ["price known" if priced else "price unknown"]
+    said = f"{name} ({', '.join(about)})"
+    if priced and window:
+        yield Finding("model", "ok", said)
+    else:
+        table = f'[prices."{name}"]'
+        yield Finding(
+            "model", "warning", said,
+            f"refold models --refresh asks its provider; or say it in {table}: budgets count tokens meanwhile",
+        )  # fmt: skip
+
+
+def local(ground: CheckContext) -> Iterator[Finding]:
+    """Embedded models; only where one is, or it is the only one there could be."""
+    from refold.provider.local.install import runtime_is_here
+
+    there = ground.models.connections.installed()
+    if there:
+        runs = runtime_is_here()
+        said = f"{', '.join(there)}{'' if runs else ', but llama.cpp is missing'}"
+        yield Finding("local", "ok" if runs else "warning", said,
+            "" if runs else "refold local status says how to get it")  # fmt: skip
+
+
+def reach(ground: CheckContext) -> Iterator[Finding]:
+    """Each provider with a key, or an address of the person's own, is asked at once."""
+    known = ground.models.connections.known
+    own = ground.told.settings.providers
+    asked = [s for s in known if has_list(s) and (key_from(ground, s) or s.name in own)]
+    chosen = ground.model.partition("/")[0]
+    asked += [s for s in known if s.name == chosen and has_list(s) and s not in asked]
+    if ground.offline:
+        names = ", ".join(spec.name for spec in asked)
+        if names:
+            yield Finding("network", "ok", f"not asked, as you said: {names}")
+        return
+    yield from anyio.run(_all, ground, asked)
+
+
+async def _all(ground: CheckContext, asked: list[ProviderSpec]) -> list[Finding]:
+    found: dict[str, Finding] = {}
+
+    async def one(spec: ProviderSpec) -> None:
+        found[spec.name] = await _one(ground, spec)
+
+    async with anyio.create_task_group() as group:
+        for spec in asked:
+            group.start_soon(one, spec)
+    return [found[spec.name] for spec in asked]
+
+
+async def _one(ground: CheckContext, spec: ProviderSpec) -> Finding:
+    about = "network"
+    keys = ground.models.connections.keys
+    if keys.command(spec) and not keys.in_environment(spec):
+        do = f"refold auth test {spec.name}"
+        return Finding(
+            about, "ok", f"{spec.name}: not asked, its key_command would run", do
+        )
+    held = keys.in_environment(spec) or keys.in_file(spec)
+    try:
+        with anyio.fail_after(_LONGEST):
+            listed = await list_models(
+                spec, ground.environ, key=held.given if held else "",
+                connecting=_LONGEST, idle=_LONGEST,
+            )  # fmt: skip
+    except TimeoutError:
+        return Finding(
+            about, "wrong", f"{spec.name}: no answer within {_LONGEST:g} s", _HOW
+        )
+    except Refused as error:
+        return Finding(
+            about, "wrong", f"{spec.name}: {error}", f"refold auth test {spec.name}"
+        )
+    except (ProviderError, BadInput) as error:
+        return Finding(about, "wrong", f"{spec.name}: {error}", _HOW)
+    provider, _, name = ground.model.partition("/")
+    if provider == spec.name and listed and name not in {each.name for each in listed}:
+        return Finding(
+            about, "warning", f"{spec.name} answers, and {name} is none of the {len(listed)} models it lists",
+            f"refold models {spec.name}",
+        )  # fmt: skip
+    return Finding(about, "ok", f"{spec.name} answers ({len(listed)} models)")
+
+
+_HOW = "look at the network, the proxy (HTTPS_PROXY) and the provider's address"
+
+
+def _embedded(ground: CheckContext, name: str) -> Iterator[Finding]:
+    if name in ground.models.connections.installed():
+        yield Finding("model", "ok", f"{name} (runs here, costs nothing)")
+    else:
+        yield Finding("model", "wrong", f"{name} is not installed", "refold local install")

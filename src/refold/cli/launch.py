@@ -1,0 +1,319 @@
+"""Open the session that the command line names. Shared by the doors."""
+
+import gc
+import os
+from argparse import Namespace
+from collections.abc import Collection, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.app.models import own_address
+from refold.cli.flags import PICK
+from refold.cli.output import complain, remark
+from refold.cli.sessions.catalogue_notice import Waiting
+from refold.client.launch import Launch, Opened
+from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
+from refold.client.session import Session
+from refold.client.worktree import WorkingTrees
+from refold.config.folder_settings import FolderSettings, load_here
+from refold.config.paths import here, paths
+from refold.errors import BadInput, said_by
+from refold.headless.task import Task
+from refold.journal.home import Home
+from refold.session.session import Session as Engine
+from refold.tools.contract import Picture
+from refold.tools.images import picture_file
+from refold.values.modes import MODES, Mode
+from refold.views.escape import on_one_line
+
+
+def app_of(found: Namespace, *, attended: bool) -> App:
+    """Settings from all their layers, and the wishes of this start."""
+    places = paths(os.environ)
+    _, variables = _at_an_address(found)
+    loaded, where = settings_of(found), place_of(found)
+    added = [_directory(each) for each in found.add_dir]
+    wishes = LaunchOptions(
+        directory=where.directory,
+        more_roots=tuple(dict.fromkeys((*where.roots, *added))),
+        model=named_model(found),
+        attended=attended,
+        trust=found.trust,
+        own_system=found.system_prompt or "",
+        more_system=found.append_system_prompt or "",
+        script=_file(found.script),
+        record=_file(found.record),
+        replay=_file(found.replay),
+        schema=schema(found.json_schema) if found.json_schema is not None else None,
+        keep=not found.no_session,
+        notices=tuple(filter(None, (*where.notices, loaded.unheeded))),
+        given=loaded.given,
+    )
+    app = App(loaded.settings, places, {**os.environ, **variables}, wishes)
+    if found.save:
+        _save(found, app)
+    return app
+
+
+def settings_of(found: Namespace) -> FolderSettings:
+    """Those of every layer, and what is to be said of the folder's own."""
+    places, directory = paths(os.environ), place_of(found).directory
+    return load_here(directory, places, os.environ, as_settings(found), trust=found.trust)
+
+
+def launch_of(found: Namespace, *, attended: bool, notes: bool = True) -> Launch:
+    """One start, with the settings of all layers and the options of the command line."""
+    app = app_of(found, attended=attended)
+    return Launch(app, as_settings(found), commands=command_names, notes=notes)
+
+
+def command_names() -> Collection[str]:
+    from refold.terminal.commands.table import names
+
+    return names()
+
+
+async def opened(launch: Launch, found: Namespace) -> Opened:
+    """The session that -c or -r name, or a fork of that, or a new one."""
+    _check_fork(found)
+    if found.resume is None and not found.continue_:
+        return await launch.start()
+    if found.no_session:
+        raise BadInput("--no-session keeps no journal, so it cannot go with -c or -r")
+    app = launch.app
+    id_ = app.home.find(found.resume).id if found.resume is not None else app.newest()
+    if found.fork:
+        made = await app.fork(id_, found.at)
+        id_ = made.id
+        remark(f"{id_}: forked from {made.source} at event {made.seq}")
+    with all_kept():
+        there = await launch.resume(id_)
+    await choose_again(app, there.engine, found, named_model(found), _mode(found))
+    return there
+
+
+def task_of(found: Namespace) -> Task:
+    """One task without a terminal, as the command line asks for it."""
+
+    async def open_session(launch: Launch) -> Session:
+        return Session(launch, await opened(launch, found))
+
+    return Task(
+        text=found.text,
+        input_format=found.input_format,
+        output_format=found.output_format,
+        partial_messages=found.include_partial_messages,
+        timeout=found.timeout,
+        verify=found.verify,
+        resumes=found.resume is not None or found.continue_,
+        inside=partial(_inside, found),
+        images=partial(pictures, found),
+        launch=lambda attended: launch_of(found, attended=attended),
+        open=open_session,
+    )
+
+
+def _inside(found: Namespace) -> AbstractContextManager[object]:
+    if found.resume is PICK:
+        from refold.cli.sessions.picker import nobody_picks
+
+        raise nobody_picks()
+    return in_a_worktree(found)
+
+
+def _check_fork(found: Namespace) -> None:
+    if found.fork and found.resume is None and not found.continue_:
+        raise BadInput("--fork copies a session: say which, with -c or -r ID")
+    if found.at is not None and not found.fork:
+        raise BadInput("--at says where to fork: it goes with --fork")
+
+
+def as_settings(found: Namespace) -> dict[str, object]:
+    """What the command line says about settings; None and () say nothing."""
+    moved, _ = _at_an_address(found)
+    return {
+        **moved,
+        "effort": found.effort,
+        "fallback": tuple(found.fallback_model),
+        "log_requests": found.log_requests,
+        "log": found.log_level,
+        "agent": found.agent,
+        "preset": found.preset,
+        "memory": False if found.no_memory else None,
+        "budget.dollars": found.max_budget_usd,
+        "permission_mode": _mode(found),
+        "terminal.display": found.display,
+        "limits.steps": found.max_turns,
+        "permissions.allow": tuple(found.allow),
+        "permissions.ask": tuple(found.ask),
+        "permissions.deny": tuple(found.deny),
+    }
+
+
+def _save(found: Namespace, app: App) -> None:
+    """--save: what was chosen here is the default from now on."""
+    from refold.config.set_setting import remember
+
+    model = named_model(found)
+    if not (model or found.effort):
+        raise BadInput(
+            "--save needs something to save: -m PROVIDER/MODEL, --effort, or both"
+        )
+    if model:
+        remember(app.paths, "model", app.models.check(model))
+    if found.effort:
+        remember(app.paths, "effort", found.effort)
+
+
+def named_model(found: Namespace) -> str:
+    """The model that -m and -b name together; "" where neither says one."""
+    if not found.backend:
+        return found.model or ""
+    return f"{found.backend}/{found.model}" if found.model else found.backend
+
+
+def _at_an_address(found: Namespace) -> tuple[dict[str, object], Mapping[str, str]]:
+    """--host and --port: the provider that -b or -m names, on another machine.
+
+    Settings that say so to us, and variables that say so to a program.
+    """
+    if not (found.host or found.port):
+        return {}, {}
+    from refold.provider.command.backends import own_server
+
+    provider = named_model(found).partition("/")[0]
+    if not provider:
+        raise BadInput("--host and --port need to know of which provider: say -b ollama")
+    host, port = found.host or "", found.port or 0
+    if (variables := own_server(provider, host, port)) is not None:
+        return {}, variables
+    name, url = own_address(provider, host, port)
+    return {f"providers.{name}.base_url": url}, {}
+
+
+def _file(name: str | None) -> Path | None:
+    return Path(name).expanduser().absolute() if name else None
+
+
+def schema(given: str, flag: str = "--json-schema") -> Raw:
+    """A JSON Schema, or the name of a file that holds one. Raises `BadInput`."""
+    text = given
+    if not given.strip():
+        raise BadInput(f"{flag} is empty: give a JSON Schema, or a file with one")
+    if not given.lstrip().startswith("{"):
+        try:
+            text = Path(given).expanduser().read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"{flag} {given!r} is no JSON object and no file to be read: {said_by(error)}"
+            ) from error
+    try:
+        return Raw(msgspec.json.format(text.encode(), indent=-1))
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise BadInput(f"{flag} {given!r} is no JSON: {error}") from error
+
+
+def pictures(found: Namespace) -> tuple[Picture, ...]:
+    """Those that --image names. Raises `BadInput` for what a model cannot see."""
+    return tuple(picture_file(Path(name).expanduser(), name) for name in found.image)
+
+
+def _mode(found: Namespace) -> Mode | None:
+    return "bypass" if found.yolo else MODES.get(found.permission_mode or "")
+
+
+def _directory(text: str) -> Path:
+    found = Path(text).expanduser().absolute()
+    if not found.is_dir():
+        raise BadInput(f"--add-dir {text!r}: there is no such directory")
+    return found
+
+
+def place_of(found: Namespace) -> SessionDirectory:
+    """Where the session works: one that is taken up stays where it was.
+
+    What was said in it, and the paths in it, are about that place. `found.resume` is an id
+    from then on.
+    """
+    home = Home(paths(os.environ).data / "sessions")
+    if found.resume is None:
+        newest = home.newest_of(here()) if found.continue_ else None
+        if newest is None:
+            return SessionDirectory(found.workspace or here())
+        found.resume = newest.id
+    session = home.named(found.resume, here(), Waiting())
+    found.resume = session.id
+    return resumed_in(session.path, here())
+
+
+async def choose_again(
+    app: App, session: Engine, found: Namespace, model: str, mode: Mode | None
+) -> None:
+    """Do what the command line says of a session that goes on, and mend the rest of it."""
+    inbox = session.inbox
+    if model:
+        await inbox.choose_model(app.models.full(model))
+    if found.effort:
+        await inbox.choose_effort(found.effort)
+    if mode:
+        await inbox.set_mode(mode)
+    elif session.calmed:
+        complain(on_one_line(LEFT_BYPASS.format(way="--yolo is given again")))
+    if found.agent:
+        from refold.agents.choose import choose
+
+        await choose(inbox, app.agents, found.agent)
+    if found.max_budget_usd and (chosen := session.view.rights.budget) is not None:
+        budget = replace(chosen, dollars=found.max_budget_usd)
+        await inbox.set_budget(budget)  # what was chosen in it would win
+    if not model and (notice := await with_a_model(app, session)):
+        complain(on_one_line(notice))
+
+
+@contextmanager
+def in_a_worktree(found: Namespace) -> Generator[WorkingTrees]:
+    """Make the working tree that the command line asks for, and have the session work in it.
+
+    Raises `BadInput` where there can be none. Not to be called in an event loop.
+    """
+    trees = WorkingTrees()
+    if found.worktree is not None:
+        if found.resume is not None or found.continue_:
+            raise BadInput(
+                "--worktree begins a session in a place of its own: it does not go with "
+                "-c or -r"
+            )
+        inside = trees.begin(found.worktree, str(here()), "--worktree")
+        found.workspace = Path(inside.directory)
+        found.trust = found.trust or inside.trusted
+        complain(f"works in {inside.directory}, on the branch {inside.branch}")
+    try:
+        yield trees
+    finally:
+        for sentence in trees.leave():
+            complain(sentence)
+
+
+# No look for garbage while a long session is read: what that makes stays to the end.
+#
+# A look goes through everything there is, and would find nothing. How often there is one
+# otherwise is said in `main`.
+@contextmanager
+def all_kept() -> Generator[None]:
+    """Throw nothing away meanwhile, and look at none of it again afterwards."""
+    if not gc.isenabled():  # somebody else has a say in it
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -1,0 +1,162 @@
+"""`refold local install|status|remove`: the embedded models of this machine."""
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from refold.cli.output import write
+from refold.errors import BadInput
+from refold.provider.local.download import DownloadProgress, fetch
+from refold.provider.local.install import (
+    HOW_TO_GET_RUNTIME,
+    runtime_is_here,
+    source_given,
+    usual_sources,
+)
+from refold.provider.local.models import (
+    DEFAULT,
+    MODELS,
+    LocalModel,
+    Shelf,
+    default_directory,
+    find,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_EVERY = 5  # percent between two lines where nobody watches a terminal
+
+
+def add_arguments(local: ArgumentParser) -> None:
+    what = local.add_subparsers(dest="what", metavar="WHAT", required=True)
+    names = [model.name for model in MODELS]
+    install = what.add_parser("install", help="download a model and verify it")
+    install.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE|URL",
+        help="download it from here only",
+    )
+    remove = what.add_parser("remove", help="delete a model")
+    status = what.add_parser(
+        "status", help="list installed models and whether they can run"
+    )
+    for parser in (install, remove, status):
+        parser.add_argument(
+            "--model", metavar="NAME", default="", help=f"one of {', '.join(names)}"
+        )
+
+
+def run(found: Namespace) -> int:
+    shelf = Shelf(default_directory(os.environ))
+    match found.what:
+        case "install":
+            return install(find(found.model or DEFAULT.name), shelf, found.source or "")
+        case "remove":
+            return _remove(found.model, shelf)
+        case _:
+            return _status([find(found.model)] if found.model else list(MODELS), shelf)
+
+
+def install(model: LocalModel, shelf: Shelf, place: str = "") -> int:
+    """Fetch `model`, telling how it goes. Raises `RefoldError` when it cannot be had."""
+    if shelf.holds(model):
+        write(f"{model.name} is here already: {shelf.place(model)}\n")
+        return _say_runtime()
+    sources = (source_given(place),) if place else usual_sources(model, shelf)
+    write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
+    if begun := shelf.fetched(model):
+        write(f"going on after {_size(begun)} of an earlier try\n")
+    tell = _bar() if sys.stdout.isatty() else _lines()
+    try:
+        origin = fetch(model, sources, shelf, tell)
+    except KeyboardInterrupt:
+        done = _size(shelf.fetched(model))
+        write(f"\nstopped after {done}: the same command goes on from there\n")
+        raise
+    write(f"checked: sha256 {origin.sha256}\nfrom {origin.source}\n")
+    write(f"use it with: refold -m local/{model.name}\n")
+    return _say_runtime()
+
+
+def _status(models: list[LocalModel], shelf: Shelf) -> int:
+    write(f"models are kept in {shelf.directory}\n")
+    for model in models:
+        name = f"local/{model.name}"
+        if shelf.holds(model):
+            origin = shelf.origin(model)
+            came = f", from {origin.source}, {origin.at[:10]}" if origin else ""
+            write(f"{name}  installed, {_size(model.size)}{came}\n")
+        elif begun := shelf.fetched(model):
+            part = f"{_size(begun)} of {_size(model.size)}"
+            write(f"{name}  begun, {part}: refold local install --model {model.name}\n")
+        else:
+            needs = f"{_size(model.size)} to fetch, about {_size(model.memory)} of memory"
+            write(f"{name}  not installed, {needs}\n")
+    return _say_runtime()
+
+
+def _remove(name: str, shelf: Shelf) -> int:
+    here = shelf.installed()
+    if not name and len(here) > 1:
+        names = " or ".join(each.name for each in here)
+        raise BadInput(f"there is more than one model here: say --model {names}")
+    model = find(name) if name else next(iter(here), DEFAULT)
+    freed = shelf.remove(model)
+    if freed:
+        write(f"{model.name} is removed, {_size(freed)} are free again\n")
+    else:
+        write(f"{model.name} is not installed: there is nothing to remove\n")
+    return 0
+
+
+def _say_runtime() -> int:
+    if runtime_is_here():
+        write("llama.cpp (xllamacpp) is installed\n")
+    else:
+        write(f"llama.cpp is missing, without it no model runs: {HOW_TO_GET_RUNTIME}\n")
+    return 0
+
+
+def _bar() -> "Callable[[DownloadProgress], None]":
+    """One line of a terminal, written over and over."""
+    shown = ""
+
+    def tell(progress: DownloadProgress) -> None:
+        nonlocal shown
+        if progress.failed:
+            shown = ""
+            write(f"\r\x1b[K{progress.source}: {progress.failed}\n")
+        elif (line := _line(progress)) != shown:
+            shown = line
+            write(f"\r\x1b[K{line}{chr(10) if progress.done == progress.total else ''}")
+
+    return tell
+
+
+def _lines() -> "Callable[[DownloadProgress], None]":
+    """A line now and then, for a log."""
+    last = ("", -1)
+
+    def tell(progress: DownloadProgress) -> None:
+        nonlocal last
+        step = (progress.source, 100 * progress.done // progress.total // _EVERY)
+        if progress.failed:
+            write(f"{progress.source}: {progress.failed}\n")
+        elif step != last:
+            last = step
+            write(f"{_line(progress)}\n")
+
+    return tell
+
+
+def _line(progress: DownloadProgress) -> str:
+    done, total = _size(progress.done), _size(progress.total)
+    percent = 100 * progress.done // progress.total
+    return f"{percent:3} %  {done} of {total}  {progress.source}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

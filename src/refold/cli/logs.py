@@ -1,0 +1,69 @@
+"""`refold logs`: the newest lines of the log, and those that come.
+
+What is written there and how long it is kept is the business of `logs`.
+"""
+
+import os
+import select
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+
+from refold.cli.output import Gone, complain, write
+from refold.config.paths import paths
+from refold.logs.logbook import NAME
+from refold.logs.reader import Entry, Tail, at_least, entries
+from refold.values.log_level import LEVELS, Level
+from refold.views.escape import on_one_line, visible
+
+_PAUSE = 0.2  # seconds between two looks
+
+
+def add_arguments(logs: ArgumentParser) -> None:
+    add = logs.add_argument
+    add("-f", "--follow", action="store_true", help="wait for new lines, until Ctrl+C")
+    add("-n", "--number", type=_number, default=50, metavar="N",
+        help="print the newest N lines (default: 50); 0: all")  # fmt: skip
+    add(
+        "--level",
+        choices=LEVELS,
+        default="debug",
+        help="lowest level to print",
+    )
+    add("--path", action="store_true", help="print the path of the log")
+
+
+def run(found: Namespace) -> int:
+    state = paths(os.environ).state
+    if found.path:
+        write(f"{on_one_line(str(state / NAME))}\n")
+        return 0
+    level: Level = found.level
+    tail = Tail(state) if found.follow else None
+    there = at_least(entries(state), level)
+    _show(there[-found.number :] if found.number else there)
+    if tail is None:
+        if not there:
+            complain(f"there is nothing in {on_one_line(str(state / NAME))}")
+        return 0
+    while True:
+        _show(at_least(tail.news(), level))
+        _pause()
+
+
+def _pause() -> None:
+    """Wait a little. Raises `Gone` when nobody reads any more: a quiet log would never say."""
+    output = select.poll()
+    output.register(sys.stdout, 0)  # that it is gone is told unasked
+    if output.poll(_PAUSE * 1000):
+        raise Gone
+
+
+def _show(found: "list[Entry]") -> None:
+    if found:
+        write("".join(f"{visible(each.text)}\n" for each in found))
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ArgumentTypeError(f"{text!r} is no number of lines: 0 or more")
+    return int(text)

@@ -1,0 +1,162 @@
+"""`refold man`: print the manual page, as roff of the `man` macros.
+
+Flags and commands are read off the parsers; files, variables and exit codes are listed here.
+"""
+
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+
+from refold import __version__
+from refold.cli.command_tree import Command, Flag, described, every, taken, usage
+from refold.cli.output import write
+from refold.views.turn_result import EXIT_CODES
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """It takes none."""
+
+
+def run(found: Namespace) -> int:
+    write(man_page())
+    return 0
+
+
+def man_page() -> str:
+    return manual(described(), __version__)
+
+
+_WRITTEN = "2026-11-23"  # the date of the last change
+_NAME = "a coding agent that asks before it acts and records what it does"
+_DESCRIPTION = (
+    "refold works on the files of a directory with the help of a language model. It records a "
+    "session in a journal, asks before it does anything that your permission rules do not allow, "
+    "and lets you inspect, undo and resume everything.",
+    "Without a command it starts a session in the current directory; with -p, or if its input or "
+    "output is not a terminal, it runs one task, prints the answer and exits.",
+)
+_FILES = (
+    ("~/.config/refold/config.toml", "Your settings. Edit them with refold config edit."),
+    (
+        "~/.config/refold/credentials.toml",
+        "Keys of providers. Set them with refold auth set.",
+    ),
+    (
+        "~/.config/refold/folders.toml",
+        "Trusted directories and their permission rules.",
+    ),
+    (".refold/config.toml", "Settings of a directory, used once you trust it."),
+    (".refold/config.local.toml", "The same, not committed."),
+    ("AGENTS.md", "Instructions for agents. refold init writes a first version."),
+    ("~/.local/share/refold/sessions", "The journals of all sessions."),
+    ("~/.local/state/refold/refold.log", "The log. See refold logs."),
+    ("/etc/refold/config.toml", "Settings of the administrator. They override all others."),
+)
+_VARIABLES = (
+    ("REFOLD_HOME", "One directory for all of these files."),
+    ("REFOLD_MODELS", "The directory of embedded models."),
+    ("REFOLD_NAME", "The setting of that name; REFOLD_LIMITS__STEPS is limits.steps."),
+    (
+        "ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY",
+        "Keys of providers; others are named alike.",
+    ),
+    ("VISUAL, EDITOR", "Your editor."),
+    ("NO_COLOR", "Set to any value: no colours."),
+    ("HTTPS_PROXY, NO_PROXY", "Proxy for requests to providers."),
+)
+_EXAMPLES = (
+    ("refold", "Start a session in this directory."),
+    ('refold -p "what does this project do?"', "Print one answer."),
+    ("git diff | refold -p 'review this' --output-format json", "The same in a pipe."),
+    ("refold -c", "Resume the newest session of this directory."),
+    ("refold config set model anthropic/claude-sonnet-5-5", "Set the default model."),
+    ("refold doctor", "Check this installation."),
+)
+_EXITS = {
+    0: "Success: the task was answered.",
+    1: "Error; the message is on standard error.",
+    2: "A limit was reached before a final answer.",
+    3: "--timeout expired.",
+    4: "A call that was needed was denied.",
+    5: "A claim failed its check.",
+    6: "The budget was exceeded.",
+    130: "Interrupted.",
+}
+
+
+def manual(root: Command, version: str) -> str:
+    return "\n".join(_lines(root, version)) + "\n"
+
+
+def _lines(root: Command, version: str) -> Iterator[str]:
+    yield f'.TH REFOLD 1 {_WRITTEN} "refold {_plain(version)}" "User Commands"'
+    yield from (".ad l", ".nh")  # long usage lines cannot be stretched
+    yield from (".SH NAME", f"refold \\- {_plain(_NAME)}")
+    yield from (".SH SYNOPSIS", "\\fBrefold\\fR [FLAGS] [TEXT]", ".br")
+    yield "\\fBrefold\\fR COMMAND [FLAGS] [...]"
+    first, *more = map(_roff, _DESCRIPTION)
+    yield from (".SH DESCRIPTION", first)
+    for paragraph in more:
+        yield from (".PP", paragraph)
+    yield ".SH OPTIONS"
+    for flag in root.flags:
+        yield from _flag(flag)
+    yield ".SH COMMANDS"
+    for each in root.commands:
+        yield from (f'.SS "{_plain(each.name)}"', _sentence(each.about))
+        for command in every(each):
+            if not command.commands:
+                yield from _command_rows(command, told=command is each)
+    yield from _table("EXIT STATUS", [(str(code), _EXITS[code]) for code in _codes()])
+    yield from _table("FILES", _FILES)
+    yield from _table("ENVIRONMENT", _VARIABLES)
+    yield from _table("EXAMPLES", _EXAMPLES)
+
+
+def _codes() -> list[int]:
+    return sorted({*EXIT_CODES.values(), *_EXITS})
+
+
+def _flag(flag: Flag) -> Iterator[str]:
+    names = ", ".join(f"\\fB{_plain(name)}\\fR" for name in flag.names)
+    value = ""
+    if flag.value is not None:
+        called = f"\\fI{_plain(taken(flag.value))}\\fR"
+        value = f" {called}" if flag.value.needed else f" [{called}]"
+    yield from (".TP", f"{names}{value}", _roff(flag.about))
+
+
+def _command_rows(command: Command, *, told: bool) -> Iterator[str]:
+    """Usage and flags of a command. `told`: leave out its description."""
+    yield from (".TP", f"\\fB{_plain(usage(command))}\\fR")
+    if not told:
+        yield _sentence(command.about)
+    for flag in command.flags:
+        if "--help" not in flag.names and flag.about:
+            value = "" if flag.value is None else f" {taken(flag.value)}"
+            yield from (".br", _roff(f"{', '.join(flag.names)}{value}: {flag.about}"))
+
+
+def _table(
+    name: str, rows: "tuple[tuple[str, str], ...] | list[tuple[str, str]]"
+) -> Iterator[str]:
+    yield f".SH {name}"
+    for word, about in rows:
+        yield from (".TP", f"\\fB{_plain(word)}\\fR", _roff(about))
+
+
+def _sentence(text: str) -> str:
+    text = f"{text[:1].upper()}{text[1:]}"
+    return _roff(text if text.endswith((".", "?")) else f"{text}.")
+
+
+def _roff(text: str) -> str:
+    """A line of text; a dot or tick at its start is escaped, or roff would run it."""
+    plain = _plain(" ".join(text.split()))
+    return f"\\&{plain}" if plain[:1] in (".", "'") else plain
+
+
+def _plain(text: str) -> str:
+    found = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
+    found = re.sub(r"(?<=[,|])(?=\S)", r"\\:", found)  # a line may end there
+    return found.replace("'", "\\(aq").replace('"', "\\(dq").replace("`", "\\(ga")

@@ -1,0 +1,337 @@
+"""`refold models`: which models can be asked, what they read, what they cost.
+
+A provider's own list goes before what we know without asking. It is kept for a
+day, and for longer where the provider cannot be reached. Asking and reading lists
+is `provider.model_list`'s business, what a session takes of them `provider.model_figures`'.
+"""
+
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from refold.app.models import ROLES, Models
+from refold.cli.output import complain, remark, write
+from refold.config.api_keys import Keys
+from refold.config.credentials import read as stored_keys
+from refold.config.load import load
+from refold.config.paths import paths
+from refold.config.settings import Settings
+from refold.errors import BadInput, ProviderError
+from refold.provider import catalog, known_models, prices
+from refold.provider.model_figures import Figures, Listed
+from refold.provider.model_list import has_list, list_models
+from refold.provider.port import Provider
+from refold.provider.prices import Rates
+from refold.provider.spec import ProviderSpec, no_provider
+from refold.views.cell_width import cells, cut
+from refold.views.escape import on_one_line
+
+LOCAL = "local"
+DAY = 24 * 3600.0
+WIDTH = 80
+UNKNOWN = "unknown"
+_NARROWEST = 20  # of the column with the names
+_FIGURES = 37  # what the others need, with the gaps
+
+
+# Models as lines of a table or of JSON. Pure: what stands there is found out below.
+#
+# Names come from servers: each is made visible before it is shown.
+class Row(Struct, frozen=True):
+    provider: str
+    model: str
+    source: str  # "live", "kept", "known", "local" or "set"
+    window: int = 0  # tokens; 0: unknown
+    rates: Rates | None = None
+    marks: tuple[str, ...] = ()  # roles, and what else is to be said
+    at: str = ""  # when what stands here was told, as ISO 8601
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}/{self.model}"
+
+
+def lines(rows: Sequence[Row]) -> Iterator[str]:
+    """A heading and a line for each, or two where a name takes one for itself."""
+    marks = max((cells(_marks(row)) for row in rows), default=0)
+    names = max((cells(on_one_line(row.name)) for row in rows), default=0)
+    room = min(max(names, 5), max(WIDTH - _FIGURES - marks, _NARROWEST))
+    yield _line(room, "MODEL", ("WINDOW", "$ IN", "$ OUT", "FROM"), "")
+    for row in rows:
+        name = on_one_line(row.name)
+        if cells(name) > room:
+            yield cut(name, WIDTH)
+            name = ""
+        figures = (short(row.window), _dollars(row, "input"), _dollars(row, "output"))
+        yield _line(room, name, (*figures, row.source), _marks(row))
+
+
+def document(row: Row) -> dict[str, object]:
+    """The same, whole, for a program: what is unknown is null."""
+    steps = row.rates.steps if row.rates else ()
+    return {
+        "name": row.name,
+        "provider": row.provider,
+        "model": row.model,
+        "window": row.window or None,
+        "prices": [asdict(step) for step in steps] or None,
+        "from": row.source,
+        "at": row.at or None,
+        "marks": list(row.marks),
+    }
+
+
+def short(tokens: int) -> str:
+    """A number of tokens in at most five letters."""
+    if not tokens:
+        return UNKNOWN
+    if tokens >= 999_500:
+        return f"{tokens / 1e6:.3g}M"
+    return f"{tokens / 1000:.0f}k" if tokens >= 1000 else str(tokens)
+
+
+def _line(room: int, name: str, figures: tuple[str, str, str, str], marks: str) -> str:
+    window, read, written, source = figures
+    padded = name + " " * (room - cells(name))
+    found = f"{padded}  {window:>7}  {read:>8}  {written:>8}  {source:<5} {marks}"
+    return found.rstrip()
+
+
+def _dollars(row: Row, kind: str) -> str:
+    if row.rates is None:
+        return UNKNOWN
+    value: float = getattr(row.rates.first, kind)
+    text = f"{value:.4f}".rstrip("0")
+    whole, _, part = text.partition(".")
+    more = "+" if len(row.rates.steps) > 1 else ""
+    return f"{whole}.{part:0<2}{more}"
+
+
+def _marks(row: Row) -> str:
+    return " ".join(row.marks)
+
+
+class ModelContext(Struct, frozen=True):
+    """What decides on models, as it was found at the start."""
+
+    environ: Mapping[str, str]
+    keys: Keys
+    specs: tuple[ProviderSpec, ...]
+    figures: Figures
+    roles: Mapping[str, list[str]]  # by the name of a model, with its provider
+    now: float
+
+    def keyed(self, spec: ProviderSpec) -> bool:
+        """Is there nothing in the way of asking?"""
+        try:
+            if not catalog.needs_key(spec, self.environ):
+                return True
+            return self.keys.at_hand(spec) or self.keys.known(spec) is not None
+        except BadInput:
+            return False
+
+    def roles_of(self, provider: str) -> dict[str, list[str]]:
+        """What the provider's models do, by model."""
+        named = ((name.partition("/"), roles) for name, roles in self.roles.items())
+        return {model: roles for (owner, _, model), roles in named if owner == provider}
+
+
+class NothingAsked(Struct, frozen=True):
+    """A start without any wish as to models."""
+
+    model: str = ""
+    script: None = None
+    record: None = None
+    replay: None = None
+    provider: Provider | None = None
+
+
+class ProviderModels(Struct, frozen=True):
+    """What a provider says, now or the last time; and why not, if it does not."""
+
+    spec: ProviderSpec
+    listed: Listed | None = None
+    error: str = ""
+
+
+def add_arguments(models: ArgumentParser) -> None:
+    add = models.add_argument
+    add(
+        "provider",
+        nargs="?",
+        default="",
+        metavar="PROVIDER",
+        help="list only models of this provider",
+    )
+    add("--all", action="store_true", help="include providers without a key")
+    add("--refresh", action="store_true", help="ask the providers for a new list")
+    add("--json", action="store_true", help="print JSON lines, with all prices")
+
+
+def run(found: Namespace) -> int:
+    here = _here()
+    specs = _wanted(here, found.provider, everything=found.all)
+    told = anyio.run(_ask_all, here, specs, found.refresh)
+    rows = [row for each in told for row in _rows(here, each)]
+    rows += _embedded(here, found.provider)
+    for each in told:
+        # Who did not ask for a server of their own need not hear that none runs.
+        if each.error and (found.provider or not each.spec.own):
+            complain(on_one_line(each.error))
+    if found.json:
+        for row in rows:
+            write(msgspec.json.encode(document(row)).decode() + "\n")
+    elif rows:
+        told_too = (*_notes(here, told), *(() if found.provider else _advice(told)))
+        write("".join(f"{line}\n" for line in (*lines(rows), "", *told_too)))
+    if not rows:
+        remark("no models found (refold models --all shows all that are known)")
+    return 0 if rows else 1
+
+
+def _here() -> ModelContext:
+    places = paths(os.environ)
+    settings, _ = load(places.settings, os.environ, {})
+    keys = stored_keys(places.credentials)
+    models = Models(settings, places, os.environ, keys, NothingAsked())
+    found, roles = models.connections, _roles(settings, models)
+    return ModelContext(
+        os.environ, found.keys, found.known, models.figures, roles, time.time()
+    )
+
+
+def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
+    """What models are for, as a session finds it: main ones may have been set by nobody."""
+    found: dict[str, list[str]] = {}
+    for role in ROLES:
+        if role == "main" or getattr(settings.models, role):
+            with suppress(BadInput):  # nobody can be behind that name
+                found.setdefault(models.full(role), []).append(role)
+    return found
+
+
+def _wanted(here: ModelContext, name: str, *, everything: bool) -> list[ProviderSpec]:
+    if name.lower() == LOCAL:
+        return []
+    if name:
+        return [_named(here, name)]
+    wanted = [spec for spec in here.specs if everything or here.keyed(spec)]
+    shown = {_server(spec) for spec in wanted if here.roles_of(spec.name)}
+    found: list[ProviderSpec] = []
+    for spec in wanted:
+        # The same server by another wire has the same models.
+        if here.roles_of(spec.name) or _server(spec) not in shown:
+            shown.add(_server(spec))
+            found.append(spec)
+    return found
+
+
+def _named(here: ModelContext, name: str) -> ProviderSpec:
+    names = {called: spec for spec in here.specs for called in (spec.name, *spec.aliases)}
+    if name.lower() not in names:
+        raise no_provider(name, (*names, LOCAL))
+    return names[name.lower()]
+
+
+def _server(spec: ProviderSpec) -> tuple[str, str, str]:
+    return spec.label, spec.base_url, spec.key_env
+
+
+async def _ask_all(
+    here: ModelContext, specs: Sequence[ProviderSpec], refresh: bool
+) -> list[ProviderModels]:
+    found: dict[str, ProviderModels] = {}
+
+    async def ask(spec: ProviderSpec) -> None:
+        found[spec.name] = await _ask(here, spec, refresh)
+
+    async with anyio.create_task_group() as tasks:
+        for spec in specs:
+            tasks.start_soon(ask, spec)
+    return [found[spec.name] for spec in specs]
+
+
+async def _ask(here: ModelContext, spec: ProviderSpec, refresh: bool) -> ProviderModels:
+    """Its list. One that is kept will do, unless it is old or of a server that changes."""
+    kept = here.figures.listed(spec)
+    young = kept is not None and 0 <= here.now - kept.at < DAY
+    enough = young and not refresh and not spec.own
+    if enough or not (here.keyed(spec) and has_list(spec)):
+        return ProviderModels(spec, kept)
+    try:
+        held = await anyio.to_thread.run_sync(here.keys.known, spec)
+        models = await list_models(spec, here.environ, key=held.given if held else "")
+    except (ProviderError, BadInput) as error:
+        return ProviderModels(spec, kept, str(error))
+    return ProviderModels(spec, here.figures.learn(spec, models, here.now))
+
+
+def _rows(here: ModelContext, told: ProviderModels) -> Iterator[Row]:
+    spec, listed = told.spec, told.listed
+    if listed is not None:
+        source = "live" if listed.at == here.now else "kept"
+        found = {model.name: source for model in listed.models}
+    else:
+        sold = known_models.seller(prices.sold_by(spec.name)).models
+        found = {model.names[0]: "known" for model in sold}
+    roles = here.roles_of(spec.name)
+    for name, source in sorted((dict.fromkeys(roles, "set") | found).items()):
+        window = here.figures.window(spec, name)
+        rates = here.figures.rates(spec, name, here.now)
+        marks = tuple(roles.get(name, ()))
+        yield Row(spec.name, name, source, window, rates, marks, _when(source, listed))
+
+
+def _when(source: str, listed: Listed | None) -> str:
+    if listed is None or source == "set":
+        return known_models.table().as_of if source == "known" else ""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
+
+
+def _embedded(here: ModelContext, wanted: str) -> Iterator[Row]:
+    if wanted.lower() not in ("", LOCAL):
+        return
+    from refold.provider.local.models import MODELS, Shelf, default_directory
+    from refold.provider.local.server import CONTEXT
+
+    shelf = Shelf(default_directory(here.environ))
+    for model in MODELS:
+        marks = [*here.roles_of(LOCAL).get(model.name, ())]
+        if not shelf.holds(model):
+            marks.append("not installed")
+        rates = here.figures.rates_here(model.name)
+        yield Row(LOCAL, model.name, LOCAL, CONTEXT, rates, tuple(marks))
+
+
+def _notes(here: ModelContext, told: Sequence[ProviderModels]) -> Iterator[str]:
+    table = known_models.table()
+    yield f"$: US dollars for a million tokens, from {table.source} of {table.as_of},"
+    yield "or what the provider or your settings say. +: more for long inputs."
+    for each in told:
+        name = each.spec.name
+        if each.listed is not None and each.listed.at != here.now:
+            yield f"{name}: its list of {_ago(here.now - each.listed.at)}; --refresh asks again"
+        elif each.listed is None and not here.keyed(each.spec):
+            yield f"{name}: not asked, there is no key in {each.spec.key_env}"
+
+
+def _advice(told: Sequence[ProviderModels]) -> Iterator[str]:
+    if all(each.spec.own for each in told):
+        yield "No provider has a key here: set one, such as ANTHROPIC_API_KEY. --all shows"
+        yield "what is known of every provider."
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((DAY, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"

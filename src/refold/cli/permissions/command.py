@@ -1,0 +1,242 @@
+"""`refold permissions explain|list|test|replay|import`: what may run here, and why.
+
+Nothing is run and, but by `import`, nothing written. How a verdict is come to is
+`cli.verdicts`' and `permissions`' business.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from refold.cli.output import complain, confirmed, remark, write
+from refold.cli.permissions.verdicts import CallInQuestion, PolicyContext, directory
+from refold.config.paths import paths
+from refold.config.safe_read import small_file, small_files
+from refold.config.trusted_folders import Folders
+from refold.errors import BadInput
+from refold.permissions.claude_rules import Carried, carried_over
+from refold.permissions.rules import parse
+from refold.permissions.tool_families import is_about
+from refold.tools.builtin import builtin
+from refold.values.modes import MODES, Verdict
+from refold.views.escape import on_one_line
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    explain = what.add_parser(
+        "explain", help="show the verdict on a call, and the rule behind it"
+    )
+    explain.add_argument("call", nargs="?", default="", metavar="CALL",
+        help="the call, such as 'bash(git status)'")  # fmt: skip
+    explain.add_argument("--tool", metavar="NAME", help="the tool, together with --input")
+    explain.add_argument("--input", metavar="JSON", help="the tool's arguments as JSON")
+    explain.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_ground(explain)
+    rules = what.add_parser("list", help="list the active rules and where each is set")
+    rules.add_argument("--json", action="store_true", help="print JSON lines")
+    _add_ground(rules)
+    test = what.add_parser(
+        "test", help="check that each call in a file gets the expected verdict"
+    )
+    test.add_argument("file", metavar="FILE", help="test cases as YAML, TOML or JSON")
+    _add_ground(test)
+    replay = what.add_parser(
+        "replay", help="show which calls of a session other rules would decide differently"
+    )
+    replay.add_argument("id", metavar="SESSION", help="id of the session, or a prefix")
+    replay.add_argument("--rules", required=True, metavar="FILE",
+        help="settings file with [permissions] and permission_mode")  # fmt: skip
+    replay.add_argument("--json", action="store_true", help="print JSON lines")
+    taken = what.add_parser("import", help="import the rules of .claude/settings.json")
+    taken.add_argument("file", nargs="?", default="", metavar="FILE")
+    taken.add_argument(
+        "--cwd", default="", metavar="DIR", help="the directory that the rules are for"
+    )
+    taken.add_argument(
+        "--print",
+        action="store_true",
+        help="show what would be imported, and change nothing",
+    )
+
+
+def run(found: Namespace) -> int:
+    match found.what:
+        case "explain":
+            return _explain(found)
+        case "list":
+            return _list(found)
+        case "test":
+            from refold.cli.permissions.rule_tests import test_rules as door
+        case "replay":
+            from refold.cli.permissions.rule_tests import replay_rules as door
+        case _:
+            door = import_rules
+    return door(found)
+
+
+def _add_ground(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--cwd",
+        default="",
+        metavar="DIR",
+        help="the workspace (default: the current directory)",
+    )
+    add(
+        "--add-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="add a directory to the workspace; repeatable",
+    )
+    add("--mode", choices=MODES, help="the permission mode")
+    for name in ("allow", "ask", "deny"):
+        add(f"--{name}", action="append", default=[], metavar="RULE",
+            help=f"add a rule to permissions.{name}; repeatable")  # fmt: skip
+    add(
+        "--no-config",
+        action="store_true",
+        help="use only the rules of these flags, no settings",
+    )
+
+
+def _explain(found: Namespace) -> int:
+    from refold.journal.state.fold import View
+
+    call, ground = _call(found), _ground(found)
+    decision = ground.judged(call, View())
+    sandbox, network = ground.sandbox(call, decision), ground.network(call, decision)
+    if found.json:
+        document = {
+            "decision": decision.verdict,
+            "rule": decision.rule or None,
+            "source": decision.source or None,
+            "reason": decision.reason,
+            "once": decision.once,
+            "sandbox": sandbox,
+            "network": network,
+        }
+        write(msgspec.json.encode(document).decode() + "\n")
+        return 0
+    lines = [f"{decision.verdict}: {call.label}", f"  {decision.reason}"]
+    if decision.rule:
+        lines.append(f"  rule: {decision.rule}, {decision.source}")
+    if decision.once and decision.verdict == "ask":
+        lines.append("  a yes to it is for this once")
+    if sandbox:
+        reach = "with the network" if network else "without network"
+        lines.append(f"  sandbox: {sandbox}, {reach}")
+    write("".join(f"{on_one_line(line)}\n" for line in lines))
+    return 0
+
+
+def _list(found: Namespace) -> int:
+    ground = _ground(found)
+    for rule in ground.rules:
+        if found.json:
+            row = {"verdict": rule.verdict, "rule": str(rule), "source": rule.source}
+            write(msgspec.json.encode(row).decode() + "\n")
+        else:
+            write(on_one_line(f"{rule.verdict:<5}  {rule}  # {rule.source}") + "\n")
+    if not found.json:
+        write(f"mode {ground.mode}, {len(ground.rules)} rules\n")
+    return 0
+
+
+def _call(found: Namespace) -> "CallInQuestion":
+    from refold.cli.permissions.verdicts import call_of, in_short
+
+    if bool(found.call) == bool(found.tool):
+        raise BadInput("name one call: 'bash(git status)', or --tool NAME --input JSON")
+    if found.tool:
+        return call_of(found.tool, "{}" if found.input is None else found.input)
+    if found.input is not None:
+        raise BadInput("--input goes with --tool NAME, not with a call in short")
+    return in_short(found.call)
+
+
+def _ground(found: Namespace) -> "PolicyContext":
+    from refold.cli.permissions.verdicts import ground_of
+
+    ground = ground_of(found)
+    if ground.unheeded:
+        complain(ground.unheeded)
+    return ground
+
+
+_DIRECTORY = ".claude"
+_FILES = ("settings.json", "settings.local.json")
+
+
+def import_rules(found: Namespace) -> int:
+    folder = os.path.realpath(directory(found.cwd, "--cwd"))
+    rules: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
+    for name, content in _contents(found.file, folder).items():
+        carried = carried_over(_permissions(name, content))
+        _tell(name, _known(carried, rules))
+    for verdict, texts in rules.items():
+        write("".join(on_one_line(f"{verdict:<5}  {text}") + "\n" for text in texts))
+    if not any(rules.values()):
+        raise BadInput("there is no rule to take over")
+    if found.print:
+        return 0
+    if not confirmed(f"Shall these rules hold in {on_one_line(folder)}?"):
+        write("Nothing was taken over.\n")
+        return 1
+    file = paths(os.environ).folders
+    Folders(file).add(folder, rules)
+    write(f"They hold in {on_one_line(folder)} from now on, and are kept in {file}.\n")
+    return 0
+
+
+def _contents(given: str, folder: str) -> Mapping[str, bytes]:
+    if given:
+        return {given: small_file(str(Path(given).expanduser()))}
+    found = small_files(folder, _DIRECTORY, _FILES, lambda _: False)
+    if not found:
+        raise BadInput(
+            f"there is no {_DIRECTORY}/{_FILES[0]} in {folder}: name a file, or another "
+            "folder with --cwd"
+        )
+    return found
+
+
+def _permissions(name: str, content: bytes) -> Mapping[str, object]:
+    try:
+        whole = msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{name} holds no JSON object: {error}") from error
+    found = whole.get("permissions", {})
+    if not isinstance(found, dict):
+        raise BadInput(f"{name}: permissions is no object")
+    return cast("dict[str, object]", found)
+
+
+def _known(carried: Carried, rules: dict[Verdict, list[str]]) -> Iterable[str]:
+    """Add the rules that mean something here to `rules`; give what is to be said."""
+    tools = builtin()
+    yield from carried.left
+    taken: dict[Verdict, tuple[str, ...]] = {
+        "allow": carried.allow, "ask": carried.ask, "deny": carried.deny,
+    }  # fmt: skip
+    for verdict, texts in taken.items():
+        for text in texts:
+            name = parse(text, "deny").tool
+            if not any(is_about(name, tool.spec.name, tool.effect) for tool in tools):
+                yield f"{text!r} was left out: there is no such tool here"
+            elif text not in rules[verdict]:
+                rules[verdict].append(text)
+    if carried.mode:
+        yield f"the mode stays as it is: --permission-mode {carried.mode} chooses that one"
+    for each in carried.directories:
+        yield f"the directory {each!r} is not added: --add-dir does that"
+
+
+def _tell(name: str, lines: Iterable[str]) -> None:
+    for line in lines:
+        remark(on_one_line(f"{name}: {line}"))

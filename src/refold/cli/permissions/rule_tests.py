@@ -1,0 +1,263 @@
+"""`refold permissions test FILE`: calls, and the verdict that each has to get.
+
+A case is a table with `expect` ("allow", "ask", "deny", or a list of them), a call (`tool`
+and `input`, or `command` for bash), and where they matter `mode`, `allow`, `ask`,
+`deny` and `name`. What stands under `defaults` holds for all cases that say nothing else.
+"""
+
+import os
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.cli.output import complain, write
+from refold.cli.permissions.verdicts import (
+    CallInQuestion,
+    PolicyContext,
+    call_of,
+    ground,
+    ground_of,
+)
+from refold.cli.session_argument import entries, named
+from refold.config.layers import Origin, from_file, rules_of, sourced
+from refold.config.load import combined
+from refold.config.paths import Paths, paths
+from refold.config.settings import Permissions, RuleWithCases, Word
+from refold.engine.calls import NOBODY
+from refold.errors import BadInput, ToolFailed, said_by
+from refold.journal.events.kinds import Entry, Judged
+from refold.journal.home import Home
+from refold.journal.state.fold import View, apply
+from refold.journal.store.session_location import whereabouts
+from refold.permissions.facts import Decision
+from refold.tools.builtin import builtin
+from refold.tools.contract import Tool
+from refold.values.modes import MODES, Verdict
+from refold.views.escape import on_one_line
+
+
+class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    expect: Verdict | tuple[Verdict, ...]
+    name: str = ""
+    tool: str = ""
+    input: dict[str, Any] | None = None
+    command: str | None = None
+    mode: str = ""
+    allow: tuple[Word | RuleWithCases, ...] = ()
+    ask: tuple[Word | RuleWithCases, ...] = ()
+    deny: tuple[Word | RuleWithCases, ...] = ()
+
+    @property
+    def call(self) -> CallInQuestion:
+        """Raises `BadInput`."""
+        if self.command is not None:
+            if self.input is not None or self.tool not in ("", "bash"):
+                raise BadInput("say either command, or tool and input")
+            return call_of("bash", msgspec.json.encode({"command": self.command}).decode())
+        if not self.tool:
+            raise BadInput("there is no call: say command, or tool and input")
+        return call_of(self.tool, msgspec.json.encode(self.input or {}).decode())
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return (self.expect,) if isinstance(self.expect, str) else self.expect
+
+
+class Cases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    cases: list[dict[str, Any]]
+    defaults: dict[str, Any] = {}
+
+
+def test_rules(found: Namespace) -> int:
+    file = Path(found.file).expanduser()
+    ground = ground_of(found)
+    cases = list(_cases(file))
+    failed = 0
+    for number, case in enumerate(cases, 1):
+        called = f"case {number}" + (f", {case.name}" if case.name else "")
+        call, decision = _verdict_of_case(case, ground, f"{file}, {called}")
+        if decision.verdict not in case.verdicts:
+            failed += 1
+            wanted = " or ".join(case.verdicts)
+            why = f"{decision.reason}"
+            line = (
+                f"{called}: {call.label}: expected {wanted}, got {decision.verdict}: {why}"
+            )
+            write(on_one_line(line) + "\n")
+    write(f"{len(cases)} cases, {failed} failed\n")
+    return 1 if failed else 0
+
+
+def _verdict_of_case(
+    case: Case, ground: PolicyContext, where: str
+) -> tuple[CallInQuestion, Decision]:
+    try:
+        if case.mode and case.mode not in MODES:
+            raise BadInput(f"there is no mode {case.mode!r}; there are {', '.join(MODES)}")
+        own = rules_of(_sourced(case, where))
+        call = case.call
+    except BadInput as error:
+        told = str(error)
+        raise BadInput(told if told.startswith(where) else f"{where}: {told}") from error
+    mode = MODES[case.mode] if case.mode else ground.mode
+    judged = replace(ground, rules=(*ground.rules, *own), mode=mode)
+    return call, judged.judged(call, View())
+
+
+def _sourced(case: Case, where: str) -> Permissions:
+    origin = Origin(None, where)
+    return Permissions(
+        allow=sourced(case.allow, origin),
+        ask=sourced(case.ask, origin),
+        deny=sourced(case.deny, origin),
+    )
+
+
+def _cases(file: Path) -> Iterator[Case]:
+    document = _document(file)
+    try:
+        found = msgspec.convert(
+            {"cases": document} if isinstance(document, list) else document, Cases
+        )
+    except msgspec.ValidationError as error:
+        raise BadInput(
+            f"{file} holds no cases: {error}; write a list of them, or one under `cases`"
+        ) from error
+    if not found.cases:
+        raise BadInput(f"there are no cases in {file}")
+    for number, case in enumerate(found.cases, 1):
+        try:
+            yield msgspec.convert({**found.defaults, **case}, Case)
+        except msgspec.ValidationError as error:
+            raise BadInput(f"{file}, case {number}: {error}") from error
+
+
+def _document(file: Path) -> object:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"the cases in {file} cannot be read: {said_by(error)}") from error
+    try:
+        return _parsed(file.suffix.lower(), text)
+    except (ValueError, RecursionError) as error:
+        told = " ".join(str(error).split())
+        raise BadInput(f"the cases in {file} cannot be read: {told}") from error
+
+
+def _parsed(kind: str, text: str) -> object:
+    if kind == ".toml":
+        import tomllib
+
+        return tomllib.loads(text)
+    if kind == ".json":
+        return msgspec.json.decode(text)
+    import yaml  # only who tests rules pays for it
+
+    try:
+        return cast("object", yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+class Again(Struct, frozen=True):
+    """A call, and both verdicts. `now` is None where there is no such tool any more."""
+
+    seq: int
+    label: str
+    then: Judged
+    now: Decision | None
+
+    @property
+    def changed(self) -> bool:
+        # Where nobody could be asked, the rules had said ask all the same.
+        unheard = self.then.verdict == "deny" and self.then.reason.endswith(NOBODY)
+        before = "ask" if unheard else self.then.verdict
+        return self.now is not None and self.now.verdict != before
+
+
+def replay_rules(found: Namespace) -> int:
+    places = paths(os.environ)
+    session = named(Home(places.data / "sessions"), found.id)
+    whole, damage = entries(session)
+    stood = whereabouts(session.path)
+    roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
+    under = _under(Path(found.rules).expanduser(), places, roots)
+    judged = list(_again(whole, under))
+    changed = [each for each in judged if each.changed]
+    for each in changed:
+        write(_row(each) if found.json else _lines(each))
+    strangers = sum(each.now is None for each in judged)
+    if not found.json:
+        write(
+            f"{len(judged) - strangers} calls, {len(changed)} would get another verdict\n"
+        )
+    if strangers:
+        complain(f"{strangers} calls of tools that are not here")
+    if damage:
+        complain(damage)
+    return 1 if damage else 0
+
+
+def _under(file: Path, places: Paths, roots: tuple[Path, ...]) -> PolicyContext:
+    if not file.is_file():
+        raise BadInput(f"there is no file {str(file)!r} with rules")
+    settings = combined([from_file(file, "user")]).settings
+    return ground(settings, places, os.environ, roots)
+
+
+def _again(whole: list[Entry], ground: PolicyContext) -> Iterator[Again]:
+    view = View()
+    tools = {tool.spec.name: tool for tool in builtin()}
+    for entry in whole:
+        if isinstance(entry.event, Judged):
+            yield from _judged(entry.seq, entry.event, view, ground, tools)
+        view = apply(view, entry)
+
+
+def _judged(
+    seq: int, then: Judged, view: View, ground: PolicyContext, tools: Mapping[str, Tool]
+) -> Iterator[Again]:
+    open_call = view.conversation.call(then.call_id)
+    if open_call is None:
+        return
+    tool = tools.get(open_call.call.name)
+    if tool is None:
+        yield Again(seq, open_call.call.name, then, None)
+        return
+    try:
+        call = CallInQuestion(tool, tool.parse(open_call.call.arguments))
+    except ToolFailed:  # it was refused for its arguments, and would be again
+        return
+    yield Again(seq, call.label, then, ground.judged(call, view))
+
+
+def _row(each: Again) -> str:
+    now = each.now or Decision("ask")
+    document = {
+        "seq": each.seq,
+        "call": each.label,
+        "then": {"decision": each.then.verdict, **_why(each.then)},
+        "now": {"decision": now.verdict, **_why(now)},
+    }
+    return msgspec.json.encode(document).decode() + "\n"
+
+
+def _why(found: Judged | Decision) -> dict[str, str | None]:
+    return {
+        "rule": found.rule or None, "source": found.source or None, "reason": found.reason,
+    }  # fmt: skip
+
+
+def _lines(each: Again) -> str:
+    now = each.now or Decision("ask")
+    lines = (
+        f"{each.seq}  {each.label}",
+        f"  then {each.then.verdict:<5}  {each.then.reason}",
+        f"  now  {now.verdict:<5}  {now.reason}",
+    )
+    return "".join(f"{on_one_line(line)}\n" for line in lines)

@@ -1,0 +1,77 @@
+"""`refold quarantine list|restore|delete`: what was taken away from workspaces.
+
+A command may make a file that works for the next program that looks, as a hook of git; it
+is moved out of the way when the command has ended. Whether it was wanted, a person says here.
+"""
+
+import os
+import time
+from argparse import ArgumentParser, Namespace
+
+import msgspec
+
+from refold.cli.output import confirmed, remark, write
+from refold.config.paths import paths
+from refold.place.quarantine import Quarantine, QuarantinedItem
+from refold.views.escape import on_one_line
+from refold.views.number_format import in_bytes
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    listing = what.add_parser("list", help="list quarantined files")
+    listing.add_argument("--json", action="store_true", help="print JSON lines")
+    restore = what.add_parser("restore", help="move a file back to its place")
+    restore.add_argument("name", metavar="NAME", help="its name, or a prefix")
+    restore.add_argument(
+        "--to", metavar="PATH", default="", help="restore it to this path instead"
+    )
+    delete = what.add_parser("delete", help="delete a file permanently")
+    delete.add_argument("name", metavar="NAME", help="its name, or a prefix")
+    delete.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask for confirmation"
+    )
+
+
+def run(found: Namespace) -> int:
+    there = Quarantine(paths(os.environ).data / "quarantine")
+    if found.what == "list":
+        return _list(there, as_json=found.json)
+    thing = there.named(found.name)
+    name = on_one_line(thing.name)
+    if found.what == "restore":
+        write(f"{name} is at {on_one_line(there.restore(thing, found.to))} now\n")
+        return 0
+    if not found.yes and not confirmed(f"Delete {_line(thing)}?"):
+        write("It is still there.\n")
+        return 1
+    there.delete(thing)
+    write(f"{name} is deleted\n")
+    return 0
+
+
+def _list(there: Quarantine, *, as_json: bool) -> int:
+    things = there.things()
+    for each in things:
+        if as_json:
+            origin = each.origin
+            row = {
+                "name": each.name, "size": each.size,
+                "kind": "directory" if each.is_directory else "file",
+                "path": origin.path if origin else None,
+                "at": origin.at if origin else None,
+            }  # fmt: skip
+            write(msgspec.json.encode(row).decode() + "\n")
+        else:
+            write(f"{_line(each)}\n")
+    if not things and not as_json:
+        remark("nothing was taken away")
+    return 0
+
+
+def _line(thing: QuarantinedItem) -> str:
+    origin = thing.origin
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(origin.at)) if origin else ""
+    name = on_one_line(thing.name) + ("/" if thing.is_directory else "")
+    where = f"from {on_one_line(origin.path)}" if origin else "from a place unknown"
+    return f"{name}  {when or '-':<16}  {in_bytes(thing.size):>9}  {where}"

@@ -1,1 +1,0 @@
-"""Doors that read a session and those below it, and change nothing."""

@@ -1,0 +1,228 @@
+"""`refold replay [ID]`: a session again. Its talk, folded; or, with `--run`, its loop.
+
+The loop is run on the recorded answers by the policies and rules that hold now, as they
+hold in the session's directory. The journal is only read, no model is asked. What is
+compared, and how, is `session.replay`'s business.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold import __version__
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.app.turn_context import TurnContext
+from refold.cli.output import complain, write
+from refold.cli.session_argument import add_session, entries, named
+from refold.config.folder_settings import as_flags, load_here
+from refold.config.paths import here, paths
+from refold.engine.world import Model, World
+from refold.errors import BadInput, ProviderError
+from refold.journal.events.kinds import Entry
+from refold.journal.home import Home, StoredSession, works_in
+from refold.journal.state.fold import View, fold
+from refold.prompts.system_text import part_of
+from refold.provider.port import Delta, Request
+from refold.session.recorder import Recorder
+from refold.session.replay import Replay
+from refold.session.replay_difference import Divergence, Replayed
+from refold.tools.builtin import builtin
+from refold.values.limits import RunLimits
+from refold.values.tools import Effect
+from refold.views.escape import on_one_line
+
+_LONGEST = 400  # characters of a value that are shown
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_session(parser)
+    add = parser.add_argument
+    add("--run", action="store_true",
+        help="run the agent loop on the recorded responses; exit code 1 if it diverges")  # fmt: skip
+    add("--tools", choices=("recorded", "again"), default="recorded",
+        help="with --run: repeat read-only calls and compare their results")  # fmt: skip
+    add("--all", action="store_true", help="list every divergence, not only the first")
+    add("--strict", action="store_true",
+        help="also count a changed prompt as a divergence")  # fmt: skip
+    add("--json", action="store_true", help="print JSON")
+
+
+def run(found: Namespace) -> int:
+    session = named(Home(paths(os.environ).data / "sessions"), found.id)
+    if not found.run:
+        if found.tools != "recorded" or found.strict or found.all:
+            raise BadInput("--tools, --all and --strict go with --run")
+        from refold.cli.sessions.command import show
+
+        return show(session, as_json=found.json)
+    if "/" in session.id:
+        raise BadInput(
+            f"{session.id} is a child: what it may do and use up comes from its parent, and "
+            "does not stand in its journal; run the session above it"
+        )
+    whole, damage = entries(session)
+    replayed = anyio.run(_replayed, session, whole, found.tools == "again")
+    view = fold(whole)
+    if found.json:
+        write(msgspec.json.encode(_document(session, view, replayed)).decode() + "\n")
+    else:
+        write("".join(_lines(session, view, replayed, every=found.all)))
+    if damage:
+        complain(damage)
+    differs = replayed.divergences or (found.strict and replayed.briefings)
+    return 1 if damage or differs else 0
+
+
+class Nobody:
+    """Stands where a model would be: a replay asks none."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        raise ProviderError("a replay asks no model")
+        yield
+
+
+class _Start(Struct, frozen=True):
+    """What one start of refold was like, as far as its turns depend on it."""
+
+    directory: str
+    roots: tuple[str, ...]
+    given: RunLimits
+    attended: bool
+    schema: bytes
+    more: str  # added to the prompt
+
+
+class Worlds:
+    """What the turns of a session would be given now: its own rights, prompts and tools.
+
+    What only a command line said, the journal knows: `Given`, and what the model was told.
+    """
+
+    def __init__(self, session: StoredSession) -> None:
+        self._session, self._directory = session, works_in(session.path) or str(here())
+        if not os.path.isdir(self._directory):
+            raise BadInput(
+                f"the session {session.id} worked in {self._directory}, which is gone: "
+                "make that directory again, or replay without --run"
+            )
+        self._places = paths(os.environ)
+        self._asking = {each.spec.name for each in builtin() if each.effect is Effect.ASK}
+        self._record = Recorder(Home(self._places.data / "sessions").store(session.id))
+        self._apps = dict[_Start, tuple[App, TurnContext]]()
+
+    def __call__(self, view: View) -> World:
+        told = view.conversation.system_prompt
+        about = replace(
+            view.session,
+            model=told.model or view.session.model,
+            effort=told.effort or view.session.effort,
+        )
+        world = self._outfit(self._start(view))(replace(view, session=about))
+        nobody = Nobody()
+        return replace(
+            world, model=replace(world.model, provider=nobody, trace=None),
+            helper_model=lambda: Model(nobody), lineage=replace(world.lineage, grant=None),
+            background=None, snapshots=None,
+        )  # fmt: skip
+
+    async def blob(self, name: str) -> bytes:
+        return await self._record.get(name)
+
+    async def aclose(self) -> None:
+        for app, _ in self._apps.values():
+            await app.aclose()
+
+    def _start(self, view: View) -> _Start:
+        told, about = view.conversation.system_prompt, view.session
+        moved = not os.path.isdir(about.directory)
+        return _Start(
+            directory=self._directory if moved else about.directory,
+            roots=tuple(root for root in about.roots if os.path.isdir(root)),
+            given=view.rights.limits,
+            attended=not told.tools or any(t.name in self._asking for t in told.tools),
+            schema=bytes(told.schema),
+            more=part_of(told, "more"),
+        )
+
+    def _outfit(self, start: _Start) -> TurnContext:
+        if start not in self._apps:
+            directory, schema = Path(start.directory), start.schema
+            wishes = LaunchOptions(
+                directory=directory,
+                more_roots=tuple(map(Path, start.roots)),
+                attended=start.attended,
+                more_system=start.more,
+                schema=None if schema == b"null" else Raw(schema),
+            )
+            flags = as_flags(start.given)
+            try:
+                settings = load_here(directory, self._places, os.environ, flags).settings
+                app = App(settings, self._places, os.environ, wishes)
+            except BadInput as error:
+                raise BadInput(
+                    f"{self._session.id} cannot be run again: {error}"
+                ) from error
+            self._apps[start] = app, app.outfit(self._record, self._session.id)
+        return self._apps[start][1]
+
+
+async def _replayed(session: StoredSession, whole: list[Entry], again: bool) -> Replayed:
+    worlds = Worlds(session)
+    try:
+        return await Replay(worlds, worlds.blob, again=again).run(whole)
+    finally:
+        await worlds.aclose()
+
+
+def _lines(
+    session: StoredSession, view: View, replayed: Replayed, *, every: bool
+) -> list[str]:
+    found = replayed.divergences
+    shown = found if every else found[:1]
+    lines = [line for each in shown for line in _told(each)]
+    if len(shown) < len(found):
+        lines.append(f"{len(found) - len(shown)} more may follow from it (--all)\n")
+    for seq, sentence in replayed.briefings:
+        lines.append(f"the briefing differs at event {seq}: {on_one_line(sentence)}\n")
+    if view.session.version not in ("", __version__):
+        lines.append(f"recorded by refold {view.session.version}, run by {__version__}\n")
+    counts = f"{replayed.steps} steps, {replayed.checked} events made again"
+    state = f"{len(found)} diverge" if found else "all agree"
+    return [*lines, f"{session.id}: {counts}, {state}\n"]
+
+
+def _told(each: Divergence) -> list[str]:
+    where = f"event {each.seq}, turn {each.turn}, step {each.step}"
+    return [
+        f"{where}: {each.event}.{each.field}\n",
+        f"  then  {_value(each.then)}\n",
+        f"  now   {_value(each.now)}\n",
+    ]
+
+
+def _value(value: object) -> str:
+    words = value if isinstance(value, str) else _json(value)
+    found = on_one_line(words)
+    return found if len(found) <= _LONGEST else f"{found[:_LONGEST]}…"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _document(session: StoredSession, view: View, replayed: Replayed) -> dict[str, object]:
+    return {
+        "id": session.id,
+        "steps": replayed.steps,
+        "checked": replayed.checked,
+        "refold": {"then": view.session.version, "now": __version__},
+        "divergences": replayed.divergences,
+        "briefings": [{"seq": seq, "what": what} for seq, what in replayed.briefings],
+    }

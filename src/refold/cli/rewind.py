@@ -1,0 +1,175 @@
+"""`refold rewind ID [EVENT]`: list the points of a session, and go back to one.
+
+What going back means says `session.rewind`, what is shown of it `views.rewind_points`. Nothing
+is recorded, and no pen taken, before it is clear that something is to be done.
+"""
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping, Sequence
+
+import anyio
+import msgspec
+
+from refold import __version__
+from refold.app.workspace import checkpoints
+from refold.cli.output import columns, remark, write
+from refold.cli.session_argument import named
+from refold.config.paths import Paths, paths
+from refold.engine.world import World
+from refold.errors import BadInput
+from refold.journal.events import codec
+from refold.journal.home import Home
+from refold.journal.home import StoredSession as Found
+from refold.journal.state.fold import View, fold
+from refold.journal.store import log_file
+from refold.journal.store.reader import Reader
+from refold.place.checkpoints import Checkpoints
+from refold.session.recorder import Recorder
+from refold.session.rewind import plan, preview, rewind, steps
+from refold.session.session import Session
+from refold.values.containment import below
+from refold.views.escape import on_one_line
+from refold.views.rewind_points import (
+    RewindPoint,
+    RewindPreview,
+    RewindReport,
+    What,
+    point_lines,
+    preview_lines,
+    report_text,
+)
+from refold.views.styled import bare
+
+_ROOM = 100  # cells of a line where nobody says how many there are
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "id",
+        metavar="ID",
+        help="id of a session, or a prefix; last: the newest of this directory",
+    )
+    add("event", nargs="?", type=_event, metavar="EVENT",
+        help="rewind to before this event (default: list the points)")  # fmt: skip
+    which = parser.add_mutually_exclusive_group()
+    for name, told in (("conversation", "rewind only the conversation"), ("files", "restore only the files"),
+                       ("both", "both (default)")):  # fmt: skip
+        which.add_argument(f"--{name}", dest="which", action="store_const", const=name,
+            default="both", help=told)  # fmt: skip
+    add("--dry-run", action="store_true", help="show what would change, and change nothing")
+    add(
+        "--force",
+        action="store_true",
+        help="also overwrite files that were changed outside of refold",
+    )
+    add("--json", action="store_true", help="print JSON lines")
+
+
+def _event(text: str) -> int:
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"{text!r} is no number of an event")
+    return int(text)
+
+
+def run(found: Namespace) -> int:
+    places = paths(os.environ)
+    home = Home(places.data / "sessions")
+    session = named(home, found.id)
+    view = _folded(session)
+    snapshots = _snapshots(view, places, session.id)
+    if found.event is None:
+        return _list(steps(view, snapshots), as_json=found.json)
+    plan(view, found.event, found.which)  # raises for what is no point to go back to
+    if found.dry_run:
+        dry = anyio.run(preview, view, snapshots, found.event, found.which)
+        _show(dry, view, as_json=found.json)
+        return 0
+    report = anyio.run(_rewound, home, session.id, snapshots, found)
+    return _tell(report, view, session.id, as_json=found.json)
+
+
+async def _rewound(
+    home: Home, id_: str, snapshots: Checkpoints, found: Namespace
+) -> RewindReport:
+    what: What = found.which
+    record = Recorder(home.store(id_))
+    async with await Session.open(record, _no_turns, version=__version__) as session:
+        return await rewind(session, snapshots, found.event, what, force=found.force)
+
+
+def _no_turns(view: View) -> World:
+    raise AssertionError("nobody asks a model here")
+
+
+def _folded(session: Found) -> View:
+    whole = Reader(session.path / log_file.NAME).read(0)
+    return fold(entry for entry, _ in codec.decode(whole))
+
+
+def _snapshots(view: View, places: Paths, id_: str) -> Checkpoints:
+    directory = view.session.directory
+    if not os.path.isdir(directory):
+        raise BadInput(
+            f"the session {id_} works in {on_one_line(directory)!r}, which is gone: make "
+            "that directory again"
+        )
+    more = [root for root, _ in view.checkpoints.trees if not below(root, directory)]
+    return checkpoints([directory, *more], places, os.environ, id_)
+
+
+def _list(found: Sequence[RewindPoint], *, as_json: bool) -> int:
+    if as_json:
+        for step in found:
+            _line(
+                {
+                    **msgspec.to_builtins(step.point),
+                    "files": step.files,
+                    "in_talk": step.in_talk,
+                }
+            )
+    elif found:
+        write(bare(point_lines(found, columns(_ROOM))) + "\n")
+    else:
+        remark("nothing was said in this session, so there is nowhere to go back to")
+    return 0
+
+
+def _show(found: RewindPreview, view: View, *, as_json: bool) -> None:
+    if as_json:
+        _line(_document(found))
+    elif shown := bare(preview_lines(found, view.session.directory, columns(_ROOM))):
+        write(shown + "\n")
+    else:
+        write("Nothing would change.\n")
+
+
+def _tell(report: RewindReport, view: View, id_: str, *, as_json: bool) -> int:
+    what = report.preview.plan.what
+    command = f"refold rewind {id_} {report.undo} --{what}" if report.undo else ""
+    if as_json:
+        _line({**_document(report.preview), "files": report.files,
+               "undo": report.undo, "command": command})  # fmt: skip
+    else:
+        _show(report.preview, view, as_json=False)
+        write(report_text(report, command) + "\n")
+    return 0
+
+
+def _document(found: RewindPreview) -> Mapping[str, object]:
+    return {
+        "event": found.plan.seq, "what": found.plan.what, "talk": found.plan.mark,
+        "checkpoint": found.plan.checkpoint.seq if found.plan.checkpoint else 0,
+        "changes": [
+            {"path": on_one_line(c.path), "kind": c.kind, "added": c.added, "removed": c.removed}
+            for c in found.changes
+        ],
+        "drift": [on_one_line(path) for path in found.drift],
+        "left_alone": [on_one_line(path) for path in found.left_alone],
+        "stays": [on_one_line(path) for path in found.plan.stays],
+    }  # fmt: skip
+
+
+def _line(document: Mapping[str, object]) -> None:
+    write(msgspec.json.encode(document).decode() + "\n")

@@ -1,0 +1,52 @@
+"""`refold schema stream|orders`: the JSON Schema of what goes over stdio, for programs."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+import msgspec
+
+from refold.cli.output import write
+from refold.views.stream import SCHEMA
+
+SCHEMAS = ("stream", "orders")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "which",
+        choices=SCHEMAS,
+        help="stream: the documents printed; orders: the commands read",
+    )
+
+
+def run(found: Namespace) -> int:
+    write(schema_text(found.which))
+    return 0
+
+
+def schema_text(which: str) -> str:
+    """One of `SCHEMAS`, as it is printed."""
+    return (
+        msgspec.json.format(msgspec.json.encode(_schema(which)), indent=2).decode() + "\n"
+    )
+
+
+def _schema(which: str) -> dict[str, Any]:
+    from refold.views.document_schema import one_of, tagged
+
+    if which == "orders":
+        from refold.client.protocol import KINDS
+
+        return one_of(
+            f"orders, version {SCHEMA}",
+            "One line on stdin, with --input-format stream-json.",
+            KINDS,
+        )
+    from refold.views import child_documents, documents, live_documents
+
+    return one_of(
+        f"documents, version {SCHEMA}",
+        "One line on stdout, with --output-format stream-json; --output-format json prints "
+        "the one of type result.",
+        tuple(tagged(documents, child_documents, live_documents)),
+    )

@@ -1,0 +1,182 @@
+"""A session's journal, read without its pen: for doors that only show or judge it."""
+
+import os
+import re
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from refold.cli.output import complain, write
+from refold.cli.sessions.catalogue_notice import Waiting
+from refold.config.paths import here, paths
+from refold.errors import BadInput, JournalError
+from refold.journal.events.kinds import Entry
+from refold.journal.events.names import LAST
+from refold.journal.home import Home, StoredSession
+from refold.journal.state.session_tree import ROOT, Node, find, walk
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.disk import Disk
+from refold.journal.store.tree_reader import tree
+from refold.values.messages import ToolCall
+from refold.views.call_summary import label
+from refold.views.styled import Line, bare
+
+if TYPE_CHECKING:
+    from refold.journal.state.fold import View
+
+
+def add_session(parser: ArgumentParser) -> None:
+    """The session that a command is about: `found.id`, for `named`."""
+    about = "id or name of a session, or a prefix (default: the newest of this directory)"
+    parser.add_argument("id", nargs="?", default=LAST, metavar="ID", help=about)
+
+
+def named(home: Home, text: str) -> StoredSession:
+    """The session with this id or name; of `last`, the newest that was started here."""
+    return home.named(text, here(), Waiting())
+
+
+def folded(session: StoredSession) -> "tuple[View, str]":
+    """What it knows, and what is wrong with its journal, if anything."""
+    from refold.journal.state.fold import fold
+
+    found, damage = entries(session)
+    return fold(found), damage
+
+
+def entries(session: StoredSession) -> tuple[list[Entry], str]:
+    """The good entries from the start, and what is wrong with the next, if anything."""
+    # The folds take a moment to load, and whoever lists sessions needs none.
+    from refold.journal.store.tree_reader import entries_in
+
+    return entries_in(session.path)
+
+
+_WIDTH = 100  # cells of a line where nobody says how many there are
+_NEAR_WIDTH = 40  # and never fewer
+# What can only be a name below a session: the root is meant then.
+_BELOW = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c[0-9]+\Z")
+
+
+class NodePath(Struct, frozen=True):
+    """Where a session lies, and the names that lead on from it."""
+
+    id: str
+    path: Path
+    names: tuple[str, ...]
+
+
+class FoundNode(Struct, frozen=True):
+    """The whole tree, the node that is meant, and the name of something in it, or ""."""
+
+    root: Node
+    node: Node
+    rest: str
+
+
+def add_node(parser: ArgumentParser, name: str = "node") -> None:
+    parser.add_argument(
+        name,
+        nargs="?",
+        default=ROOT,
+        metavar="NODE",
+        help="root, root/child-1, …, or a session id or prefix",
+    )
+    parser.add_argument(
+        "--session",
+        metavar="ID",
+        default=LAST,
+        help="the session of root (default: the newest of this directory)",
+    )
+
+
+def place(found: Namespace, node: str | None = None) -> NodePath:
+    """The session and the names in it. Raises `BadInput` where there is no such session."""
+    text = found.node if node is None else node
+    if not text.strip("/") or text.startswith("/"):
+        raise BadInput(f"{text!r} names no session and nothing in one: say root, or an id")
+    first, *rest = text.rstrip("/").split("/")
+    home = Home(paths(os.environ).data / "sessions")
+    below = first in (ROOT, LAST) or _BELOW.match(first)
+    if below and first not in (ROOT, LAST):
+        rest = [first, *rest]
+    if not below and found.session != LAST:
+        raise BadInput(
+            f"{first!r} names one session and --session {found.session} another: give one"
+        )
+    id_, *names = (found.session if below else first).split("/")
+    session = named(home, id_)
+    return NodePath(session.id, session.path, (*names, *rest))
+
+
+def read(where: NodePath) -> FoundNode:
+    root = tree(where.path, where.id)
+    node, rest = find(root, where.names)
+    return FoundNode(root, node, rest)
+
+
+def only_node(found: FoundNode) -> Node:
+    """The node, where nothing in it can be meant."""
+    if found.rest:
+        raise BadInput(
+            f"{found.node.address}/{found.rest} is no session: refold show shows it, here "
+            "give root, root/child-1, …"
+        )
+    return found.node
+
+
+def labels() -> Callable[[ToolCall], str]:
+    """Says in a line what a call does."""
+    from refold.tools.builtin import builtin
+
+    tools = {tool.spec.name: tool for tool in builtin()}
+    return lambda call: label(call, tools.get(call.name))
+
+
+def blobs(node: Node) -> Callable[[str], str]:
+    """The text of a blob of this session; of one that is gone, why."""
+    kept = Blobs(node.path, Disk())
+
+    def text(name: str) -> str:
+        try:
+            return kept.get(name).decode("utf-8", "replace")
+        except JournalError as error:
+            return f"({error})"
+
+    return text
+
+
+def room() -> int:
+    return max(shutil.get_terminal_size((_WIDTH, 24)).columns, _NEAR_WIDTH)
+
+
+def show(lines: Iterable[Line]) -> None:
+    """In colours where a terminal shows them, else without."""
+    from refold.terminal.screen.capabilities import look
+
+    seen = look(sys.stdout, os.environ)
+    found = list(lines)
+    if not seen.color:
+        write(bare(found) + "\n")
+        return
+    painted = ("".join(seen.paint(*piece) for piece in line) for line in found)
+    write("\n".join(painted) + "\n")
+
+
+def tell(document: object) -> None:
+    """A document on a line of its own."""
+    write(msgspec.json.encode(document).decode() + "\n")
+
+
+def damages(node: Node) -> int:
+    """Say what is wrong with journals of a node and below it. Gives the exit code."""
+    found = [each.damage for each in walk(node) if each.damage]
+    for damage in found:
+        complain(damage)
+    return 1 if found else 0

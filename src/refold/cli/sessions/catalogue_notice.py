@@ -1,0 +1,22 @@
+"""What a person is told on stderr while the catalogue of sessions follows their journals.
+
+Small, for whoever only may have to ask the catalogue loads it, too.
+"""
+
+import time
+
+from refold.cli.output import complain
+
+_QUIET = 1.0  # seconds that nothing is said
+
+
+class Waiting:
+    """Says once, on stderr, that there is something to wait for, if it takes long."""
+
+    def __init__(self) -> None:
+        self._began, self._said = time.monotonic(), False
+
+    def __call__(self, done: int, of: int) -> None:
+        if not self._said and done < of and time.monotonic() - self._began > _QUIET:
+            self._said = True
+            complain(f"reading {of - done:,} sessions that are new to the catalogue…")

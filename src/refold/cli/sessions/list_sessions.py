@@ -1,0 +1,116 @@
+"""`refold sessions list|search|reindex`: what the catalogue knows, for a person or a program.
+
+How sessions and places look in a line is `views.session_list`; here is which of them are
+shown.
+"""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from refold.cli.output import columns, complain, remark, write
+from refold.cli.sessions.catalogue_notice import Waiting
+from refold.config.paths import here
+from refold.journal.catalogue.find_session import works_in
+from refold.journal.catalogue.session_card import Card
+from refold.journal.home import Home
+from refold.views.number_format import in_bytes, many
+from refold.views.session_list import card_document, card_line, hit_document, hit_lines
+
+_WIDE = 200  # columns, where nobody knows
+_KEYS: dict[str, Callable[[Card], object]] = {
+    "changed": lambda card: card.changed,
+    "began": lambda card: card.about.started_at,
+    "cost": lambda card: (card.spent + card.below).dollars,
+    "tokens": lambda card: card.spent.usage.input + card.spent.usage.output,
+    "events": lambda card: card.events,
+}
+
+
+def run(home: Home, found: Namespace) -> int:
+    catalogue = home.catalogue(Waiting(), complain)
+    if found.what == "reindex":
+        built = catalogue.rebuild()
+        if found.json:
+            _line(msgspec.to_builtins(built))
+        else:
+            write(
+                f"{many(built.sessions, 'session')}, {many(built.messages, 'message')}, "
+                f"{built.seconds:.1f} s, {in_bytes(built.bytes)}\n"
+            )
+        return 0
+    wanted = _wanted(found)
+    if found.what == "search":
+        return _search(home, found, wanted)
+    cards = [card for card in catalogue.cards() if wanted(card)]
+    _list(_sorted(cards, found.sort)[: found.limit], found)
+    return 0
+
+
+def _wanted(found: Namespace) -> Callable[[Card], bool]:
+    """Those of this directory, unless it is of every one; and with these tags."""
+    tags = frozenset(found.tag)
+    if found.all:
+        return lambda card: tags <= set(card.about.tags)
+    works_here = works_in(here())
+    return lambda card: works_here(card) and tags <= set(card.about.tags)
+
+
+def _sorted(cards: list[Card], by: str) -> Sequence[Card]:
+    if by == "title":
+        return sorted(cards, key=lambda c: (c.about.name or c.about.title).casefold())
+    return sorted(cards, key=partial(_key, by), reverse=True)
+
+
+def _key(by: str, card: Card) -> tuple[object, str]:
+    return _KEYS[by](card), card.id
+
+
+def _list(cards: Sequence[Card], found: Namespace) -> None:
+    if found.json:
+        write("".join(f"{_json(card_document(card))}\n" for card in cards))
+    elif cards:
+        room = columns(_WIDE)
+        lines = (card_line(card, room, everywhere=found.all) for card in cards)
+        write("".join(f"{line}\n" for line in lines))
+    else:
+        remark(f"no sessions{_hint(found)}")
+
+
+def _search(home: Home, found: Namespace, wanted: Callable[[Card], bool]) -> int:
+    text = " ".join(found.text)
+    hits = home.catalogue(Waiting(), complain).search(text, found.limit, wanted)
+    if found.json:
+        write("".join(f"{_json(hit_document(hit))}\n" for hit in hits))
+    elif hits:
+        write(
+            "".join(f"{line}\n" for line in hit_lines(hits, columns(_WIDE), bold=_bold()))
+        )
+    else:
+        remark(f"nothing found{_hint(found)}")
+    return 0 if hits else 1
+
+
+def _hint(found: Namespace) -> str:
+    tags = "".join(f" tagged {tag!r}" for tag in found.tag)
+    return tags + ("" if found.all else " in this directory (--all: in every one)")
+
+
+def _bold() -> bool:
+    return (
+        sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+    )
+
+
+def _line(document: object) -> None:
+    write(_json(document) + "\n")
+
+
+def _json(document: object) -> str:
+    return msgspec.json.encode(document).decode()

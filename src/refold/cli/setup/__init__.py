@@ -1,1 +1,0 @@
-"""Doors about this machine: settings, keys, models, shells, and whether all is well."""

@@ -1,1 +1,0 @@
-"""What `refold doctor` looks at, one file for each kind of thing. Nothing is changed."""

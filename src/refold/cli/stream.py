@@ -1,0 +1,146 @@
+"""`refold stream [NODE]`: what a session and those below it do, as they do it.
+
+Reads files again and again; nobody who writes them knows of it. Ends when the turn of the
+session ends.
+"""
+
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from refold.cli import session_argument
+from refold.cli.output import complain
+from refold.errors import BadInput
+from refold.journal.events.kinds import Entry, TurnEnded, TurnStarted
+from refold.journal.home import CHILDREN
+from refold.journal.state.children import CHILD
+from refold.journal.state.session_tree import ROOT
+from refold.journal.store.tree_reader import is_written
+from refold.journal.store.tree_watch import TreeNews
+from refold.views.activity_tail import Tail, tail_documents
+
+_PAUSE = 0.2  # seconds between two looks
+_PATIENCE = 5  # looks without news, until it is asked again whether somebody still writes
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    session_argument.add_node(parser)
+    parser.add_argument(
+        "--after",
+        type=_seq,
+        metavar="SEQ",
+        help="start after this event (default: at the newest turn)",
+    )
+    parser.add_argument(
+        "--follow", action="store_true", help="continue after the turn has ended"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+
+
+def run(found: Namespace) -> int:
+    address, path = _meant(session_argument.place(found))
+    news = TreeNews(path, address)
+    stream = _Stream(address, path, as_json=found.json)
+    first = news.look()
+    stream.heed(first)
+    stream.tell(_from(first, address, found.after))
+    lost = stream.until_it_ends(news, follow=found.follow)
+    for damage in news.damages:
+        complain(damage)
+    if lost:
+        complain(f"{address}: its process ended in the middle of a turn")
+    return 1 if lost or news.damages else 0
+
+
+class _Stream:
+    """Prints news, and knows whether the turn of its session is under way."""
+
+    def __init__(self, address: str, path: Path, *, as_json: bool) -> None:
+        self._address, self._path, self._as_json = address, path, as_json
+        self._tails = dict[str, Tail]()
+        self._label = None if as_json else session_argument.labels()
+        self._open = False
+
+    def until_it_ends(self, news: TreeNews, *, follow: bool) -> bool:
+        """True if its process was lost before that."""
+        quiet = 0
+        while self._open or follow:
+            if news.damages and not follow:
+                return False
+            time.sleep(_PAUSE)
+            found = self._news(news)
+            quiet = 0 if found else quiet + 1
+            in_doubt = quiet % _PATIENCE == 1 and not follow
+            if in_doubt and not is_written(self._path):
+                self._news(news)  # it may have ended between the two looks
+                return self._open
+        return False
+
+    def heed(self, found: Sequence[tuple[str, Entry]]) -> None:
+        for node, entry in found:
+            if node == self._address and isinstance(entry.event, TurnStarted | TurnEnded):
+                self._open = isinstance(entry.event, TurnStarted)
+
+    def tell(self, found: Sequence[tuple[str, Entry]]) -> None:
+        for node, entry in found:
+            if self._as_json:
+                for document in tail_documents(node, entry):
+                    session_argument.tell(document)
+            elif self._label is not None:
+                self._line(node, entry, self._label)
+
+    def _line(self, node: str, entry: Entry, label: Callable[..., str]) -> None:
+        tail = self._tails.setdefault(node, Tail(node, label))
+        lines = list(tail.lines(entry, session_argument.room()))
+        if lines:
+            session_argument.show(lines)
+
+    def _news(self, news: TreeNews) -> bool:
+        found = news.look()
+        self.heed(found)
+        self.tell(found)
+        return bool(found)
+
+
+def _meant(where: session_argument.NodePath) -> tuple[str, Path]:
+    path = where.path
+    for name in where.names:
+        if not CHILD.fullmatch(name):
+            raise BadInput(f"{name!r} is no session: stream follows root, root/child-1, …")
+        path = path / CHILDREN / name
+    if where.names and not path.is_dir():
+        raise BadInput(f"{where.id} has no {'/'.join(where.names)} (refold tree shows all)")
+    return "/".join((ROOT, *where.names)), path
+
+
+def _from(
+    first: Sequence[tuple[str, Entry]], address: str, after: int | None
+) -> list[tuple[str, Entry]]:
+    """Of what is there at the start, what is to be told; of others, what is not older."""
+    own = [entry for node, entry in first if node == address]
+    if after is None:
+        began = [e for e in own if isinstance(e.event, TurnStarted)]
+        after = _before(began[-1]) if began else 0
+    since = next((entry.at for entry in own if entry.seq > after), None)
+    return [
+        (node, entry)
+        for node, entry in first
+        if (
+            entry.seq > after
+            if node == address
+            else since is not None and entry.at >= since
+        )
+    ]
+
+
+def _before(began: Entry) -> int:
+    """The event before the words that a turn began with."""
+    cause = began.event.cause if isinstance(began.event, TurnStarted) else 0
+    return (cause or began.seq) - 1
+
+
+def _seq(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ArgumentTypeError(f"{text!r} is no number of an event")
+    return int(text)

@@ -1,0 +1,103 @@
+"""The subcommands: their names, what each is for, and the module that does it.
+
+A module has `add_arguments(parser)` and `run(namespace)`, which returns an exit code. It is
+imported only if its subcommand is used.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Protocol, cast
+
+from msgspec import Struct
+
+from refold.cli.parser import Parser, described
+
+
+class Subcommand(Struct, frozen=True):
+    """`module` is named from `refold.cli` on."""
+
+    name: str
+    module: str
+    help: str
+
+    def load(self) -> "SubcommandModule":
+        return cast("SubcommandModule", import_module(f"refold.cli.{self.module}"))
+
+
+class SubcommandModule(Protocol):
+    """What a module of a subcommand provides."""
+
+    def add_arguments(self, parser: ArgumentParser, /) -> None: ...
+
+    def run(self, found: Namespace, /) -> int: ...
+
+
+_LISTED = (
+    Subcommand(
+        "sessions",
+        "sessions.command",
+        "list, search, rename, delete, export and import sessions",
+    ),
+    Subcommand("rewind", "rewind", "rewind the conversation, the files, or both"),
+    Subcommand("plans", "plans", "show the plans made in this directory"),
+    Subcommand("memory", "memory", "show and change what is remembered across sessions"),
+    Subcommand("skills", "skills", "list skills, templates and their problems"),
+    Subcommand("agents", "agents", "list agents and their problems"),
+    Subcommand("rlm", "rlm", "answer a question about files of any size"),
+    Subcommand("context", "context", "show the context usage of a session"),
+    Subcommand("cost", "cost", "show the cost of a session and its subagents"),
+    Subcommand(
+        "verify", "verify", "check the claims of an answer; exit code 5 if one fails"
+    ),
+    Subcommand("tree", "tree", "show a session and its subagents as a tree"),
+    Subcommand("show", "show", "show one session, leaf, step or call in full"),
+    Subcommand(
+        "timeline", "timeline", "list the calls of a session with duration and cost"
+    ),
+    Subcommand("step", "step", "show the model's request and response of one step"),
+    Subcommand("stream", "stream", "follow a session while it runs"),
+    Subcommand("replay", "replay", "replay a session without a model, and compare"),
+    Subcommand(
+        "permissions",
+        "permissions.command",
+        "list, explain, test and import permission rules",
+    ),
+    Subcommand("trust", "trust", "trust a directory's settings and instructions"),
+    Subcommand(
+        "quarantine", "quarantine", "restore or delete files moved out of a workspace"
+    ),
+    Subcommand("models", "models", "list models and prices"),
+    Subcommand("auth", "auth", "set, list, test and remove API keys"),
+    Subcommand("local", "local", "install models that run on this machine's CPU"),
+    Subcommand("schema", "schema", "print the JSON Schema of the stdio protocol"),
+    Subcommand("config", "config", "show and change settings"),
+    Subcommand(
+        "doctor", "doctor.command", "check this installation; exit code 1 if a check fails"
+    ),
+    Subcommand("init", "init", "write an AGENTS.md for this directory"),
+    Subcommand("logs", "logs", "show refold's own log"),
+    Subcommand("completion", "completion", "print a shell completion script"),
+    Subcommand("man", "man", "print the manual page"),
+    Subcommand("demo", "demo", "do one real task with the embedded model"),
+    Subcommand("tour", "tour", "take a guided tour, without a model or a network"),
+)
+SUBCOMMANDS = {each.name: each for each in _LISTED}
+
+
+def listed() -> str:
+    """The subcommands as the help of `refold` lists them."""
+    wide = max(map(len, SUBCOMMANDS))
+    rows = (f"  {each.name:{wide}}  {each.help}\n" for each in _LISTED)
+    return f"subcommands (refold SUBCOMMAND --help says more):\n{''.join(rows)}"
+
+
+def parser_of(names: Iterable[str]) -> Parser:
+    """A parser that knows these subcommands. Imports their modules."""
+    parser = Parser(prog="refold", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name in names:
+        subcommand = SUBCOMMANDS[name]
+        subcommand.load().add_arguments(commands.add_parser(name, help=subcommand.help))
+    described(parser)
+    return parser

@@ -1,0 +1,116 @@
+"""`refold trust add|list|remove [DIR]`: whose settings and instructions count besides one's own.
+
+Settings that lie in a folder are shown before they count; of what it tells the model,
+the files are. Where that is kept is `config.trusted_folders`' business.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+import msgspec
+
+from refold.cli.output import confirmed, write
+from refold.client.folder_trust import TrustOffer
+from refold.config.folder_settings import untrusted
+from refold.config.paths import Paths, paths
+from refold.config.project import project, texts
+from refold.config.trusted_folders import Folders
+from refold.errors import BadInput
+from refold.prompts.repository import root_of
+from refold.views.escape import on_one_line
+
+
+def add_arguments(trust: ArgumentParser) -> None:
+    what = trust.add_subparsers(dest="what", metavar="WHAT", required=True)
+    add = what.add_parser(
+        "add", help="show a directory's settings and instructions, and trust it"
+    )
+    add.add_argument("directory", nargs="?", default="", metavar="DIR")
+    add.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+    listing = what.add_parser("list", help="list trusted directories")
+    listing.add_argument("--json", action="store_true", help="print JSON lines")
+    remove = what.add_parser("remove", help="stop trusting a directory")
+    remove.add_argument("directory", nargs="?", default="", metavar="DIR")
+
+
+def run(found: Namespace) -> int:
+    places = paths(os.environ)
+    folders = Folders(places.folders)
+    match found.what:
+        case "add":
+            directory = _directory(found.directory)
+            there = project(directory, places.settings)
+            new = untrusted(directory, folders)
+            return _add(
+                folders, TrustOffer(there, folders.state(there), new), ask=not found.yes
+            )
+        case "list":
+            return _list(folders, places, as_json=found.json)
+        case _:
+            return _remove(folders, Path(found.directory or ".").expanduser().absolute())
+
+
+def _add(folders: Folders, offer: TrustOffer, *, ask: bool) -> int:
+    folder = on_one_line(offer.project.folder)
+    if offer.state == "unusable":
+        raise BadInput(f"{offer.project.problem}; {offer.project.folder} is not trusted")
+    if not offer:
+        if offer.state == "nothing" and not texts(offer.project.folder).found:
+            raise BadInput(
+                f"there is nothing to trust in {folder}: it has no .refold/config.toml and "
+                "no AGENTS.md"
+            )
+        write(f"{folder} is trusted already.\n")
+        return 0
+    write("".join(f"{line}\n" for line in offer.lines()))
+    what = "these settings" if not offer.texts.found else "these"
+    if ask and not confirmed(f"Do {what} count in {folder}?"):
+        write("They do not count.\n")
+        return 1
+    write("".join(f"{line}\n" for line in offer.take(folders)))
+    return 0
+
+
+def _list(folders: Folders, places: Paths, *, as_json: bool) -> int:
+    for folder, shown in sorted(folders.trusted().items()):
+        state = folders.state(project(Path(folder), places.settings))
+        if not shown and state == "nothing":
+            state = "trusted"  # for what it tells the model; it has no settings
+        if as_json:
+            row = {"folder": folder, "files": shown, "state": state}
+            write(msgspec.json.encode(row).decode() + "\n")
+        else:
+            now = "" if state == "trusted" else _SINCE[state]
+            what = ", ".join(sorted(shown)) or "what it tells the model"
+            write(f"{on_one_line(folder)}: {what}{now}\n")
+    return 0
+
+
+_SINCE = {
+    "changed": " (changed since: they do not count)",
+    "unusable": " (they cannot be read any more)",
+    "nothing": " (gone)",
+    "new": " (its settings do not count)",
+}
+
+
+def _remove(folders: Folders, folder: Path) -> int:
+    if not folders.distrust(folder):
+        real = os.path.realpath(folder)
+        above = folders.trusted_above(real, root_of(real))
+        hint = (
+            f"{above} is, and it lies in that"
+            if above
+            else "refold trust list shows those that are"
+        )
+        raise BadInput(f"{folder} is not trusted ({hint})")
+    write(f"{on_one_line(str(folder))} is not trusted any more.\n")
+    return 0
+
+
+def _directory(given: str) -> Path:
+    found = Path(given or ".").expanduser().absolute()
+    if not found.is_dir():
+        raise BadInput(f"{given!r}: there is no such directory")
+    return found

@@ -1,0 +1,138 @@
+"""refold for programs: build an agent, run turns, watch them, answer for the person.
+
+    from refold import Agent, Effect, Reply, tool
+
+    @tool(Effect.LOOK)
+    async def weather(city: str) -> Reply:
+        "Say what the weather is in a city."
+        return Reply(f"rain in {city}")
+
+    agent = Agent(model="anthropic/claude-sonnet-5-5", tools=[weather])
+    print(agent.run("Do I need an umbrella in Oslo?").text)
+
+Nothing here is global: agents with different homes live side by side. `run` is
+a thin synchronous door; everything else is async.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.client.launch import Launch
+from refold.client.questions import Approve
+from refold.client.result import Result
+from refold.client.session import Session
+from refold.config.folder_settings import load_here
+from refold.config.paths import paths
+from refold.errors import BadInput
+from refold.provider.port import Provider
+from refold.tools.contract import Tool
+from refold.values.modes import Effort, Mode
+
+
+class Agent(Struct, frozen=True, kw_only=True):
+    """What an agent is: a model, tools, rights and a place to work. A value.
+
+    `tools` are added to the built-in ones, or replace them with `builtin=False`;
+    `house` is what they ask for by name after their `*`. `settings` are as in
+    config.toml, by dotted key. `approve` is asked about calls that no rule covers:
+    True allows, False or a reason refuses; without it they are refused. It is asked
+    the model's own questions too, and gives a list with an answer to each. `home`
+    is where sessions and settings are kept (default: as for the command line).
+    `schema` is a JSON Schema that final answers have to match: see `Result.data`.
+    """
+
+    model: str = ""
+    effort: Effort = ""
+    schema: Mapping[str, object] | None = None
+    tools: Sequence[Tool] = ()
+    builtin: bool = True
+    house: Mapping[str, object] = {}
+    mode: Mode | None = None
+    directory: str | Path = "."
+    system: str = ""
+    approve: Approve | None = None
+    provider: Provider | None = None
+    home: str | Path = ""
+    keep: bool = True
+    settings: Mapping[str, object] = {}
+
+    def run(self, words: str) -> Result:
+        """One turn in a new session, start to end, for programs without async."""
+        return anyio.run(self._one_turn, words)
+
+    @asynccontextmanager
+    async def session(self, id_: str = "") -> AsyncGenerator[Session, None]:
+        """A new session, or the one with this id. Closed at the end of the `with`.
+
+        A session taken up goes on with the model and mode it had, unless this agent
+        names others.
+        """
+        launch = Launch(self._app())
+        try:
+            if id_:
+                opened = await launch.resume(launch.app.home.find(id_).id)
+            else:
+                opened = await launch.start()
+            session = Session(launch, opened, self.approve)
+            if id_ and self.model:
+                await session.set_model(self.model)
+            if id_ and self.effort:
+                await session.set_effort(self.effort)
+            if id_ and self.mode:
+                await session.set_mode(self.mode)
+            yield session
+        finally:
+            await launch.aclose()
+
+    async def _one_turn(self, words: str) -> Result:
+        async with self.session() as session:
+            return await session.run(words)
+
+    def _app(self) -> App:
+        own = {"REFOLD_HOME": str(self.home)} if self.home else {}
+        environ = {**os.environ, **own}
+        places = paths(environ)
+        chosen = {
+            "effort": self.effort or None,
+            "permission_mode": self.mode,
+        }
+        directory = Path(self.directory).absolute()
+        here = load_here(directory, places, environ, {**chosen, **self.settings})
+        wishes = LaunchOptions(
+            directory=directory,
+            model=self.model,
+            attended=self.approve is not None,
+            own_system=self.system,
+            keep=self.keep,
+            given=here.given,
+            provider=self.provider,
+            tools=_all_tools(self.tools, builtin=self.builtin),
+            house=self.house,
+            schema=None if self.schema is None else Raw(msgspec.json.encode(self.schema)),
+        )
+        return App(here.settings, places, environ, wishes)
+
+
+def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:
+    from refold.tools.builtin import builtin as ours
+
+    found = (*(ours() if builtin else ()), *tools)
+    given = cast("Sequence[object]", found)  # not everybody has a type checker
+    if wrong := [each for each in given if not isinstance(each, Tool)]:
+        raise BadInput(
+            f"{wrong[0]!r} is no tool: put @tool(Effect.LOOK), or what it does, above it"
+        )
+    names = [tool.spec.name for tool in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise BadInput(f"there are two tools named {twice!r}: rename one of them")
+    return found

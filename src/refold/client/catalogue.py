@@ -1,0 +1,71 @@
+"""The sessions of a directory: listed, named and searched.
+
+What is known of all sessions is kept in `journal.catalogue`; one is opened by the handle.
+"""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import anyio
+
+from refold.errors import BadInput
+from refold.journal.catalogue.catalogue import Catalogue
+from refold.journal.catalogue.find_session import works_in
+from refold.journal.catalogue.hit import Hit
+from refold.journal.catalogue.session_card import Card
+from refold.journal.home import Home
+
+_SOON = 2.0  # seconds for reading what is new; a list does not wait for thousands
+
+
+class SessionCatalogue:
+    """Of one directory. `own` is the session that asks, and is not listed itself."""
+
+    def __init__(self, home: Home, directory: Path | str, own: str = "") -> None:
+        self._home, self._directory, self._own = home, directory, own
+
+    async def sessions(self) -> Sequence[Card]:
+        """The others of this directory in which something was said, the newest first."""
+        catalogue = self._home.catalogue()
+        cards = await anyio.to_thread.run_sync(sessions_of, catalogue, self._directory)
+        return [card for card in cards if card.id != self._own]
+
+    def names(self) -> Sequence[tuple[str, str, str]]:
+        """Id, name and title of each, for completion. Waits for a disk."""
+        found = sessions_of(self._home.catalogue(), self._directory)
+        return [(card.id, card.about.name, card.about.title) for card in found]
+
+    async def find(self, text: str) -> str:
+        """The id of the session that this names: an id, its beginning, or a name.
+
+        Raises `BadInput` where it names none, or several.
+        """
+        found = await anyio.to_thread.run_sync(self._home.find, text)
+        return found.id
+
+    async def search(self, words: str, most: int) -> Sequence[Hit]:
+        """Where this was said, in the sessions of this directory."""
+
+        def work() -> Sequence[Hit]:
+            catalogue = self._home.catalogue()
+            ids = {card.id for card in sessions_of(catalogue, self._directory)}
+            return catalogue.search(words, most, lambda card: card.id in ids)
+
+        return await anyio.to_thread.run_sync(work)
+
+    def typed_so_far(self, text: str, ids: Collection[str]) -> frozenset[str]:
+        """Those of `ids` in which this was said, while it is still being typed."""
+        begun = text if text.endswith(('"', "*")) else f"{text}*"
+        catalogue = self._home.catalogue()
+        try:
+            hits = catalogue.search(begun, 200, lambda card: card.id in ids, seconds=0.0)
+        except BadInput:  # signs alone: they may stand in a title
+            return frozenset()
+        return frozenset(hit.card.id for hit in hits)
+
+
+def sessions_of(catalogue: Catalogue, directory: Path | str) -> list[Card]:
+    """Those of a directory in which something was said, the newest first."""
+    works_here = works_in(directory)
+    cards = catalogue.cards(seconds=_SOON)
+    return [card for card in cards if works_here(card) and card.about.title]

@@ -1,0 +1,100 @@
+"""What a person can choose for a session: models, agents, and the settings behind both.
+
+Nothing is looked up before it is asked for. The choice itself is an order to the handle.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from refold.agents.choose import choose
+from refold.agents.profile import Profile, unused_preset
+from refold.app.app import App
+from refold.config.settings import Settings
+from refold.session.session import Session as Engine
+
+
+class ModelChoices:
+    """The models that can be named here."""
+
+    def __init__(self, app: App, engine: Engine) -> None:
+        self._app, self._engine = app, engine
+
+    @property
+    def current(self) -> str:
+        """The model of the next turn, as provider/model; "" if there is none."""
+        return self._app.model_of(self._engine.view)
+
+    def names(self) -> Sequence[str]:
+        return self._app.models.names()
+
+    async def check(self, name: str) -> str:
+        """`name` in full. Raises `BadInput` for a model that cannot be asked."""
+        # A key may have to be fetched from a keyring.
+        return await anyio.to_thread.run_sync(self._app.models.check, name)
+
+
+class AgentChoices:
+    """The agents and the prompts that can be named here."""
+
+    def __init__(self, app: App, engine: Engine) -> None:
+        self._app, self._engine = app, engine
+
+    @property
+    def current(self) -> str:
+        return self._engine.view.session.agent or self._app.settings.agent
+
+    @property
+    def preset(self) -> str:
+        """The prompt of the agent `main`."""
+        return self._app.settings.preset
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Why a file that should be an agent is none, in sentences."""
+        return self._app.agents.problems
+
+    def listed(self) -> Sequence[Profile]:
+        return self._app.agents.every("main")
+
+    def presets(self) -> Sequence[tuple[str, str]]:
+        """The name of each prompt, and what it is for."""
+        return [(p.name, p.description) for p in self._app.briefing.presets()[0]]
+
+    async def choose(self, name: str) -> Profile:
+        """This agent works from the next turn on. Raises `BadInput` for none."""
+        return await choose(self._engine.inbox, self._app.agents, name)
+
+    def unused_preset(self, agent: Profile) -> str:
+        """Says that this agent has a prompt of its own, where another was chosen; or ""."""
+        # The one that is set for everybody was not chosen by anybody.
+        preset = "" if self.preset == Settings().preset else self.preset
+        return unused_preset(agent, preset)
+
+
+class Configuration:
+    """The settings as they are kept. `Session.settings` has those that hold here."""
+
+    def __init__(self, app: App, flags: Mapping[str, object]) -> None:
+        self._app, self._flags = app, flags
+
+    @property
+    def history_file(self) -> Path:
+        """Where the lines are kept that were typed at the prompt."""
+        return self._app.paths.state / "history"
+
+    async def lines(self, keys: Sequence[str] = ()) -> Sequence[str]:
+        """Each setting of these keys, or all, with its value and where that comes from."""
+        from refold.config.shown_settings import in_words
+
+        app = self._app
+        return await in_words(
+            Path(app.directory), app.paths, app.environ, self._flags, tuple(keys)
+        )
+
+    def remember(self, key: str, value: str) -> None:
+        """Make a value the default of every session to come. Raises `BadInput`."""
+        from refold.config.set_setting import remember
+
+        remember(self._app.paths, key, value)

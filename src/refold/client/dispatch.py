@@ -1,0 +1,280 @@
+"""Takes orders: each becomes an event of the session, or is kept until its turn comes.
+
+Most orders go to the session's inbox at once. Messages that are turns of their own, a
+compaction between two turns and `continue` wait here, and `step` does the next of them.
+An order that cannot be obeyed raises `BadInput`.
+"""
+
+from collections import deque
+from typing import Literal, TypeAlias
+
+from anyio import CancelScope
+
+from refold.agents.choose import choose
+from refold.app.app import App
+from refold.client.permissions import Permissions
+from refold.client.protocol import (
+    ApprovalResponse,
+    Cancel,
+    CompactConversation,
+    Continue,
+    Interrupt,
+    PlanApproval,
+    QuestionResponse,
+    Queue,
+    Rewind,
+    SendMessage,
+    SetAgent,
+    SetBudget,
+    SetEffort,
+    SetMode,
+    SetModel,
+    SetSteps,
+    Steer,
+    StopChild,
+)
+from refold.client.workspace import SessionWorkspace
+from refold.errors import BadInput
+from refold.session.pending_requests import Permission, Questions, requests
+from refold.session.session import Session as Engine
+from refold.tools.images import picture
+from refold.values.limits import Budget
+from refold.values.modes import MODES
+
+_Set: TypeAlias = SetMode | SetModel | SetEffort | SetAgent | SetBudget | SetSteps
+# `Session` takes the others: they lead to another place, or to another session.
+SessionOrder: TypeAlias = (
+    SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
+    | Interrupt | Cancel | Continue | CompactConversation | Rewind | StopChild | _Set
+)  # fmt: skip
+BUSY = "a turn of this session is running already: wait, or stop it"
+NO_CHILD = "no child is at work"
+
+
+class AlreadyAnswered(BadInput):
+    """Somebody else was first. `Session.answer` says so by False."""
+
+
+class Dispatcher:
+    """Of one open session. `told` has the hash that each request was last shown with."""
+
+    def __init__(self, app: App, engine: Engine) -> None:
+        self._app, self._engine = app, engine
+        self.told = dict[str, str]()
+        self._messages = deque[SendMessage]()
+        self._compaction: CompactConversation | None = None
+        self._scope: CancelScope | None = None  # of the compaction, while it is done
+        self._continues = False
+        self._asked = 0  # the seq at which the turn began to wait for a person
+
+    async def send(self, order: SessionOrder) -> bool:
+        """Take the order. False if it changes nothing. Raises `BadInput`."""
+        match order:
+            case SendMessage() | Steer() | Queue():
+                return await self._message(order)
+            case ApprovalResponse():
+                return await self._approval(order)
+            case QuestionResponse():
+                return await self._answers(order)
+            case PlanApproval():
+                return await self._plan(order)
+            case Interrupt() | Cancel() | Continue() | StopChild():
+                return await self._control(order)
+            case CompactConversation():
+                return await self._compact(order)
+            case Rewind(seq, what, force):
+                workspace = SessionWorkspace(self._app, self._engine)
+                return bool((await workspace.rewind(seq, what, force=force)).undo)
+            case _:
+                return await self._set(order)
+
+    async def step(self) -> bool:
+        """Do the next thing: a turn, a compaction, a message. False if there is none.
+
+        False, too, while a turn waits for a person who has not answered since.
+        """
+        engine = self._engine
+        if engine.view.turn.seq and engine.view.seq <= self._asked:
+            return False
+        if self._continues or not engine.idle:
+            go = engine.continue_ if self._continues else engine.go
+            self._continues = False
+            view = await go()
+            self._asked = view.seq if view.turn.seq else 0
+            return True
+        if self._compaction is not None:
+            order, self._compaction = self._compaction, None
+            try:
+                with CancelScope() as self._scope:
+                    await engine.compact(order.kind, order.focus)
+            finally:
+                self._scope = None
+            return True
+        if self._messages:
+            message = self._messages.popleft()
+            await self.say(message, message.when)
+            return True
+        return False
+
+    async def say(self, order: SendMessage, when: Literal["now", "next"]) -> bool:
+        """Record a message at once. False if that was done before."""
+        shown = [picture(each.content, each.name) for each in order.images]
+        return await self._engine.inbox.say(
+            order.text,
+            when=when,
+            client_key=order.client_key,
+            pictures=shown,
+            typed=order.typed,
+        )
+
+    def forget(self) -> None:
+        """Drop what waits to be done, and end a compaction that is under way."""
+        self._messages.clear()
+        self._compaction, self._continues = None, False
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _message(self, order: SendMessage | Steer | Queue) -> bool:
+        images = order.images if isinstance(order, SendMessage) else ()
+        if not (order.text.strip() or images):
+            raise BadInput("there are no words in it")
+        match order:
+            case Steer(text):
+                message = SendMessage(text, when="now", client_key=order.client_key)
+                return await self.say(message, "now")
+            case Queue(text):
+                message = SendMessage(text, when="next", client_key=order.client_key)
+                return await self.say(message, "next")
+            case SendMessage(when="now") if self._engine.view.turn.seq:
+                return await self.say(order, "now")
+            case _:
+                self._messages.append(order)
+                return True
+
+    async def _control(self, order: Interrupt | Cancel | Continue | StopChild) -> bool:
+        inbox, view = self._engine.inbox, self._engine.view
+        match order:
+            case Interrupt() | Cancel() if self._scope is not None:
+                self._scope.cancel()
+                return True
+            case Interrupt(instead, reason):
+                stopped = await inbox.interrupt(reason, instead=instead)
+                if not stopped and instead:
+                    await inbox.say(instead, when="next")
+                return stopped
+            case Cancel(reason):
+                return await inbox.cancel(reason)
+            case StopChild(child):
+                if not await inbox.stop_child(child):
+                    raise BadInput(f"no child {child!r} is at work" if child else NO_CHILD)
+                return True
+            case Continue():
+                if not self._engine.idle or self._messages:
+                    raise BadInput("a turn is under way already")
+                if not view.conversation.messages:
+                    raise BadInput("there is nothing to go on with yet")
+                self._continues = True
+                return True
+
+    async def _compact(self, order: CompactConversation) -> bool:
+        if not self._engine.view.conversation.messages:
+            raise BadInput("nothing has been said that could be compacted")
+        if self._engine.view.turn.seq:
+            return await self._engine.inbox.compact(order.kind, order.focus)
+        self._compaction = order  # between two turns: `step` does it
+        return True
+
+    async def _set(self, order: _Set) -> bool:
+        inbox = self._engine.inbox
+        match order:
+            case SetMode(mode):
+                if (found := MODES.get(mode)) is None:
+                    raise BadInput(f"{mode!r} is no mode: {', '.join(MODES)}")
+                return await inbox.set_mode(found)
+            case SetBudget(dollars, tokens, calls, seconds):
+                return await inbox.set_budget(Budget(dollars, tokens, calls, seconds))
+            case SetSteps(steps):
+                return await inbox.set_steps(steps)
+            case SetModel(model):
+                return await inbox.choose_model(self._app.models.full(model))
+            case SetEffort(effort):
+                return await inbox.choose_effort(effort)
+            case SetAgent(agent):
+                before = self._engine.view.seq
+                await choose(inbox, self._app.agents, agent)
+                return self._engine.view.seq > before
+
+    async def _approval(self, order: ApprovalResponse) -> bool:
+        found = self._waiting(order.call_id, order.hash)
+        if isinstance(found, Questions) and order.allowed:
+            raise BadInput(f"{order.call_id!r} asks questions: say question_response")
+        rule = self._granted(order, found) if order.allowed and order.grant else ""
+        taken = await self._engine.inbox.answer(
+            order.call_id,
+            allowed=order.allowed,
+            reason=order.reason,
+            grant=rule,
+            hash_=found.call.hash,
+        )
+        if not taken:
+            raise AlreadyAnswered(f"the call {order.call_id!r} was answered already")
+        if rule and order.grant == "always":  # the yes has counted by now
+            self._app.workspace.always(rule)
+        return True
+
+    async def _answers(self, order: QuestionResponse) -> bool:
+        found = self._waiting(order.call_id, order.hash)
+        if not isinstance(found, Questions):
+            raise BadInput(
+                f"{order.call_id!r} asks no questions: say tool_approval_response"
+            )
+        given, questions = len(order.answers), len(found.questions)
+        if given > questions:
+            there = "is 1 question" if questions == 1 else f"are {questions} questions"
+            raise BadInput(f"there {there}, and {given} answers were given")
+        taken = await self._engine.inbox.answer(
+            order.call_id, allowed=True, answers=order.answers, hash_=found.call.hash
+        )
+        if not taken:
+            raise AlreadyAnswered(f"the questions {order.call_id!r} were answered already")
+        return True
+
+    async def _plan(self, order: PlanApproval) -> bool:
+        inbox = self._engine.inbox
+        if order.approved:
+            taken = await inbox.approve_plan(order.plan, text=order.text)
+        else:
+            taken = await inbox.reject_plan(order.plan, feedback=order.feedback)
+        if not taken:
+            which = f"no plan {order.plan}" if order.plan else "there is no plan that"
+            raise AlreadyAnswered(f"{which} waits to be judged")
+        return True
+
+    def _waiting(self, call_id: str, hash_: str) -> Permission | Questions:
+        for found in requests(self._engine.view):
+            if isinstance(found, Permission | Questions) and found.id == call_id:
+                # Whoever gives no hash answers what they were shown last.
+                known = hash_ or self.told.get(call_id, "")
+                if not known:
+                    raise BadInput(
+                        f"the call {call_id!r} was not put to you yet: wait for its request"
+                    )
+                if known != found.call.hash:
+                    raise BadInput(
+                        f"the call {call_id!r} is not what it was under that hash: "
+                        "look at its newest request"
+                    )
+                return found
+        raise BadInput(f"no call {call_id!r} waits for an answer")
+
+    def _granted(self, order: ApprovalResponse, found: Permission | Questions) -> str:
+        """The rule that goes with this yes: the one that was offered, and no other."""
+        rule = Permissions(self._app, self._engine).offer(found)
+        if not rule:
+            raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
+        if order.grant not in ("session", "always", rule):
+            raise BadInput(
+                f"{order.grant!r} was not offered for {order.call_id!r}: say session, "
+                f"always or {rule!r}"
+            )
+        return rule

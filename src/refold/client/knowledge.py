@@ -1,0 +1,81 @@
+"""What a session knows besides its conversation: skills and templates, and notes.
+
+Skills are found in `skills`, notes kept in `memory`; here are those of one session. All of
+it waits for a disk: call it in a thread where an event loop runs.
+"""
+
+from collections.abc import Sequence
+
+from refold.app.app import App
+from refold.app.project_memory import Learned
+from refold.errors import BadInput, ToolFailed
+from refold.memory.notes import Listed
+from refold.session.session import Session as Engine
+
+
+class Skills:
+    """Those that the model can read."""
+
+    def __init__(self, app: App) -> None:
+        self._catalogue = app.skills
+
+    def listed(self) -> Sequence[tuple[str, str]]:
+        """The name of each, and what it is for."""
+        return [(each.name, each.description) for each in self._catalogue.found.skills]
+
+    def text(self, name: str) -> str:
+        """One skill as the model reads it. Raises `BadInput` where there is none."""
+        try:
+            return self._catalogue.told(self._catalogue.skill(name).name)
+        except ToolFailed as error:
+            raise BadInput(str(error)) from error
+
+
+class Notes:
+    """What is remembered of a project and a person, from session to session."""
+
+    def __init__(self, app: App, engine: Engine) -> None:
+        self._app, self._engine = app, engine
+        self._remembering = app.remembering
+
+    @property
+    def idle(self) -> float:
+        """Seconds without a message after which notes are made unasked."""
+        return 600.0
+
+    @property
+    def learns(self) -> bool:
+        """Are notes made of this session unasked?"""
+        return self._app.learns
+
+    def listed(self) -> Sequence[Listed]:
+        return self._remembering.memory.listed()
+
+    def add(self, text: str) -> str:
+        """Remember this, and say so in a sentence. Raises `BadInput`."""
+        return self._remembering.note(text)
+
+    def forget(self, which: str) -> Sequence[str]:
+        """Forget the note of this number, or those with these words, for good."""
+        gone = self._remembering.memory.forget(which)
+        return list(dict.fromkeys(each.line.text for each in gone))
+
+    async def learn(self) -> Learned:
+        """Have a small model make notes of this session now. Raises `BadInput`."""
+        learned = await self._learn(asked=True)
+        if learned is None:
+            raise BadInput("no model can be asked for notes: set models.small")
+        return learned
+
+    async def learn_idle(self) -> None:
+        """The same unasked: not at all where no model was chosen for it."""
+        await self._learn(asked=False)
+
+    async def _learn(self, *, asked: bool) -> Learned | None:
+        from refold.app.memory_worker import aide_for
+
+        aide = aide_for(self._app, self._engine.view, asked=asked)
+        if aide is None:
+            return None
+        id_ = self._engine.view.session.id
+        return await self._remembering.learn(id_, self._engine.record, aide)

@@ -1,0 +1,249 @@
+"""One start of refold: opens its sessions, each where it works, and closes what is left.
+
+Switching is one operation. The session that goes on elsewhere is closed and opened there as
+`refold -r` would: with the settings, rules, instructions and notes of that folder, after the
+same question whether they are trusted. `Session` has the handle; this has what several
+handles of one start share.
+"""
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
+
+import anyio
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.app.app import App
+from refold.client.resume import SessionDirectory, replaced, resumed_in
+from refold.client.worktree import WorkingTrees
+from refold.errors import BadInput, RefoldError
+from refold.journal.state.fold import View
+from refold.session.session import Session as Engine
+from refold.views.escape import on_one_line
+
+# Shows these lines, asks the question below them, and says whether the answer is yes.
+Ask: TypeAlias = Callable[[Sequence[str], str], Awaitable[bool]]
+Commands: TypeAlias = Callable[[], Collection[str]]
+MENDED = "the journal was damaged at its end; lost: {lost}"
+_SHORTCUT = re.compile(r"/([\w:-]+)(?:\s+(.*))?", re.DOTALL)
+_NOT_KEPT = (
+    "no journal is kept here, so the session cannot go on elsewhere: leave, and begin one "
+    "there"
+)
+_UNDER_WAY = (
+    "a turn of this session is under way, and ends where it began: say /continue first"
+)
+_ASKED_AGAIN = "allowed for this session until now, and asked about again: {rules}"
+
+
+class Target(Struct, frozen=True):
+    """Where to continue: in which session ("": this one), and where that is to work.
+
+    `directory` is a real path, "": as it is; `added` belongs to its workspace from then
+    on. With `worktree` it works in a git working tree of that name ("": named after the time).
+    """
+
+    session: str = ""
+    directory: str = ""
+    added: tuple[str, ...] = ()
+    worktree: str | None = None
+
+
+class Opened(Struct, frozen=True):
+    """An open session, the app of its directory, and what the person has to know."""
+
+    app: App
+    engine: Engine
+    notices: tuple[str, ...] = ()
+
+
+class Launch:
+    """`flags` are settings of the command line, which hold in every directory.
+
+    `commands` gives names that no template or skill can have, for they are commands. With
+    `notes`, notes are to be made of what is said here.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        flags: Mapping[str, object] = MappingProxyType({}),
+        trees: WorkingTrees | None = None,
+        commands: Commands = frozenset,
+        *,
+        notes: bool = False,
+    ) -> None:
+        self.app, self.commands, self.flags, self._notes = app, commands, flags, notes
+        self._trees = WorkingTrees() if trees is None else trees
+        self._trusted = {app.directory} if app.wishes.trust else set[str]()
+        self._left = list[App]()
+        self._engines = set[Engine]()  # open ones
+        self._told = set[str]()
+
+    async def start(self) -> Opened:
+        """A new session in the directory of this start."""
+        id_, engine = await self.app.start()
+        return self._opened(id_, engine)
+
+    async def resume(self, id_: str) -> Opened:
+        """A session in the directory of this start, whose id is whole."""
+        return self._opened(id_, await self.app.resume(id_))
+
+    async def leave(self, engine: Engine) -> None:
+        self._engines.discard(engine)
+        await engine.close()
+
+    async def switch(self, left: Engine, target: Target, ask: Ask) -> Opened:
+        """Open the session of the target where it leads, and close the one that is left.
+
+        Raises where it leads nowhere; the one that was to be left is then as it was.
+        """
+        if not self.app.wishes.keep:
+            raise BadInput(_NOT_KEPT)
+        id_ = target.session or left.view.session.id
+        if id_ == left.view.session.id and left.view.turn.seq:
+            raise BadInput(_UNDER_WAY)
+        place, trust = await anyio.to_thread.run_sync(self._place, id_, target)
+        app = await self._app_at(place, ask, trust=trust)
+        opened: Opened | None = None
+        with anyio.CancelScope(shield=True):  # else nobody would close it
+            opened = await self._switched(left, id_, app, place.notices)
+        assert opened is not None  # a shield lets every error through
+        return opened
+
+    def notices(self, app: App, engine: Engine) -> tuple[str, ...]:
+        """What a person has to be told of this session, and was not told before."""
+        lost = (MENDED.format(lost=engine.lost),) if engine.lost else ()
+        names = app.shortcuts(self.commands()).notices()
+        learned = (
+            app.remembering.notice() if app.settings.memory and app.wishes.keep else ""
+        )
+        found = (*app.notices(), *names, *filter(None, (learned,)), *lost)
+        new = tuple(each for each in found if each not in self._told)
+        self._told.update(new)
+        return new
+
+    async def aclose(self) -> None:
+        """Close what is open."""
+        for engine in tuple(self._engines):
+            await self.leave(engine)
+        await self.app.aclose()
+
+    def finish_notes(self) -> None:
+        """Have notes and titles made of what was said, by a process that nobody waits for."""
+        from refold.app.memory_worker import leave, note_down
+
+        learned = [each for each in (*self._left, self.app) if each.learns]
+        for each in {app.remembering.memory.project: app for app in learned}.values():
+            leave(each.remembering, os.environ)
+        if self.app.wishes.keep:
+            note_down(self.app.home)
+
+    def check_model(self) -> None:
+        """Raises `BadInput` where the model of a new session cannot be asked."""
+        self.app.models.check(self.app.model_of(View()))
+
+    def spelled_out(self, typed: str, message: str) -> tuple[str, str | None]:
+        """The message, of which `typed` is a part, where that is `/name …` of a template or
+        a skill; and what was typed, where that is not all of it.
+
+        Raises `BadInput` where an argument is missing.
+        """
+        found = _SHORTCUT.fullmatch(typed.strip())
+        if found is not None:
+            shortcuts, name = self.app.shortcuts(self.commands()), found[1]
+            if shortcuts.find(name) is not None:
+                text = shortcuts.expanded(name, found[2] or "", {})
+                return message.replace(typed, text, 1), typed
+        return message, None if typed == message else typed
+
+    def _opened(self, id_: str, engine: Engine, notices: tuple[str, ...] = ()) -> Opened:
+        if self._notes:
+            self.app.put_down(id_)
+        self._engines.add(engine)
+        return Opened(self.app, engine, notices)
+
+    def _place(self, id_: str, target: Target) -> tuple[SessionDirectory, bool]:
+        """Where the session works from then on, and whether that is trusted this time."""
+        app = self.app
+        stood = resumed_in(app.home.path(id_), Path(app.directory))
+        directory = os.path.realpath(target.directory or stood.directory)
+        trust = directory in self._trusted
+        if target.worktree is not None:
+            inside = self._trees.begin(target.worktree, directory, "/worktree")
+            directory, trust = os.path.realpath(inside.directory), trust or inside.trusted
+        if trust:
+            self._trusted.add(directory)
+        more = (os.path.realpath(each) for each in (*stood.roots, *target.added))
+        roots = tuple(Path(each) for each in dict.fromkeys(more) if each != directory)
+        notices = () if target.directory else stood.notices
+        return SessionDirectory(Path(directory), roots, notices), trust
+
+    async def _app_at(self, place: SessionDirectory, ask: Ask, *, trust: bool) -> App:
+        """The app that we have, if it is of this place; else a new one."""
+        app = self.app
+        if tuple(map(str, (place.directory, *place.roots))) == app.workspace.roots:
+            return app
+        from refold.client.folder_trust import TrustOffer
+        from refold.config.folder_settings import load_here
+        from refold.config.trusted_folders import Folders
+
+        load = partial(
+            load_here, place.directory, app.paths, os.environ, self.flags, trust=trust
+        )
+        here = await anyio.to_thread.run_sync(load)
+        # Of a folder that we work in already they have been asked.
+        if str(place.directory) != app.directory:
+            offer = TrustOffer(here.project, here.state, here.texts)
+            if offer and await ask(offer.shown(), offer.question):
+                offer.take(Folders(app.paths.folders))
+                here = await anyio.to_thread.run_sync(load)
+        wishes = replace(
+            app.wishes,
+            directory=place.directory,
+            more_roots=place.roots,
+            trust=trust,
+            notices=(here.unheeded,) if here.unheeded else (),
+        )
+        return App(here.settings, app.paths, app.environ, wishes, app.models)
+
+    async def _switched(
+        self, left: Engine, id_: str, app: App, notices: tuple[str, ...]
+    ) -> Opened:
+        same = left.view.session.id == id_
+        granted = left.view.rights.granted if same else ()
+        try:
+            if same:
+                await left.record.close()  # one writer: whoever records next opens it again
+            engine = await app.resume(id_)
+        except RefoldError:
+            if app is not self.app:
+                await app.aclose()
+            raise
+        await self.leave(left)
+        if app is not self.app:
+            await self.app.aclose()
+            self._left.append(self.app)
+            self.app = app
+        restored = await replaced(app, engine)
+        asked = (_ASKED_AGAIN.format(rules=", ".join(granted)),) if granted else ()
+        said = (*notices, *restored, *asked, *self.notices(app, engine))
+        return self._opened(id_, engine, tuple(map(on_one_line, said)))
+
+
+def real_directories(named: Sequence[str | Path]) -> list[str]:
+    """The real path of each; "" stays. Raises `BadInput` for what is no directory."""
+    for each in filter(None, map(str, named)):
+        if not os.path.isdir(each):
+            raise BadInput(f"{each!r} is no directory")
+    return [os.path.realpath(each) if str(each) else "" for each in named]
+
+
+async def untrusted(lines: Sequence[str], question: str) -> bool:
+    """The answer where nobody is asked whether a folder is trusted."""
+    return False

@@ -1,0 +1,136 @@
+"""What runs unasked in a session: its mode, its rules, and the rule that a person may add.
+
+What a rule means is decided in `permissions`, what a call would do in `engine.authorize`;
+a question is answered through the handle.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from refold.app.app import App
+from refold.app.workspace import check_tools
+from refold.engine.authorize import PolicyContext, describe_access, judge, mode_of
+from refold.errors import BadInput, ToolFailed
+from refold.journal.state.conversation import OpenCall
+from refold.journal.state.fold import View
+from refold.permissions.facts import Facts
+from refold.permissions.rules import Rule, narrowest, parse
+from refold.permissions.tool_families import COMMANDS, is_about
+from refold.session.pending_requests import Permission, Questions
+from refold.session.session import Session as Engine
+from refold.tools.contract import Tool
+from refold.values.messages import ToolCall
+from refold.values.modes import Mode
+from refold.values.tools import Effect
+
+if TYPE_CHECKING:
+    from refold.views.questions import RunConditions
+
+
+class Permissions:
+    """Of one session. Reads only, but for `allow` and `always`."""
+
+    def __init__(self, app: App, engine: Engine) -> None:
+        self._app, self._engine = app, engine
+
+    @property
+    def mode(self) -> Mode:
+        return mode_of(self._app, self._engine.view)
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """Those of the settings. What was allowed for this session is in `granted`."""
+        return self._app.rules
+
+    @property
+    def granted(self) -> Sequence[str]:
+        return self._engine.view.rights.granted
+
+    @property
+    def facts(self) -> Callable[[], Facts]:
+        return self._app.facts
+
+    @property
+    def saved_in(self) -> str:
+        """The file that rules for a folder are saved in."""
+        return str(self._app.paths.folders)
+
+    def unread(self, path: str) -> str:
+        """Why a deny rule keeps this file from being read, or ""."""
+        return self._app.unread(path)
+
+    def always(self, rule: str) -> None:
+        """Save an allow rule for this folder, for every session to come."""
+        self._app.workspace.always(rule)
+
+    async def allow(self, text: str) -> str:
+        """Add an allow rule for the rest of this session, and give it as it is written.
+
+        Raises `BadInput` for what is no rule, or is about no tool.
+        """
+        rule = parse(text, "allow")
+        check_tools((rule,), self._app.tools)
+        await self._engine.inbox.grant(str(rule))
+        return str(rule)
+
+    def listed(self) -> Sequence[tuple[str, str, str]]:
+        """Each rule in force: its verdict, its text and where it comes from."""
+        rows = [(r.verdict, str(r), r.source or "settings") for r in self.rules]
+        return [*rows, *(("allow", rule, "this session") for rule in self.granted)]
+
+    def about(self, tool: Tool) -> Sequence[Rule]:
+        """The rules that name this tool; what each covers of it, its pattern says."""
+        granted = (parse(text, "allow") for text in self.granted)
+        every = (*self.rules, *granted)
+        return [r for r in every if is_about(r.tool, tool.spec.name, tool.effect)]
+
+    def runs_commands(self, tool: Tool) -> bool:
+        """Is it judged by the commands in it, as bash is?"""
+        return tool.spec.name in COMMANDS
+
+    def offer(self, request: Permission | Questions) -> str:
+        """The narrowest rule that a yes to this request may add; "": only this call."""
+        made = self._engine.as_made(request.call.call)
+        return offered(
+            request.call, made, self._tool(made.name), self._app, self._engine.view
+        )
+
+    def manner(self, call: ToolCall) -> "RunConditions | None":
+        """How a command would be run by what holds now; None for what runs none."""
+        from refold.views.questions import RunConditions
+
+        tool = self._tool(call.name)
+        if tool is None or tool.effect is not Effect.RUN:
+            return None
+        facts = self._app.facts()
+        try:
+            about = describe_access(tool, tool.parse(call.arguments), facts)
+        except ToolFailed:
+            return RunConditions(facts.sandboxed)
+        confines = judge(about, self._app, self._engine.view).confines
+        network = about.network or confines.network
+        return RunConditions(facts.sandboxed, network, confines.opened)
+
+    def _tool(self, name: str) -> Tool | None:
+        return next((tool for tool in self._app.tools if tool.spec.name == name), None)
+
+
+def offered(
+    found: OpenCall, made: ToolCall, tool: Tool | None, grounds: PolicyContext, view: View
+) -> str:
+    """The narrowest rule that covers this call and really lets it pass, or "".
+
+    Pure. `made` is the call as the model made it: a rule with a secret in it would be
+    kept. Where only this one call may be allowed, an ask rule decided, or no rule can see
+    the whole of a command, there is none.
+    """
+    if tool is None or found.once or made != found.call:
+        return ""
+    try:
+        facts = grounds.facts()
+        about = describe_access(tool, tool.parse(made.arguments), facts)
+        rule = narrowest(about, facts)
+        passes = bool(rule) and judge(about, grounds, view, (rule,)).verdict == "allow"
+    except (ToolFailed, BadInput):
+        return ""
+    return rule if passes else ""

@@ -1,0 +1,229 @@
+"""What a program may order of a session: one value each, and over stdio one JSON line.
+
+Each type stands in docs/headless.md; a test compares the two. What becomes of an order is
+decided in `client.dispatch`; what a session tells is in `views.documents`.
+"""
+
+import json
+import re
+from codecs import BOM_UTF8
+from typing import Annotated, Literal, TypeAlias, get_args
+
+import msgspec
+from msgspec import Meta, Struct
+
+from refold.errors import BadInput, said_by
+from refold.tools.contract import Picture
+from refold.values.control import CompactionKind
+from refold.values.modes import Effort
+from refold.values.text import clean
+
+_AboveZero: TypeAlias = Annotated[float, Meta(gt=0)]
+_Counted: TypeAlias = Annotated[int, Meta(ge=1)]
+_Steps: TypeAlias = Annotated[int, Meta(ge=0)]
+
+
+class _Order(
+    Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True
+):
+    """An unknown field is an error, for it may be a mistyped one.
+
+    The same `client_key` twice is the same order sent twice, and done once: a message for
+    as long as there is a journal, any other order as long as the process lives.
+    """
+
+    client_key: str = ""
+
+
+class SendMessage(_Order, frozen=True, tag="user_message"):
+    """A message for the model: a turn of its own, or, `now`, for the running turn."""
+
+    text: str
+    when: Literal["next", "now"] = "next"
+    images: tuple[Picture, ...] = ()
+    typed: str | None = None  # what a person wrote of it, if not all
+
+
+class Steer(_Order, frozen=True, tag="steer"):
+    """A message for the next step of the running turn; it starts a turn if none runs."""
+
+    text: str
+
+
+class Queue(_Order, frozen=True, tag="queue"):
+    """A message for after the running turn, kept at once; all that wait are one turn."""
+
+    text: str
+
+
+class ApprovalResponse(_Order, frozen=True, tag="tool_approval_response"):
+    """With `hash`, the decision is about the request with that hash, and no other."""
+
+    call_id: str
+    allowed: bool
+    hash: str = ""
+    reason: str = ""
+    grant: str = ""  # "session" or "always": the rule that was offered; or that rule
+
+
+class QuestionResponse(_Order, frozen=True, tag="question_response"):
+    call_id: str
+    answers: tuple[str, ...]
+    hash: str = ""
+
+
+class PlanApproval(_Order, frozen=True, tag="plan_approval"):
+    """`text` is the plan as it was edited; `feedback` says what to revise."""
+
+    plan: int  # 0: the one that waits
+    approved: bool
+    text: str = ""
+    feedback: str = ""
+
+
+class Interrupt(_Order, frozen=True, tag="interrupt"):
+    instead: str = ""  # the next message
+    reason: str = "interrupted"
+
+
+class Cancel(_Order, frozen=True, tag="cancel"):
+    """Stop the turn, as a program does."""
+
+    reason: str = "cancelled"
+
+
+class Continue(_Order, frozen=True, tag="continue"):
+    """Continue where the last turn ended, without a new message."""
+
+
+class CompactConversation(_Order, frozen=True, tag="compact"):
+    kind: CompactionKind = "full"
+    focus: str = ""  # what the summary must preserve
+
+
+class Rewind(_Order, frozen=True, tag="rewind"):
+    """Go back to before event `to`. `force`: also where another program changed files."""
+
+    to: _Counted
+    what: Literal["both", "conversation", "files"] = "both"
+    force: bool = False
+
+
+class Fork(_Order, frozen=True, tag="fork"):
+    """Copy the session up to event `at`, or all of it. This one continues unchanged."""
+
+    at: _Counted | None = None
+
+
+class SetMode(_Order, frozen=True, tag="set_mode"):
+    mode: str
+
+
+class SetModel(_Order, frozen=True, tag="set_model"):
+    model: str
+
+
+class SetEffort(_Order, frozen=True, tag="set_effort"):
+    effort: Effort
+
+
+class SetAgent(_Order, frozen=True, tag="set_agent"):
+    agent: str
+
+
+class SetBudget(_Order, frozen=True, tag="budget"):
+    """The budget of a turn, whole: what is not given has no limit."""
+
+    dollars: _AboveZero | None = None
+    tokens: _Counted | None = None
+    calls: _Counted | None = None
+    seconds: _AboveZero | None = None
+
+
+class SetSteps(_Order, frozen=True, tag="steps"):
+    """The step limit of a turn; 0: that of the settings."""
+
+    steps: _Steps
+
+
+class SetDirectory(_Order, frozen=True, tag="set_directory"):
+    """Continue in `directory` ("": where it works now), with `added` ones. Between turns."""
+
+    directory: str = ""
+    added: tuple[str, ...] = ()
+
+
+class StopChild(_Order, frozen=True, tag="stop_child"):
+    """End a subagent and all below it; "": all of them. The turn goes on."""
+
+    child: str = ""
+
+
+class _Block(Struct, frozen=True):
+    type: str
+    text: str = ""
+
+
+class _Message(Struct, frozen=True):
+    content: str | list[_Block]
+    role: str = "user"
+
+
+class User(Struct, frozen=True, tag_field="type", tag="user"):
+    """A message as programs send it that were written for another agent."""
+
+    message: _Message
+
+
+_NONE_OF = re.compile(r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`")
+Order: TypeAlias = (
+    SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
+    | Interrupt | Cancel | Continue | CompactConversation | Rewind | Fork | SetMode
+    | SetModel | SetEffort | SetAgent | SetBudget | SetSteps | SetDirectory | StopChild
+)  # fmt: skip
+KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)
+_TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
+
+
+def order_in(line: bytes) -> Order:
+    """The order that stands in this line. Raises `BadInput` that says what is wrong."""
+    try:
+        found = msgspec.json.decode(_whole(line.removeprefix(BOM_UTF8)), type=Order | User)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"this is no order: {_in_words(said_by(error))}") from error
+    return _as_ours(found.message) if isinstance(found, User) else found
+
+
+def _in_words(problem: str) -> str:
+    """What msgspec says, and what could stand there instead."""
+    found = _NONE_OF.search(problem)
+    if found is None:
+        return problem
+    there = (
+        _TYPES
+        if found[2] == "type"
+        else get_args(CompactionKind)
+        if found[2] == "kind"
+        else ()
+    )
+    from difflib import get_close_matches
+
+    near = get_close_matches(found[1], there, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(there)}"
+    unknown = there and found[1] not in there  # one that there is stands there twice
+    return f"there is no {found[2]} {found[1]!r}{hint}" if unknown else problem
+
+
+def _whole(line: bytes) -> bytes:
+    """The line with each half of a character that stands alone as U+FFFD."""
+    if b"\\ud" not in line.lower():
+        return line
+    return clean(json.dumps(json.loads(line), ensure_ascii=False)).encode()
+
+
+def _as_ours(message: _Message) -> SendMessage:
+    if isinstance(message.content, str):
+        return SendMessage(message.content)
+    if other := next((b.type for b in message.content if b.type != "text"), None):
+        raise BadInput(f"a message may hold text only, and not {other!r}")
+    return SendMessage("\n\n".join(block.text for block in message.content))

@@ -1,0 +1,87 @@
+"""Calls that wait for a person, as a program sees them and answers them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.session.pending_requests import PlanToJudge, Questions, requests
+from refold.session.session import Session
+from refold.values.messages import ToolCall
+from refold.values.questions import Asking
+from refold.views.turn_result import arguments
+
+
+class Question(Struct, frozen=True):
+    """A call that waits for a person. `reason` says why it is asked about.
+
+    With `asks` the model wants to know something: an answer to each is the reply. With
+    `once` the rules let nobody allow more than this one call.
+    """
+
+    call_id: str
+    tool: str
+    arguments: Any
+    reason: str
+    asks: tuple[Asking, ...] = ()
+    once: bool = False
+    hash: str = ""  # of all that the question shows; an answer to it is to nothing else
+    who: str = ""  # the child that asks, with its agent; "": the session itself
+
+
+Approve = Callable[[Question], Awaitable[bool | str | Sequence[str]]]
+
+
+def questions(session: Session) -> tuple[Question, ...]:
+    """The calls that wait, but no plans, in the order in which they came up."""
+    waiting = (r for r in requests(session.view) if not isinstance(r, PlanToJudge))
+    return tuple(
+        Question(
+            request.id,
+            request.call.call.name,
+            arguments(session.as_made(request.call.call)),
+            request.call.reason,
+            tuple(request.questions) if isinstance(request, Questions) else (),
+            request.call.once,
+            request.call.hash,
+            request.who,
+        )
+        for request in waiting
+    )
+
+
+def denied(call: ToolCall, reason: str) -> Question:
+    """A call that was refused, and why."""
+    return Question(call.id, call.name, arguments(call), reason)
+
+
+async def answer_all(session: Session, approve: Approve) -> None:
+    """Put every question to `approve`, until this is cancelled."""
+    put: set[str] = set()
+    while True:
+        seen = session.view.seq
+        for question in questions(session):
+            if question.call_id not in put:
+                put.add(question.call_id)
+                await _put(session, question, await approve(question))
+        await session.record.news(after=seen)
+
+
+async def _put(
+    session: Session, question: Question, said: bool | str | Sequence[str]
+) -> None:
+    id_, hash_ = question.call_id, question.hash
+    match said:
+        case str() | bool():
+            reason = said if isinstance(said, str) else ""
+            await session.inbox.answer(
+                id_, allowed=said is True, reason=reason, hash_=hash_
+            )
+        case list() | tuple() if question.asks:
+            await session.inbox.answer(id_, allowed=True, answers=said, hash_=hash_)
+        case _:
+            raise BadInput(
+                f"`approve` said {said!r} about a call of {question.tool}: it has to be "
+                "True, False or a reason why not, or a list of answers to `question.asks`"
+            )

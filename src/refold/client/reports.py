@@ -1,0 +1,109 @@
+"""What a session did, read from its journal: its tree, its cost, its calls, its claims.
+
+Nothing is written and no model asked. How a report looks is decided in `views`.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from refold.agents.tool_filter import OfferedTools
+from refold.app.app import App
+from refold.errors import BadInput
+from refold.journal.events.kinds import ChildEnded, Entry
+from refold.journal.state.session_tree import ROOT, Node, find
+from refold.journal.store import log_file
+from refold.session.session import Session as Engine
+from refold.values.live import ChildMoved
+from refold.values.messages import ToolCall
+from refold.views.context import ContextUsage, context_usage
+from refold.views.cost import Spending, spending
+from refold.views.timeline import TimelineRow, timeline
+
+if TYPE_CHECKING:
+    from refold.client.verify import VerifyReport
+
+
+class Reports:
+    """Of one session, as it is at that moment."""
+
+    def __init__(self, app: App, engine: Engine) -> None:
+        self._app, self._engine = app, engine
+
+    async def entries(self, after: int = 0) -> Sequence[Entry]:
+        """The events of the journal, oldest first."""
+        found = await self._engine.record.entries()
+        return [each for each in found if each.seq > after] if after else found
+
+    async def tree(self) -> Node:
+        """The session with all its subagents."""
+        entries = tuple(await self.entries())
+        return await anyio.to_thread.run_sync(self._tree, entries)
+
+    async def node(self, address: str) -> Node:
+        """One node of the tree, as root/child-1. Raises `BadInput` where there is none."""
+        first, *names = address.strip("/").split("/")
+        found, rest = find(await self.tree(), names if first == ROOT else [first, *names])
+        if rest:
+            raise BadInput(f"{address!r} is no session: give root, root/child-1, …")
+        return found
+
+    async def cost(self) -> Spending:
+        """By turn, by model and by purpose, its subagents included."""
+        entries = await self.entries()
+        ends = [each.event for each in entries if isinstance(each.event, ChildEnded)]
+        return spending(entries, {end.child: end.spent for end in ends})
+
+    def context(self) -> ContextUsage:
+        """What the context window is used for, by part."""
+        return context_usage(self._engine.view, self._app.settings.context.window)
+
+    async def timeline(self) -> Sequence[TimelineRow]:
+        """Every call of the session and its subagents, with its time and its cost."""
+        from refold.views.call_summary import label
+
+        tools = {tool.spec.name: tool for tool in self._app.tools}
+
+        def named(call: ToolCall) -> str:
+            return label(call, tools.get(call.name))
+
+        return timeline(await self.tree(), time.time(), named)
+
+    async def verify(self, turn: int = 0) -> "VerifyReport":
+        """What the last turn claims, or that one, held against the journal and the files.
+
+        Raises `BadInput` where there is no such turn.
+        """
+        from refold.claims.claim_tool import Checking
+        from refold.client.verify import VerifyReport, told_of
+
+        app, id_ = self._app, self._engine.view.session.id
+        told = told_of(await self.entries(), turn)
+        path = app.home.path(id_) if app.wishes.keep else None
+        checking = Checking(self._engine.record, app.workspace.files, path)
+        return VerifyReport(id_, told, tuple(await checking.check(told.claims)))
+
+    def offered_tools(self) -> OfferedTools:
+        """The tools of the next turn, as they would be now."""
+        outfit = self._app.outfit(self._engine.record, self._engine.view.session.id)
+        world = outfit(self._engine.view)
+        return OfferedTools(tuple(world.tools), world.deferred)
+
+    async def children_moved(self) -> Mapping[str, ChildMoved]:
+        """The newest progress of each subagent that runs, by its address."""
+        watch = self._engine.hub.watch()
+        watch.close()
+        found = [frame.item async for frame in watch.frames()]
+        return {item.node: item for item in found if isinstance(item, ChildMoved)}
+
+    def _tree(self, entries: tuple[Entry, ...]) -> Node:
+        view = self._engine.view
+        path = self._app.home.path(view.session.id)
+        if self._app.wishes.keep and (path / log_file.NAME).is_file():
+            from refold.journal.store.tree_reader import tree
+
+            return tree(path, view.session.id)
+        return Node(ROOT, view.session.id, Path(), entries, view, written=True)

@@ -1,0 +1,51 @@
+"""What a turn came to, as a program has it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from refold.client.questions import Question, denied
+from refold.journal.state.fold import View
+from refold.values.usage import Usage
+from refold.views.turn_result import result
+
+
+class Result(Struct, frozen=True):
+    """What a turn came to.
+
+    `outcome` is one of answered, final, plan_ready, interrupted, cancelled, step_limit,
+    budget, stuck, denied, failed. `step_limit` and `budget` are pauses:
+    `Session.continue_` goes on; after `plan_ready` the plan waits for `Session.approve_plan` or `reject_plan`. `files`
+    maps each changed path to "created", "changed" or "deleted"; `cost` is None where
+    the price is unknown. `data` is the answer as data, where the agent has a schema
+    and the answer matches it. `warnings` are what the journal says against it: the
+    last command failed, or a file was not written.
+    """
+
+    outcome: str
+    reason: str
+    text: str
+    session_id: str
+    usage: Usage
+    cost: float | None
+    denials: tuple[Question, ...]
+    files: Mapping[str, str]
+    data: Any = None
+    warnings: tuple[str, ...] = ()
+
+
+def result_of(view: View, id_: str) -> Result:
+    turn, document = view.turn, result(view, id_, 0.0)
+    return Result(
+        outcome=document.outcome,
+        reason=document.reason,
+        text=turn.answer,
+        session_id=id_,
+        usage=turn.spent.usage,
+        cost=turn.spent.cost,
+        denials=tuple(denied(d.call, d.reason) for d in turn.denials),
+        files={each.path: each.kind for each in document.files},
+        data=None if document.structured is UNSET else document.structured,
+        warnings=tuple(document.warnings),
+    )

@@ -1,0 +1,83 @@
+"""What a session that is resumed has of before: where it works, and the model it had.
+
+What no longer exists is replaced by what a new session would have, and a sentence says so.
+That everything runs unasked (the mode `bypass`) is never restored.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+
+from refold.app.app import App
+from refold.errors import BadInput
+from refold.journal.events.kinds import ModelChosen
+from refold.journal.store.session_location import whereabouts
+from refold.session.session import Session
+from refold.views.escape import on_one_line
+
+LEFT_BYPASS = (
+    "everything ran unasked in this session (bypass); it does not any more, unless {way}"
+)
+
+
+class SessionDirectory(NamedTuple):
+    """`roots` are the further directories of the workspace."""
+
+    directory: Path
+    roots: tuple[Path, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def resumed_in(session: Path, otherwise: Path) -> SessionDirectory:
+    """Where a session works, by its journal; `otherwise`, where that is gone."""
+    stood = whereabouts(session)
+    roots = tuple(Path(each) for each in stood.roots)
+    gone = [str(each) for each in roots if not each.is_dir()]
+    notices = [
+        f"{on_one_line(each)} belonged to this session and is gone: it goes on without"
+        for each in gone
+    ]
+    directory = Path(stood.directory or otherwise)
+    if not directory.is_dir():
+        said = on_one_line(str(directory))
+        directory = otherwise
+        notices.insert(
+            0, f"{said}, where this session worked, is gone: it goes on in {directory}"
+        )
+    there = tuple(each for each in roots if each.is_dir() and each != directory)
+    return SessionDirectory(directory, there, tuple(notices))
+
+
+async def replaced(app: App, session: Session) -> tuple[str, ...]:
+    """Replace what cannot be restored in a session that a person switched to; say what."""
+    way = "/approval off says so again"
+    left = LEFT_BYPASS.format(way=way) if session.calmed else ""
+    return tuple(filter(None, (left, await with_a_model(app, session))))
+
+
+async def with_a_model(app: App, session: Session) -> str:
+    """Go on with the model of new sessions, where that of this one cannot be asked.
+
+    Why that is so, in a sentence; "" where it is not.
+    """
+    if app.models.scripted:
+        return ""
+    was = app.model_of(session.view)
+    why = await anyio.to_thread.run_sync(_unusable, app, was)
+    if not why:
+        return ""
+    new = app.models.default()
+    if new == was or not new or await anyio.to_thread.run_sync(_unusable, app, new):
+        return ""  # the door says why it cannot begin, or the turn does
+    await session.record(ModelChosen(new), kept=True, by="journal")
+    return f"{was}, the model of this session, cannot be asked: {why}. Now it is {new}"
+
+
+def _unusable(app: App, model: str) -> str:
+    """Why this model cannot be asked anything, or ""."""
+    try:
+        app.models.check(model)
+    except BadInput as error:
+        return str(error)
+    return ""

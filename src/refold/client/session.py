@@ -1,0 +1,171 @@
+"""The one handle on a session: it takes orders, and gives events and documents.
+
+Every door and every program has a session in this form. The engine inside has the journal
+and runs the turns. Here a program runs turns and goes elsewhere; orders as methods are in
+`client.session_orders`, and what a session tells of itself is in `client.session_state`.
+"""
+
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from refold.client.dispatch import BUSY
+from refold.client.launch import Ask, Launch, Opened, Target, untrusted
+from refold.client.protocol import (
+    Continue,
+    PlanApproval,
+)
+from refold.client.questions import Approve, Question, answer_all, questions
+from refold.client.result import Result, result_of
+from refold.client.session_orders import SessionOrders
+from refold.errors import BadInput, first
+from refold.journal.events.frame import Frame
+from refold.tools.images import picture_file
+
+
+class Switched(Struct, frozen=True):
+    """The handle on the session that was switched to, and what the person has to know."""
+
+    session: "Session"
+    notices: tuple[str, ...] = ()
+
+
+class Session(SessionOrders):
+    """One session. One turn runs at a time."""
+
+    def __init__(
+        self, launch: Launch, opened: Opened, approve: Approve | None = None
+    ) -> None:
+        super().__init__(launch, opened)
+        self._approve, self._busy = approve, False
+
+    async def close(self) -> None:
+        """Close the journal. The session can be resumed; watchers come to their end."""
+        await self._launch.leave(self._engine)
+
+    async def run(self, text: str, images: Sequence[str | Path] = ()) -> Result:
+        """Send a message and run the turn. Raises `BadInput` if one runs already.
+
+        `images` are files for the model to see.
+        """
+        shown = [picture_file(Path(name), str(name)) for name in images]
+        return await self._turn(lambda: self.say(text, pictures=shown))
+
+    async def continue_(self) -> Result:
+        """Continue where the last turn ended, or finish one that a crash cut off."""
+
+        async def order() -> None:
+            if self.idle:
+                await self.send(Continue())
+
+        return await self._turn(order)
+
+    async def approve_plan(self, text: str = "") -> Result:
+        """Approve the plan that waits, or `text` instead of it, and carry it out."""
+        return await self._turn(lambda: self.send(PlanApproval(0, True, text)))
+
+    async def reject_plan(self, feedback: str = "") -> Result:
+        """Reject the plan that waits. With `feedback` the model revises it."""
+        order = PlanApproval(0, False, feedback=feedback)
+        return await self._turn(lambda: self.send(order))
+
+    @asynccontextmanager
+    async def stream(self, text: str) -> AsyncGenerator[AsyncIterator[Frame], None]:
+        """Like `run`, and give every event and piece of text as it comes.
+
+            async with session.stream("Fix the test.") as frames:
+                async for frame in frames:
+                    print(frame.item)
+            print(session.result.text)
+
+        The frames end with the turn. Leaving earlier stops it.
+        """
+        watch = self.watch()
+
+        async def turn() -> None:
+            try:
+                await self.say(text)
+                await self._to_the_end()
+            finally:
+                watch.close()
+
+        with self._alone(), _one_error():
+            async with anyio.create_task_group() as group:
+                group.start_soon(turn)
+                try:
+                    async with aclosing(watch.frames()) as frames:
+                        yield frames
+                finally:
+                    await self.cancel("nobody watches it any more")
+
+    @property
+    def result(self) -> Result:
+        """What the last turn came to."""
+        return result_of(self.view, self.id)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The calls that wait for `answer`."""
+        return questions(self._engine)
+
+    async def new(self) -> "Session":
+        """Close this session, and open a new one in the same directory."""
+        opened = await self._launch.start()
+        await self.close()
+        return Session(self._launch, opened, self._approve)
+
+    async def switch(self, target: Target, ask: Ask | None = None) -> Switched:
+        """Close this session, and open that of the target where it leads.
+
+        `ask` is asked whether what lies in a folder is trusted; without it, it is not.
+        Raises where it leads nowhere; then this session goes on.
+        """
+        opened = await self._launch.switch(self._engine, target, ask or untrusted)
+        session = Session(self._launch, opened, self._approve)
+        return Switched(session, opened.notices)
+
+    async def _turn(self, order: Callable[[], Awaitable[object]]) -> Result:
+        with self._alone():
+            await order()
+            return await self._to_the_end()
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        if self._busy or self.running:
+            raise BadInput(BUSY)
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    async def _to_the_end(self) -> Result:
+        with _one_error():
+            async with anyio.create_task_group() as group:
+                if self._approve is not None:
+                    group.start_soon(answer_all, self._engine, self._approve)
+                await self.settle()
+                while self._approve is not None and self.questions:
+                    await self.changed(after=self.view.seq)
+                    await self.settle()
+                group.cancel_scope.cancel()
+        return self.result
+
+
+@contextmanager
+def _one_error() -> Generator[None]:
+    """Let the error out that a task failed with, not the group that wraps it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        raise first(group) from group

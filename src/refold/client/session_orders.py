@@ -1,0 +1,282 @@
+"""Orders to a session, as values and as methods: each method is a call of `send`.
+
+Which orders there are is written in `client.protocol`, what becomes of one in
+`client.dispatch`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import anyio
+
+from refold.client.dispatch import AlreadyAnswered, Dispatcher
+from refold.client.launch import Launch, Opened, Target, real_directories, untrusted
+from refold.client.protocol import (
+    ApprovalResponse,
+    Cancel,
+    Fork,
+    Interrupt,
+    Order,
+    PlanApproval,
+    QuestionResponse,
+    Queue,
+    SendMessage,
+    SetAgent,
+    SetBudget,
+    SetDirectory,
+    SetEffort,
+    SetMode,
+    SetModel,
+    SetSteps,
+    Steer,
+    StopChild,
+)
+from refold.client.session_state import SessionState
+from refold.journal.events.child_events import ChildAsked
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import Ended, Entry, Judged
+from refold.session.pending_requests import (
+    Permission,
+    PlanToJudge,
+    Questions,
+    of_call,
+    of_child,
+    plan_id,
+)
+from refold.tools.contract import Picture
+from refold.values.control import PlanReady
+from refold.values.limits import Budget
+from refold.values.modes import Effort, Mode
+from refold.views.stream import (
+    Document,
+    PutToPerson,
+    Request,
+    approval_request,
+    documents_of,
+    question,
+)
+
+
+class SessionOrders(SessionState):
+    """The part of `Session` that orders."""
+
+    def __init__(self, launch: Launch, opened: Opened) -> None:
+        super().__init__(launch, opened)
+        self._orders = Dispatcher(opened.app, opened.engine)
+        self._keys = set[str]()  # of orders that are no messages; those are in the journal
+
+    async def send(self, order: Order) -> bool:
+        """Take an order. False if it changes nothing: it is so already, or nothing runs.
+
+        Raises `BadInput` for one that cannot be obeyed. A message waits for `settle`,
+        unless it is for the turn that runs.
+        """
+        if order.client_key and not isinstance(order, SendMessage | Steer | Queue):
+            if order.client_key in self._keys:
+                return False
+            self._keys.add(order.client_key)
+        match order:
+            case SetDirectory(directory, added):
+                await self.set_directory(directory, added)
+                return True
+            case Fork(at):
+                return bool(await self.fork(at))
+            case _:
+                return await self._orders.send(order)
+
+    async def step(self) -> bool:
+        """Do the next thing that was ordered. False if there is none, or a person is asked."""
+        return await self._orders.step()
+
+    async def settle(self) -> None:
+        """Run turns until nothing is left to do, or a person has to be asked."""
+        while await self.step():
+            pass
+
+    def request(self, event: PutToPerson, seq: int) -> Request:
+        """The document about a call that is asked about, when this event says so.
+
+        An answer without a hash is to what was shown last.
+        """
+        found = self._put(event)
+        if found is None:  # it was over before this could be said
+            return approval_request(event, seq)
+        self._orders.told[found.id] = event.hash
+        if isinstance(found, Questions):
+            return question(event, seq, found.questions)
+        made = self.as_made(found.call.call)
+        return approval_request(event, seq, made, self.permissions.offer(found))
+
+    async def waiting(self) -> Sequence[Document]:
+        """What waits for a person, told as it was when it came up; its numbers are those."""
+        wanted = {each.id for each in self.requests}
+        if not wanted:
+            return ()
+        entries = await self._engine.record.entries()
+        newest = {id_: e for e in entries if (id_ := _id_of(e)) in wanted}
+        found = [
+            list(documents_of(Frame(e.seq, 0, e), live=False, asked=self.request))
+            for e in newest.values()
+        ]
+        # A plan stands behind the result of the call that wrote it.
+        return [told[-1] for told in found]
+
+    def _put(self, event: PutToPerson) -> Permission | Questions | None:
+        if isinstance(event, ChildAsked):
+            return of_child(event)
+        found = self.view.conversation.call(event.call_id)
+        return None if found is None else of_call(found)
+
+    def forget_orders(self) -> None:
+        """Drop the messages that wait for a turn of their own."""
+        self._orders.forget()
+
+    async def say(
+        self,
+        text: str,
+        *,
+        when: Literal["now", "next"] = "now",
+        client_key: str = "",
+        pictures: Sequence[Picture] = (),
+        typed: str | None = None,
+    ) -> bool:
+        """A message, in the journal at once: for the running turn, or for the next one.
+
+        `typed` is what a person wrote of it, where a template or a pipe added the rest.
+        """
+        order = SendMessage(text, when, tuple(pictures), typed, client_key=client_key)
+        return await self._orders.say(order, when)
+
+    async def steer(self, text: str) -> None:
+        """A message for the running turn: the model has it at its next step."""
+        await self.send(Steer(text))
+
+    async def queue(self, text: str) -> None:
+        """A message for after the running turn; it begins the next one."""
+        await self.send(Queue(text))
+
+    async def interrupt(self, instead: str = "", *, reason: str = "interrupted") -> bool:
+        """Stop the turn at once. `instead` is the next message."""
+        return await self.send(Interrupt(instead, reason))
+
+    async def cancel(self, reason: str = "cancelled") -> bool:
+        """Stop the turn at once, as a program does."""
+        return await self.send(Cancel(reason))
+
+    async def answer(
+        self,
+        call_id: str,
+        allowed: bool,
+        reason: str = "",
+        *,
+        grant: str = "",
+        answers: Sequence[str] = (),
+        hash_: str = "",
+    ) -> bool:
+        """Decide about a call that waits. False if somebody was first, or it has changed.
+
+        `grant` is "session", "always", or the rule that was offered; `answers` are to the
+        questions of the call; `hash_` is that of the request that was shown.
+        """
+        found = next((r for r in self.requests if r.id == call_id), None)
+        if found is None or isinstance(found, PlanToJudge):
+            return False
+        hash_ = hash_ or found.call.hash
+        if hash_ != found.call.hash:
+            return False
+        order = (
+            QuestionResponse(call_id, tuple(answers), hash_)
+            if allowed and isinstance(found, Questions)
+            else ApprovalResponse(call_id, allowed, hash_, reason, grant)
+        )
+        try:
+            return await self.send(order)
+        except AlreadyAnswered:
+            return False
+
+    async def judge_plan(
+        self, plan: int, approved: bool, *, text: str = "", feedback: str = ""
+    ) -> bool:
+        """Approve or reject a plan; the turn that follows is not run. False: too late."""
+        try:
+            return await self.send(PlanApproval(plan, approved, text, feedback))
+        except AlreadyAnswered:
+            return False
+
+    async def compact(self, focus: str = "", *, prune: bool = False) -> bool:
+        """Compact the conversation, now or before the next step. False if it is empty.
+
+        `focus` is what the summary must preserve; `prune` only prunes old tool results.
+        """
+        return await self._engine.compact("prune" if prune else "full", focus)
+
+    async def set_mode(self, mode: Mode) -> bool:
+        """How much runs unasked: default, accept-edits, plan, rules-only or bypass."""
+        return await self.send(SetMode(mode))
+
+    async def set_model(self, model: str) -> bool:
+        """The model from the next turn on, as provider/model."""
+        return await self.send(SetModel(model))
+
+    async def set_effort(self, effort: Effort) -> bool:
+        """How hard the model thinks from the next turn on: low, medium, high or max."""
+        return await self.send(SetEffort(effort))
+
+    async def set_agent(self, agent: str) -> bool:
+        """The agent from the next turn on, by name."""
+        return await self.send(SetAgent(agent))
+
+    async def set_budget(self, budget: Budget) -> bool:
+        """What a turn may use up, the one under way included."""
+        return await self.send(
+            SetBudget(budget.dollars, budget.tokens, budget.calls, budget.seconds)
+        )
+
+    async def set_steps(self, steps: int) -> bool:
+        """How many model responses a turn may have; 0: as the settings say."""
+        return await self.send(SetSteps(steps))
+
+    async def stop(self, child: str = "") -> bool:
+        """End a subagent and all below it; "": all of them. The turn goes on."""
+        return await self.send(StopChild(child))
+
+    async def rename(self, name: str) -> bool:
+        """Call the session so; "": it has no name. Raises `BadInput` for what is none."""
+        from refold.session.rename import rename
+
+        return await rename(self._engine.record, name)
+
+    async def ran(self, command: str, output: str) -> bool:
+        """What the person ran themselves: the model has it with their next message."""
+        return await self._engine.inbox.ran(command, output)
+
+    async def fork(self, at: int | None = None) -> str:
+        """Copy the session up to event `at`, or all of it. The id of the copy, not opened."""
+        return (await self._app.fork(self.id, at)).id
+
+    async def set_directory(
+        self, directory: str | Path = "", added: Sequence[str | Path] = ()
+    ) -> Sequence[str]:
+        """Continue in another directory, or with more of them. What to know comes back.
+
+        Not while a turn runs. The handle stays the same; who watches, watches again.
+        """
+        named = (directory, *added)
+        where, *more = await anyio.to_thread.run_sync(real_directories, named)
+        target = Target(self.id, where, tuple(more))
+        opened = await self._launch.switch(self._engine, target, untrusted)
+        self._app, self._engine = opened.app, opened.engine
+        self._orders = Dispatcher(opened.app, opened.engine)
+        return opened.notices
+
+
+def _id_of(entry: Entry) -> str:
+    """What is asked for by this event, as `requests` names it; "": nothing is."""
+    match entry.event:
+        case ChildAsked(id_) | Judged(id_, "ask"):
+            return id_
+        case Ended(control=PlanReady()):
+            return plan_id(entry.seq)
+        case _:
+            return ""

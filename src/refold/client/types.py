@@ -1,0 +1,65 @@
+"""The types of what a session tells, for whoever shows it: a door imports them from here.
+
+Their own modules are on floors that a door does not reach past the handle to. Each is
+loaded when it is first named, so that a door pays only for what it uses.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from refold.agents.profile import Profile
+    from refold.app.project_memory import Learned
+    from refold.journal.catalogue.hit import Hit
+    from refold.journal.catalogue.session_card import Card
+    from refold.journal.events import kinds as events
+    from refold.journal.events.child_events import ChildAnswered
+    from refold.journal.events.frame import Frame
+    from refold.journal.events.kinds import Entry
+    from refold.journal.state.checkpoints import Point
+    from refold.journal.state.conversation import OpenCall
+    from refold.journal.state.fold import View
+    from refold.journal.state.plans import Plan
+    from refold.journal.state.session_tree import Node
+    from refold.memory.notes import Listed
+    from refold.permissions.rules import Rule
+    from refold.session.hub import Watch
+    from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
+    from refold.skills.slash_names import Shortcuts
+    from refold.tools.contract import Picture, Tool
+
+_MODULES = {
+    "agents.profile": ("Profile",),
+    "app.project_memory": ("Learned",),
+    "journal.catalogue.hit": ("Hit",),
+    "journal.catalogue.session_card": ("Card",),
+    "journal.events.child_events": ("ChildAnswered",),
+    "journal.events.frame": ("Frame",),
+    "journal.events.kinds": ("Entry",),
+    "journal.state.checkpoints": ("Point",),
+    "journal.state.conversation": ("OpenCall",),
+    "journal.state.fold": ("View",),
+    "journal.state.plans": ("Plan",),
+    "journal.state.session_tree": ("Node",),
+    "memory.notes": ("Listed",),
+    "permissions.rules": ("Rule",),
+    "session.hub": ("Watch",),
+    "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
+    "skills.slash_names": ("Shortcuts",),
+    "tools.contract": ("Picture", "Tool"),
+}
+
+__all__ = [
+    "Card", "ChildAnswered", "Entry", "Frame", "Hit", "Learned", "Listed", "Node",
+    "OpenCall", "Permission", "Picture", "Plan", "PlanToJudge", "Point", "Profile",
+    "Questions", "Request", "Rule", "Shortcuts", "Tool", "View", "Watch", "events",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name == "events":  # a module: one class for each thing that can happen
+        return import_module("refold.journal.events.kinds")
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"refold.{module}"), name)
+    raise AttributeError(f"no type of a session is called {name!r}")

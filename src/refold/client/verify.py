@@ -1,0 +1,136 @@
+"""What a session claims, each claim with its verdict: as a report, as lines, as a document.
+
+How a claim is checked is decided in `claims`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from refold.claims.check import TurnClaims, told_in
+from refold.errors import BadInput
+from refold.journal.events.kinds import Entry
+from refold.values.claims import WORST_FIRST, Checked, Evidence
+from refold.views import documents
+from refold.views.escape import on_one_line
+from refold.views.styled import Line, Style, line
+
+NOT_SUPPORTED = 5
+_STYLES: dict[str, Style] = {
+    "supported": "good", "contradicted": "bad", "stale": "warn", "unknown": "dim",
+}  # fmt: skip
+_COLUMN = 14  # cells before a claim
+_LONGEST = 300  # characters of a claim, a reason or a quote on the screen
+
+
+class Second(Struct, frozen=True):
+    """What the second look was. `problem`: why it came to nothing, if it did."""
+
+    session: str = ""
+    cost: float | None = None
+    problem: str = ""
+
+
+class VerifyReport(Struct, frozen=True):
+    """All that is told. `second` is None where nobody asked for it."""
+
+    session: str
+    told: TurnClaims
+    checked: tuple[Checked, ...]
+    strict: bool = False
+    second: Second | None = None
+
+    @property
+    def code(self) -> int:
+        """Errors, silence and doubt never count as support."""
+        fine = all(each.fine for each in self.checked)
+        if self.strict:
+            states = {each.state for each in self.checked}
+            fine = fine and states == {"supported"}
+        failed = self.second is not None and bool(self.second.problem)
+        return 0 if fine and not failed else NOT_SUPPORTED
+
+
+def lines(report: VerifyReport) -> Iterator[Line]:
+    """The claims, each with its verdict and what it rests on."""
+    for each in report.checked:
+        name = _short(each.claim.claim) + ("  (required)" if each.claim.required else "")
+        yield (*line(f"{each.state:<{_COLUMN}}", _STYLES[each.state]), *line(name))
+        yield line(f"{'':<{_COLUMN}}{_short(each.reason)}", "dim")
+        for evidence, finding in zip(each.claim.evidence, each.findings, strict=False):
+            why = "" if finding.reason == each.reason else f": {_short(finding.reason)}"
+            yield line(f"{'':<{_COLUMN}}- {_named(evidence)}{why}", "dim")
+    yield line(_summary(report))
+    if report.second is not None:
+        yield line(_second(report.second), "dim")
+
+
+def document(report: VerifyReport) -> dict[str, object]:
+    """The same for a program."""
+    counts = Counter(each.state for each in report.checked)
+    return {
+        "type": "verify",
+        "session_id": report.session,
+        "turn": report.told.turn,
+        "ended": report.told.ended,
+        "ok": report.code == 0,
+        "counts": {state: counts[state] for state in WORST_FIRST},
+        "claims": claims_of(report.checked),
+        "deep": report.second,
+    }
+
+
+def claims_of(checked: Sequence[Checked]) -> list[documents.Claim]:
+    """Claims with their verdicts, for a document."""
+    return [_claim(number, each) for number, each in enumerate(checked, 1)]
+
+
+def _claim(number: int, checked: Checked) -> documents.Claim:
+    pairs = zip(checked.claim.evidence, checked.findings, strict=False)
+    return documents.Claim(
+        id=str(number),
+        claim=checked.claim.claim,
+        required=checked.claim.required,
+        state=checked.state,
+        reason=checked.reason,
+        evidence=[documents.ClaimEvidence(given, found) for given, found in pairs],
+    )
+
+
+def told_of(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
+    """What that turn claims, or the last one. Raises `BadInput` where there is none."""
+    try:
+        return told_in(entries, turn)
+    except LookupError as error:
+        raise BadInput(
+            f"--turn {turn}: this session has no such turn; the first is 1"
+        ) from error
+
+
+def _summary(report: VerifyReport) -> str:
+    turn = f"turn {report.told.turn}" if report.told.turn else "the session"
+    if not report.checked:
+        return f"{turn} claims nothing that could be looked up"
+    counts = Counter(each.state for each in report.checked)
+    many = len(report.checked)
+    found = ", ".join(f"{counts[s]} {s}" for s in reversed(WORST_FIRST) if counts[s])
+    running = "" if report.told.ended else ", and has not ended"
+    return f"{turn}: {many} claim{'' if many == 1 else 's'}, {found}{running}"
+
+
+def _second(second: Second) -> str:
+    cost = "price unknown" if second.cost is None else f"${second.cost:.4f}"
+    failed = f"failed: {_short(second.problem)}" if second.problem else "done"
+    return f"second look {failed} ({cost}{f', session {second.session}' if second.session else ''})"
+
+
+def _named(evidence: Evidence) -> str:
+    place = f"{evidence.path}:{evidence.lines}" if evidence.lines else evidence.path
+    parts = [place, evidence.call and f"`{evidence.call}`", evidence.quote]
+    return _short(" ".join(filter(None, parts))) or "(nothing is named)"
+
+
+def _short(text: str) -> str:
+    told = on_one_line(" ".join(text.split()))
+    return told if len(told) <= _LONGEST else f"{told[: _LONGEST - 1]}…"

@@ -1,0 +1,120 @@
+"""Where a session works: its directories, the images that a message names, the way back.
+
+How files are restored is decided in `session.rewind`, how they are read in `place`.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+
+from refold.app.app import App
+from refold.errors import BadInput
+from refold.place.port import Files, Snapshots
+from refold.session.rewind import plan, preview, rewind, steps
+from refold.session.session import Session as Engine
+from refold.tools.contract import Picture
+from refold.tools.images import picture_file
+from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
+
+_NAMED = re.compile(r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))")
+_ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+
+
+class Attached(NamedTuple):
+    pictures: tuple[Picture, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class SessionWorkspace:
+    """Of one session, in the directories that it has now."""
+
+    def __init__(self, app: App, engine: Engine) -> None:
+        self._app, self._engine = app, engine
+
+    @property
+    def directory(self) -> str:
+        return self._engine.view.session.directory
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Its further directories."""
+        return self._engine.view.session.roots
+
+    @property
+    def files(self) -> Files:
+        """Its files, where the rules let them be read."""
+        return self._app.workspace.files
+
+    @property
+    def checkpoints(self) -> bool:
+        """Are files checkpointed here, so that they can be restored?"""
+        return self._snapshots is not None
+
+    def named_images(self, text: str) -> Attached:
+        """The images that a message names, as @screenshot.png, and what is wrong with one."""
+        return attached(text, self.directory, self._app.unread)
+
+    async def points(self) -> tuple[RewindPoint, ...]:
+        """Where the session can go back to, oldest first."""
+        view = self._engine.view
+        return await anyio.to_thread.run_sync(steps, view, self._snapshots)
+
+    async def preview(self, seq: int, what: What = "both") -> RewindPreview:
+        """What `rewind` would change; nothing is done."""
+        if self._snapshots is None:
+            return RewindPreview(plan(self._engine.view, seq, _conversation(what)))
+        return await preview(self._engine.view, self._snapshots, seq, what)
+
+    async def rewind(
+        self, seq: int, what: What = "both", *, force: bool = False
+    ) -> RewindReport:
+        """Go back to before event `seq`: the conversation, the files or both.
+
+        Raises `BadInput`, with nothing done, where a file that another program changed
+        would be lost; `force` checkpoints and changes it all the same.
+        """
+        if self._snapshots is not None:
+            return await rewind(self._engine, self._snapshots, seq, what, force=force)
+        found = plan(self._engine.view, seq, _conversation(what))
+        if not await self._engine.rewind(found.mark):
+            raise BadInput("a turn of this session is under way: end it, then go back")
+        return RewindReport(RewindPreview(found), undo=self._engine.view.seq)
+
+    @property
+    def _snapshots(self) -> Snapshots | None:
+        return self._app.snapshots(self._engine.view.session.id)
+
+
+def _conversation(what: What) -> What:
+    """Without checkpoints only the conversation can go back."""
+    if what == "files":
+        raise BadInput(
+            "no files are checkpointed here, so only the conversation can go back"
+        )
+    return "conversation"
+
+
+def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attached:
+    """The images that `text` names, relative to `directory`.
+
+    What looks like the name of an image and cannot be shown is a problem, and not sent.
+    `unread` says why a file may not be read, or "": a rule holds here, too.
+    """
+    pictures: list[Picture] = []
+    problems: list[str] = []
+    for quoted, plain in _NAMED.findall(text):
+        name = quoted or plain.rstrip(".,;:!?)")
+        path = Path(directory, Path(name).expanduser())
+        if not name.lower().endswith(_ENDINGS) or not path.is_file():
+            continue
+        if why := unread(str(path)):
+            problems.append(f"{name!r} was not sent: {why}")
+            continue
+        try:
+            pictures.append(picture_file(path, name))
+        except BadInput as error:
+            problems.append(str(error))
+    return Attached(tuple(pictures), tuple(problems))

@@ -1,0 +1,232 @@
+"""Where a provider's key comes from, and in which order it is looked for.
+
+The environment goes first, then the `key_command` of the settings, then the keyring
+of the operating system, then `credentials.toml`. The two in the middle may take
+long and ask a person something: they are asked when the key is needed, once.
+Writing keys down is `credentials`' and `keyring`'s business.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Literal, NamedTuple, TypeAlias
+
+from refold import programs
+from refold.config import keyring
+from refold.config.settings import Provider as OwnProvider
+from refold.errors import BadInput, said_by
+from refold.programs import Programs
+from refold.provider import catalog
+from refold.provider.spec import ProviderSpec
+from refold.session.redactor import Redactor
+
+Source: TypeAlias = Literal["environment", "key_command", "keyring", "file"]
+_LONGEST = 4096
+_QUOTES = "\"'`“”‘’"
+
+
+class FoundKey(NamedTuple):
+    """A key, and where it was found."""
+
+    key: str
+    source: Source
+    variable: str = ""  # in the environment
+
+    @property
+    def given(self) -> str:
+        """What a wire must be told; the environment it reads itself."""
+        return "" if self.source == "environment" else self.key
+
+    def __repr__(self) -> str:
+        return f"Held({self.source})"
+
+
+class Keys:
+    """`learn` is told every key that comes to light later than the start."""
+
+    def __init__(
+        self,
+        providers: Mapping[str, OwnProvider],
+        environ: Mapping[str, str],
+        stored: Mapping[str, str],
+        learn: Callable[[str], None],
+    ) -> None:
+        self._own, self._environ, self._stored = providers, environ, stored
+        self._learn, self._lock = learn, Lock()
+        self._found: dict[str, FoundKey] = {}
+        self.trouble = ""  # that the keyring made when it was last asked
+
+    def wanted(self, spec: ProviderSpec) -> bool:
+        """Does a key do anything there?"""
+        return bool(spec.key_env) or spec.name in self._own or spec.name in self._stored
+
+    def at_hand(self, spec: ProviderSpec) -> bool:
+        """Is a key known to be there, before anybody is asked?"""
+        return bool(self.in_environment(spec) or self.command(spec) or self.in_file(spec))
+
+    def takes_asking(self, spec: ProviderSpec) -> bool:
+        """Must a program or the keyring be asked before we know?"""
+        if spec.name in self._found or self.in_environment(spec):
+            return False
+        return bool(self.command(spec)) or self._may_be_in_keyring(spec)
+
+    def find(self, spec: ProviderSpec) -> FoundKey | None:
+        """The key. May take long; call it in a thread where somebody else is waiting.
+
+        Raises `BadInput` where the key cannot be had, though there may be one.
+        """
+        if held := self.in_environment(spec):
+            return held
+        with self._lock:
+            held = self._found.get(spec.name) or self._looked_for(spec)
+            if held:
+                self._found[spec.name] = held
+                self._learn(held.key)
+            return held
+
+    def in_environment(self, spec: ProviderSpec) -> FoundKey | None:
+        for name in spec.secret_envs:
+            if value := self._environ.get(name, "").strip():
+                return FoundKey(value, "environment", name)
+        return None
+
+    def in_file(self, spec: ProviderSpec) -> FoundKey | None:
+        key = self._stored.get(spec.name, "").strip()
+        return FoundKey(key, "file") if key else None
+
+    def command(self, spec: ProviderSpec) -> tuple[str, ...]:
+        """The program that prints the key; () if none was set."""
+        own = self._own.get(spec.name)
+        return own.key_command if own else ()
+
+    def known(self, spec: ProviderSpec) -> FoundKey | None:
+        """As `find`, for many in a row: a keyring that made trouble is then left alone."""
+        if self.trouble and not self.command(spec):
+            return self.in_environment(spec) or self.in_file(spec)
+        return self.find(spec)
+
+    def first_in_keyring(self, specs: Iterable[ProviderSpec]) -> ProviderSpec | None:
+        """Never raises, and does not ask again a keyring that gave no answer."""
+        if keyring.installed():
+            with suppress(BadInput):
+                return next((spec for spec in specs if keyring.get(spec.name)), None)
+        return None
+
+    def _may_be_in_keyring(self, spec: ProviderSpec) -> bool:
+        return self.wanted(spec) and keyring.installed()
+
+    def _looked_for(self, spec: ProviderSpec) -> FoundKey | None:
+        if command := self.command(spec):
+            return FoundKey(_printed(command, self._environ), "key_command")
+        if held := self._in_keyring(spec) or self.in_file(spec):
+            return held
+        if self.trouble and catalog.needs_key(spec, self._environ):
+            raise BadInput(
+                f"there is no key for {spec.label}: set {spec.key_env}, or choose another "
+                f"model; {self.trouble}"
+            )
+        return None
+
+    def _in_keyring(self, spec: ProviderSpec) -> FoundKey | None:
+        self.trouble = ""
+        if not self._may_be_in_keyring(spec):
+            return None
+        try:
+            key = keyring.get(spec.name)
+        except BadInput as error:
+            self.trouble = str(error)
+            return None
+        return FoundKey(key, "keyring") if key else None
+
+
+def wrong(key: str) -> str:
+    """What is wrong with what is said to be a key, never quoting it; "" if nothing."""
+    if not key.strip():
+        return "it is blank"
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
+        return "it has a control character in it"
+    if key.startswith("export ") or key.partition("=")[0].endswith(("_KEY", "_TOKEN")):
+        return "it is a whole `NAME=key`; give only what stands after the ="
+    if any(letter in _QUOTES for letter in key):
+        return "it has a quotation mark in it"
+    if " " in key:
+        return "it has a blank in it"
+    if not key.isascii():
+        return "it has a letter in it that no key has"
+    return f"it is longer than {_LONGEST} letters" if len(key) > _LONGEST else ""
+
+
+def _printed(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    key = run_key_command(command, environ)
+    if problem := wrong(key):
+        raise BadInput(f"what the key_command {command[0]!r} prints is no key: {problem}")
+    return key
+
+
+LONGEST = 30.0  # seconds; a person may have to unlock something
+_LAST_WORDS = 1000  # characters of standard error in a message
+
+
+def run_key_command(
+    command: Sequence[str], environ: Mapping[str, str], within: float = LONGEST
+) -> str:
+    """The first line it prints. Raises `BadInput` that names the program."""
+    program = command[0]
+    home = environ.get("HOME", "")
+    try:
+        started = programs.start(
+            (_found(program, environ), *command[1:]),
+            cwd=home if os.path.isdir(home) else "/",
+            env=programs.plain(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # no terminal to ask on, and a group to end
+        )
+    except OSError as error:
+        why = said_by(error)
+        raise BadInput(f"the key_command {program!r} cannot be run: {why}") from error
+    with started:
+        try:
+            out, err = started.communicate(timeout=within)
+        except subprocess.TimeoutExpired as error:
+            _end(started)
+            raise BadInput(
+                f"the key_command {program!r} gave no key within {within:g} s"
+            ) from error
+        except BaseException:  # Ctrl+C
+            _end(started)
+            raise
+    key = (out.decode("utf-8", "replace").splitlines() or [""])[0].strip()
+    said = _said(err.decode("utf-8", "replace"), key)
+    if started.returncode:
+        raise BadInput(
+            f"the key_command {program!r} ended with code {started.returncode}{said}"
+        )
+    if not key:
+        raise BadInput(f"the key_command {program!r} printed no key{said}")
+    return key
+
+
+def _found(program: str, environ: Mapping[str, str]) -> str:
+    try:
+        return Programs(environ).need(os.path.expanduser(program))
+    except BadInput as error:
+        raise BadInput(f"the key_command {program!r} cannot be run: {error}") from error
+
+
+def _end(started: subprocess.Popen[bytes]) -> None:
+    """With all that it has started, even if it is gone itself."""
+    with suppress(ProcessLookupError):
+        os.killpg(started.pid, signal.SIGKILL)
+
+
+def _said(words: str, key: str) -> str:
+    """What it said, on one line; some programs say their secrets there too."""
+    masked = Redactor((key,)).mask(words.encode()).decode("utf-8", "replace")
+    masked = masked.replace(key, "[secret]") if key else masked
+    line = " ".join(masked.split())[-_LAST_WORDS:]
+    return f": {line}" if line else ""

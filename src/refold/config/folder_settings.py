@@ -1,0 +1,137 @@
+"""All settings that hold in one folder, for whoever opens a session there.
+
+Puts together what `load`, `project` and `folders` know. How a person is asked about a
+new folder is the doors' business.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from refold.config.layers import COMMAND_LINE, MANAGED
+from refold.config.load import Loaded, load
+from refold.config.paths import Paths
+from refold.config.project import Project, Texts, project, texts
+from refold.config.settings import RuleWithCases, Settings
+from refold.config.trusted_folders import Folders, State
+from refold.errors import BadInput
+from refold.values.containment import below
+from refold.values.limits import RunLimits
+from refold.views.escape import on_one_line
+
+
+class FolderSettings(NamedTuple):
+    """The settings, and what is to be said of the folder's own.
+
+    `texts` would tell the model what to do, and lie in no trusted folder.
+    """
+
+    loaded: Loaded
+    project: Project
+    state: State
+    texts: Texts
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    @property
+    def given(self) -> RunLimits:
+        """What only flags say."""
+        return given_in(self.loaded)
+
+    @property
+    def unheeded(self) -> str:
+        """Which settings of the folder do not count, and why; "" if all do."""
+        return unheeded(self.project, self.state)
+
+
+def unheeded(found: Project, state: State) -> str:
+    """Which settings of a folder do not count, and why; "" if all do."""
+    where = f"{' and '.join(f.name for f in found.files)} in {found.folder}"
+    way = "`refold trust add` shows and takes them, --trust takes them for one start"
+    match state:
+        case "unusable":
+            return f"{found.problem}; no settings of this folder count"
+        case "new":
+            return (
+                f"{on_one_line(where)}: not trusted, so these settings do not count; {way}"
+            )
+        case "changed":
+            return f"{on_one_line(where)}: changed since, so these settings do not count; {way}"
+        case _:
+            return ""
+
+
+def load_here(
+    directory: Path,
+    places: Paths,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
+    *,
+    trust: bool = False,
+    managed: Path = MANAGED,
+) -> FolderSettings:
+    """Every layer. With `trust` the folder's own settings count, this time.
+
+    Raises `BadInput`; of a folder that is not trusted nothing does.
+    """
+    folders = Folders(places.folders)
+    found = project(directory, places.settings)
+    if trust and found.problem:
+        raise BadInput(found.problem)
+    state = folders.state(found)
+    if trust and found.files:
+        state = "trusted"
+    between = (*(found.layers if state == "trusted" else ()), folders.layer(found.folder))
+    loaded = load(places.settings, environ, flags, between, managed)
+    return FolderSettings(
+        loaded, found, state, Texts("") if trust else untrusted(directory, folders)
+    )
+
+
+def untrusted(directory: Path | str, folders: Folders) -> Texts:
+    """What would tell the model what to do, and does not count."""
+    there = texts(directory)
+    trusted = folders.trusted_above(os.path.realpath(directory), there.root)
+    new = (t for t in there.found if not (trusted and below(t.folder, trusted)))
+    return Texts(there.root, tuple(new))
+
+
+_MODE, _STEPS, _DOLLARS = "permission_mode", "limits.steps", "budget.dollars"
+
+
+def given_in(loaded: Loaded) -> RunLimits:
+    """What of the settings comes from flags, and from them alone."""
+    settings, origins = loaded
+    flagged = {key for key, found in origins.items() if found.origin == COMMAND_LINE}
+    rules = settings.permissions
+    return RunLimits(
+        allow=_flagged(rules.allow),
+        ask=_flagged(rules.ask),
+        deny=_flagged(rules.deny),
+        mode=settings.permission_mode if _MODE in flagged else None,
+        steps=settings.limits.steps if _STEPS in flagged else 0,
+        dollars=settings.budget.dollars if _DOLLARS in flagged else 0.0,
+    )
+
+
+def as_flags(given: RunLimits) -> dict[str, object]:
+    """The same as `load_here` takes it."""
+    return {
+        "permissions.allow": given.allow,
+        "permissions.ask": given.ask,
+        "permissions.deny": given.deny,
+        _MODE: given.mode,
+        _STEPS: given.steps or None,
+        _DOLLARS: given.dollars or None,
+    }
+
+
+def _flagged(rules: Sequence[str | RuleWithCases]) -> tuple[str, ...]:
+    return tuple(
+        each.rule
+        for each in rules
+        if isinstance(each, RuleWithCases) and each.source == COMMAND_LINE
+    )

@@ -1,0 +1,189 @@
+"""What a person decided about folders: which are trusted, and what is always allowed there.
+
+It is kept beside the person's settings, never in a workspace. Of settings, trust is in
+what was shown: those that changed since do not count until they are shown again. Of
+what is only told to the model, it is in the folder: that changes every day and can
+loosen nothing. Reading either is the business of others.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+from refold.config.layers import Layer, Origin
+from refold.config.project import Project
+from refold.config.toml_text import as_toml
+from refold.errors import BadInput, said_by
+from refold.permissions.rules import parse
+from refold.place.private_files import alone, write
+from refold.values.containment import below
+from refold.values.modes import Verdict
+
+State: TypeAlias = Literal["nothing", "trusted", "new", "changed", "unusable"]
+ALWAYS = "always, in this folder"
+_Document: TypeAlias = dict[str, Any]
+_Verdicts: TypeAlias = Mapping[Verdict, Iterable[str]]
+_VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
+
+
+class Folders:
+    """`file` is made when there is something to keep. All may raise `BadInput`."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def state(self, found: Project) -> State:
+        """Do the settings that lie in a folder count? Only if "trusted"."""
+        if found.problem:
+            return "unusable"
+        if not found.files:
+            return "nothing"
+        entry = self._entry(found.folder)
+        # A folder may be trusted for what it tells the model, its settings never shown.
+        if not entry.get("trusted") or "shown" not in entry:
+            return "new"
+        return "trusted" if entry.get("shown") == found.hashes else "changed"
+
+    def trust(self, found: Project) -> None:
+        """A person has seen these settings, and wants them."""
+        if found.problem:
+            raise BadInput(found.problem)
+
+        def change(entry: _Document) -> None:
+            entry["trusted"], entry["shown"] = True, found.hashes
+
+        self._change(found.folder, change)
+
+    def trust_texts(self, folder: Path | str) -> None:
+        """A person wants what this folder tells the model: instructions, prompts, skills."""
+
+        def change(entry: _Document) -> None:
+            entry["trusted"] = True
+
+        self._change(os.path.realpath(folder), change)
+
+    def trusted_above(self, directory: str, root: str) -> str:
+        """The outermost trusted folder from `root` down to `directory`; "" if none is.
+
+        Both are real paths. What lies in and below that folder may be told to a model.
+        """
+        trusted = self.trusted()
+        inside = (each for each in trusted if below(directory, each) and below(each, root))
+        return min(inside, key=len, default="")
+
+    def distrust(self, folder: Path | str) -> bool:
+        """Was it trusted? It is not any more. What is always allowed there stays."""
+        real = os.path.realpath(folder)
+        if not self._entry(real).get("trusted"):
+            return False
+
+        def change(entry: _Document) -> None:
+            entry.pop("trusted", None)
+            entry.pop("shown", None)
+
+        self._change(real, change)
+        return True
+
+    def trusted(self) -> dict[str, dict[str, str]]:
+        """The trusted folders, each with the files that were shown, by their sha256."""
+        names = self._folders(self._read())
+        entries = {name: self._entry(name) for name in names}
+        return {name: _shown(e) for name, e in entries.items() if e.get("trusted")}
+
+    def always(self, folder: Path | str, *rules: str) -> None:
+        """From now on these rules allow calls in this folder. Raises `BadInput`."""
+        self.add(folder, {"allow": rules})
+
+    def add(self, folder: Path | str, rules: _Verdicts) -> None:
+        """The same for rules of every kind, by "allow", "ask" and "deny"."""
+        for verdict, texts in rules.items():
+            self._check(verdict, texts)
+
+        def change(entry: _Document) -> None:
+            for verdict, texts in rules.items():
+                before = _texts(entry, verdict)
+                entry[verdict] = [*before, *(t for t in texts if t not in before)]
+                if not entry[verdict]:
+                    del entry[verdict]
+
+        self._change(os.path.realpath(folder), change)
+
+    def layer(self, folder: Path | str) -> Layer:
+        """What is always allowed, asked or denied in this folder, as a layer."""
+        entry = self._entry(os.path.realpath(folder))
+        for verdict in _VERDICTS:
+            if texts := _texts(entry, verdict):
+                self._check(verdict, texts)
+                yield f"permissions.{verdict}", Origin(texts, ALWAYS)
+
+    def _check(self, verdict: Verdict, texts: Iterable[str]) -> None:
+        for text in texts:
+            try:
+                parse(text, verdict, ALWAYS)
+            except BadInput as error:
+                raise BadInput(f"{self._file}: {error}") from error
+
+    def _entry(self, folder: str) -> _Document:
+        entry = self._folders(self._read()).get(folder, {})
+        if not isinstance(entry, dict):
+            raise BadInput(f"{self._file}: folders.{folder!r} is no table")
+        return cast("_Document", entry)
+
+    def _folders(self, document: _Document) -> _Document:
+        found = document.get("folders", {})
+        if not isinstance(found, dict):
+            raise BadInput(f"{self._file}: folders is no table")
+        return cast("_Document", found)
+
+    def _read(self) -> _Document:
+        try:
+            found = self._file.stat()
+            if found.st_mode & 0o022 or found.st_uid not in (os.geteuid(), 0):
+                raise BadInput(
+                    f"{self._file} says what may run unasked, and others can change it: "
+                    f"make it yours and chmod 600 {self._file}"
+                )
+            text = self._file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{self._file} cannot be read: {said_by(error)}") from error
+        import tomllib  # only who has a file pays for it
+
+        try:
+            return tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise BadInput(f"{self._file} is no TOML: {error}") from error
+
+    def _change(self, folder: str, change: Callable[[_Document], None]) -> None:
+        try:
+            folder.encode()
+        except UnicodeEncodeError as error:
+            raise BadInput(
+                f"the folder {folder!r} cannot be remembered: its name is no UTF-8"
+            ) from error
+        try:
+            with alone(self._file):
+                document = self._read()
+                folders = self._folders(document)
+                entry = dict(self._entry(folder))
+                change(entry)
+                folders[folder] = entry
+                if not entry:
+                    del folders[folder]
+                write(self._file, as_toml({**document, "folders": folders}))
+        except OSError as error:
+            raise BadInput(f"{self._file} cannot be written: {said_by(error)}") from error
+
+
+def _texts(entry: _Document, verdict: str) -> tuple[str, ...]:
+    found = entry.get(verdict, ())
+    if not isinstance(found, list | tuple):
+        return ()
+    return tuple(t for t in cast("list[object]", found) if isinstance(t, str))
+
+
+def _shown(entry: _Document) -> dict[str, str]:
+    found = entry.get("shown", {})
+    return cast("dict[str, str]", found) if isinstance(found, dict) else {}

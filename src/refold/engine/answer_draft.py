@@ -1,0 +1,256 @@
+"""A model response while it streams: deltas in, one `ModelAnswered` out.
+
+A call that was made by way of another tool (`tool_call`) becomes a call of the tool that is
+meant, so everything after this sees that one. Recording is done by `model_call`.
+"""
+
+from collections.abc import Callable, Collection
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold.engine.call_cost import Charge, Measured, charge
+from refold.errors import ProviderError
+from refold.journal.events.kinds import ModelAnswered, ModelFailed
+from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
+from refold.values.duplicate_keys import repeated_key
+from refold.values.live import CallComing, Live, TextCame, ThinkingCame
+from refold.values.messages import Message, Part, Text, Thinking, ToolCall
+from refold.values.text import clean
+from refold.values.tools import CALLER
+from refold.values.usage import Usage
+
+LONGEST = 2 * 1024 * 1024  # characters: several times what any model writes
+ENDLESS = f"the answer was ended by refold: it has more than {LONGEST:,} characters"
+EMPTY = "the model's answer was empty"
+_SHOWN = 100_000  # characters of an answer that failed
+
+
+class _Text:
+    def __init__(self) -> None:
+        self.pieces: list[str] = []  # joined once: an answer may have many thousands
+
+
+class _Call:
+    def __init__(self, id_: str) -> None:
+        self.id, self.name = id_, ""
+        self.arguments: list[str] = []
+        self.wire, self.data = "", Raw(b"null")
+
+
+class Draft:
+    """`next_call` numbers our ids; `model` is who was asked; `price` gives dollars.
+
+    `tools` are those that the model may have called by way of another; `sent` is the
+    request as far as it is measured.
+    """
+
+    def __init__(
+        self,
+        next_call: int,
+        model: str,
+        price: Callable[[str, Usage], float | None],
+        tools: Collection[str] = (),
+        sent: Measured = Measured(),  # noqa: B008 - frozen
+    ) -> None:
+        self._next, self._model, self._price = next_call, model, price
+        self._tools, self._sent, self._heard = tools, sent, 0
+        self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
+        self._calls: dict[int, _Call] = {}
+        self._thinking: list[str] | None = None
+        self._done: Done | None = None
+
+    @property
+    def text(self) -> str:
+        """The words so far."""
+        texts = (p.pieces for p in self._parts if isinstance(p, _Text))
+        return "".join(piece for pieces in texts for piece in pieces)
+
+    def add(self, delta: Delta) -> Live | None:
+        """Take in a piece; what a watcher should hear of it comes back.
+
+        Raises `ProviderError` where the answer does not end.
+        """
+        match delta:
+            case TextDelta(text):
+                self._hear(text)
+                self._close_thinking()
+                return self._say(text)
+            case ThinkingDelta(text, wire, data):
+                self._hear(text)
+                return self._think(text, wire, data)
+            case CallDelta():
+                self._hear(delta.arguments)
+                self._close_thinking()
+                return self._call(delta)
+            case Done():
+                self._close_thinking()
+                self._done = delta
+            case _:
+                pass
+        return None
+
+    def whole(self, *, calls: bool = True) -> ModelAnswered | None:
+        """The answer, or None if it stopped before its end or says nothing.
+
+        Calls exist only if the answer came to its proper end, and `calls` were
+        asked for: one that was cut off is never repaired.
+        """
+        done = self._done
+        if done is None:
+            return None
+        wanted = calls and done.stop not in ("length", "refused")
+        parts = tuple(self._finished(wanted))
+        stop = "end" if done.stop == "calls" and not wanted else done.stop
+        says = any(
+            isinstance(p, ToolCall) or (isinstance(p, Text) and p.text) for p in parts
+        )
+        if not says and stop not in ("length", "refused"):
+            return None
+        kept = parts if says else ()
+        charged = self._charge(done)
+        asked = charged.model.partition("/")[2]
+        return ModelAnswered(
+            Message("assistant", kept),
+            charged.usage,
+            stop,
+            charged.model,
+            cost=charged.cost,
+            refusal=done.why,
+            served_by=done.model if done.model != asked else "",
+        )
+
+    def failed(self, reason: str, kind: str) -> ModelFailed:
+        """That no answer came of it; what there was of one had to be paid for, though."""
+        shown = _start_of(self.text) if self.text.strip() else ""
+        if self._done is None and not self._heard:
+            return ModelFailed(reason, kind, shown)
+        found = self._charge(self._done or Done())
+        return ModelFailed(reason, kind, shown, found.usage, found.model, found.cost)
+
+    def partial(self) -> ModelAnswered | None:
+        """What a person saw before a stop. Half a call is no call."""
+        if not self.text.strip():
+            return None
+        message = Message("assistant", (Text(self.text),))
+        # What it used nobody told, but what is free is free however much it was.
+        free = self._price(self._model, Usage(fresh=1, output=1)) == 0
+        cost = 0.0 if free else None
+        return ModelAnswered(message, model=self._model, partial=True, cost=cost)
+
+    def _hear(self, text: str) -> None:
+        self._heard += len(text)
+        if self._heard > LONGEST:
+            raise ProviderError(ENDLESS)
+
+    def _charge(self, done: Done) -> Charge:
+        call = replace(self._sent, heard=self._heard)
+        return charge(done, call, self._model, self._price)
+
+    def _say(self, text: str) -> Live | None:
+        if not text:
+            return None
+        last = self._parts[-1] if self._parts else None
+        if not isinstance(last, _Text):
+            last = _Text()
+            self._parts.append(last)
+        last.pieces.append(text)
+        return TextCame(text)
+
+    def _think(self, text: str, wire: str, data: Raw) -> Live | None:
+        if self._thinking is None:
+            self._thinking = []
+        self._thinking.append(text)
+        if bytes(data):
+            whole = "".join(self._thinking)
+            self._parts.append(Thinking(whole, wire, data))
+            self._thinking = None
+        return ThinkingCame(text) if text else None
+
+    def _close_thinking(self) -> None:
+        if self._thinking is not None and any(self._thinking):
+            self._parts.append(Thinking("".join(self._thinking)))
+        self._thinking = None
+
+    def _call(self, delta: CallDelta) -> Live | None:
+        call = self._calls.get(delta.index)
+        new = call is None
+        if call is None:
+            call = self._calls[delta.index] = _Call(delta.id)
+            self._parts.append(call)
+        call.name += delta.name
+        call.arguments.append(delta.arguments)
+        if bytes(delta.data):
+            call.wire, call.data = delta.wire, delta.data
+        return CallComing(call.name) if new and call.name else None
+
+    def _finished(self, calls: bool) -> list[Part]:
+        parts: list[Part] = []
+        next_call = self._next
+        for part in self._parts:
+            match part:
+                case _Call() if calls:
+                    arguments = _json("".join(part.arguments))
+                    id_ = f"call-{next_call}"
+                    given = (id_, part.name, arguments, part.id, part.wire, part.data)
+                    parts.append(meant(ToolCall(*given), self._tools))
+                    next_call += 1
+                case _Text() if (text := "".join(part.pieces)).strip():
+                    parts.append(Text(text))
+                case Thinking():
+                    parts.append(part)
+                case _:
+                    pass
+        return parts
+
+
+def _start_of(text: str) -> str:
+    """What of an answer that failed is told again: of an endless one, its start."""
+    left = len(text) - _SHOWN
+    more = f"\n[… {left:,} characters are left out here …]"
+    return text if left <= 0 else text[:_SHOWN] + more
+
+
+def _json(arguments: str) -> Raw:
+    try:  # models send line breaks; a journal line must not hold one
+        return Raw(msgspec.json.format(arguments.strip() or "{}", indent=-1).encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        # The seam will tell the model.
+        return Raw(msgspec.json.encode(clean(arguments)))
+
+
+class _Wrapped(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    arguments: Raw = Raw(b"{}")
+
+
+def meant(call: ToolCall, tools: Collection[str]) -> ToolCall:
+    """The call of one of `tools` that `call` stands for, or `call` as it is.
+
+    What is shaped otherwise stays what it is: the tool itself tells the model why.
+    """
+    if call.name != CALLER:
+        return call
+    try:
+        wrapped = msgspec.json.decode(call.arguments, type=_Wrapped)
+        if repeated_key(call.arguments) is not None:
+            return call
+        inner = _object(wrapped.arguments)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return call
+    if wrapped.name == CALLER or wrapped.name not in tools:
+        return call
+    return replace(call, name=wrapped.name, arguments=inner, via=CALLER)
+
+
+def _object(arguments: Raw) -> Raw:
+    """Raises `DecodeError` for anything but an object."""
+    written = bytes(arguments)
+    if written.startswith(b'"'):  # many models write an object within a text
+        text = msgspec.json.decode(written, type=str).strip()
+        written = msgspec.json.format(text or "{}", indent=-1).encode()
+    if written == b"null":
+        written = b"{}"
+    msgspec.json.decode(written, type=dict[str, object])
+    return Raw(written)

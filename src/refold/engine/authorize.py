@@ -1,0 +1,246 @@
+"""Authorize a call: what it would access, and what the rules, mode and grants say of that.
+
+The seam asks before a call runs, a door asks which rule it may offer, a program asks what
+would happen: all get the same answer here. A call is parsed and described once
+(`PreparedCalls`) and carried to its end. What may change meanwhile (links, rules, mode) is
+looked at each time, and a verdict is reused only while none of these has changed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.state.fold import View
+from refold.permissions.decide import decide
+from refold.permissions.facts import Access, Decision, Facts, Target
+from refold.permissions.rule_matching import LEAVE_PLAN
+from refold.permissions.rules import Rule, parse
+from refold.tools.contract import Tool
+from refold.values.confines import Confines
+from refold.values.messages import ToolCall
+from refold.values.modes import Mode, Verdict
+from refold.values.tools import Effect
+
+SESSION = "this session"
+
+# The plan is another's: a child cannot end the planning.
+REPORT = "say in your report what should be changed or run"
+
+_STRICT: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+_MOST = 64  # calls: whoever asks what would happen never brings them to an end
+
+
+class PolicyContext(Protocol):
+    """What calls are judged by, besides what the session itself knows."""
+
+    @property
+    def rules(self) -> Sequence[Rule]: ...
+    @property
+    def mode(self) -> Mode: ...
+    @property
+    def facts(self) -> Callable[[], Facts]: ...
+
+
+class Deciding(Protocol):
+    """What `permissions.decide` does, or whoever knows the verdict already."""
+
+    def __call__(
+        self, access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
+    ) -> Decision: ...
+
+
+class ParentRights(Protocol):
+    """What a child may not exceed: the rights of its parent, as they are at that moment."""
+
+    def judge(self, found: Access, facts: Facts) -> Decision: ...
+    @property
+    def mode(self) -> Mode: ...
+    @property
+    def granted(self) -> Sequence[str]:
+        """What a person allowed for the session of the parent, and for those above it."""
+        ...
+
+
+def describe_access(tool: Tool, arguments: Mapping[str, object], facts: Facts) -> Access:
+    """What a call would do. Raises `ToolFailed` where its path cannot be one."""
+    return followed(described(tool, arguments), facts)
+
+
+def described(tool: Tool, arguments: Mapping[str, object]) -> Access:
+    """What a call says that it would do: no path of it is followed yet."""
+    runs, files = tool.effect is Effect.RUN, tool.names_files(arguments)
+    subject = ", ".join(files) if tool.paths else tool.touches(arguments)
+    return Access(
+        tool.spec.name,
+        tool.effect,
+        "" if tool.subject == tool.path else subject,
+        tuple(Target(path, "") for path in files),
+        str(arguments.get("cwd", "")) if runs else "",
+        network=runs and arguments.get("network") is True,
+    )
+
+
+def followed(said: Access, facts: Facts) -> Access:
+    """Where what was `described` leads now. Raises `ToolFailed` as `touch` does."""
+    if not said.files and not said.cwd:
+        return said
+    files = tuple(Target(each.path, facts.follow(each.path)) for each in said.files)
+    return replace(said, files=files, cwd=facts.follow(said.cwd) if said.cwd else "")
+
+
+def judge(
+    found: Access,
+    grounds: PolicyContext,
+    view: View,
+    also: Sequence[str] = (),
+    above: ParentRights | None = None,
+    by: Deciding = decide,
+) -> Decision:
+    """What holds now. `also` are allow rules that a person might still give.
+
+    `above` is who this session is a child of: it may do no more than that one, and what
+    a person allowed there need not be asked here again.
+    """
+    granted = [*granted_in(view, above), *also]
+    rules = [*grounds.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
+    facts = grounds.facts()
+    own = by(found, mode_of(grounds, view, above), rules, facts)
+    if above is None:
+        return own
+    both = stricter(own, above.judge(found, facts))
+    if above.mode != "plan":
+        return both
+    return replace(both, reason=both.reason.replace(LEAVE_PLAN, REPORT))
+
+
+def mode_of(grounds: PolicyContext, view: View, above: ParentRights | None = None) -> Mode:
+    """The session's own mode, or that of its parent, or of the settings.
+
+    While its parent plans, so does a child, whatever its own mode is.
+    """
+    if above is not None and above.mode == "plan":
+        return "plan"
+    return view.rights.mode or (above.mode if above else grounds.mode)
+
+
+def granted_in(view: View, above: ParentRights | None = None) -> Sequence[str]:
+    """The rules that a person gave for this session, here or to whoever started it."""
+    return (*view.rights.granted, *(above.granted if above else ()))
+
+
+def stricter(own: Decision, other: Decision) -> Decision:
+    """What both allow. Where both ask or deny, the reason of the second is the one told."""
+    first, second = (
+        (other, own) if _STRICT[other.verdict] >= _STRICT[own.verdict] else (own, other)
+    )
+    mine, theirs = first.confines, second.confines
+    both = Confines(
+        mine.writes and theirs.writes,
+        mine.network and theirs.network,
+        tuple(path for path in mine.opened if path in theirs.opened),
+        tuple(path for path in mine.seen if path in theirs.seen),
+    )
+    return replace(first, once=first.once or second.once, confines=both)
+
+
+def fingerprint(call: ToolCall, found: Access) -> str:
+    """Of the call as the model made it, and of where its paths lead.
+
+    What a person says yes to is exactly this; if it becomes another, they did not.
+    """
+    parts = (call.name, bytes(call.arguments).decode(), found.cwd, *_leading(found))
+    return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
+
+
+def _leading(found: Access) -> Sequence[str]:
+    return [part for target in found.files for part in (target.path, target.real)]
+
+
+class Prepared(Struct, frozen=True):
+    """A call as its tool understands it; `said` is what it would do, no path followed yet."""
+
+    call: ToolCall
+    tool: Tool
+    arguments: Mapping[str, object]
+    said: Access
+
+
+class Look(Struct, frozen=True):
+    """What a call would do by now, and the fingerprint of that."""
+
+    touch: Access
+    hash: str
+
+
+class _Verdict(Struct, frozen=True):
+    """`led` is where the paths led that were followed on the way to it."""
+
+    touch: Access
+    mode: Mode
+    rules: Sequence[Rule]
+    facts: Facts
+    led: Mapping[str, str]
+    decision: Decision
+
+
+class PreparedCalls:
+    """Of one session. Hand it the call as the model made it, nothing masked."""
+
+    def __init__(self) -> None:
+        self._prepared: dict[str, Prepared] = {}
+        self._looks: dict[str, Look] = {}
+        self._verdicts: dict[str, _Verdict] = {}
+
+    def of(self, call: ToolCall, tool: Tool) -> Prepared:
+        """Raises `ToolFailed` where the arguments do not fit, or name no file."""
+        found = self._prepared.get(call.id)
+        if found is None or found.tool is not tool or found.call != call:
+            self.drop(call.id)
+            arguments = tool.parse(call.arguments)
+            found = Prepared(call, tool, arguments, described(tool, arguments))
+            self._prepared[call.id] = found
+            if len(self._prepared) > _MOST:
+                self.drop(next(iter(self._prepared)))
+        return found
+
+    def look(self, call: ToolCall, tool: Tool, facts: Facts) -> Look:
+        """Where its paths lead now. Raises `ToolFailed` as `of` does."""
+        touch = followed(self.of(call, tool).said, facts)
+        last = self._looks.get(call.id)
+        if last is None or last.touch != touch:
+            last = self._looks[call.id] = Look(touch, fingerprint(call, touch))
+        return last
+
+    def decide(
+        self, call_id: str, access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
+    ) -> Decision:
+        """`permissions.decide`: the same verdict as long as it rests on the same.
+
+        It is pure but for the links it follows, and those are followed again.
+        """
+        last = self._verdicts.get(call_id)
+        if (
+            last is not None
+            and (last.touch, last.mode, last.rules) == (access, mode, rules)
+            and last.facts == facts
+            and all(facts.follow(path) == real for path, real in last.led.items())
+        ):
+            return last.decision
+        led: dict[str, str] = {}
+
+        def follow(path: str) -> str:
+            led[path] = real = facts.follow(path)
+            return real
+
+        decision = decide(access, mode, rules, replace(facts, follow=follow))
+        self._verdicts[call_id] = _Verdict(access, mode, rules, facts, led, decision)
+        return decision
+
+    def drop(self, call_id: str) -> None:
+        """The call is over."""
+        for held in (self._prepared, self._looks, self._verdicts):
+            held.pop(call_id, None)

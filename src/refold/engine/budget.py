@@ -1,0 +1,251 @@
+"""What a turn may still use up; and models asked beside the talk, whose money is set aside.
+
+A call is allowed while something is left, and what it may come to counts as used until
+it is settled. So however many run at once, a turn spends at most one call more than
+its budget. What nobody settled, because a process died, stays counted.
+
+Where the budget is lent (a child's), a call has to fit in whole, or more is drawn first:
+so a tree of sessions spends no more over its budget than one session would.
+"""
+
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.engine.answer_draft import ENDLESS, LONGEST
+from refold.engine.call_cost import A_TOKEN, Charge, Measured, charge
+from refold.engine.context_usage import tokens
+from refold.engine.world import BudgetGrant, Model, Record
+from refold.errors import ProviderError
+from refold.journal.events.kinds import BudgetSet, Reserved, Settled
+from refold.journal.state.budget_used import BudgetUsed, budget_of, used
+from refold.journal.state.fold import View
+from refold.provider.port import Came, Done, Request, Sent, TextDelta, ThinkingDelta
+from refold.values.limits import Budget, Estimate
+from refold.values.usage import Usage
+
+Price: TypeAlias = Callable[[str, Usage], float | None]
+ANSWER = 8_192  # tokens of an answer, where no limit is set
+NOTHING_LEFT = "the budget of this turn is used up"
+_Number = TypeVar("_Number", int, float)
+
+
+def used_up(view: View, budget: Budget) -> str:
+    """Which part of the budget is used up, in words; "" where there is still some."""
+    return _over(used(view), budget)
+
+
+def lacking(now: BudgetUsed, budget: Budget, need: Estimate) -> str:
+    """Which part of the budget has no room for one call more, in words; "" where it fits."""
+    if over := _over(now, budget):
+        return over
+    dollars, tokens = need.dollars, need.tokens
+    if (
+        budget.dollars is not None
+        and dollars is not None
+        and now.dollars + dollars > budget.dollars
+    ):
+        next_one = f"and the next call may cost ${dollars:.2f}"
+        return f"${now.dollars:.2f} of ${budget.dollars:.2f} are used, {next_one}"
+    by_tokens = budget.tokens is not None and not (now.priced and dollars is not None)
+    if by_tokens and now.tokens + tokens > (budget.tokens or 0):
+        next_one = f"and the next call may take {tokens:,}"
+        return f"{now.tokens:,} of {budget.tokens:,} tokens are used, {next_one}"
+    return ""
+
+
+def _over(now: BudgetUsed, budget: Budget) -> str:
+    if budget.dollars is not None and now.dollars >= budget.dollars:
+        return f"${now.dollars:.2f} of ${budget.dollars:.2f} are used"
+    if budget.tokens is not None and not now.priced and now.tokens >= budget.tokens:
+        return f"{now.tokens:,} of {budget.tokens:,} tokens are used, at an unknown price"
+    if budget.calls is not None and now.calls >= budget.calls:
+        return f"{now.calls} of {budget.calls} model calls are used"
+    if budget.seconds is not None and now.seconds >= budget.seconds:
+        return f"{now.seconds:.0f} of {budget.seconds:.0f} seconds are used"
+    return ""
+
+
+def left(view: View, budget: Budget) -> float:
+    """The smallest share of any part of the budget that is left, 0 to 1."""
+    now = used(view)
+    shares = [
+        1 - have / most
+        for have, most in (
+            (now.dollars, budget.dollars),
+            (now.tokens, None if now.priced else budget.tokens),
+            (now.calls, budget.calls),
+            (now.seconds, budget.seconds),
+        )
+        if most
+    ]
+    return max(0.0, min(shares, default=1.0))
+
+
+async def request_more(
+    need: Estimate,
+    budget: Budget,
+    purse: BudgetGrant | None,
+    record: Record,
+    *,
+    told: bool = False,
+) -> bool:
+    """More from whoever lent this session its budget. False: there is no more to be had.
+
+    With `told` the journal says that too, so that nobody asks for ever.
+    """
+    now = used(record.view)
+    more = await purse.request_more(need, now) if purse is not None else None
+    if more is not None and lacking(now, more, need):
+        more = None
+
+    def news(view: View) -> tuple[BudgetSet, ...]:
+        have, share = budget_of(view, budget), purse.left if purse is not None else 0.0
+        if more is None:
+            last = told and lacking(used(view), have, need)
+            return (BudgetSet(have, final=True, share_left=share),) if last else ()
+        wider = _wider(have, more)
+        known = wider == have and not view.rights.final_budget
+        return () if known else (BudgetSet(wider, share_left=share),)
+
+    await record.append_if(news, by="parent")
+    return more is not None
+
+
+def _wider(have: Budget, more: Budget) -> Budget:
+    """Two that were drawn at once may come in either order; the later one was more."""
+    return Budget(
+        _most(have.dollars, more.dollars),
+        _most(have.tokens, more.tokens),
+        _most(have.calls, more.calls),
+        _most(have.seconds, more.seconds),
+    )
+
+
+def _most(have: _Number | None, more: _Number | None) -> _Number | None:
+    return None if have is None or more is None else max(have, more)
+
+
+def estimate(view: View, price: Price) -> Estimate:
+    """What the next step may come to. What the last answer had from a cache will be there."""
+    briefed = view.conversation.system_prompt
+    size, last = tokens(view), view.account.last_usage
+    cached = min(size, last.input) if last.cached else 0
+    usage = Usage(fresh=size - cached, cached=cached, output=briefed.max_output or ANSWER)
+    return Estimate(price(briefed.model, usage), usage.uncached)
+
+
+async def reserve(
+    wanted: Callable[[View], Reserved | None],
+    budget: Budget,
+    record: Record,
+    purse: BudgetGrant | None = None,
+) -> int:
+    """Set aside what a model call may come to, and give the seq of that; 0: it is unwanted.
+
+    Raises `ProviderError` where nothing is left to pay for it, and no more is lent.
+    """
+    need: Estimate | None = None
+    at = 0
+
+    def news(view: View) -> tuple[Reserved, ...]:
+        nonlocal need, at
+        need, at = None, view.seq + 1
+        found = wanted(view)
+        if found is None:
+            return ()
+        asks = Estimate(found.dollars, found.tokens)
+        own = budget_of(view, budget)
+        lent = purse is not None and bool(lacking(used(view), own, asks))
+        if view.turn.seq and (lent or used_up(view, own)):
+            need = asks
+            return ()
+        return (found,)
+
+    while not await record.append_if(news, by="agent"):
+        if need is None:
+            return 0
+        if not await request_more(need, budget, purse, record):
+            raise ProviderError(NOTHING_LEFT)
+    return at
+
+
+async def ask_beside(
+    request: Request,
+    purpose: str,
+    aide: Model,
+    budget: Budget,
+    record: Record,
+    purse: BudgetGrant | None = None,
+) -> str:
+    """Ask a model something that is no part of the talk, and return its words.
+
+    Raises `ProviderError`, also where nothing is left to pay for it. What it used is
+    recorded; cut off half-way, what was set aside stays counted.
+    """
+    usage = Usage(fresh=size_of(request) // A_TOKEN, output=request.max_output or ANSWER)
+    aside = Reserved(purpose, aide.name, aide.price(aide.name, usage), usage.uncached)
+    at = await reserve(lambda _: aside, budget, record, purse)
+    if aide.trace is not None:
+        request = replace(request, trace=True)
+    try:
+        try:
+            came = await heard(request, aide)
+        finally:
+            if aide.trace is not None:
+                await record(*await aide.trace.told(record))
+    except ProviderError as error:
+        await record(Settled(at, model=aide.name, failed=str(error)))
+        raise
+    done, paid = came.done, came.charged(aide)
+    refused = f"the model refused{f': {done.why}' if done.why else ''}"
+    failed = refused if done.stop == "refused" else ""
+    await record(Settled(at, paid.usage, paid.model, paid.cost, failed))
+    if failed:
+        raise ProviderError(failed)
+    return came.text
+
+
+class WholeAnswer(Struct, frozen=True):
+    """A whole answer of a model that was asked beside the talk."""
+
+    text: str
+    done: Done
+    call: Measured
+
+    def charged(self, aide: Model) -> Charge:
+        return charge(self.done, self.call, aide.name, aide.price)
+
+
+async def heard(request: Request, aide: Model) -> WholeAnswer:
+    pieces: list[str] = []
+    size = 0
+    done: Done | None = None
+    async with aclosing(aide.provider.stream(request)) as deltas:
+        async for delta in deltas:
+            match delta:
+                case TextDelta(text):
+                    pieces.append(text)
+                    size += len(text)
+                case ThinkingDelta(text):
+                    size += len(text)
+                case Done():
+                    done = delta
+                case Sent() | Came() if aide.trace is not None:
+                    aide.trace.take(delta)
+                case _:
+                    pass
+            if size > LONGEST:
+                raise ProviderError(ENDLESS)
+    if done is None:
+        raise ProviderError("the answer broke off")
+    call = Measured(size_of(request), size, len(request.pictures), request.max_output)
+    return WholeAnswer("".join(pieces), done, call)
+
+
+def size_of(request: Request) -> int:
+    """Characters of the words that a model is asked with."""
+    return sum(len(s.message.text) for s in request.messages) + len(request.system)

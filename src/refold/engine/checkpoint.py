@@ -1,0 +1,63 @@
+"""A snapshot of the files before something may change them, and at the end of a turn.
+
+How files are kept is the place's business; what the journal says of it begins here.
+"""
+
+import anyio
+
+from refold.engine.world import Record, World
+from refold.errors import ToolFailed
+from refold.journal.events.kinds import Checkpointed
+from refold.tools.contract import Tool
+from refold.values.live import Waiting
+from refold.values.tools import Effect
+
+
+def begin_saving(tool: Tool | None, world: World) -> None:
+    """Look at the files while the model still writes a call that may change some."""
+    writes = tool is not None and tool.effect in (Effect.CHANGE, Effect.RUN)
+    if writes and world.snapshots is not None:
+        world.snapshots.begin()
+
+
+def changed(world: World) -> None:
+    """Something may have changed files: what was seen of them counts no more."""
+    if world.snapshots is not None:
+        world.snapshots.dirty()
+        world.snapshots.begin()  # while the model is told of it
+
+
+async def save_if_changed(world: World, record: Record) -> None:
+    """At the end of a turn: whoever goes back later compares the files with this."""
+    if world.snapshots is not None and world.snapshots.behind:
+        await save(world, record)
+
+
+async def save(world: World, record: Record, *, answer: int = 0) -> None:
+    """Take down how the files are, unless that stands in the journal already.
+
+    `answer`: the one whose calls are about to change something; the first of them
+    saves for all. A snapshot that cannot be taken does not stop the work: it is told.
+    """
+    if world.snapshots is None or (answer and record.view.checkpoints.seq > answer):
+        return
+    try:
+        taken = await world.snapshots.taken()
+        saved = record.view.checkpoints
+        if taken.trees == saved.trees and not saved.disturbed:
+            return
+        # What is different at the first look of a turn was done by somebody else.
+        ours = saved.seq > record.view.turn.seq and taken.trees != saved.trees
+        different = (
+            await anyio.to_thread.run_sync(
+                world.snapshots.changes, saved.trees, taken.trees
+            )
+            if ours
+            else ()
+        )
+    except ToolFailed as error:
+        world.snapshots.failed(str(error))
+        record.tell(Waiting(0, f"no checkpoint: {error}"))
+        return
+    news = tuple((change.path, change.kind) for change in different)
+    await record(Checkpointed(taken.trees, taken.left_out, news), by="place")

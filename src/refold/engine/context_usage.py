@@ -1,0 +1,29 @@
+"""How much of its window a talk fills, in tokens, by what providers counted so far. Pure."""
+
+from refold.journal.state.conversation import A_PICTURE
+from refold.journal.state.fold import View
+
+_MOST = 4.0  # characters of a token that we dare to count on
+_NARROW = 0.1  # of the window, for the talk, where the rest is full of what is told besides
+_LEAST = 0.05
+
+
+def tokens(view: View) -> int:
+    """What the next request would be, as far as can be told before it is counted."""
+    talk = view.conversation
+    return int((talk.size + talk.prompt_size) / ratio(view)) + A_PICTURE * len(talk.images)
+
+
+def ratio(view: View) -> float:
+    """Characters of a token. Rather too few, for what is too long is refused."""
+    return min(view.conversation.chars_per_token, _MOST)
+
+
+def room(view: View, window: int, share: float) -> int:
+    """Characters that the talk may have where `share` of the window is full.
+
+    Some there have to be, even where the system text and the tools fill it.
+    """
+    whole, told = window * ratio(view), view.conversation.prompt_size
+    narrow = min(whole * _NARROW, (whole - told) * share)
+    return int(max(whole * share - told, narrow, whole * _LEAST))

@@ -1,0 +1,254 @@
+"""Execute a call: what was judged, by the rights of this moment, and record its result.
+
+The workspace is checkpointed before a call may change files. The model reads the result,
+so its length is bounded; a longer one is kept whole as a blob, and the model gets its
+name. Whether a call runs at all was decided before, in `calls`.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from msgspec.structs import replace
+
+from refold.engine.authorize import judge, mode_of
+from refold.engine.checkpoint import changed, save
+from refold.engine.world import Record, World
+from refold.errors import JournalError, ToolFailed
+from refold.journal.events.kinds import Ended
+from refold.journal.state.conversation import OpenCall
+from refold.permissions.facts import Access, Decision
+from refold.permissions.tool_families import COMMANDS
+from refold.tools.contract import Picture, Reply, Tool
+from refold.values.display import Diff, Note, Shown
+from refold.values.live import Progress
+from refold.values.messages import Image, ToolCall
+from refold.values.text import clean, marked
+from refold.values.tools import Effect
+
+STOPPED = "Stopped on the way. Look how far it came."
+
+SECRET = (
+    "Interrupted, and not repeated: its arguments held a secret that is not kept. "
+    "It may or may not have happened: look first."
+)
+
+ELSEWHERE = (
+    "Not done: what it names leads elsewhere by now than when it was allowed. A link or "
+    "a folder has changed. Look, and call again."
+)
+
+MEANWHILE = "(The agent {who}, which works beside you, has changed {path} since.)"
+
+FORBIDDEN = "Refused{why}. It was not done; do not try to get round this."
+
+
+class Running:
+    """A call under way, as its tool sees it: what it says goes to the watchers."""
+
+    def __init__(self, call_id: str, record: Record) -> None:
+        self.id, self.record, self._tail = call_id, record, ""
+
+    def progress(self, text: str) -> None:
+        self._tail = (self._tail + text)[-2_000:]
+        self.record.tell(Progress(self.id, clean(text)))
+
+    def stopped(self) -> Ended:
+        so_far = f"\nThe last it printed:\n{self._tail}" if self._tail.strip() else ""
+        return Ended(self.id, "stopped", STOPPED + so_far)
+
+
+async def do(found: OpenCall, world: World, record: Record) -> None:
+    """Do a call that has been started, and record what it came to."""
+    call = found.call
+    whole, tool = record.unmasked(call), world.tool(call.name)
+    if whole is None or tool is None:
+        await record(Ended(call.id, "unknown", SECRET))
+        return
+    running = Running(call.id, record)
+    end = Ended(call.id, "stopped", "")
+    try:
+        end = await _done(found, whole, tool, world, running)
+    finally:
+        if end.outcome == "stopped":
+            end = running.stopped()
+        await record(end)
+
+
+def refused(why: str) -> str:
+    """What the model reads of a call that was not allowed."""
+    return FORBIDDEN.format(why=f": {why}" if why else "")
+
+
+async def _done(
+    found: OpenCall, whole: ToolCall, tool: Tool, world: World, running: Running
+) -> Ended:
+    """The call is looked at again, as late as can be: a link or the mode may be another."""
+    record = running.record
+    now = as_judged(found, whole, tool, world)
+    if now is None:
+        return Ended(whole.id, "failed", ELSEWHERE)
+    known = partial(world.prepared.decide, whole.id)
+    above = world.lineage.parent
+    decision = judge(now, world, record.view, above=above, by=known)
+    if writes := _may_write(tool, decision):
+        await save(world, record, answer=found.called)
+        # The mode may be another by now.
+        decision = judge(now, world, record.view, above=above, by=known)
+    if end := denied(whole.id, decision):
+        return end
+    own = _own(found, now, decision, running, world)
+    try:
+        end = await ended(whole, tool, world, running, own)
+    finally:
+        if writes:
+            changed(world)
+    return _beside_others(end, now, world, record)
+
+
+def _beside_others(end: Ended, about: Access, world: World, record: Record) -> Ended:
+    """What it wrote is known to the whole tree; and whose change was in its way, to it."""
+    shared, us = world.lineage.shared, world.lineage.address
+    for diff in end.shown:
+        if isinstance(diff, Diff):
+            shared.wrote(diff.path, diff.after, us)
+    if end.outcome != "failed" or about.effect is not Effect.CHANGE:
+        return end
+    known = record.view.file_hashes.files
+    told = [
+        MEANWHILE.format(who=who, path=path)
+        for path in sorted({target.real for target in about.files})
+        if (who := shared.other(path, known.get(path, ""), us))
+    ]
+    return replace(end, text=" ".join((end.text, *told))) if told else end
+
+
+def denied(call_id: str, decision: Decision) -> Ended | None:
+    """How a call ends that is forbidden by now, though it was begun."""
+    if decision.verdict != "deny":
+        return None
+    return Ended(call_id, "refused", refused(decision.reason))
+
+
+def as_judged(found: OpenCall, whole: ToolCall, tool: Tool, world: World) -> Access | None:
+    """None: the call is about other files by now than it was judged for."""
+    try:
+        look = world.prepared.look(whole, tool, world.facts())
+    except ToolFailed:
+        return None
+    return look.touch if not found.hash or look.hash == found.hash else None
+
+
+def _may_write(tool: Tool, decision: Decision) -> bool:
+    """Of what runs, only commands are confined; another tool can do what it wants."""
+    confined = tool.spec.name in COMMANDS
+    runs = tool.effect is Effect.RUN and (decision.confines.writes or not confined)
+    return tool.effect is Effect.CHANGE or runs
+
+
+def _own(
+    found: OpenCall, now: Access, decision: Decision, running: Running, world: World
+) -> Mapping[str, object]:
+    """What the house has for this call alone."""
+    own: dict[str, object] = {
+        "call": found.call.id,
+        "confines": decision.confines,
+        "answers": found.answers,
+        "mode": mode_of(world, running.record.view, world.lineage.parent),
+        "deferred": tuple(tool.spec for tool in world.deferred),
+    }
+    if world.files is not None:
+        own["files"] = world.files.only([target.real for target in now.files])
+    if world.commands is not None:
+        own["commands"] = world.commands
+    return own
+
+
+async def ended(
+    call: ToolCall,
+    tool: Tool,
+    world: World,
+    running: Running,
+    own: Mapping[str, object],
+) -> Ended:
+    """Do the call. Whatever goes wrong in the tool is an answer for the model.
+
+    `own` is what the house has for this call alone.
+    """
+    house = {
+        **world.tool_dependencies,
+        **own,
+        "known": running.record.view.file_hashes.files,
+        "progress": running.progress,
+    }
+    try:
+        arguments = world.prepared.of(call, tool).arguments
+        supplied = {name: house[name] for name in tool.needs}
+        reply = await tool.run(**arguments, **supplied)
+        return await _recordable(call.id, reply, world, running.record)
+    except ToolFailed as error:
+        return await _failed(call.id, str(error), world, running.record)
+    except Exception as error:  # a tool's bug must not take the session with it
+        words = f"{type(error).__name__}: {error}"
+        return await _failed(call.id, words, world, running.record)
+
+
+async def _failed(id_: str, words: str, world: World, record: Record) -> Ended:
+    words, unseen = marked(words)
+    text, whole = await _fitted(words, world, record)
+    return Ended(id_, "failed", text, _told(unseen), full_blob=whole)
+
+
+async def _recordable(id_: str, reply: Reply, world: World, record: Record) -> Ended:
+    words, unseen = marked(reply.text)
+    text, whole = await _fitted(words, world, record, all_of_it=reply.whole)
+    seen = tuple((seen.path, seen.sha256) for seen in reply.seen)
+    shown = tuple(_short(part, world.longest_result) for part in reply.shown)
+    shown += _told(unseen)
+    try:
+        pictures = tuple([await _kept(picture, record) for picture in reply.pictures])
+    except JournalError as error:  # what was done is done: it must not look undone
+        pictures, text = (), f"{text}\n(The picture could not be kept: {error})"
+    return Ended(id_, "done", text, shown, seen, whole, reply.control, pictures)
+
+
+def _told(unseen: int) -> tuple[Shown, ...]:
+    """For the person: letters that nobody can see may be there for the model only."""
+    if not unseen:
+        return ()
+    many = "1 character" if unseen == 1 else f"{unseen:,} characters"
+    return (Note(f"{many} that nobody can see, written out for the model"),)
+
+
+async def _kept(picture: Picture, record: Record) -> Image:
+    return Image(await record.put_bytes(picture.content), picture.kind, picture.name)
+
+
+def _short(shown: Shown, limit: int) -> Shown:
+    """What a person is shown stands in the journal too: it is bounded alike."""
+    if len(shown.text) <= limit:
+        return shown
+    left_out = f"\n[… {len(shown.text) - limit} characters are left out here …]\n"
+    text = shown.text[: limit // 2] + left_out + shown.text[-limit // 2 :]
+    return replace(shown, text=text)
+
+
+async def _fitted(
+    text: str, world: World, record: Record, *, all_of_it: bool = True
+) -> tuple[str, str]:
+    """`text` cut in the middle if it is too long, and the blob that holds it whole.
+
+    `all_of_it` false: that is not the whole of what there was.
+    """
+    limit = world.longest_result
+    if len(text) <= limit:
+        return text, ""
+    try:
+        name = await record.put(clean(text).encode())
+        what = "the whole" if all_of_it else "what was kept of it"
+        where = f'read_file with path "blob:{name}" reads {what}'
+    except JournalError as error:  # what was done is done: it must not look undone
+        name, where = "", f"The whole could not be kept: {error}"
+    of_it = "" if all_of_it else " that were kept"
+    left_out = f"{len(text) - limit} of {len(text)} characters{of_it} are left out here"
+    half = limit // 2
+    return f"{text[:half]}\n[… {left_out}. {where} …]\n{text[-half:]}", name

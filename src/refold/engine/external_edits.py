@@ -1,0 +1,67 @@
+"""Files that the model has seen, and that are not any more as it saw them.
+
+Looked for once, when a turn begins. Nothing is remembered between two looks but what the
+journal says; how the model is told of it is a policy's business (`policies.reminders`).
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from hashlib import sha256
+
+import anyio
+
+from refold.engine.world import Record, World
+from refold.errors import ToolFailed
+from refold.journal.events.kinds import ExternalEditsFound
+from refold.place.port import Files
+
+_FILES = 100  # the newest that are looked at
+_LARGEST = 1_000_000  # bytes of one
+_IN_ALL = 8_000_000  # and of all: nobody waits for more than that to be read
+
+
+async def look_elsewhere(world: World, record: Record) -> None:
+    """Record which files somebody else has changed, where a turn begins."""
+    view = record.view
+    files = world.files
+    begins = view.turn.seq and not view.turn.steps and view.turn.open_request is None
+    if files is None or not world.watches or not begins or not view.file_hashes.files:
+        return
+    look = partial(changed_elsewhere, view.file_hashes.files, files)
+    if found := await anyio.to_thread.run_sync(look):
+        await record(ExternalEditsFound(found), by="place")
+
+
+def changed_elsewhere(
+    known: Mapping[str, str], files: Files
+) -> tuple[tuple[str, str], ...]:
+    """Which of the newest files of `known` are "changed" or "deleted", newest first.
+
+    What is too large to be read in no time, or may not be read, is passed over.
+    """
+    found, left = list[tuple[str, str]](), _IN_ALL
+    for path in list(known)[: -_FILES - 1 : -1]:
+        if not known[path] or left <= 0:  # told of before; or it takes too long
+            continue
+        content = _content(path, files)
+        left -= _LARGEST if content is None else len(content)
+        if content is not None:
+            if sha256(content).hexdigest() != known[path]:
+                found.append((path, "changed"))
+        elif _gone(path, files):
+            found.append((path, "deleted"))
+    return tuple(found)
+
+
+def _content(path: str, files: Files) -> bytes | None:
+    try:
+        return files.read(files.real(path), _LARGEST)
+    except ToolFailed:
+        return None
+
+
+def _gone(path: str, files: Files) -> bool:
+    try:
+        return files.kind(files.real(path)) == "nothing"
+    except ToolFailed:
+        return False

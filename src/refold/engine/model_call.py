@@ -1,0 +1,128 @@
+"""A model call: build the request from the view, stream the response, record its end.
+
+`ModelAsked` was its start. The response and the starts of its calls are one batch, so a step
+waits for the disk once. In a request every call has a result, whatever happened to it: one
+that has none yet is said to be under way.
+"""
+
+from contextlib import aclosing
+
+import anyio
+from msgspec.structs import replace
+
+from refold.engine import calls
+from refold.engine.answer_draft import EMPTY, Draft
+from refold.engine.call_cost import Measured
+from refold.engine.checkpoint import begin_saving
+from refold.engine.world import Record, World
+from refold.errors import ProviderError
+from refold.journal.events.kinds import Event, RequestLogged
+from refold.journal.state.fold import View
+from refold.provider.port import Came, Delta, Request, Retrying, Sent
+from refold.values.live import CallComing, Waiting
+from refold.values.messages import Message, Spoken, Text, ToolResult
+
+UNDER_WAY = "Still under way."
+
+GO_ON = Message("user", (Text("<reminder>Go on.</reminder>"),))
+
+
+async def ask(world: World, record: Record) -> None:
+    """Ask the model what the view says, and record what it answered."""
+    draft = draft_of(record.view, world)
+    try:
+        request = await _request(world, record)
+        async with aclosing(world.model.provider.stream(request)) as deltas:
+            async for delta in deltas:
+                _hear(delta, draft, world, record)
+    except ProviderError as error:
+        failed = draft.failed(str(error), type(error).__name__)
+        await record(*await _traced(world, record), failed)
+    except anyio.get_cancelled_exc_class():
+        # Stopped by a person, who has read this far. After a crash we ask again.
+        if record.view.turn.stopped:
+            with anyio.CancelScope(shield=True):
+                partial = draft.partial()
+                news = [*await _traced(world, record), *([partial] if partial else [])]
+                await record(*news)
+        raise
+    else:
+        await _answered(draft, world, record)
+
+
+def draft_of(view: View, world: World) -> Draft:
+    """An answer to what the view says, of which nothing has come yet."""
+    reached = world.names if world.deferred else ()  # by way of another
+    talk = view.conversation
+    sent = Measured(
+        talk.size + talk.prompt_size,
+        pictures=len(talk.images),
+        limit=talk.system_prompt.max_output,
+    )
+    return Draft(
+        view.account.calls, talk.system_prompt.model, world.model.price, reached, sent
+    )
+
+
+def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:
+    match delta:
+        case Retrying(wait, reason):
+            record.tell(Waiting(wait, reason))
+        case Sent() | Came():
+            if world.model.trace:
+                world.model.trace.take(delta)
+        case _:
+            if live := draft.add(delta):
+                record.tell(live)
+            if isinstance(live, CallComing):
+                begin_saving(world.tool(live.name), world)
+
+
+async def _request(world: World, record: Record) -> Request:
+    """What the view says, with the pictures it names and what the world adds."""
+    request = build_request(record.view)
+    if world.model.trace:
+        request = replace(request, trace=True)
+    if names := record.view.conversation.images:
+        request = replace(request, pictures=await world.images.of(names, record))
+    return request
+
+
+async def _answered(draft: Draft, world: World, record: Record) -> None:
+    asked = record.view.turn.open_request
+    answer = draft.whole(calls=asked is None or asked.tools)
+    traced = await _traced(world, record)
+    if answer is None:
+        await record(*traced, draft.failed(EMPTY, "ProviderError"))
+        return
+    made = answer.message.calls
+    opening: list[Event] = [*traced, answer]
+    for call in made:
+        opening += calls.begin(call, world, record.view)
+    await record(*opening, kept=calls.must_keep(opening, made, world))
+
+
+async def _traced(world: World, record: Record) -> list[RequestLogged]:
+    return await world.model.trace.told(record) if world.model.trace else []
+
+
+def build_request(view: View) -> Request:
+    talk, asking = view.conversation, view.turn.open_request
+    messages, briefed = talk.messages, talk.system_prompt
+    if talk.calls:
+        so_far = (c.result or ToolResult(c.call.id, UNDER_WAY) for c in talk.calls)
+        messages = messages.plus(Spoken(0, Message("tool", tuple(so_far))))
+    if not messages or messages[-1].message.role == "assistant":
+        messages = messages.plus(Spoken(0, GO_ON))  # no provider answers itself
+    choice = "none" if asking is not None and not asking.tools else "auto"
+    return Request(
+        messages,
+        briefed.system,
+        briefed.tools,
+        briefed.model.partition("/")[2],
+        choice,
+        max_output=briefed.max_output,
+        effort=briefed.effort,
+        schema=briefed.schema,
+        session=view.session.id,
+    )

@@ -1,0 +1,42 @@
+"""Calls that code makes, within a call of the model: each goes through the seam like any.
+
+The model is told of the outer call only. Whether the very same call was made before, by
+code that a crash cut off, is known to whoever runs the code.
+"""
+
+from hashlib import sha256
+
+from refold.engine import calls
+from refold.engine.world import Record, World
+from refold.journal.events.child_events import NestedCallMade
+from refold.journal.state.fold import View
+from refold.values.messages import ToolResult
+
+_GONE = "Not done: the call that it belongs to has ended."
+
+
+def key_of(*parts: str) -> str:
+    """What makes two wishes the same: a short hash of all that they are made of."""
+    return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+async def call_within(wanted: NestedCallMade, world: World, record: Record) -> ToolResult:
+    """Make a call for code, or go on with it, and wait for what it comes to.
+
+    It may have to wait for a person.
+    """
+    id_ = wanted.call.id
+
+    def news(view: View) -> tuple[NestedCallMade, ...]:
+        return () if view.conversation.call(id_) else (wanted,)
+
+    await record.append_if(news, by="code")
+    while (found := record.view.conversation.call(id_)) and found.result is None:
+        seen = record.view.seq
+        await calls.run_alone(found.call, world, record)
+        now = record.view.conversation.call(id_)
+        if now is not None and now.result is None and record.view.seq == seen:
+            await record.news(after=seen)
+    if found is None or found.result is None:
+        return ToolResult("", _GONE, True)
+    return found.result

@@ -1,0 +1,46 @@
+"""A final answer that has to match a JSON Schema is looked at before the turn ends.
+
+Providers are asked to keep to the schema, but not every one can: what counts is
+what came. An answer that does not fit goes back to the model with what is wrong.
+"""
+
+from msgspec import Raw
+
+from refold.engine.decide import EndTurn, Policy, Reject
+from refold.engine.policies.conversation import is_last_word
+from refold.journal.state.fold import View
+from refold.values.answer_schema import Schema
+
+WRONG = (
+    "<reminder>Your answer does not fit: {problem}. Answer again with one JSON value that "
+    "matches the schema you were given, and with nothing else.</reminder>"
+)
+
+
+def shaped(schema: Raw, times: int = 3) -> Policy:
+    """Ask for a better one up to `times` times. Raises `ValueError` for a bad schema."""
+    known = Schema(schema)
+
+    def shape(view: View) -> EndTurn | Reject | None:
+        turn = view.turn
+        if turn.stopped or turn.failed is not None or not _ends(view):
+            return None
+        problem = known.problem(turn.answer)
+        if not problem:
+            return None
+        if turn.rejected >= times:
+            reason = f"the answer did not match the schema after {times} corrections"
+            return EndTurn("failed", f"{reason}: {problem}")
+        return Reject((WRONG.format(problem=problem),))
+
+    return shape
+
+
+def _ends(view: View) -> bool:
+    """Is there an answer that would be the turn's last word?"""
+    last = view.turn.last_answer
+    if view.conversation.calls or last is None:
+        return False
+    if view.turn.final is not None:
+        return True
+    return is_last_word(view) and last.stop != "refused" and not last.message.calls

@@ -1,0 +1,50 @@
+"""The plain agent: run calls, take up messages, ask the model; end when nothing is called.
+
+What counts as the last word of a turn (`is_last_word`) is defined here for other policies.
+"""
+
+from refold.engine.decide import Action, AskModel, EndTurn, RunCalls, TakeUp
+from refold.journal.state.conversation import SHELL
+from refold.journal.state.fold import View
+
+
+def converse(view: View) -> Action | None:
+    talk, turn = view.conversation, view.turn
+    if talk.calls:
+        ready = any(c.result is None and c.stage != "asked" for c in talk.calls)
+        return RunCalls() if ready else None  # the rest is a person's to answer
+    if turn.failed is not None:
+        return EndTurn("failed", turn.failed)
+    if words := _due(view):
+        return TakeUp(words)
+    return _end(view) or AskModel()
+
+
+def _due(view: View) -> tuple[int, ...]:
+    """Words for this step. With them comes what the person ran before they said them."""
+    waiting, first = view.conversation.undelivered, not view.turn.steps
+    due = {w.seq for w in waiting if w.said.when == "now" or first}
+    if due and not first:
+        due |= {w.seq for w in waiting if w.said.sender == SHELL and w.seq < max(due)}
+    return tuple(w.seq for w in waiting if w.seq in due)
+
+
+def _end(view: View) -> EndTurn | None:
+    """An answer that calls nothing ends the turn, unless words came since."""
+    last = view.turn.last_answer
+    if last is not None and last.stop == "refused":
+        why = f": {last.refusal}" if last.refusal else ""
+        return EndTurn("failed", f"the model refused to answer{why}")
+    return EndTurn("answered") if is_last_word(view) else None
+
+
+def final(view: View) -> EndTurn | None:
+    """A tool has ended the task with an answer: the turn ends with that."""
+    return EndTurn("final") if view.turn.final is not None else None
+
+
+def is_last_word(view: View) -> bool:
+    """Has the model given a whole answer, with nothing called and nothing told it since?"""
+    last, messages = view.turn.last_answer, view.conversation.messages
+    whole = last is not None and last.stop != "length"
+    return whole and bool(messages) and messages[-1].message.role == "assistant"

@@ -1,0 +1,172 @@
+"""What of a talk can be told shorter, and where it may be cut. Pure.
+
+A cut never stands between a call and its result: what goes out after it begins with
+words or with an answer whose calls all have their results.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from refold.engine.context_usage import ratio, room, tokens
+from refold.journal.state.conversation import A_LINE, A_PICTURE, message_size
+from refold.journal.state.fold import View
+from refold.values.messages import Message, Spoken, ToolCall, ToolResult
+
+_MARK = "[left out: "
+_KEPT = 0.35  # of the room that a talk has, for the messages that stay
+_CARRIED = 0.3  # for what the journal knows
+_SUMMARY = 0.15
+_CROWDED = 0.95  # of the window
+
+
+class Shares(Struct, frozen=True):
+    """When a talk is told shorter, and what stays. Shares are of the window."""
+
+    window: int = 32_000  # tokens, where the model's own is not known
+    prune: float = 0.5
+    frees: float = 0.2
+    results: int = 3
+    compact: float = 0.8
+    messages: int = 8
+
+
+class Cut(Struct, frozen=True):
+    """The messages before `at` go. `results` are too long to stay as they are."""
+
+    at: int
+    results: tuple[tuple[str, str], ...] = ()
+
+
+def window_of(view: View, shares: Shares) -> int:
+    """Tokens. What was refused as too long says more than what is known of a model."""
+    known = view.conversation.system_prompt.window or shares.window
+    return min(known, max(1, tokens(view) // 2)) if view.turn.too_long else known
+
+
+def carried_room(view: View, shares: Shares) -> int:
+    """Characters for what the journal knows."""
+    return int(room(view, window_of(view, shares), shares.compact) * _CARRIED)
+
+
+def summary_room(view: View, shares: Shares) -> int:
+    """Characters for the summary."""
+    return int(room(view, window_of(view, shares), shares.compact) * _SUMMARY)
+
+
+def crowded(view: View, shares: Shares) -> bool:
+    """Do the system text and the tools fill the window by themselves?"""
+    return view.conversation.prompt_size >= _CROWDED * window_of(view, shares) * ratio(view)
+
+
+def prunable(view: View, keep: int) -> tuple[tuple[str, str], ...]:
+    """The results that can become lines, all but the newest `keep`: ids, and the lines."""
+    calls = {c.id: c for s in view.conversation.messages for c in s.message.calls}
+    newest_first = [
+        r for s in reversed(view.conversation.messages) for r in _results(s.message)
+    ]
+    lines = ((r, _line(r, calls.get(r.call_id))) for r in newest_first[keep:] if _large(r))
+    return tuple(
+        (r.call_id, line) for r, line in lines if r.images or len(line) < len(r.text)
+    )
+
+
+def pruned_at_most(view: View) -> int:
+    """About the most characters that can be freed. Costs nothing to know."""
+    return view.conversation.result_size + _pictures(view, len(view.conversation.images))
+
+
+def freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
+    """Characters that these lines instead of results would free; a picture is many."""
+    pictures = (len(r.images) for r in _named(view, lines))
+    return shorter_by(view, lines) + _pictures(view, sum(pictures))
+
+
+def shorter_by(view: View, lines: Sequence[tuple[str, str]]) -> int:
+    """The same, of the text alone."""
+    short = {id_: len(line) for id_, line in lines}
+    return sum(len(r.text) - short[r.call_id] for r in _named(view, lines))
+
+
+def _named(view: View, lines: Sequence[tuple[str, str]]) -> Iterator[ToolResult]:
+    ids = {id_ for id_, _ in lines}
+    found = (r for s in view.conversation.messages for r in _results(s.message))
+    return (r for r in found if r.call_id in ids)
+
+
+def _pictures(view: View, count: int) -> int:
+    return int(count * A_PICTURE * ratio(view))
+
+
+def _large(result: ToolResult) -> bool:
+    told = len(result.text) > A_LINE and not result.text.startswith(_MARK)
+    return told or bool(result.images)
+
+
+def cut(view: View, shares: Shares, *, asked: bool) -> Cut:
+    """Where to cut. Somebody who `asked` wants it shorter, even if there is room."""
+    messages = view.conversation.messages
+    most = int(room(view, window_of(view, shares), shares.compact) * _KEPT)
+    at, size, heard = len(messages), 0, False
+    for start, end in _units(messages):
+        unit = sum(message_size(s.message) for s in messages[start:end])
+        if len(messages) - start > shares.messages and heard:
+            break
+        if size + unit > most:
+            if end - start > 1 and not heard:  # no answer has told of these results yet
+                return Cut(start, tuple(_fitted(messages[end - 1].message, most - size)))
+            break
+        at, size = start, size + unit
+        heard = heard or messages[start].message.role == "assistant"
+    if asked and at == 0:  # all would stay: then only the newest does
+        at = next((start for start, _ in _units(messages)), 0)
+    return Cut(at)
+
+
+def _units(messages: Sequence[Spoken]) -> Iterator[tuple[int, int]]:
+    """What must stay together, newest first, as the numbers of its first and after its last."""
+    end = len(messages)
+    while end > 0:
+        start = end - 2 if messages[end - 1].message.role == "tool" and end > 1 else end - 1
+        yield start, end
+        end = start
+
+
+def _results(message: Message) -> Sequence[ToolResult]:
+    return [p for p in reversed(message.parts) if isinstance(p, ToolResult)]
+
+
+def _line(result: ToolResult, call: ToolCall | None) -> str:
+    what = _label(call) if call else "a call"
+    count = len(result.images)
+    shown = f" and {count} picture{'s' if count > 1 else ''}" if count else ""
+    return (
+        f"{_MARK}{len(result.text):,} characters{shown} of {what}; history_search with call "
+        f'"{result.call_id}" shows the text]'
+    )
+
+
+def _label(call: ToolCall) -> str:
+    """The tool and what it was about, as far as one line can say."""
+    try:
+        given = msgspec.json.decode(call.arguments, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        given = dict[str, object]()
+    about = next((v for v in given.values() if isinstance(v, str)), "")
+    short = " ".join(about.split())
+    return f"{call.name} {short[:60]}{'…' if len(short) > 60 else ''}".rstrip()
+
+
+def _fitted(message: Message, most: int) -> Iterator[tuple[str, str]]:
+    """The results of one answer, each cut in the middle to its share of `most`."""
+    results = _results(message)
+    share = max(A_LINE, most // max(1, len(results)))
+    for result in results:
+        if len(result.text) > share:
+            half = share // 2
+            note = (
+                f"\n[… {len(result.text) - 2 * half:,} characters left out here to save room; "
+                f'history_search with call "{result.call_id}" shows them …]\n'
+            )
+            yield result.call_id, result.text[:half] + note + result.text[-half:]

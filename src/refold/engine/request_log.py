@@ -1,0 +1,72 @@
+"""Takes model calls down exactly as they go over the wire, where somebody asked for it.
+
+A request holds the whole talk, so each would be a little longer than the one
+before, and a journal of them all would grow with the square of the steps. What a
+request has in common at its beginning with the last one to the same place is
+therefore not kept again: the event says how much that was.
+"""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from refold.journal.events.kinds import RequestLogged
+from refold.provider.port import Came, Sent
+
+# So many places are remembered: a provider may have an address for each request.
+_PLACES = 16
+
+
+class BlobWriter(Protocol):
+    async def put(self, blob: bytes) -> str: ...
+
+
+class _Call(Struct):
+    to: str
+    body: bytes
+    answer: bytearray
+
+
+class Trace:
+    """Of one session. Hand it what went out and came in; `told` makes events of it."""
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._before: dict[
+            str, bytes
+        ] = {}  # the last body by where it went, the newest last
+
+    def take(self, delta: Sent | Came) -> None:
+        match delta:
+            case Sent(to, body):
+                self._calls.append(_Call(to, body, bytearray()))
+            case Came(body) if self._calls:
+                self._calls[-1].answer += body
+            case _:
+                pass
+
+    async def told(self, blobs: BlobWriter) -> list[RequestLogged]:
+        """What was taken since the last time; its bytes are kept by then."""
+        before = dict(self._before)
+        found: list[RequestLogged] = []
+        for call in self._calls:
+            same = _common(before.pop(call.to, b""), call.body)
+            before[call.to] = call.body
+            request = await blobs.put(call.body[same:])
+            answer = await blobs.put(bytes(call.answer)) if call.answer else ""
+            found.append(RequestLogged(call.to, request, answer, same))
+        # Not before all are kept: what no event tells of, none can begin like.
+        self._before, self._calls = dict([*before.items()][-_PLACES:]), []
+        return found
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes they begin with alike. Halves what is in doubt, for speed."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

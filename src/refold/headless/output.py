@@ -1,0 +1,261 @@
+"""What a task without a terminal prints, by format. docs/headless.md promises it.
+
+However it ends, the result is the last that stands on stdout, and there is one: also
+where there never was a session, or its journal can take no more.
+"""
+
+import select
+import sys
+from collections.abc import AsyncIterable, Callable, Iterable
+from contextlib import suppress
+
+import anyio
+import msgspec
+from anyio import CancelScope, to_thread
+from msgspec.structs import replace
+
+from refold import __version__
+from refold.client.session import Session
+from refold.client.types import Entry, Frame, View
+from refold.errors import RefoldError
+from refold.headless.streams import Gone, answer_text, complain, ended, write, write_bytes
+from refold.values.text import clean
+from refold.views.documents import Notice, Result
+from refold.views.live_documents import Retry
+from refold.views.notices import ESTIMATED, warnings
+from refold.views.stream import Asked, Document, approval_request, documents_of, init
+from refold.views.turn_result import EXIT_CODES, result
+
+STREAM = "stream-json"
+WAITING = 1_024  # pieces of news, behind a reader who is slow or stuck
+_DENIALS = 5  # that are told one by one
+_WIDEST = 100  # characters of a call
+_HOW = "rights are given with --allow, --permission-mode or --yolo; --output-format json says why"
+_UNREAD = "nobody reads the output any more"
+_ENDED_WELL = ("answered", "final", "plan_ready")
+_PATIENCE = 2.0  # seconds for a reader who reads nothing, once we are to end
+_AT_ONCE = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
+
+
+class StreamWriter:
+    """`live`: pieces of answers are told, too. `asked` gives the document about a question."""
+
+    def __init__(self, format_: str, *, live: bool) -> None:
+        self._format, self._live = format_, live
+        self.asked: Asked = approval_request
+        self.finished, self.outlet = anyio.Event(), Outlet()
+        self._session: Session | None = None
+        self._id = ""
+        self._last = ""  # the type of the newest document
+
+    def of(self, session: Session) -> None:
+        """From now on it is about this session."""
+        self._session, self._id = session, session.id
+
+    @property
+    def gone(self) -> bool:
+        """Does nobody read any more?"""
+        return self.outlet.gone
+
+    def begin(self, session: Session) -> None:
+        """Nothing yet: `follow` begins with the session."""
+
+    async def follow(
+        self,
+        frames: AsyncIterable[Frame],
+        session: Session,
+        after: Callable[[Entry], Document | None] = lambda _: None,
+        first: Iterable[Document] = (),
+    ) -> None:
+        """Print the news. When nobody reads any more, the turn is stopped.
+
+        `after` gives one more document behind those of an event. `first` stand before
+        all news: what waits since the session was left.
+        """
+        live = self._live or self._format != STREAM
+        if self._format == STREAM:
+            await self.lines([init(session.view, self._id, __version__), *first])
+        left = False
+        async for frame in frames:
+            found = list(documents_of(frame, live=live, asked=self.asked))
+            found += self._estimated(frame)
+            more = after(frame.item) if isinstance(frame.item, Entry) else None
+            if more is not None:
+                found.append(more)
+            if self._format != STREAM:
+                _notices(found)
+                continue
+            await self.lines(found)
+            # Tried again at each event: there may have been nothing to stop yet.
+            if self.gone and not left:
+                left = await session.cancel(_UNREAD)
+        self.finished.set()
+
+    def _estimated(self, frame: Frame) -> list[Document]:
+        """That costs are estimates from here on, said once in a session."""
+        first = isinstance(frame.item, Entry) and frame.item.seq
+        if not first or first != self._view.account.first_estimated:
+            return []
+        return [Notice(seq=frame.seq, text=ESTIMATED)]
+
+    async def end(self, document: Result) -> None:
+        """The last word. Raises `Gone` or `RefoldError` where it did not go out."""
+        if self._format == "text":
+            await self._text(document)
+        else:
+            await self.lines([document])
+        self.outlet.settle()
+
+    async def _text(self, document: Result) -> None:
+        if text := document.text.rstrip():
+            await self.outlet.put(answer_text(text))
+        if self._session is not None:
+            for warning in warnings(self._session.view):
+                complain(warning)
+            _tell_denials(self._session)
+        if document.outcome not in _ENDED_WELL:
+            ended(document.outcome, document.reason)
+
+    def result(self, seconds: float) -> Result:
+        return result(self._view, self._id, seconds)
+
+    def broken(self, error: BaseException) -> None:
+        """The last word where nothing else could be said. Why goes to stderr, too.
+
+        Written at once and by nobody else: there may be no loop any more.
+        """
+        if self._format == "text" or self._last == "result" or self.gone:
+            return
+        self._last = "result"
+        stopped = isinstance(error, KeyboardInterrupt)
+        how = "interrupted" if stopped else "failed"
+        document = replace(self.result(0.0), outcome=how, reason=clean(_why(error)))
+        try:
+            write(_line(document))
+        except (Gone, RefoldError):
+            return  # the first error is the one to be told
+
+    async def lines(self, found: Iterable[Document]) -> None:
+        for document in found:
+            if await self.outlet.put(_line(document)):
+                self._last = str(document.__struct_config__.tag)
+
+    @property
+    def last(self) -> str:
+        """The type of the document that was printed last."""
+        return self._last
+
+    @property
+    def _view(self) -> View:
+        return View() if self._session is None else self._session.view
+
+
+def exit_code(document: Result, *, unread: bool) -> int:
+    """What a script learns without reading. An answer that did not get out is no 0."""
+    found = EXIT_CODES[document.outcome]
+    return found or int(unread)
+
+
+def _line(document: Document) -> str:
+    return msgspec.json.encode(document).decode() + "\n"
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, RefoldError | KeyboardInterrupt):
+        return str(error) or "interrupted"
+    return f"refold itself failed: {type(error).__name__}: {error}"
+
+
+def _tell_denials(session: Session) -> None:
+    """A person who was not asked is to know what the answer was made without."""
+    turn = session.view.turn
+    if not turn.denials or turn.outcome == "plan_ready":  # to plan is to be denied
+        return
+    from refold.views.call_summary import label
+    from refold.views.cell_width import cut
+
+    for denied in turn.denials[:_DENIALS]:
+        said = cut(label(denied.call, session.tool(denied.call.name)), _WIDEST)
+        complain(f"denied: {said}")
+    more = len(turn.denials) - _DENIALS
+    also = f"{more} more were denied; " if more > 0 else ""
+    complain(f"{also}{_HOW}")
+
+
+def _notices(found: Iterable[Document]) -> None:
+    for document in found:
+        if isinstance(document, Notice):
+            complain(document.text)
+        elif isinstance(document, Retry):
+            again = (
+                f"; trying again in {document.seconds:.1f} s" if document.seconds else ""
+            )
+            complain(f"{document.reason}{again}")
+
+
+# Standard output for a task that must go on, and end, whoever reads it.
+#
+# A reader may be slow or stuck: what does not go out at once is written by a thread, so
+# that signals and the clock are heard meanwhile. One that has left, or a full disk, is no
+# error here but `gone`; who runs the turn stops it then.
+class Outlet:
+    """`gone`: nothing goes out any more."""
+
+    def __init__(self) -> None:
+        self.gone = False
+        self._trouble: RefoldError | None = None
+        self._alone = anyio.Lock()
+        self._writing: CancelScope | None = None
+        self._hurried = False
+
+    def hurry(self) -> None:
+        """We are to end: do not wait for a stuck reader any longer."""
+        self._hurried = True
+        if self._writing is not None:
+            self._writing.deadline = anyio.current_time() + _PATIENCE
+
+    def settle(self) -> None:
+        """Raises what kept it from going out, where that is an error."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    async def put(self, text: str) -> bool:
+        """Write it whole. False if it did not go out, or not all of it."""
+        data = text.encode("utf-8", errors="replace")
+        async with self._alone:
+            if self.gone:
+                return False
+            went = False
+            try:
+                with CancelScope() as self._writing:
+                    if self._hurried:
+                        self._writing.deadline = anyio.current_time() + _PATIENCE
+                    went = await self._out(data)
+            finally:
+                # If it was cut short, nobody knows how much went out. While it is under
+                # way the reader is only slow, and others must not take them for gone.
+                self.gone, self._writing = not went, None
+        return went
+
+    async def _out(self, data: bytes) -> bool:
+        try:
+            if len(data) <= _AT_ONCE and _ready():
+                write_bytes(data)
+            else:
+                await to_thread.run_sync(write_bytes, data, abandon_on_cancel=True)
+        except Gone:
+            return False
+        except RefoldError as error:
+            self._trouble = error
+            return False
+        return True
+
+
+def _ready() -> bool:
+    """Can that much be written without waiting? What is no pipe says yes."""
+    with suppress(OSError, ValueError, AttributeError):
+        if hasattr(select, "poll"):
+            watch = select.poll()
+            watch.register(sys.stdout.fileno(), select.POLLOUT)
+            return bool(watch.poll(0))
+    return True

@@ -1,0 +1,304 @@
+"""One task without a terminal: words in, the answer out, an exit code.
+
+On stdout stands what the chosen format promises (docs/headless.md) and nothing
+else; notices go to stderr. Nobody can be asked: what would ask is denied.
+"""
+
+import os
+import select
+import stat
+import sys
+import time
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import anyio
+from msgspec.structs import replace
+
+from refold.client.launch import Launch
+from refold.client.protocol import Continue
+from refold.client.session import Session
+from refold.client.types import Frame, Picture
+from refold.errors import BadInput, RefoldError, first, said_by
+from refold.headless.output import WAITING, StreamWriter, exit_code
+from refold.headless.stop_signals import Stops
+from refold.headless.streams import complain
+from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
+from refold.views.documents import Result
+from refold.views.escape import on_one_line
+
+if TYPE_CHECKING:
+    from refold.client.verify import VerifyReport
+
+_MOST = 32 * 2**20  # bytes of words
+_SOON = 0.2  # seconds in which a pipe has said something, as a rule
+_IDLE = 1.0  # seconds for those that started us to write something
+_LONG = 3.0  # seconds after which somebody should know what is waited for
+_PROCESSES = "/proc"
+_WRITES = (os.O_WRONLY, os.O_RDWR)
+
+
+def run(task: Task, stops: Stops | None = None) -> int:
+    """Do the task. `stops` may have heard already that it is to end."""
+    if task.input_format == "stream-json" and task.output_format != "stream-json":
+        raise BadInput(
+            "--input-format stream-json is answered in JSON lines: "
+            "add --output-format stream-json"
+        )
+    out = StreamWriter(task.output_format, live=task.partial_messages)
+    stops = stops or Stops()
+    try:
+        stops.aloud()
+        with task.inside():
+            if task.input_format == "stream-json":
+                from refold.headless.stdio import run as over_stdio
+
+                return over_stdio(task, out, stops)
+            words = words_of(task)
+            return anyio.run(_Run(task, words, task.images(), out, stops).run)
+    except BaseException as error:  # whatever it is, the last word on stdout is ours
+        out.broken(first(error))
+        raise
+
+
+class _Run:
+    def __init__(
+        self,
+        task: Task,
+        words: str,
+        images: Sequence[Picture],
+        out: StreamWriter,
+        stops: Stops,
+    ) -> None:
+        self._task, self._words, self._images = task, words, images
+        self._out, self._stops = out, stops
+        self._began = time.monotonic()
+
+    async def run(self) -> int:
+        out, stops = self._out, self._stops
+        stops.hurry = out.outlet.hurry
+        async with stops.heard():
+            launch = self._task.launch(False)
+            try:
+                return await self._in(launch)
+            finally:
+                await closed(launch)
+        # It was stopped where there was no turn to stop, or for the second time.
+        await out.end(replace(self._document(), outcome="interrupted", reason=stops.why))
+        return INTERRUPTED
+
+    async def _in(self, launch: Launch) -> int:
+        task, out, stops = self._task, self._out, self._stops
+        if not task.resumes:
+            launch.check_model()  # before there is a session to -c
+        words, typed = launch.spelled_out(task.text, self._words)
+        session = await task.open(launch)
+        out.of(session)
+        session.check_model()
+        timed_out = False
+        async with anyio.create_task_group() as group:
+            group.start_soon(tell_notices, session)
+            named, problems = session.workspace.named_images(words)
+            for problem in problems:
+                complain(problem)
+            message = HeadlessPrompt(words, (*self._images, *named), typed)
+            timed_out = await turn(session, message, out, task.timeout, stops)
+        document = self._document()
+        if timed_out:
+            late = f"it took longer than {task.timeout:g} s"
+            document = replace(document, reason=late)
+        code = TIMED_OUT if timed_out else exit_code(document, unread=out.gone)
+        if task.verify:
+            from refold.client.verify import claims_of
+
+            stops.gently = None
+            report = await _verified(session)
+            document = replace(document, claims=claims_of(report.checked))
+            code = code or report.code
+        await out.end(document)
+        return code or int(out.gone)
+
+    def _document(self) -> Result:
+        return self._out.result(time.monotonic() - self._began)
+
+
+async def _verified(session: Session) -> "VerifyReport":
+    """What is claimed, each with its verdict. Whatever does not hold is complained about."""
+    report = await session.reports.verify()
+    for each in report.checked:
+        if not each.fine:
+            words = on_one_line(f"{each.claim.claim}: {each.state}, {each.reason}")
+            complain(f"not borne out: {words}")
+    return report
+
+
+async def tell_notices(session: Session, say: Callable[[str], None] = complain) -> None:
+    """What the machine can hold a command to is found out while the model is asked."""
+    for notice in await anyio.to_thread.run_sync(session.protection_notices):
+        say(notice)
+
+
+class HeadlessPrompt(NamedTuple):
+    """What is asked. `typed` is the part that a person wrote; a pipe may bring anything."""
+
+    words: str
+    shown: Sequence[Picture] = ()
+    typed: str | None = None  # None: all
+
+
+class Out(Protocol):
+    """Who tells what happens in a turn. `finished` is set when all was told."""
+
+    finished: anyio.Event
+
+    def begin(self, session: Session) -> None: ...
+    async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None: ...
+
+
+async def turn(
+    session: Session,
+    said: HeadlessPrompt,
+    out: Out,
+    limit: float | None,
+    stops: Stops | None = None,
+) -> bool:
+    """Run the turn while its news are printed. True if it took too long.
+
+    Signals stop it, if nobody else hears them: who does gives `stops`.
+    """
+    if stops is None:
+        stops = Stops()
+        async with stops.heard():
+            return await turn(session, said, out, limit, stops)
+        raise KeyboardInterrupt(stops.why)  # for the second time, or too early
+    watch, clock = session.watch(live=WAITING), _Clock(limit, stops)
+    stops.gently = lambda why: session.interrupt(reason=why)
+    out.begin(session)
+    if session.lost:
+        complain(f"the journal was damaged at its end; lost: {session.lost}")
+    if said.words:
+        await session.say(said.words, pictures=said.shown, typed=said.typed)
+    elif session.idle:
+        await session.send(Continue())
+    async with anyio.create_task_group() as group:
+        group.start_soon(out.follow, watch.frames(), session)
+        group.start_soon(clock.run, session)
+        await session.settle()
+        watch.close()
+        await out.finished.wait()
+        group.cancel_scope.cancel()
+    return clock.ran_out
+
+
+class _Clock:
+    """Stops the turn when its time is over: as an event first, like any stop."""
+
+    def __init__(self, seconds: float | None, stops: Stops) -> None:
+        self._seconds, self._stops, self.ran_out = seconds, stops, False
+
+    async def run(self, session: Session) -> None:
+        if self._seconds is None:
+            return
+        await anyio.sleep(self._seconds)
+        self._stops.hurry()
+        self.ran_out = await session.cancel("out of time")
+
+
+# The words of a task: those of the command line, and below them what stands on stdin.
+#
+# Who gave the task on the command line may have left stdin as it was: a pipe that nobody
+# writes to and nobody closes, as services and CI hand it down. It is read to its end if
+# there is somebody who may write; else a moment is waited for it, and it is left alone.
+def words_of(task: Task) -> str:
+    """Raises `BadInput` where there are none, and nothing to go on with either."""
+    piped = "" if sys.stdin.isatty() else _stdin(task.text)
+    words = "\n\n".join(part for part in (task.text, piped) if part.strip())
+    if not words and not task.resumes:
+        raise BadInput('nothing to do: give the task as refold -p "…" or on stdin')
+    return words
+
+
+def _stdin(text: str) -> str:
+    try:
+        if text and not _comes():
+            return ""
+        found = sys.stdin.buffer.read(_MOST + 1)
+    except OSError as error:
+        raise RefoldError(f"stdin cannot be read: {said_by(error)}") from error
+    if len(found) > _MOST:
+        raise BadInput(
+            f"stdin holds more than {_MOST // 2**20} MiB, which no model reads: "
+            "put it into a file and name that"
+        )
+    return found.decode("utf-8-sig", errors="replace")  # some systems put a mark before it
+
+
+def _comes() -> bool:
+    """Is there something to read, or somebody who will write it?"""
+    if _ready(_SOON):
+        return True
+    if _of_a_pipeline():
+        if not _ready(_LONG):
+            complain("waiting for what comes through the pipe")
+        return True
+    if _ready(_IDLE - _SOON):
+        return True
+    complain(
+        f"nothing came through stdin in {_IDLE:g} s, so it goes on without: "
+        "close it with < /dev/null, or give no words on the command line to wait for it"
+    )
+    return False
+
+
+def _ready(seconds: float) -> bool:
+    return bool(select.select([sys.stdin], [], [], seconds)[0])
+
+
+def _of_a_pipeline() -> bool:
+    """Has another program than those that started us our pipe open to write?
+
+    `make test | refold -p "why?"`: make does, and we are to wait for it. Those that
+    started us would rather wait for us. Only Linux lets us look.
+    """
+    try:
+        pipe = os.fstat(sys.stdin.fileno())
+        if not stat.S_ISFIFO(pipe.st_mode):
+            return False
+        above = set(_above(os.getpid()))
+        return any(
+            _writes(process, (pipe.st_dev, pipe.st_ino))
+            for process in map(int, filter(str.isdecimal, os.listdir(_PROCESSES)))
+            if process not in above
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def _above(process: int) -> Iterator[int]:
+    """This process, and those that started it."""
+    while process > 1:
+        yield process
+        with open(
+            f"{_PROCESSES}/{process}/stat", encoding="utf-8", errors="replace"
+        ) as file:
+            # The name of a program stands in brackets, and may hold anything.
+            process = int(file.read().rpartition(")")[2].split()[1])
+    yield process
+
+
+def _writes(process: int, pipe: tuple[int, int]) -> bool:
+    folder = f"{_PROCESSES}/{process}/fd"
+    with suppress(OSError):  # it has ended, or is somebody else's
+        for number in os.listdir(folder):
+            with suppress(OSError):
+                found = os.stat(f"{folder}/{number}")
+                if (found.st_dev, found.st_ino) == pipe and _may_write(process, number):
+                    return True
+    return False
+
+
+def _may_write(process: int, number: str) -> bool:
+    with open(f"{_PROCESSES}/{process}/fdinfo/{number}", encoding="utf-8") as file:
+        flags = next(line for line in file if line.startswith("flags:"))
+    return int(flags.split()[1], 8) & os.O_ACCMODE in _WRITES

@@ -1,0 +1,73 @@
+"""Standard output, written whole, and notices on standard error.
+
+Python's own stdout loses the rest of a long text where it is not buffered
+(PYTHONUNBUFFERED) and the pipe is full. Here every byte goes out, or `Gone` is raised
+because nobody reads any more. No other module of the command line writes to stderr, so
+nothing that stands in a notice can move a cursor or hide.
+"""
+
+import select
+import sys
+
+from refold.errors import RefoldError
+from refold.views.escape import exact, on_one_line, visible
+
+
+class Gone(Exception):
+    """Whoever read our output has left."""
+
+
+def write(text: str) -> None:
+    """Write and flush. Raises `Gone`, or `RefoldError` if the disk is full."""
+    write_bytes(text.encode("utf-8", errors="replace"))
+
+
+def answer_text(text: str) -> str:
+    """What `answer` writes of it."""
+    return (visible(text) if sys.stdout.isatty() else text).rstrip() + "\n"
+
+
+def ended(outcome: object, reason: object) -> None:
+    """Tell on stderr why there is no whole answer."""
+    complain(f"{outcome}: {on_one_line(str(reason))}")
+
+
+def complain(words: object) -> None:
+    """An error or a notice on stderr, under our name."""
+    remark(f"refold: {words}")
+
+
+def remark(words: object) -> None:
+    """A line on stderr that is neither: what was done, or that there is nothing.
+
+    What no screen shows is written out, and no line but the first begins at its left: names
+    of files and directories stand in these, and anybody may have given them.
+    """
+    first, *more = str(words).split("\n")
+    indented = (each if each.startswith("  ") else f"  {each}" for each in more)
+    report("\n".join((first, *indented)))
+
+
+def report(text: str) -> None:
+    """Several lines on stderr, as they are but for what no screen shows."""
+    sys.stderr.write(f"{exact(text)}\n")
+
+
+def write_bytes(given: bytes) -> None:
+    """The same for bytes, exactly as they are."""
+    left, out = memoryview(given), sys.stdout.buffer
+    try:
+        while True:
+            try:
+                while left:
+                    left = left[out.write(left) or 0 :]
+                out.flush()
+                return
+            except BlockingIOError as error:
+                # Whoever shares it with us has made it one that does not wait.
+                left = left[error.characters_written :]
+                select.select((), (out,), ())
+    except BrokenPipeError as error:
+        raise Gone from error
+    except OSError as error:
+        raise RefoldError(f"the output cannot be written: {error.strerror}") from error

@@ -1,0 +1,208 @@
+"""A session as a tar, in pieces: its journal, its blobs, and all below it.
+
+Reads only, and holds no more than one line or one piece of a blob at a time; so it works
+while the session runs, and for one of any length. What is damaged is left out and told.
+Checkpoints are not in it: they are copies of files, and stay with those.
+"""
+
+import os
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+from msgspec import Struct
+
+from refold.errors import BadInput, Corrupt
+from refold.journal.bundle.archive import PIECE, beginning, end, member
+from refold.journal.bundle.line_check import follow
+from refold.journal.events import codec
+from refold.journal.events.blob_names import NAMING, blobs_of
+from refold.journal.events.child_events import ChildBorn
+from refold.journal.events.kinds import Imported
+from refold.journal.home import CHILDREN
+from refold.journal.state.children import CHILD
+from refold.journal.store import blobs, log_file, writer_lock
+from refold.journal.store.blobs import is_name
+from refold.journal.store.tree_reader import is_written
+
+
+class _Survey(Struct, frozen=True):
+    """`events` good lines in the first `size` bytes. `damage` says what is wrong after them.
+
+    What an import has added at the end is none of them, if nothing has happened since:
+    then `source` is the id that the session had before.
+    """
+
+    events: int
+    size: int
+    children: tuple[str, ...] = ()
+    blobs: tuple[str, ...] = ()  # in the order in which they are first named
+    damage: str = ""
+    source: str = ""
+
+
+class _Part(Struct, frozen=True):
+    """One journal. `name` is that below the first: "child-1/child-2"."""
+
+    name: str
+    path: Path
+    seen: _Survey
+    blobs: dict[str, int]  # the sizes of those that are there and good
+
+
+class Packing:
+    """Looks at all there is; then `pieces` gives the tar. `damages`: what is not in it.
+
+    Raises `BadInput` where nothing stands in the session. A child goes as any other: what
+    it had of its parent is history once it is imported.
+    """
+
+    def __init__(self, path: Path, session: str, *, children: bool = True) -> None:
+        self.damages = list[str]()
+        self._children = children
+        self._parts = list(self._look("", path))
+        first = self._parts[0].seen
+        if not first.events:
+            why = f": {first.damage}" if first.damage else ""
+            raise BadInput(f"there is nothing good to export in {session}{why}")
+        self.id = first.source or session
+
+    @property
+    def events(self) -> int:
+        return sum(part.seen.events for part in self._parts)
+
+    @property
+    def sessions(self) -> int:
+        return len(self._parts)
+
+    def pieces(self) -> Iterator[bytes]:
+        yield from beginning(self.id)
+        for part in self._parts:
+            above, size = f"{part.name}/" if part.name else "", part.seen.size
+            yield from _file(above + log_file.NAME, part.path / log_file.NAME, size)
+            for name, size in part.blobs.items():
+                blob = f"{blobs.NAME}/{name}"
+                yield from _file(above + blob, part.path / blob, size)
+        yield end()
+
+    def _look(self, name: str, path: Path) -> Iterator[_Part]:
+        seen = _survey(path)
+        if seen.damage:
+            self.damages.append(seen.damage)
+        sizes = {each: self._blob(path / blobs.NAME, each) for each in seen.blobs}
+        good = {each: size for each, size in sizes.items() if size is not None}
+        if seen.events or not name:  # a child without any would be refused
+            yield _Part(name, path, seen, good)
+        for child in seen.children if self._children else ():
+            below = path / CHILDREN / child
+            if _lies_in(below):  # those of the session that this one is a fork of are there
+                yield from self._look(f"{name}/{child}".lstrip("/"), below)
+
+    def _blob(self, directory: Path, name: str) -> int | None:
+        """Its size; None: it is not as it was, or not there."""
+        found = sha256()
+        if not is_name(name):
+            self.damages.append(f"the journal names a blob {name!r}: there is none")
+            return None
+        path = directory / name
+        try:
+            size = path.stat().st_size
+            for piece in _in_pieces(path, size):
+                found.update(piece)
+        except FileNotFoundError:
+            self.damages.append(f"the blob {path} is missing")
+            return None
+        except OSError as error:
+            self.damages.append(f"the blob {path} cannot be read: {error.strerror}")
+            return None
+        if found.hexdigest() == name:
+            return size
+        self.damages.append(f"the blob {path} was changed after it was written")
+        return None
+
+
+def _file(name: str, path: Path, size: int) -> Iterator[bytes]:
+    """The first `size` bytes of it: more may have been written since."""
+    return member(name, size, _in_pieces(path, size))
+
+
+def _in_pieces(path: Path, size: int) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(min(size, PIECE)):
+            size -= len(piece)
+            yield piece
+
+
+def _survey(path: Path) -> _Survey:
+    """Look at the journal in this directory. Raises `OSError` where there is none."""
+    file = path / log_file.NAME
+    # Before the lines: half a line may still be in writing, and more may be written.
+    written, note = is_written(path), writer_lock.read(path)
+    walk, damage = _Walk(), ""
+    size = file.stat().st_size
+    try:
+        for good in follow(walk.whole(file, size)):
+            walk.see(good.line, good.says.kind)
+    except Corrupt as error:
+        damage = f"{file}: {error}"
+    if walk.torn and not damage and not written:
+        damage = f"{file}: its last line has no end, and is left out"
+    if note.head[0] > walk.events and not damage:
+        left = f"its writer left it at event {note.head[0]}"
+        damage = f"{file}: it ends at event {walk.events}, but {left}"
+    return walk.found(damage)
+
+
+def _good_lines(file: Path, size: int) -> Iterator[bytes]:
+    """The lines in the first `size` bytes of a file, one by one."""
+    with file.open("rb") as opened:
+        left = size
+        while left > 0 and (line := opened.readline(left)):
+            left -= len(line)
+            yield line
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.torn = False
+        self.events = self._size = 0
+        self._children = dict[str, None]()
+        self._blobs = dict[str, None]()
+        self._last: tuple[int, Imported] | None = None  # the size before it
+
+    def whole(self, file: Path, size: int) -> Iterator[bytes]:
+        for line in _good_lines(file, size):
+            self.torn = not line.endswith(b"\n")
+            if not self.torn:
+                yield line[:-1]
+
+    def see(self, line: bytes, kind: str) -> None:
+        self._last = None
+        if kind in NAMING or kind in ("ChildBorn", "Imported"):
+            self._look_into(line)
+        self.events += 1
+        self._size += len(line) + 1
+
+    def found(self, damage: str) -> _Survey:
+        events, size, source = self.events, self._size, ""
+        if self._last and not damage:
+            events, size, source = events - 1, self._last[0], self._last[1].source
+        names = (tuple(self._children), tuple(self._blobs))
+        return _Survey(events, size, *names, damage, source)
+
+    def _look_into(self, line: bytes) -> None:
+        event = codec.unchecked(line)
+        match event:
+            case ChildBorn(child) if CHILD.fullmatch(child):
+                self._children[child] = None
+            case Imported():
+                self._last = (self._size, event)
+            case None:
+                pass
+            case _:
+                self._blobs |= dict.fromkeys(blobs_of(event))
+
+
+def _lies_in(path: Path) -> bool:
+    """Is there a journal?"""
+    return os.path.isfile(path / log_file.NAME)

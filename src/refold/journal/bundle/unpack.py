@@ -1,0 +1,299 @@
+"""A session made of an exported one: all of it, or nothing.
+
+It is made aside and put in its place at once, like a fork. Whoever wrote the file may
+mean harm, so everything in it is checked, and what it has said is only history here: after
+its last line each journal tells that it was `Imported`, and no fold lets go on what was
+under way, allowed or chosen before that.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from errno import EEXIST, ENOTEMPTY
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.errors import BadInput, Corrupt
+from refold.journal.bundle.archive import Reading
+from refold.journal.bundle.line_check import LONGEST_LINE, Good, countable, follow
+from refold.journal.events import codec
+from refold.journal.events.blob_names import blobs_of
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import Entry, Imported
+from refold.journal.home import CHILDREN, Home
+from refold.journal.state.children import CHILD
+from refold.journal.state.fold import View, apply
+from refold.journal.store import blobs, log_file
+from refold.journal.store.blobs import is_name
+from refold.journal.store.disk import Disk, make_directories, told
+from refold.journal.store.fork import sweep
+
+ASIDE = ".import-"  # before the process id of who makes it
+DEEPEST = 16  # children below children
+_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{4}")
+# That of a child goes on with its names. None of these is ever a path here.
+_SHOWN_ID = re.compile(
+    rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}(/{CHILD.pattern}){{0,{DEEPEST}}}"
+)
+_AT_ONCE = 1 << 20  # bytes
+
+
+class ImportedSession(Struct, frozen=True):
+    """The session `id`, made of one that was called `source`, and how much it has.
+
+    `lacking` are blobs. `taken`: there is a session of that id here.
+    """
+
+    id: str
+    source: str
+    sessions: int
+    events: int
+    blobs: int
+    lacking: int
+    taken: bool = False
+
+
+class _Part(Struct, frozen=True):
+    """A journal that was taken over, as far as the rest has to know of it."""
+
+    path: Path
+    children: tuple[str, ...]
+    blobs: frozenset[str]
+
+
+def unpack(
+    home: Home,
+    file: BinaryIO,
+    name: str,
+    now: float,
+    directory: str,
+    disk: Disk | None = None,
+) -> ImportedSession:
+    """Make the session that stands in `file`, to go on in `directory`.
+
+    It keeps its id where that is free. Raises `BadInput` for what is not good; then nothing
+    was made. Waits for the disk: call it in a thread.
+    """
+    disk = disk or Disk()
+    reading = Reading(file, name)
+    source = reading.header().id
+    if not _SHOWN_ID.fullmatch(source):
+        raise reading.wrong(f"{source[:100]!r} is no session's id")
+    ours = _ID.fullmatch(source)
+    taken = bool(ours) and os.path.lexists(home.path(source))
+    id_ = source if ours and not taken else home.new_id(now)
+    aside = home.root / f"{ASIDE}{os.getpid()}-{id_}"
+    with told("write", aside):
+        sweep(home.root, ASIDE)
+        try:
+            make_directories(aside, disk)
+            taking = _Taking(reading, aside, Imported(source, id_, directory), now, disk)
+            made = taking.all()
+            _put_in_place(aside, home.path(id_), disk)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        disk.sync_directory(home.root)
+    return replace(made, taken=taken)
+
+
+def _put_in_place(aside: Path, place: Path, disk: Disk) -> None:
+    try:
+        disk.rename(aside, place)
+    except OSError as error:
+        if error.errno not in (ENOTEMPTY, EEXIST):
+            raise
+        raise BadInput(
+            f"another process has just made a session {place.name}, and nothing was "
+            "imported: import it again, and it has an id of its own"
+        ) from error
+
+
+class _Taking:
+    """From the tar into the directory `aside`."""
+
+    def __init__(
+        self, reading: Reading, aside: Path, news: Imported, now: float, disk: Disk
+    ) -> None:
+        self._reading, self._aside, self._news = reading, aside, news
+        self._now, self._disk = now, disk
+        self._parts = dict[str, _Part]()  # the last is the one that is being read
+        self._events = self._blobs = 0
+        self._kept = set[str]()  # blobs of that
+
+    def all(self) -> ImportedSession:
+        for member in self._reading.members():
+            above, _, last = member.rpartition("/")
+            if last == log_file.NAME:
+                self._session(above)
+            else:
+                self._blob(above, last)
+        if not self._parts:
+            raise self._reading.wrong("there is no session in it")
+        self._keep()
+        named = sum(len(part.blobs) for part in self._parts.values())
+        counts = (len(self._parts), self._events, self._blobs, named - self._blobs)
+        return ImportedSession(self._news.id, self._news.source, *counts)
+
+    def _session(self, name: str) -> None:
+        path = self._place(name)
+        self._keep()
+        make_directories(path, self._disk)
+        self._parts[name] = self._journal(name, path)
+
+    def _keep(self) -> None:
+        """What was read of the last session stays, also where the power fails."""
+        for part in [*self._parts.values()][-1:]:
+            if self._kept:
+                self._disk.sync_directory(part.path / blobs.NAME)
+            self._disk.sync_directory(part.path)
+        self._blobs += len(self._kept)
+        self._kept = set[str]()
+
+    def _place(self, name: str) -> Path:
+        """Where it lies: a child below a parent that tells of its birth, and nowhere else."""
+        if not name and not self._parts:
+            return self._aside
+        above, _, child = name.rpartition("/")
+        parent = self._parts.get(above)
+        born = parent is not None and _number(child) <= len(parent.children)
+        if not name or name in self._parts or parent is None or not born:
+            raise self._reading.wrong(f"no session here has begun a child {name[:100]!r}")
+        if parent.children[_number(child) - 1] != child or name.count("/") >= DEEPEST:
+            raise self._reading.wrong(f"{name[:100]!r} is in no place for a child")
+        path = self._aside
+        for each in name.split("/"):
+            path = path / CHILDREN / each
+        return path
+
+    def _journal(self, name: str, path: Path) -> _Part:
+        walk = _Walk()
+        with self._new(path / log_file.NAME) as out:
+            try:
+                for good in follow(self._reading.lines(LONGEST_LINE)):
+                    walk.see(good)
+                    out.write(good.line + b"\n")
+            except Corrupt as error:
+                raise self._reading.wrong(f"{error}") from error
+            if not walk.view.seq:
+                raise self._reading.wrong("the session has no events")
+            out.write(walk.then(self._own(name), self._now) + b"\n")
+        self._events += walk.view.seq
+        return walk.part(path)
+
+    def _own(self, name: str) -> Imported:
+        news = self._news
+        if not name:
+            return news
+        return Imported(f"{news.source}/{name}", f"{news.id}/{name}", news.directory)
+
+    def _blob(self, above: str, name: str) -> None:
+        session, part = next(reversed(self._parts.items()), ("", None))
+        if above != f"{session}/{blobs.NAME}".lstrip("/") or part is None:
+            raise self._reading.wrong("an exported session has no such file here")
+        if name not in part.blobs or name in self._kept:
+            raise self._reading.wrong(f"no event here names a blob {name[:80]!r}")
+        make_directories(part.path / blobs.NAME, self._disk)
+        found = sha256()
+        with self._new(part.path / blobs.NAME / name) as out:
+            for piece in self._reading.pieces():
+                found.update(piece)
+                out.write(piece)
+            if found.hexdigest() != name:
+                raise self._reading.wrong(f"the blob {name} is not what its name says")
+        self._kept.add(name)
+
+    @contextmanager
+    def _new(self, path: Path) -> Generator["_Out"]:
+        """A new file. It is kept, unless an error ends it."""
+        out = _Out(path, self._disk)
+        try:
+            yield out
+            out.keep()
+        finally:
+            out.close()
+
+
+class _Walk:
+    """Along a journal: what it knows, so that nothing in it can harm who opens it later."""
+
+    def __init__(self) -> None:
+        self.view = View()
+        self._head, self._epoch = Head(), 0
+        self._children = list[str]()
+        self._blobs = set[str]()
+
+    def see(self, good: Good) -> None:
+        says, number = good.says, good.head.seq
+        try:
+            event = codec.load(says.kind, says.data)
+            if not countable(event):
+                raise Corrupt(number, "it has a number that is too large")
+            entry = Entry(
+                says.seq, event, says.at, says.epoch, says.turn, says.by, says.cause
+            )
+            self.view = apply(self.view, entry)
+            named = set(blobs_of(event))
+        # Whatever a fold stumbles over here, such as arguments that nest without end, it
+        # would stumble over whenever that session is opened.
+        except (
+            ArithmeticError,
+            ValueError,
+            TypeError,
+            LookupError,
+            RecursionError,
+        ) as error:
+            raise Corrupt(number, f"no session can hold this event ({error})") from error
+        if not all(map(is_name, named)):
+            raise Corrupt(number, "it names a blob by what is no blob's name")
+        self._blobs |= named
+        self._head, self._epoch = good.head, max(self._epoch, says.epoch)
+
+    def then(self, news: Imported, now: float) -> bytes:
+        """The line of our own that comes after all of them."""
+        entry = Entry(self._head.seq + 1, news, now, self._epoch + 1, by="import")
+        line, _ = codec.encode(entry, self._head)
+        return line
+
+    def part(self, path: Path) -> _Part:
+        children = tuple(child.name for child in self.view.children.children)
+        return _Part(path, children, frozenset(self._blobs))
+
+
+class _Out:
+    """A new file that only its owner can read, written in few large pieces."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self._file, self._disk = disk.open(path, new=True), disk
+        self._waiting, self._size, self._at = list[bytes](), 0, 0
+
+    def write(self, piece: bytes) -> None:
+        self._waiting.append(piece)
+        self._size += len(piece)
+        if self._size >= _AT_ONCE:
+            self._flush()
+
+    def keep(self) -> None:
+        self._flush()
+        self._disk.sync(self._file)
+
+    def close(self) -> None:
+        self._disk.close(self._file)
+
+    def _flush(self) -> None:
+        self._disk.write(self._file, b"".join(self._waiting), self._at)
+        self._at += self._size
+        self._waiting, self._size = [], 0
+
+
+def _number(child: str) -> int:
+    """Children are numbered as they are born; none has a number too large to be one."""
+    if not CHILD.fullmatch(child):
+        return 2**31
+    return int(child.rpartition("-")[2])

@@ -1,0 +1,290 @@
+"""The file of the catalogue: SQLite by apsw, and what stands in its tables.
+
+Everything in it can be made again from the journals. So a file that is broken, or of
+another version, is thrown away; and where none can be written, a private one does that
+SQLite deletes by itself. What is written into it is the business of `indexing`.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from errno import EEXIST
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from refold.journal.catalogue.hit import ENDS, FOUND, Hit
+from refold.journal.catalogue.search_text import shown
+from refold.journal.catalogue.session_card import Card
+from refold.journal.store.session_files import Stamp
+from refold.safe_open import opened as opened_file
+from refold.safe_open import unlinked
+
+VERSION = 2
+PRIVATE = Path()  # no file that anybody else can see
+_PATIENCE = 5.0  # seconds that another writer is waited for
+_POLL = 0.001  # seconds between two looks whether that one is done
+_SNIPPET = 20  # words
+_FORGOTTEN = 1_000  # messages at once
+_BITS = 32  # of an event's number in the key of its words
+_SCHEMA = f"""
+    CREATE TABLE sessions (
+        key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parent TEXT NOT NULL,
+        children INTEGER NOT NULL, card BLOB NOT NULL,
+        size INTEGER NOT NULL, mtime INTEGER NOT NULL, inode INTEGER NOT NULL,
+        upto INTEGER NOT NULL, last INTEGER NOT NULL, h TEXT NOT NULL
+    );
+    CREATE VIRTUAL TABLE words USING fts5(
+        text, who UNINDEXED, tokenize = 'unicode61 remove_diacritics 2'
+    );
+    PRAGMA user_version = {VERSION};
+"""
+_DROP = "DROP TABLE IF EXISTS words; DROP TABLE IF EXISTS sessions;"
+_CARD = msgspec.json.Decoder(Card)
+
+
+Value: TypeAlias = str | bytes | int | float | None
+
+
+class Sql(Protocol):
+    """What is used of apsw's connections, whose own types name some that Python 3.11 has not."""
+
+    in_transaction: bool
+
+    def execute(
+        self, statements: str, bindings: Sequence[Value] = ()
+    ) -> Iterator[tuple[Any, ...]]: ...
+    def executemany(
+        self, statements: str, bindings: Iterable[Sequence[Value]]
+    ) -> Iterator[tuple[Any, ...]]: ...
+    def last_insert_rowid(self) -> int: ...
+    def set_busy_handler(self, again: Callable[[int], bool]) -> None: ...
+    def close(self) -> None: ...
+    def backup(self, into: str, source: "Sql", of: str) -> "Copying": ...
+
+
+class Copying(Protocol):
+    def step(self) -> bool: ...
+    def close(self, force: bool) -> None: ...
+
+
+class Read(Struct, frozen=True):
+    """How far a journal was read: `upto` bytes, the last line of which has `last`."""
+
+    stamp: Stamp = Stamp()
+    upto: int = 0
+    last: int = 0
+    h: str = ""
+
+
+class CatalogueRow(Struct, frozen=True):
+    key: int
+    card: Card
+    read: Read
+
+
+class Tables:
+    """One connection, for one thread at a time. Raises `apsw.Error`."""
+
+    def __init__(self, connection: Sql) -> None:
+        self._sql = connection
+
+    def close(self) -> None:
+        self._sql.close()
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Be less patient with other writers than usual."""
+        self._sql.set_busy_handler(_patient(min(seconds, _PATIENCE)))
+
+    def begin(self) -> None:
+        """From here on nobody else writes. What is written is there with `commit`."""
+        self._sql.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self._sql.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        if self._sql.in_transaction:
+            self._sql.execute("ROLLBACK")
+
+    def become(self, other: "Tables") -> None:
+        """Hold what that one holds, and nothing else, at once for all who look.
+
+        Others have this file open: to put another in its place would mix the two.
+        """
+        copying = self._sql.backup("main", other._sql, "main")
+        try:
+            copying.step()
+        finally:
+            copying.close(True)  # by force: what went wrong has been told
+
+    def stamps(self) -> dict[str, Stamp]:
+        found = self._sql.execute("SELECT id, size, mtime, inode FROM sessions")
+        return {id_: Stamp(size, mtime, inode) for id_, size, mtime, inode in found}
+
+    def row(self, id_: str) -> CatalogueRow | None:
+        for key, card, size, mtime, inode, upto, last, h in self._sql.execute(
+            "SELECT key, card, size, mtime, inode, upto, last, h FROM sessions "
+            "WHERE id = ?", (id_,),
+        ):  # fmt: skip
+            read = Read(Stamp(size, mtime, inode), upto, last, h)
+            return CatalogueRow(key, _CARD.decode(card), read)
+        return None
+
+    def cards(self, *, children: bool = False) -> list[Card]:
+        """In no order: SQLite would carry all of each about while it sorts."""
+        return self._cards("" if children else " WHERE parent = ''")
+
+    def whole_cards(self) -> list[Card]:
+        """Those of which all has been read that was there."""
+        return self._cards(" WHERE parent = '' AND size >= 0")
+
+    def with_children(self) -> list[Card]:
+        return self._cards(" WHERE children > 0")
+
+    def add(self, card: Card) -> int:
+        """Make a row for a session that has none. Gives its key."""
+        self._sql.execute(
+            "INSERT INTO sessions (id, parent, children, card, size, mtime, "
+            "inode, upto, last, h) VALUES (?, ?, 0, ?, -1, 0, 0, 0, 0, '')",
+            (card.id, card.parent, msgspec.json.encode(card)),
+        )
+        return self._sql.last_insert_rowid()
+
+    def put(self, key: int, card: Card, read: Read) -> None:
+        """Write down what is known of a session by now."""
+        stamp = read.stamp
+        self._sql.execute(
+            "UPDATE sessions SET children = ?, card = ?, size = ?, "
+            "mtime = ?, inode = ?, upto = ?, last = ?, h = ? WHERE key = ?",
+            (len(card.children), msgspec.json.encode(card), stamp.size,
+             stamp.mtime, stamp.inode, read.upto, read.last, read.h, key),
+        )  # fmt: skip
+
+    def put_words(self, key: int, words: Sequence[tuple[int, str, str]]) -> None:
+        """(seq, who, text) of messages of this session that are new."""
+        self._sql.executemany(
+            "INSERT INTO words (rowid, text, who) VALUES (?, ?, ?)",
+            ((key << _BITS | seq, text, who) for seq, who, text in words),
+        )
+
+    def forget_some(self, row: CatalogueRow) -> bool:
+        """A part of a session, or what is left of it. Is there more?"""
+        first, last = row.key << _BITS, (row.key + 1 << _BITS) - 1
+        rest = self._sql.execute(
+            "SELECT id FROM words_docsize WHERE id BETWEEN ? AND ? ORDER BY id "
+            "LIMIT 1 OFFSET ?", (first, last, _FORGOTTEN),
+        )  # fmt: skip
+        more = next((id_ for (id_,) in rest), None)
+        upto = last if more is None else more - 1
+        self._sql.execute("DELETE FROM words WHERE rowid BETWEEN ? AND ?", (first, upto))
+        if more is None:
+            self._sql.execute("DELETE FROM sessions WHERE key = ?", (row.key,))
+        else:  # so that nobody reads on where its words are gone
+            self._sql.execute(
+                "UPDATE sessions SET size = -1, last = 0 WHERE key = ?", (row.key,)
+            )
+        return more is not None
+
+    def ids_below(self, id_: str) -> list[str]:
+        """The session, its children, and theirs."""
+        found = self._sql.execute(
+            "SELECT id FROM sessions WHERE id = ? OR (id > ? AND id < ?)",
+            (id_, f"{id_}/", f"{id_}0"),  # "0" comes after "/"
+        )
+        return [below for (below,) in found]
+
+    def search(self, expression: str) -> Iterator[Hit]:
+        """The best first."""
+        for card, rowid, who, snippet in self._sql.execute(
+            "SELECT card, words.rowid, who, snippet(words, 0, ?, ?, '…', ?) FROM words "
+            f"CROSS JOIN sessions ON sessions.key = words.rowid >> {_BITS} "
+            "WHERE words MATCH ? ORDER BY rank",
+            (FOUND, ENDS, _SNIPPET, expression),
+        ):
+            seq = rowid & (1 << _BITS) - 1
+            yield Hit(_CARD.decode(card), seq, who, shown(snippet))
+
+    def _cards(self, which: str) -> list[Card]:
+        found = self._sql.execute(f"SELECT card FROM sessions{which}")
+        return [_CARD.decode(card) for (card,) in found]
+
+    def count(self) -> tuple[int, int]:
+        """Sessions, children among them, and messages."""
+        [(sessions,)] = self._sql.execute("SELECT count(*) FROM sessions")
+        [(messages,)] = self._sql.execute("SELECT count(*) FROM words_docsize")
+        return sessions, messages
+
+
+_ENDS = ("-wal", "-shm", "")  # of the files that SQLite keeps the tables in
+
+
+def opened(path: Path) -> Tables:
+    """The tables in this file, made if need be. Raises `apsw.Error` or `OSError`."""
+    import apsw  # only who lists or searches needs it
+
+    if path == PRIVATE:
+        connection = cast("Sql", apsw.Connection(""))
+    else:
+        _made(path)
+        made = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = cast("Sql", made)
+    try:
+        connection.set_busy_handler(_patient(_PATIENCE))
+        # Lost in a power cut is at most what the journals tell again.
+        connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
+        if _version(connection) != VERSION:
+            connection.execute("BEGIN IMMEDIATE")
+            if _version(connection) != VERSION:  # else somebody was faster
+                connection.execute(_DROP + _SCHEMA)
+            connection.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    return Tables(connection)
+
+
+def _made(path: Path) -> None:
+    """Make the file where there is none, for its owner alone.
+
+    One that is there is not opened: closing it would take the locks away that SQLite has on
+    it in other threads here.
+    """
+    unlinked(*(Path(f"{path}{end}") for end in _ENDS))
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+    try:
+        os.close(opened_file(path, flags))
+    except FileExistsError as error:
+        if not path.is_file():
+            raise OSError(EEXIST, "no file stands in its place") from error
+
+
+def _patient(seconds: float) -> Callable[[int], bool]:
+    """Looks often: who indexes pauses for moments only, and would be missed by SQLite's own."""
+    until = 0.0
+
+    def again(looks: int) -> bool:
+        nonlocal until
+        now = time.monotonic()
+        until = until if looks else now + seconds
+        if now < until:
+            time.sleep(_POLL)
+        return now < until
+
+    return again
+
+
+def throw_away(path: Path, inode: int) -> None:
+    """Delete the file, if it still is that one: another process may have made it anew."""
+    with suppress(OSError):
+        if path.stat().st_ino == inode:
+            for end in _ENDS:
+                Path(f"{path}{end}").unlink(missing_ok=True)
+
+
+def _version(connection: Sql) -> int:
+    [(version,)] = connection.execute("PRAGMA user_version")
+    return int(version)

@@ -1,0 +1,224 @@
+"""Following the journals: what is new in them is read on from where it was left.
+
+A journal of which the last line that we know still stands in its place is the one we know;
+any other was cut, replaced or written anew, and is read from its start. Each piece of work
+is one transaction, also within a long journal: whoever is stopped in it, in whatever way,
+leaves a good file behind, and whoever comes at the same time waits for a moment and then
+shares the work.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec.structs import replace
+
+from refold.errors import Corrupt, WrongFormat
+from refold.journal.catalogue import search_text
+from refold.journal.catalogue import session_card as cards
+from refold.journal.catalogue.database import CatalogueRow, Read, Tables
+from refold.journal.catalogue.session_card import Card
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.store import log_file
+from refold.journal.store.session_files import SessionFile, Stamp, stamp_of
+
+_PIECE = 0.25  # seconds of work in one transaction
+_GAP = 0.005  # and between two; others want to write, too, and look more often than that
+_MANY = 1_000  # messages held in memory
+_FAR = 1 << 21  # bytes that are read at once
+_BUFFER = 1 << 16
+Place = Callable[[str], Path]  # the directory of a session
+Tell = Callable[[int, int], None]  # so many of so many are done
+
+
+class Indexing:
+    """Brings the tables up to what stands in the journals, the newest first.
+
+    `until` is when to stop, by the monotonic clock; `tell` hears how far it is.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        place: Place,
+        until: float,
+        tell: Tell = lambda _, __: None,
+        piece: float = _PIECE,
+    ) -> None:
+        self._tables, self._place = tables, place
+        self._until, self._tell, self._piece = until, tell, piece
+        self._ends = 0.0  # of the piece of work under way
+
+    def run(self, there: SessionFile) -> bool:
+        """False if there was no time for all."""
+        known = self._tables.stamps()
+        gone = [id_ for id_ in known if id_.partition("/")[0] not in there.stamps]
+        new = [id_ for id_ in there.ids if known.get(id_) != there.stamps[id_]]
+        return self._all([*gone, *new, *self._children(known)])
+
+    def _children(self, known: Mapping[str, Stamp]) -> Iterator[str]:
+        """Those in whose journals something is new. Their parents may know nothing of it."""
+        for card in self._tables.with_children():
+            for name in card.children:
+                child = f"{card.id}/{name}"
+                if known.get(child) != stamp_of(self._file(child)):
+                    yield child
+
+    def _all(self, wanted: Sequence[str]) -> bool:
+        left, done = list(reversed(wanted)), 0
+        while left:
+            if time.monotonic() >= self._until:
+                return False
+            self._tables.begin()
+            try:
+                done += self._some(left)
+                self._tables.commit()
+            except BaseException:
+                self._tables.roll_back()
+                raise
+            self._tell(done, done + len(left))
+            if left:
+                time.sleep(_GAP)
+        return True
+
+    def _some(self, left: list[str]) -> int:
+        """Take from the end of `left` what there is time for; at least a part of one."""
+        self._ends, done = time.monotonic() + self._piece, 0
+        while left:
+            id_ = left[-1]
+            if (children := self._one(id_)) is None:
+                break
+            left.pop()
+            left += [f"{id_}/{child}" for child in reversed(children)]
+            done += 1
+            if time.monotonic() >= self._ends:
+                break
+        return done
+
+    def _one(self, id_: str) -> Sequence[str] | None:
+        """Read on in one session. Its children, that come next; None: there is more of it."""
+        file = self._file(id_)
+        row, stamp = self._tables.row(id_), stamp_of(file)
+        if stamp is None:
+            return () if self._forget(id_) else None
+        if row is not None and row.read.stamp == stamp:  # another process was faster
+            return ()
+        return self._read(id_, file, stamp, row)
+
+    def _forget(self, id_: str) -> bool:
+        """False if there is more of it."""
+        rows = (self._tables.row(below) for below in self._tables.ids_below(id_))
+        return all(self._emptied(row) for row in rows if row is not None)
+
+    def _read(
+        self, id_: str, file: str, stamp: Stamp, row: CatalogueRow | None
+    ) -> Sequence[str] | None:
+        try:
+            with open(file, "rb", buffering=_BUFFER) as opened:
+                if row is not None and not _goes_on(row, opened):
+                    if not self._emptied(row):
+                        return None
+                    row = None
+                row = row or self._added(id_)
+                reading = _Reading(row.card, row.read)
+                for found in reading.pieces(opened):
+                    self._tables.put_words(row.key, found)
+                    if time.monotonic() >= self._ends:
+                        break
+            card, read = reading.card, reading.read
+        except OSError as error:
+            if row is not None and not self._emptied(row):
+                return None
+            row, reading = self._added(id_), None
+            why = f"{file} cannot be read: {error.strerror}"
+            card, read = Card(id_, damage=why), Read()
+        card = replace(card, changed=stamp.changed)
+        whole = reading is not None and reading.over
+        # Else to be tried again: a change of rights leaves no trace, nor does a pause.
+        self._tables.put(row.key, card, replace(read, stamp=stamp) if whole else read)
+        return None if reading is not None and not whole else card.children
+
+    def _added(self, id_: str) -> CatalogueRow:
+        return CatalogueRow(self._tables.add(Card(id_)), Card(id_), Read())
+
+    def _emptied(self, row: CatalogueRow) -> bool:
+        """Forget all of it, or as much as there is time for; then False."""
+        while self._tables.forget_some(row):
+            if time.monotonic() >= self._ends:
+                return False
+        return True
+
+    def _file(self, id_: str) -> str:
+        return os.path.join(self._place(id_), log_file.NAME)
+
+
+def read_card(id_: str, file: Path) -> Card:
+    """The same of one session, without any tables. Raises `OSError`."""
+    reading = _Reading(Card(id_), Read(), cards.HEARS)
+    with file.open("rb", buffering=_BUFFER) as opened:
+        changed = os.fstat(opened.fileno()).st_mtime_ns / 1e9
+        for _ in reading.pieces(opened):
+            pass
+    return replace(reading.card, changed=changed)
+
+
+class _Reading:
+    """A journal on its way in. `card` and `read` are as far as it was read."""
+
+    def __init__(
+        self,
+        card: Card,
+        read: Read,
+        wanted: frozenset[str] = cards.HEARS | search_text.HEARS,
+    ) -> None:
+        self.card, self.read, self._wanted = card, read, wanted
+        self._size = 0  # of the line that is looked at
+        self.over = False
+
+    def pieces(self, file: BinaryIO) -> Iterator[list[tuple[int, str, str]]]:
+        """(seq, who, text) of what can be found in it, up to its end or to where it breaks.
+
+        After each piece it can be left, and read on from there.
+        """
+        found = list[tuple[int, str, str]]()
+        file.seek(begins := self.read.upto)
+        try:
+            for known, head in codec.follow(
+                self._lines(file), Head(self.card.events, self.read.h or Head().h)
+            ):
+                event = cards.loaded(known, self._wanted)
+                self.card = cards.after(self.card, known, event)
+                upto = self.read.upto + self._size
+                self.read = Read(Stamp(), upto, self._size, head.h)
+                if event is not None and (said := search_text.words_of(event)) is not None:
+                    found.append((head.seq, *said))
+                if len(found) >= _MANY or upto - begins >= _FAR:
+                    yield found
+                    found, begins = [], upto
+        except WrongFormat as error:
+            about = replace(self.card.about, directory=error.directory)
+            self.card = replace(self.card, about=about, damage=f"{file.name}: {error}")
+        except Corrupt as error:
+            self.card = replace(self.card, damage=f"{file.name}: {error}")
+        self.over = True
+        yield found
+
+    def _lines(self, file: BinaryIO) -> Iterator[bytes]:
+        """Whole ones. Half of one is just being written."""
+        for line in file:
+            if line.endswith(b"\n"):
+                self._size = len(line)
+                yield line[:-1]
+
+
+def _goes_on(row: CatalogueRow, file: BinaryIO) -> bool:
+    """Is this the journal we know, with nothing changed but what comes after?"""
+    read = row.read
+    if row.card.damage or not read.last:
+        return False
+    file.seek(read.upto - read.last)
+    line = file.read(read.last)
+    return line.endswith(b"\n") and line.startswith(codec.start_of(read.h))

@@ -1,0 +1,119 @@
+"""What a list of sessions tells of one: a small fold of its journal.
+
+Much smaller than the view that an agent decides by, for thousands are made at once. What
+a person calls a session, and where it works, is folded by the same code as there.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold.journal.events import codec
+from refold.journal.events.codec import Line
+from refold.journal.events.kinds import (
+    ChildBorn,
+    ChildEnded,
+    Entry,
+    Event,
+    Forked,
+    Imported,
+    ModelAnswered,
+    ModelFailed,
+    Settled,
+    SystemPromptSet,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state import session_info
+from refold.journal.state.session_info import SessionInfo
+from refold.values.usage import Spent
+
+
+class Card(Struct, frozen=True):
+    """`id` is that of its directory; `changed` when it was last written."""
+
+    id: str
+    about: SessionInfo = SessionInfo()
+    changed: float = 0.0
+    events: int = 0
+    spent: Spent = Spent()
+    below: Spent = Spent()  # by children that have ended, with all below them
+    outcome: str = ""  # of the last turn that ended
+    open: bool = False  # a turn is under way, or was when it was left
+    model: str = ""  # of the newest turn
+    agent: str = ""
+    children: tuple[str, ...] = ()  # that were born here
+    damage: str = ""  # why it could not be read to its end
+
+    @property
+    def parent(self) -> str:
+        return self.id.rpartition("/")[0]
+
+
+class _Told(Struct):
+    """What is wanted of a `SystemPromptSet`. The prompt in it is long, and is not unpacked."""
+
+    model: str = ""
+    agent: str = ""
+
+
+_ABOUT = frozenset(kind.__name__ for kind in session_info.HEARS)
+_OWN: Mapping[str, type[Event]] = MappingProxyType({
+    kind.__name__: kind
+    for kind in (
+        ChildBorn, ChildEnded, Forked, Imported, ModelAnswered, ModelFailed, Settled, TurnEnded,
+        TurnStarted,
+    )
+})  # fmt: skip
+HEARS = _ABOUT | frozenset(_OWN)
+_BRIEFED = SystemPromptSet.__name__
+_TOLD = msgspec.json.Decoder(_Told)
+
+
+def after(card: Card, line: Line, event: Event | None) -> Card:
+    """The card when `line` has been read. `event` is what it holds, if we hear that."""
+    card = replace(card, events=line.seq)
+    if line.kind == _BRIEFED:
+        return _briefed(card, line.data)
+    if event is None:
+        return card
+    if line.kind in _ABOUT:
+        entry = Entry(line.seq, event, line.at)
+        card = replace(card, about=session_info.apply(card.about, entry))
+    return _own(card, event)
+
+
+def loaded(line: Line, wanted: frozenset[str]) -> Event | None:
+    """The event of a line, if its kind is one of those."""
+    return codec.load(line.kind, line.data) if line.kind in wanted else None
+
+
+def _briefed(card: Card, data: Raw) -> Card:
+    try:
+        told = _TOLD.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return card
+    return replace(card, model=told.model, agent=told.agent)
+
+
+def _own(card: Card, event: Event) -> Card:
+    match event:
+        case TurnStarted() | Imported():  # of what came from a file, nothing goes on
+            return replace(card, open=isinstance(event, TurnStarted))
+        case TurnEnded(outcome):
+            return replace(card, open=False, outcome=outcome)
+        case ModelAnswered() | ModelFailed() | Settled():
+            if event.usage is None:
+                return card
+            return replace(card, spent=card.spent.plus(event.usage, event.cost))
+        case ChildBorn(child):
+            return replace(card, children=(*card.children, child))
+        case ChildEnded(spent=spent):
+            return replace(card, below=card.below + spent)
+        case Forked():  # the other session has paid, and its children are its own
+            return replace(card, spent=Spent(), below=Spent(), children=())
+        case _:
+            return card

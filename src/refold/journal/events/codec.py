@@ -1,0 +1,182 @@
+"""Entries to lines and back, and the chain that ties each line to the last.
+
+A line is `{"h":…,"seq":…,"at":…,…,"kind":…,"v":…,"data":…}`. `h` hashes the h
+before it and the rest of its own line, so the last line is covered too. It is
+a checksum that says where damage is, not a seal against a forger.
+
+`v` is the format of the events (`FORMAT`). It was raised when kinds and fields were
+renamed for the last time: a line of another format raises `WrongFormat`, for its kinds
+would be unknown and fold as nothing.
+
+Reading takes two steps, envelope then data. A kind we never heard of, or one
+that does not fit its class, is `Unknown`, with its data as it came. Only a
+broken chain is `Corrupt`. Nobody re-encodes a line; where lines are kept, and
+what a torn one means, is the stores' business.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from typing import get_args
+
+import msgspec
+from msgspec import Raw, Struct
+
+from refold.errors import Corrupt, WrongFormat
+from refold.journal.events.kinds import Entry, Event, Unknown
+
+FORMAT = 2
+
+
+class Head(Struct, frozen=True):
+    """Where a journal ends. Whoever keeps it elsewhere notices a cut."""
+
+    seq: int = 0
+    h: str = "0" * 16
+
+
+class Line(Struct):
+    """A line without its `h`: the envelope, and the data nobody has looked into."""
+
+    seq: int
+    at: float
+    epoch: int
+    turn: int
+    by: str
+    cause: int
+    kind: str
+    v: int
+    data: Raw
+
+
+KINDS: dict[str, type[Event]] = {
+    kind.__name__: kind for kind in get_args(Event) if kind is not Unknown
+}
+_DATA = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
+_LINE = msgspec.json.Decoder(Line)
+_OPEN, _CLOSE, _START = b'{"h":"', b'",', 24  # 16 hex digits stand between them
+
+
+def dump(event: Event) -> bytes:
+    """Its data as JSON. A lone surrogate in a text raises `UnicodeEncodeError`."""
+    return bytes(event.data) if isinstance(event, Unknown) else msgspec.json.encode(event)
+
+
+def load(kind: str, data: bytes | Raw) -> Event:
+    try:
+        return _DATA[kind].decode(data)
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return Unknown(kind, Raw(bytes(data)))
+
+
+def kind_of(event: Event) -> str:
+    return event.kind if isinstance(event, Unknown) else type(event).__name__
+
+
+def encode(entry: Entry, before: Head, data: bytes | None = None) -> tuple[bytes, Head]:
+    """The line for `entry`, which follows on `before`, and the new head.
+
+    `data` is the event as `dump` gives it, where the caller has it already.
+    """
+    event = entry.event
+    line = Line(
+        entry.seq, entry.at, entry.epoch, entry.turn, entry.by, entry.cause,
+        kind_of(event), FORMAT, Raw(dump(event) if data is None else data),
+    )  # fmt: skip
+    rest = msgspec.json.encode(line)[1:]
+    h = _chained(before.h, rest)
+    return _OPEN + h.encode() + _CLOSE + rest, Head(entry.seq, h)
+
+
+def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
+    """Follow the chain on from `head`. Raises `Corrupt` at the first bad line."""
+    for line in lines:
+        h = _chained(head.h, line[_START:])
+        if not line.startswith(start_of(h)):
+            raise Corrupt(head.seq + 1, _what_is_wrong(line, head))
+        try:
+            found = _LINE.decode(line)  # no copy of it: its data may be kept as it is here
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Corrupt(head.seq + 1, "it is no line of a journal") from error
+        if found.v != FORMAT:
+            raise _wrong_format(found, head)
+        head = Head(head.seq + 1, h)
+        yield found, head
+
+
+def unchecked(line: bytes) -> Event | None:
+    """What a line says, whatever stands before it; None: it is none."""
+    try:
+        found = _LINE.decode(b"{" + line[_START:])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return load(found.kind, found.data)
+
+
+def start_of(h: str) -> bytes:
+    """How the line begins whose hash is `h`."""
+    return _OPEN + h.encode() + _CLOSE
+
+
+def ways_on(line: bytes, head: Head) -> tuple[Head, Head]:
+    """Where a bad line leads that stands after `head`: as it says, and as it should say."""
+    rest = line[_START:]
+    said = line[len(_OPEN) : _START - len(_CLOSE)].decode(errors="replace")
+    try:
+        seq = _LINE.decode(b"{" + rest).seq
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        seq = head.seq + 1
+    return Head(seq, said), Head(head.seq + 1, _chained(head.h, rest))
+
+
+def decode(lines: Iterable[bytes], head: Head = Head()) -> Iterator[tuple[Entry, Head]]:  # noqa: B008 - frozen
+    """The entries of `lines`, which follow on `head`. Raises `Corrupt`."""
+    for line, after in follow(lines, head):
+        event = load(line.kind, line.data)
+        yield (
+            Entry(line.seq, event, line.at, line.epoch, line.turn, line.by, line.cause),
+            after,
+        )
+
+
+def _chained(before: str, rest: bytes) -> str:
+    return sha256(before.encode() + rest).hexdigest()[:16]
+
+
+class _Start(Struct):
+    """What the first line of a session says in every format."""
+
+    id: str = ""
+    refold: str = ""
+    version: str = ""
+    directory: str = ""
+
+
+def _wrong_format(line: Line, head: Head) -> WrongFormat:
+    start = _Start()
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        start = msgspec.json.decode(line.data, type=_Start) if head.seq == 0 else start
+    return WrongFormat(
+        head.seq + 1, line.v, FORMAT, directory=start.directory, session=start.id,
+        version=start.version or start.refold,
+    )  # fmt: skip
+
+
+def _what_is_wrong(line: bytes, head: Head) -> str:
+    """Tell a changed line from a missing one, as far as that can be seen."""
+    try:
+        seq = _LINE.decode(b"{" + line[_START:]).seq
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "it is no line of a journal any more"
+    if seq == head.seq + 2:
+        return f"event {head.seq + 1} is missing"
+    if seq > head.seq + 1:
+        return f"events {head.seq + 1} to {seq - 1} are missing"
+    if seq <= head.seq:
+        return f"event {seq} stands here a second time"
+    return "it, or the line before it, was changed after it was written"
+
+
+def as_in_json(words: str) -> bytes:
+    """`words` as they stand inside a JSON string."""
+    return msgspec.json.encode(words)[1:-1]

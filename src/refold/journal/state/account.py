@@ -1,0 +1,80 @@
+"""The account: what has been used up, and handed in. Never rewinds, for money does not.
+
+A fork begins with nothing used up: what it is a copy of was paid for once.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import (
+    ChildEnded,
+    Entry,
+    Forked,
+    Imported,
+    ModelAnswered,
+    ModelFailed,
+    Said,
+    Settled,
+    VariableInjected,
+)
+from refold.values.usage import Spent, Usage
+
+HEARS = (
+    ModelAnswered, ModelFailed, Said, Settled, ChildEnded, Forked, VariableInjected, Imported,
+)  # fmt: skip
+_KEYS_REMEMBERED = 256
+_USES = (ModelAnswered, ModelFailed, Settled)
+
+
+class Account(Struct, frozen=True):
+    spent: Spent = Spent()
+    children_spent: Spent = Spent()  # by children that have ended, with all below them
+    by_model: tuple[tuple[str, Spent], ...] = ()  # in the order they first answered
+    last_usage: Usage = Usage()  # of the newest answer: how full the window is
+    calls: int = 0  # ids given out; the next call's id is the next number
+    client_keys: tuple[str, ...] = ()  # the newest ones
+    first_estimated: int = 0  # the seq of the first whose usage is an estimate of ours
+    injected: tuple[tuple[str, str], ...] = ()  # variables of its Python: name and blob
+
+
+def apply(account: Account, entry: Entry) -> Account:
+    event = entry.event
+    if isinstance(event, _USES) and event.usage and event.usage.estimated:
+        account = replace(account, first_estimated=account.first_estimated or entry.seq)
+    match event:
+        case ModelAnswered() as answer:
+            return replace(
+                _paid(account, answer.model, answer.usage, answer.cost),
+                # A stopped one tells nothing.
+                last_usage=account.last_usage if answer.partial else answer.usage,
+                calls=account.calls + len(answer.message.calls),
+            )
+        case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
+            return _paid(account, model, usage, cost)
+        case Settled(usage=Usage() as usage, model=model, cost=cost):
+            return _paid(account, model, usage, cost)
+        case ChildEnded(spent=spent):
+            return replace(account, children_spent=account.children_spent + spent)
+        case VariableInjected(name, blob):
+            return replace(account, injected=(*account.injected, (name, blob)))
+        case Forked() | Imported():
+            return _copied(account, event)
+        case Said(client_key=key) if key:
+            keys = (*account.client_keys[1 - _KEYS_REMEMBERED :], key)
+            return replace(account, client_keys=keys)
+        case _:
+            return account
+
+
+def _copied(account: Account, event: Forked | Imported) -> Account:
+    if isinstance(event, Imported):  # no Python here begins with what another one had
+        return replace(account, injected=())
+    # The other session has paid for it.
+    return replace(account, spent=Spent(), children_spent=Spent(), by_model=())
+
+
+def _paid(account: Account, model: str, usage: Usage, cost: float | None) -> Account:
+    models = dict(account.by_model)
+    models[model] = models.get(model, Spent()).plus(usage, cost)
+    spent = account.spent.plus(usage, cost)
+    return replace(account, spent=spent, by_model=tuple(models.items()))

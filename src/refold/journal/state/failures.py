@@ -1,0 +1,152 @@
+"""What went wrong in the newest turn and was not put right in it. Facts only.
+
+The newest command, if it failed, and each file that was to be changed and could not be.
+Both stay readable when the turn has ended, for its closing line (`views.notices`).
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import (
+    Checkpointed,
+    Ended,
+    Entry,
+    Judged,
+    ModelAnswered,
+    TurnStarted,
+)
+from refold.values.display import Diff, Output
+from refold.values.messages import ToolCall
+
+HEARS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed)
+OUTLIVES = ()  # nothing is left of it when the next turn starts
+
+WRITERS = frozenset(
+    ("write_file", "edit_file", "multi_edit", "apply_patch", "notebook_edit")
+)
+_MOST = 50  # files
+_LONGEST = 200  # characters of a command, and of a reason
+_IN_A_PATCH = r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\+\+\+ (?:b/)?([^\t\n]+)"
+
+# These say "no" with code 1, which is an answer and no failure.
+_ASKING = frozenset(
+    ("grep", "egrep", "fgrep", "rg", "diff", "cmp", "test", "[", "[[", "which", "pgrep")
+)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class CommandFailure(Struct, frozen=True):
+    """A command that failed. `code` is None where it was ended before it was done."""
+
+    command: str
+    code: int | None
+    ended: str = ""
+
+
+class Writing(Struct, frozen=True):
+    """A call of the newest answer that would change files."""
+
+    call: ToolCall
+    real: str = ""  # the file it was judged for, links followed
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """By the names it gives them, or the real path. A patch keeps the names of its many."""
+        given = _paths(self.call)
+        return (self.real,) if self.real and len(given) < 2 else given
+
+
+class Failures(Struct, frozen=True):
+    command: CommandFailure | None = None
+    unwritten: Mapping[str, str] = _NOTHING  # the file, and the first line of why
+    writing: tuple[Writing, ...] = ()
+
+
+def apply(mishaps: Failures, entry: Entry) -> Failures:
+    match entry.event:  # what there is most of comes first
+        case Ended(shown=shown):
+            return _ended(mishaps, entry.event) if shown or mishaps.writing else mishaps
+        case Judged(id_, real_path=real):
+            return _judged(mishaps, id_, real) if real and mishaps.writing else mishaps
+        case ModelAnswered(message):
+            calls = [call for call in message.calls if call.name in WRITERS]
+            if not calls and not mishaps.writing:
+                return mishaps
+            return replace(mishaps, writing=tuple(map(Writing, calls)))
+        case Checkpointed(changed=changed) if mishaps.unwritten:
+            return _written(mishaps, {path for path, _ in changed})
+        case TurnStarted():
+            return Failures()
+        case _:
+            return mishaps
+
+
+def _judged(mishaps: Failures, id_: str, real: str) -> Failures:
+    writing = [replace(w, real=real) if w.call.id == id_ else w for w in mishaps.writing]
+    return replace(mishaps, writing=tuple(writing))
+
+
+def _ended(mishaps: Failures, end: Ended) -> Failures:
+    for part in end.shown:
+        if isinstance(part, Output):
+            mishaps = replace(mishaps, command=_failed(part))
+    if end.outcome == "done" and not mishaps.unwritten:
+        return mishaps
+    paths = next((w.paths for w in mishaps.writing if w.call.id == end.call_id), ())
+    if end.outcome == "done":
+        written = {part.path for part in end.shown if isinstance(part, Diff)}
+        return _written(mishaps, written.union(paths))
+    if not paths or end.outcome == "stopped":
+        return mishaps
+    first = end.text.strip().partition("\n")[0][:_LONGEST]
+    why = "it was refused" if end.outcome == "refused" else first
+    found = {**mishaps.unwritten, **dict.fromkeys(paths, why)}
+    return replace(mishaps, unwritten=dict(list(found.items())[-_MOST:]))
+
+
+def _written(mishaps: Failures, paths: set[str]) -> Failures:
+    """A name that a patch gave may be the end of a real path."""
+    left = {
+        name: why
+        for name, why in mishaps.unwritten.items()
+        if not any(path == name or path.endswith("/" + _plain(name)) for path in paths)
+    }
+    same = len(left) == len(mishaps.unwritten)
+    return mishaps if same else replace(mishaps, unwritten=left)
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("./")
+
+
+def _failed(output: Output) -> CommandFailure | None:
+    if output.code == 0 or (output.code == 1 and _says_no(output)):
+        return None
+    return CommandFailure(output.command[:_LONGEST], output.code, output.ended[:_LONGEST])
+
+
+def _says_no(output: Output) -> bool:
+    last = re.split(r"[;\n]", output.command.strip().rstrip(";"))[-1]
+    words = [part.split() for part in re.split(r"&&|\|\|?", last)]
+    programs = [each[0] for each in words if each]
+    if output.text.strip():  # a difference is printed, and so is an error
+        return bool(programs) and programs[-1] in ("diff", "cmp")
+    return any(program in _ASKING for program in programs)
+
+
+def _paths(call: ToolCall) -> tuple[str, ...]:
+    try:
+        given = msgspec.json.decode(call.arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+    if path := given.get("path"):
+        return (str(path),)
+    patch = str(given.get("patch", ""))
+    names = (one or other for one, other in re.findall(_IN_A_PATCH, patch, re.MULTILINE))
+    return tuple(dict.fromkeys(n.strip() for n in names if n and n != "/dev/null"))

@@ -1,0 +1,158 @@
+"""From news to knowledge: what a session knows after a run of events.
+
+A view is made of sub-folds, one for each concern, and each hears the kinds that
+its `HEARS` names. One that is made anew with each turn says with `OUTLIVES` which
+of them it must hear of the turns before; the others are not told to it then.
+`_hear` is the only place where an event changes anything. All of it is pure, so a
+view can be thrown away at any time and folded again. What to do about it all is
+`engine.decide`'s question.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
+
+from refold.journal.events.kinds import (
+    Entry,
+    Imported,
+    ModelAsked,
+    Rewound,
+    Said,
+    TurnStarted,
+)
+from refold.journal.state import (
+    account,
+    changed_files,
+    checkpoints,
+    children,
+    conversation,
+    failures,
+    file_hashes,
+    plans,
+    recent_calls,
+    reminders,
+    rights,
+    session_info,
+    turn,
+)
+from refold.journal.state.account import Account
+from refold.journal.state.changed_files import ChangedFiles
+from refold.journal.state.checkpoints import Checkpoints
+from refold.journal.state.children import Children
+from refold.journal.state.conversation import Conversation
+from refold.journal.state.failures import Failures
+from refold.journal.state.file_hashes import FileHashes
+from refold.journal.state.plans import Plans
+from refold.journal.state.recent_calls import RecentCalls
+from refold.journal.state.reminders import Reminders
+from refold.journal.state.rights import Rights
+from refold.journal.state.session_info import SessionInfo
+from refold.journal.state.turn import Turn
+from refold.values.growing import Log
+
+
+class Mark(Struct, frozen=True):
+    """The talk just before `seq`. Costs one reference, not a copy."""
+
+    seq: int
+    conversation: Conversation
+
+
+class View(Struct, frozen=True):
+    """What the engine may know when it decides. Derived, never authoritative."""
+
+    seq: int = 0
+    conversation: Conversation = field(default_factory=Conversation)
+    account: Account = Account()
+    turn: Turn = Turn()
+    rights: Rights = Rights()
+    plans: Plans = Plans()
+    file_hashes: FileHashes = FileHashes()
+    session: SessionInfo = SessionInfo()
+    checkpoints: Checkpoints = Checkpoints()
+    changed_files: ChangedFiles = ChangedFiles()
+    children: Children = Children()
+    recent_calls: RecentCalls = RecentCalls()
+    reminders: Reminders = Reminders()
+    failures: Failures = Failures()
+    marks: Log[Mark] = field(default_factory=Log[Mark])
+
+    def marked(self, seq: int) -> Mark | None:
+        return _marked(self.marks, seq)
+
+
+_PARTS = {
+    "conversation": conversation, "account": account, "turn": turn,
+    "rights": rights, "plans": plans, "file_hashes": file_hashes, "session": session_info,
+    "checkpoints": checkpoints, "changed_files": changed_files, "children": children,
+    "recent_calls": recent_calls, "reminders": reminders, "failures": failures,
+}  # fmt: skip
+Part: TypeAlias = tuple[str, Callable[[Any, Entry], Any]]
+Listeners: TypeAlias = Mapping[type, tuple[Part, ...]]
+Heard: TypeAlias = Callable[[ModuleType], tuple[type, ...]]
+
+
+def _listeners(heard: Heard) -> Listeners:
+    kinds = {kind for part in _PARTS.values() for kind in heard(part)}
+    return {
+        kind: tuple((n, part.apply) for n, part in _PARTS.items() if kind in heard(part))
+        for kind in kinds
+    }
+
+
+_LISTENERS = _listeners(lambda part: part.HEARS)
+_BEFORE = _listeners(lambda part: getattr(part, "OUTLIVES", part.HEARS))
+_MARKED = frozenset({Said, ModelAsked, Rewound, Imported})
+
+
+def apply(view: View, entry: Entry) -> View:
+    parts = asdict(view)
+    _hear(parts, entry, _LISTENERS)
+    return View(**parts)
+
+
+def fold(entries: Iterable[Entry], start: View | None = None) -> View:
+    """What `apply` gives for one after the other, without the views in between."""
+    parts, every = asdict(start or View()), tuple(entries)
+    places = range(len(every) - 1, -1, -1)
+    newest = next((n for n in places if isinstance(every[n].event, TurnStarted)), 0)
+    for entry in every[:newest]:
+        _hear(parts, entry, _BEFORE)
+    for entry in every[newest:]:
+        _hear(parts, entry, _LISTENERS)
+    return View(**parts)
+
+
+def _hear(parts: dict[str, Any], entry: Entry, listeners: Listeners) -> None:
+    """Changes `parts`, which are those of a view, by their names."""
+    kind = type(entry.event)
+    if kind in _MARKED:
+        _mark(parts, entry)
+    for name, part in listeners.get(kind, ()):
+        parts[name] = part(parts[name], entry)
+    parts["seq"] = entry.seq
+
+
+def _mark(parts: dict[str, Any], entry: Entry) -> None:
+    now: Conversation = parts["conversation"]
+    marks: Log[Mark] = parts["marks"]
+    # No mark stands between a call and its result: going back there would do it twice.
+    if not now.calls:
+        parts["marks"] = marks.plus(Mark(entry.seq, now))
+    match entry.event:
+        case Rewound(seq) if mark := _marked(marks, seq):
+            parts["conversation"] = mark.conversation
+        case Imported():  # there is no way back to what somebody else may have made up
+            parts["marks"] = Log[Mark]()
+        case _:
+            pass
+
+
+def _marked(marks: Log[Mark], seq: int) -> Mark | None:
+    at = bisect_left(marks, seq, key=lambda mark: mark.seq)
+    found = marks[at] if at < len(marks) else None
+    return found if found and found.seq == seq else None

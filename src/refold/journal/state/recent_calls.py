@@ -1,0 +1,154 @@
+"""What the newest answers of the turn under way called, and what came of it.
+
+Facts only: whether a turn goes in circles is judged by the policies in `engine`. It is
+kept apart from the talk because that is told shorter now and then, and a circle must not
+get lost with it. What a person says on the way makes calling the same again reasonable:
+it begins anew then.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import (
+    Delivered,
+    Ended,
+    Entry,
+    ModelAnswered,
+    Started,
+    TurnStarted,
+)
+from refold.values.display import Output, Shown
+from refold.values.growing import Log
+from refold.values.messages import ToolCall
+
+HEARS = (TurnStarted, Delivered, ModelAnswered, Started, Ended)
+OUTLIVES = ()  # nothing is left of it when the next turn starts
+
+# Answers, or up to twice as many: what they said is held in memory as long.
+_KEPT = 300
+_COMMAND = 500  # characters of one, to see what kind it is
+
+# Two runs that fail alike differ in these. Cells of Python are numbered through.
+_BY_CHANCE = (
+    r"\b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds?)\b|\b0x[0-9a-fA-F]{4,}\b"
+    r"|\bcell \d+(?=, line \d)"
+)
+
+
+class RecentCall(Struct, frozen=True, dict=True):
+    """A call and its result. What makes two calls the same is computed once, when asked."""
+
+    call: ToolCall
+    since: float = 0.0  # when it was started
+    took: float = 0.0  # seconds
+    text: str = ""
+    failed: bool = False
+    silent: bool = True  # did it say nothing?
+
+    @property
+    def name(self) -> str:
+        return self.call.name
+
+    @cached_property
+    def arguments(self) -> str:
+        """The same whatever the order of their names, and the spaces between."""
+        given = self._given
+        content = self.call.arguments if given is None else _in_order(given)
+        return bytes(content).decode(errors="replace")
+
+    @cached_property
+    def command(self) -> str:
+        """Its beginning, where it has one."""
+        match self._given:
+            case {"command": str(line)}:
+                return line[:_COMMAND]
+            case _:
+                return ""
+
+    @cached_property
+    def result(self) -> str:
+        return re.sub(_BY_CHANCE, "…", self.text) if self.failed else self.text
+
+    @property
+    def error(self) -> str:
+        """What it said, where it failed and said something."""
+        return "" if self.silent or not self.failed else self.result
+
+    @property
+    def _given(self) -> object:
+        try:
+            return msgspec.json.decode(self.call.arguments)
+        except (msgspec.DecodeError, RecursionError):
+            return None  # it says what it says
+
+
+class CallGroup(Struct, frozen=True):
+    """A whole answer, by its calls. There is at least one."""
+
+    calls: tuple[RecentCall, ...]
+
+
+class RecentCalls(Struct, frozen=True):
+    """`calls` are those of the newest answer; they may be open still."""
+
+    earlier: Log[CallGroup] = field(default_factory=Log[CallGroup])
+    calls: tuple[RecentCall, ...] = ()
+
+    @property
+    def newest_first(self) -> Iterator[CallGroup]:
+        if self.calls:
+            yield CallGroup(self.calls)
+        yield from reversed(self.earlier)
+
+
+def apply(recent: RecentCalls, entry: Entry) -> RecentCalls:
+    match entry.event:
+        case Started() | Ended():
+            calls = [_after(did, entry.event, entry.at) for did in recent.calls]
+            return RecentCalls(recent.earlier, tuple(calls))
+        case ModelAnswered(message) if calls := message.calls:
+            return RecentCalls(
+                _earlier(recent), tuple([RecentCall(call) for call in calls])
+            )
+        case TurnStarted() | Delivered():
+            return RecentCalls()
+        case _:
+            return recent
+
+
+def _earlier(recent: RecentCalls) -> Log[CallGroup]:
+    if not recent.calls:
+        return recent.earlier
+    earlier = recent.earlier.plus(CallGroup(recent.calls))
+    return earlier if len(earlier) < 2 * _KEPT else Log(earlier[-_KEPT:])
+
+
+def _after(did: RecentCall, event: Started | Ended, at: float) -> RecentCall:
+    if did.call.id != event.call_id:
+        return did
+    if isinstance(event, Started):
+        return replace(did, since=at)
+    took = max(0.0, at - did.since) if did.since else 0.0
+    failed, silent = _failure(event)
+    return replace(did, took=took, text=event.text, failed=failed, silent=silent)
+
+
+def _failure(end: Ended) -> tuple[bool, bool]:
+    """Did it fail, and did it say nothing of it? Finding nothing is silent."""
+    printed = _printed(end.shown)
+    if end.outcome == "done" and printed is not None:
+        return printed.code != 0, not printed.text.strip()
+    return end.outcome == "failed", not end.text.strip()
+
+
+def _printed(shown: Sequence[Shown]) -> Output | None:
+    return next((part for part in shown if isinstance(part, Output)), None)
+
+
+def _in_order(given: object) -> bytes:
+    return msgspec.json.encode(given, order="sorted")

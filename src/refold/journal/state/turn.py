@@ -1,0 +1,287 @@
+"""The turn under way, if there is one: how far it is and whether it must end.
+
+What it came to stays readable until the next one starts.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events.child_events import (
+    ChildBorn,
+    ChildEnded,
+    ChildGranted,
+    NestedCallMade,
+)
+from refold.journal.events.kinds import (
+    AnswerRejected,
+    Checkpointed,
+    Compacted,
+    Ended,
+    Entry,
+    Forked,
+    Imported,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    Outcome,
+    Reserved,
+    Settled,
+    Stopped,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state.changed_files import merged
+from refold.values.control import Final, PlanReady
+from refold.values.display import Diff
+from refold.values.limits import Budget, Estimate
+from refold.values.messages import ToolCall
+from refold.values.usage import Spent
+
+ELSEWHERE = "it was exported while this turn was under way"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+HEARS = (
+    TurnStarted,
+    ModelAsked,
+    ModelAnswered,
+    ModelFailed,
+    AnswerRejected,
+    Ended,
+    Checkpointed,
+    Stopped,
+    TurnEnded,
+    Reserved,
+    Settled,
+    Compacted,
+    ChildBorn,
+    ChildGranted,
+    ChildEnded,
+    Forked,
+    Imported,
+    NestedCallMade,
+)
+# Of all else nothing is left when the next turn starts.
+OUTLIVES = (TurnStarted, Stopped, TurnEnded, Imported)
+
+
+class Denial(Struct, frozen=True):
+    """A call that a rule or a person refused. `reason` is the model's copy of why."""
+
+    call: ToolCall
+    reason: str
+
+
+class Turn(Struct, frozen=True):
+    """`outcome` and `reason` are of the last turn that ended."""
+
+    seq: int = 0  # of its TurnStarted; 0: none is under way
+    why: Literal["message", "continue"] = "message"
+    steps: int = 0  # answers so far
+    open_request: ModelAsked | None = None  # asked, not answered
+    request_seq: int = 0  # the seq of that
+    last_answer: ModelAnswered | None = None  # the newest answer of this turn
+    noted_by: tuple[str, ...] = ()  # the policies whose notes the model was told
+    cut_in_a_row: int = 0  # answers in a row that the output limit cut off
+    refused_in_a_row: int = 0  # answers in a row all of whose calls were refused
+    rejected: int = 0  # answers that had not the shape that was asked for
+    failed: str | None = None
+    too_long: str = ""  # why a provider would not read it all; it is asked once more
+    compacted: bool = False  # has the talk been told shorter since?
+    stopped: Stopped | None = None
+    stop_seq: int = 0  # the seq of the newest stop of the session
+    final: str | None = None  # a tool has said that this is the answer
+    planned: bool = False  # a plan has been made, and waits for the person
+    model: str = ""  # who gave the newest answer, as provider/model
+    answer: str = ""  # the words of the newest answer, its cut-off pieces joined
+    as_json: bool = False  # the answer is the JSON of a value
+    spent: Spent = Spent()
+    reserved: tuple[tuple[int, Estimate], ...] = ()  # set aside, by the seq of what for
+    granted: tuple[
+        tuple[str, Budget], ...
+    ] = ()  # to the children that live, by their names
+    started_at: float = 0.0  # seconds since 1970
+    now: float = 0.0  # the same, of the newest answer or end of a call
+    nested: tuple[ToolCall, ...] = ()  # by code, within other calls: those still open
+    denials: tuple[Denial, ...] = ()
+    changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
+    outcome: Outcome | Literal[""] = ""
+    reason: str = ""
+    ended_calls: tuple[int, int] = (0, 0)  # of this answer: calls ended, of them refused
+
+
+def apply(turn: Turn, entry: Entry) -> Turn:
+    match entry.event:  # what there is most of comes first
+        case Ended() | Checkpointed() | AnswerRejected():
+            return _worked(turn, entry.event, entry.at)
+        case ModelAnswered() | ModelFailed():
+            return _answered(turn, entry.event, entry.at)
+        case ModelAsked() | Reserved() | Settled() | Compacted():
+            return _went_on(turn, entry.event, entry)
+        case TurnStarted(_, why):
+            began = Turn(
+                entry.seq, why, stop_seq=turn.stop_seq, started_at=entry.at, now=entry.at
+            )
+            return replace(began, outcome=turn.outcome, reason=turn.reason)
+        case ChildBorn() | ChildGranted() | ChildEnded() | Forked():
+            return _lent(turn, entry.event)
+        case NestedCallMade(call):
+            return replace(turn, nested=(*turn.nested, call))
+        case Stopped() | TurnEnded() | Imported():
+            return _over(turn, entry.event, entry.seq)
+        case _:
+            return turn
+
+
+def _went_on(
+    turn: Turn, event: ModelAsked | Reserved | Settled | Compacted, entry: Entry
+) -> Turn:
+    """What sets money aside or settles it, and what changes what the model was told."""
+    match event:
+        case ModelAsked():
+            noted = (*turn.noted_by, *event.policies)
+            held = (*turn.reserved, (entry.seq, Estimate(event.dollars, event.tokens)))
+            return replace(
+                turn,
+                open_request=event,
+                request_seq=entry.seq,
+                noted_by=noted,
+                reserved=held,
+            )
+        case Compacted(kind):  # what was noted may be told no more
+            noted = turn.noted_by if kind == "prune" else ()
+            return replace(turn, now=entry.at, noted_by=noted, compacted=True)
+        case _ if not turn.seq:
+            return turn
+        case Reserved(_, _, dollars, tokens):
+            return replace(
+                turn, reserved=(*turn.reserved, (entry.seq, Estimate(dollars, tokens)))
+            )
+        case Settled(reserved, usage, _, cost):
+            spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
+            return replace(turn, reserved=_without(turn.reserved, reserved), spent=spent)
+
+
+def _answered(turn: Turn, event: ModelAnswered | ModelFailed, at: float) -> Turn:
+    held = _without(turn.reserved, turn.request_seq)
+    match event:
+        case ModelFailed(reason, kind, shown, usage, cost=cost):
+            spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
+            turn = replace(turn, open_request=None, now=at, reserved=held, spent=spent)
+            if kind == "TooLong" and not turn.too_long:
+                return replace(turn, too_long=reason, compacted=False)
+            return replace(turn, failed=reason, answer=shown or turn.answer)
+        case ModelAnswered():
+            return replace(
+                turn,
+                open_request=None,
+                now=at,
+                reserved=held,
+                too_long="",
+                last_answer=event,
+                model=event.model,
+                steps=turn.steps + 1,
+                answer=(turn.answer if turn.cut_in_a_row else "") + event.message.text,
+                as_json=False,
+                spent=turn.spent.plus(event.usage, event.cost),
+                cut_in_a_row=turn.cut_in_a_row + 1 if event.stop == "length" else 0,
+                ended_calls=(0, 0),
+            )
+
+
+def _lent(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) -> Turn:
+    """What a living child may use up counts as used; what one did use, afterwards."""
+    if isinstance(event, Forked):  # its children are not ours, nor is what they were lent
+        return replace(turn, granted=())
+    others = tuple(each for each in turn.granted if each[0] != event.child)
+    match event:
+        case _ if not turn.seq:
+            return turn
+        case ChildBorn(child, grant=budget) | ChildGranted(child, budget):
+            return replace(turn, granted=(*others, (child, budget)))
+        case ChildEnded(spent=spent):
+            return replace(turn, granted=others, spent=turn.spent + spent)
+
+
+def _without(
+    held: tuple[tuple[int, Estimate], ...], seq: int
+) -> tuple[tuple[int, Estimate], ...]:
+    return tuple([each for each in held if each[0] != seq])
+
+
+def _worked(turn: Turn, event: Ended | Checkpointed | AnswerRejected, at: float) -> Turn:
+    match event:
+        case Ended():
+            return _one_less(turn, event, at)
+        case Checkpointed(changed=changed):
+            return replace(turn, now=at, changed=merged(turn.changed, changed))
+        case AnswerRejected():
+            return replace(turn, rejected=turn.rejected + 1, final=None)
+
+
+def _one_less(turn: Turn, end: Ended, at: float) -> Turn:
+    calls = turn.last_answer.message.calls if turn.last_answer else ()
+    if end.call_id not in [call.id for call in calls]:
+        return _changed_by(_by_code(turn, end, at), end)
+    was_refused = end.outcome == "refused"
+    ended, refused = turn.ended_calls[0] + 1, turn.ended_calls[1] + was_refused
+    changed: dict[str, Any] = {"now": at, "ended_calls": (ended, refused)}
+    if ended >= len(calls):
+        changed["refused_in_a_row"] = (
+            turn.refused_in_a_row + 1 if refused == len(calls) else 0
+        )
+    if was_refused:
+        denied = (Denial(c, end.text) for c in calls if c.id == end.call_id)
+        changed["denials"] = (*turn.denials, *denied)
+    match end.control:
+        case Final(answer, as_json):
+            changed["final"] = changed["answer"] = answer
+            changed["as_json"] = as_json
+        case PlanReady(_, plan):
+            changed["planned"], changed["answer"], changed["as_json"] = True, plan, False
+        case _:
+            pass
+    return _changed_by(replace(turn, **changed), end)
+
+
+def _by_code(turn: Turn, end: Ended, at: float) -> Turn:
+    """Code made it, within another call. That it was refused is told all the same."""
+    made = next((call for call in turn.nested if call.id == end.call_id), None)
+    left = tuple(call for call in turn.nested if call.id != end.call_id)
+    refused = (Denial(made, end.text),) if made and end.outcome == "refused" else ()
+    return replace(turn, now=at, nested=left, denials=(*turn.denials, *refused))
+
+
+def _changed_by(turn: Turn, end: Ended) -> Turn:
+    diffs = [(d.path, d.kind) for d in end.shown if isinstance(d, Diff)]
+    return replace(turn, changed=merged(turn.changed, diffs)) if diffs else turn
+
+
+def _imported(turn: Turn, seq: int) -> Turn:
+    """No turn goes on here, and no words that waited there begin one."""
+    if turn.seq:
+        turn = _over(turn, TurnEnded("interrupted", ELSEWHERE), seq)
+    return replace(turn, stopped=None, stop_seq=seq)
+
+
+def _over(turn: Turn, event: Stopped | TurnEnded | Imported, seq: int) -> Turn:
+    if isinstance(event, Imported):
+        return _imported(turn, seq)
+    if isinstance(event, Stopped):
+        return replace(turn, stopped=event, stop_seq=seq)
+    outcome, reason = event.outcome, event.reason
+    return Turn(
+        steps=turn.steps,
+        stop_seq=turn.stop_seq,
+        outcome=outcome,
+        reason=reason,
+        model=turn.model,
+        answer=turn.answer,
+        as_json=turn.as_json,
+        spent=turn.spent,
+        denials=turn.denials,
+        changed=turn.changed,
+    )

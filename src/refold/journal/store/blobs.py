@@ -1,0 +1,90 @@
+"""What is too big for a line, in files named by the sha256 of their content.
+
+Waits for the disk; `file` calls it from the threads of `writers`. Which blobs a
+journal names is for those who can read its events.
+"""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+from re import fullmatch
+
+from refold.errors import JournalError
+from refold.journal.store.disk import Disk, make_directories, told
+from refold.safe_open import unlinked
+
+NAME = "blobs"
+UNFINISHED = ".part"
+
+
+class Blobs:
+    """The blobs of one session: the directory `blobs` in its own."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._directory, self._disk = directory / NAME, disk
+
+    def path(self, name: str) -> Path:
+        return self._directory / name
+
+    def put(self, blob: bytes) -> str:
+        """Return its name when it is kept. The same blob again costs a look."""
+        name = sha256(blob).hexdigest()
+        path = self.path(name)
+        with told("write", path):
+            made = make_directories(self._directory, self._disk)
+            if not _holds(path, name):
+                self._write(path, blob)
+            # Also for one that was there: its writer may have died before this.
+            for directory in [self._directory, *[each.parent for each in made]]:
+                self._disk.sync_directory(directory)
+        return name
+
+    def get(self, name: str) -> bytes:
+        if not is_name(name):
+            raise JournalError(f"{name!r} is no blob's name: that is 64 hex digits")
+        path = self.path(name)
+        try:
+            with told("read", path):
+                blob = path.read_bytes()
+        except JournalError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise JournalError(f"the blob {path} is missing") from error.__cause__
+            raise
+        if sha256(blob).hexdigest() != name:
+            raise JournalError(f"the blob {path} was changed after it was written")
+        return blob
+
+    def sweep(self) -> None:
+        """Remove what earlier writers of this session left unfinished at their death."""
+        with told("write", self._directory):
+            unlinked(self._directory)
+        for part in self._directory.glob(f"*{UNFINISHED}"):
+            if f".{os.getpid()}." not in part.name:
+                part.unlink(missing_ok=True)
+
+    def _write(self, path: Path, blob: bytes) -> None:
+        part = path.with_name(
+            f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
+        )
+        file = self._disk.open(part, new=True)
+        try:
+            try:
+                self._disk.write(file, blob, 0)
+                self._disk.sync(file)
+            finally:
+                self._disk.close(file)
+            self._disk.rename(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def is_name(text: str) -> bool:
+    return fullmatch(r"[0-9a-f]{64}", text) is not None
+
+
+def _holds(path: Path, name: str) -> bool:
+    try:
+        return sha256(path.read_bytes()).hexdigest() == name
+    except FileNotFoundError:
+        return False

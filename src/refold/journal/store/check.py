@@ -1,0 +1,196 @@
+"""Is a session's record whole? Says what is damaged, where, and what is lost.
+
+Looks without taking the pen, so it works while the session runs; mends nothing.
+It goes on after a bad line, which nobody else does: whoever opens a session
+stops there (`codec`). What a bad line was, a changed one, one too many or one
+after a gap, is seen at the next line: it follows on one of the three.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import DecodeError, Struct
+
+from refold.errors import Corrupt, JournalError, WrongFormat
+from refold.journal.events import codec
+from refold.journal.events.blob_names import NAMING, blobs_of
+from refold.journal.events.codec import Head, Line
+from refold.journal.store import log_file, writer_lock
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.disk import Disk, told
+
+Kind: TypeAlias = Literal["changed", "extra", "gap"]
+
+
+class Damage(Struct, frozen=True):
+    """`line` counts from 1; 0: the file as a whole."""
+
+    file: Path
+    line: int
+    what: str
+    lost: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}, line {self.line}" if self.line else f"{self.file}"
+        return f"{place}: {self.what}; lost: {self.lost}"
+
+
+class JournalCheck(Struct, frozen=True):
+    """`events` are those that are good, `blobs` all that these name."""
+
+    path: Path
+    events: int
+    blobs: int
+    damages: tuple[Damage, ...] = ()
+
+
+def check(directory: Path) -> JournalCheck:
+    """Look at every line of a session and at every blob a line names."""
+    # First the pen: a writer may be at work, and notes there what it has written.
+    note = writer_lock.read(directory)
+    path = directory / log_file.NAME
+    *whole, torn = _content(path).split(b"\n")
+    walk = _Walk(path)
+    try:
+        walk.over(whole)
+    except WrongFormat as error:
+        damage = Damage(path, error.line, error.what, "nothing")
+        return JournalCheck(directory, len(walk.hashes), len(walk.blobs), (damage,))
+    damages = [
+        *walk.damages,
+        *_at_the_end(walk, len(whole), torn),
+        *_against_the_pen(walk, len(whole), note, directory),
+        *_in_blobs(walk, Blobs(directory, Disk())),
+    ]
+    return JournalCheck(directory, len(walk.hashes), len(walk.blobs), tuple(damages))
+
+
+class _Suspect(Struct, frozen=True):
+    """A bad line, and the heads the next may follow on, for each thing it may be."""
+
+    number: int
+    before: Head
+    says: Head
+    ways: tuple[tuple[Kind, Head], ...]
+
+    def likely(self) -> Kind:
+        ahead = self.says.seq - self.before.seq
+        return "changed" if ahead == 1 else "gap" if ahead > 1 else "extra"
+
+
+class _Walk:
+    """Along the chain, and over what is broken in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.head = path, Head()
+        self.damages = list[Damage]()
+        self.blobs = dict[str, int]()  # the line that names it first
+        self.hashes = dict[int, str]()  # of the events that are good
+        self._suspect: _Suspect | None = None
+
+    def over(self, found: Iterable[bytes]) -> None:
+        for number, line in enumerate(found, start=1):
+            if not self._follows(number, line):
+                self._settle(self._suspect and self._suspect.likely())
+                says, should = codec.ways_on(line, self.head)
+                changed = Head(should.seq, says.h)
+                ways: tuple[tuple[Kind, Head], ...] = (
+                    ("changed", changed),
+                    ("changed", should),
+                    ("extra", self.head),
+                    ("gap", says),
+                )
+                self._suspect = _Suspect(number, self.head, says, ways)
+        self._settle(self._suspect and self._suspect.likely())
+
+    def _follows(self, number: int, line: bytes) -> bool:
+        """Whether the line is good after what we know, or suspect, of those before."""
+        ways = self._suspect.ways if self._suspect else ((None, self.head),)
+        for kind, head in ways:
+            try:
+                [(known, after)] = codec.follow([line], head)
+            except WrongFormat:
+                raise
+            except (Corrupt, DecodeError):
+                continue
+            if known.seq != after.seq:  # a good line, but not the next one
+                continue
+            self._settle(kind)
+            self.head, self.hashes[after.seq] = after, after.h
+            self._see_blobs(number, known)
+            return True
+        return False
+
+    def _see_blobs(self, number: int, line: Line) -> None:
+        if line.kind not in NAMING:
+            return
+        event = codec.load(line.kind, line.data)
+        for name in blobs_of(event):
+            self.blobs.setdefault(name, number)
+
+    def _settle(self, kind: Kind | None) -> None:
+        """The suspect line was this: tell it, and go on from there."""
+        suspect, self._suspect = self._suspect, None
+        if suspect is None or kind is None:
+            return
+        due, seq = suspect.before.seq + 1, suspect.says.seq
+        self.head = next(head for way, head in suspect.ways if way == kind)
+        if kind == "changed":
+            what, lost = "it was changed after it was written", _events(due, due)
+        elif kind == "gap":
+            self.hashes[seq] = suspect.says.h
+            what, lost = f"it is event {seq}, not {due}", _events(due, seq - 1)
+        else:
+            again = "a second time" if seq in self.hashes else "out of its place"
+            what, lost = f"event {seq} stands here {again}", "nothing"
+        self.damages.append(Damage(self.path, suspect.number, what, lost))
+
+
+def _at_the_end(walk: _Walk, count: int, torn: bytes) -> Iterator[Damage]:
+    if torn:
+        what = f"it has no end after {len(torn)} bytes; the next writer cuts it off"
+        lost = _events(walk.head.seq + 1, walk.head.seq + 1)
+        yield Damage(walk.path, count + 1, what, f"{lost}, if that was ever acknowledged")
+
+
+def _against_the_pen(
+    walk: _Walk, count: int, note: writer_lock.LockNote, directory: Path
+) -> Iterator[Damage]:
+    seq, h = note.head
+    if note.state == "damaged":
+        what = "it cannot be read"
+        yield Damage(
+            directory / writer_lock.NAME, 0, what, "who writes, and where the lines end"
+        )
+    elif seq > walk.head.seq:
+        what = f"it ends at event {walk.head.seq}, but its writer left it at event {seq}"
+        yield Damage(walk.path, count, what, _events(walk.head.seq + 1, seq))
+    elif walk.hashes.get(seq, h) != h:
+        what = f"event {seq} is not the one its writer left there"
+        yield Damage(walk.path, 0, what, "what was there before")
+
+
+def _in_blobs(walk: _Walk, blobs: Blobs) -> Iterator[Damage]:
+    for name, line in walk.blobs.items():
+        try:
+            blobs.get(name)
+        except JournalError as error:
+            yield Damage(blobs.path(name), 0, str(error), f"the rest of line {line}")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with told("read", path):
+            data = path.read_bytes()
+            if data and not data.endswith(b"\n"):  # it may just have been in writing
+                data = path.read_bytes()
+            return data
+    except JournalError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise JournalError(f"there is no journal in {path.parent}") from error
+        raise
+
+
+def _events(first: int, last: int) -> str:
+    return f"event {first}" if first == last else f"events {first} to {last}"

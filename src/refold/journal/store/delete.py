@@ -1,0 +1,81 @@
+"""A session deleted for good: its journal, its blobs, and all its children.
+
+Nobody may be writing in it: the lock that every writer takes is held meanwhile. It is
+taken out of its place at once and then removed, so that there is no half a session; what
+a crash leaves of that is removed by the next who deletes. Blobs that a fork has too are
+links, and stay there. What a workspace keeps of it is the business of others.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from refold.errors import BadInput, Held
+from refold.journal.store import log_file, writer_lock
+from refold.journal.store.disk import Disk, told
+from refold.journal.store.fork import sweep
+
+ASIDE = ".deleted-"  # before the process id of who deletes
+
+
+class Extent(Struct, frozen=True):
+    """How much there is of a session, all below it included."""
+
+    sessions: int
+    files: int
+    bytes: int
+
+
+def extent(path: Path) -> Extent:
+    """What goes if this session is deleted."""
+    sessions = files = size = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):  # just gone
+                found = os.lstat(os.path.join(folder, name))
+                files, sessions = files + 1, sessions + (name == log_file.NAME)
+                # What another has a link to stays on the disk.
+                size += found.st_size if found.st_nlink == 1 else 0
+    return Extent(sessions, files, size)
+
+
+def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
+    """Delete the session at `path`, below `root`. Raises `Held` while one of it is written.
+
+    Raises `BadInput` where a link stands in its place: what it leads to may be anybody's.
+    """
+    disk = disk or Disk()
+    if path.is_symlink():
+        raise BadInput(
+            f"{path} is a link to {path.resolve()}: nothing is deleted there; move the "
+            "session back in its place, or remove both by hand"
+        )
+    aside = root / f"{ASIDE}{os.getpid()}-{path.name}"
+    with told("delete", path):
+        sweep(root, ASIDE)
+        with ExitStack() as locks:
+            for file in sorted(path.rglob(log_file.NAME)):
+                locks.enter_context(_alone(file))
+            disk.rename(path, aside)
+        disk.sync_directory(root)
+        shutil.rmtree(aside)
+
+
+@contextmanager
+def _alone(file: Path) -> Generator[None]:
+    opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        holder = writer_lock.holder(writer_lock.read(file.parent).writer)
+        raise Held(
+            f"{file.parent} is being written by {holder}: end that one first"
+        ) from None
+    finally:
+        os.close(opened)

@@ -1,0 +1,110 @@
+"""The system calls a journal lives by, and words for what they answer.
+
+Everything that changes a disk goes through `Disk`, so that a test can put one
+in its place that is full, failing or cut off from power at any call. What is to
+be written where is decided by `ledger`, `pen` and `blobs`.
+"""
+
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from refold.errors import JournalError
+from refold.safe_open import opened, unlinked
+
+ADVICE = {
+    errno.ENOSPC: "make room on the disk, then go on",
+    errno.EDQUOT: "make room within your quota, then go on",
+    errno.EIO: "the disk has a fault: copy the session elsewhere and look at the disk",
+    errno.EFBIG: "allow bigger files (`ulimit -f`), then go on",
+    errno.EMFILE: "allow more open files (`ulimit -n`), then go on",
+    errno.EROFS: "set REFOLD_HOME to a directory that can be written",
+    errno.EACCES: "make it yours to write, or set REFOLD_HOME to a directory that is",
+    errno.EPERM: "make it yours to write, or set REFOLD_HOME to a directory that is",
+    errno.ENOTDIR: "a file stands where a directory should be: move it away",
+}
+
+
+class Disk:
+    """The real disk. Raises `OSError`, and for nothing else than what it was told."""
+
+    def open(self, path: Path, *, new: bool = False) -> int:
+        """Open for reading and writing, through no link. What is made is for its owner alone."""
+        if not new:
+            return opened(path, os.O_RDWR)
+        found = opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        os.fchmod(found, 0o600)  # the umask may have taken from it
+        return found
+
+    def close(self, file: int) -> None:
+        os.close(file)
+
+    def mkdir(self, path: Path) -> None:
+        path.mkdir(mode=0o700)
+        path.chmod(0o700)
+
+    def write(self, file: int, data: bytes, at: int) -> None:
+        """Write all of `data`. Where this raises, a part may stand there."""
+        done = os.pwrite(file, data, at)
+        while done < len(data):  # a short write is no fault yet
+            done += os.pwrite(file, data[done:], at + done)
+
+    def truncate(self, file: int, size: int) -> None:
+        os.ftruncate(file, size)
+
+    def sync(self, file: int) -> None:
+        """Return when the content is where a power cut cannot reach it."""
+        if sys.platform == "darwin":
+            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(file)
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the names in a directory are as safe."""
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def rename(self, old: Path, new: Path) -> None:
+        old.replace(new)
+
+
+def make_directories(path: Path, disk: Disk) -> list[Path]:
+    """Make `path` and what is missing above it. Gives what was made, lowest first.
+
+    Raises `OSError` where `path` is a link.
+    """
+    unlinked(path)
+    missing = list[Path]()
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for wanted in reversed(missing):
+        try:
+            disk.mkdir(wanted)
+            disk.sync_directory(wanted.parent)  # or what is kept in it has no name
+        except FileExistsError:  # made by somebody else meanwhile
+            if not wanted.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "Not a directory") from None
+    return missing
+
+
+@contextmanager
+def told(deed: str, path: Path) -> Generator[None]:
+    """Turn what the system says into one sentence: what could not be done, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise JournalError(_sentence(deed, path, error)) from error
+
+
+def _sentence(deed: str, path: Path, error: OSError) -> str:
+    words = error.strerror or str(error)
+    advice = ADVICE.get(error.errno or 0)
+    return f"cannot {deed} {path}: {words}" + (f"; {advice}" if advice else "")

@@ -1,0 +1,87 @@
+"""A store in a directory of its own: the lines, the pen, and the blobs.
+
+    events.jsonl   one line an event; locked while somebody writes  (lines, reader)
+    pen            who writes, and where the last line ended        (pen, ledger)
+    blobs/         what is too big for a line, by sha256            (blobs)
+
+Directories are 0700 and files 0600. Here every promise of `store.Store` is put
+in its lane on the threads of `writers`. The event loop does one thing itself: it appends
+to a file that is open, which fills the page cache and waits for no disk; if that was slow
+once, the threads do it for a while.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from refold.journal.store import log_file
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.disk import Disk
+from refold.journal.store.journal_writer import Ledger
+from refold.journal.store.port import Lease
+from refold.journal.store.reader import Reader
+from refold.journal.store.writer_threads import Lane, Writers
+
+SLOW = 0.02  # seconds: a write that takes so long has waited for a disk
+PENALTY = 30.0  # seconds in which the threads write then
+SMALL = 256_000  # bytes that are written at once
+
+
+class FileStore:
+    """One session's directory. Stores of one process share their `writers`."""
+
+    def __init__(
+        self, directory: Path, writers: Writers | None = None, disk: Disk | None = None
+    ) -> None:
+        self._writers, disk = writers or Writers(), disk or Disk()
+        self._ledger, self._blobs = Ledger(directory, disk), Blobs(directory, disk)
+        self._reader = Reader(directory / log_file.NAME)
+        self._writing, self._reading, self._putting = Lane(), Lane(), Lane()
+        self._keeping = Lane(shared=True)
+        self._slow_until = 0.0
+
+    async def lease(self) -> Lease:
+        return await self._writers.run(self._writing, self._lease)
+
+    async def release(self) -> None:
+        await self._writers.run(self._writing, self._ledger.release)
+
+    async def append(
+        self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
+    ) -> None:
+        if any(b"\n" in line for line in lines):
+            raise ValueError("a line of a journal holds no newline")
+        work = partial(self._ledger.append, list(lines), expect, epoch, head)
+        if not self._append_here(work, sum(map(len, lines))):
+            await self._writers.run(self._writing, work)
+
+    def _append_here(self, work: Callable[[], None], size: int) -> bool:
+        began = monotonic()
+        if size > SMALL or began < self._slow_until or not self._ledger.is_quick:
+            return False
+        done = self._writers.run_here(self._writing, work)
+        if monotonic() - began > SLOW:
+            self._slow_until = monotonic() + PENALTY
+        return done
+
+    async def keep(self) -> None:
+        if not self._ledger.all_is_kept:
+            await self._writers.run(self._keeping, self._ledger.keep)
+
+    async def read(self, after: int = 0) -> Sequence[bytes]:
+        return await self._writers.run(self._reading, partial(self._read, after))
+
+    async def put(self, blob: bytes) -> str:
+        return await self._writers.run(self._putting, partial(self._blobs.put, blob))
+
+    async def get(self, name: str) -> bytes:
+        return await self._writers.run(self._reading, partial(self._blobs.get, name))
+
+    def _lease(self) -> Lease:
+        lease = self._ledger.lease()
+        self._blobs.sweep()
+        return lease
+
+    def _read(self, after: int) -> Sequence[bytes]:
+        return self._reader.read(after, self._ledger.size)

@@ -1,0 +1,196 @@
+"""A fork: a session that begins as a copy of another up to an event, and goes on alone.
+
+Nobody re-encodes a line: the bytes are copied, and blobs are linked where the disk can.
+The other session is only read, and may be at work meanwhile. Its children stay its own.
+All is made aside and put in its place at once, so there is no half a fork.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.errors import BadInput, Corrupt, WrongFormat
+from refold.journal.events import codec
+from refold.journal.events.blob_names import blobs_of
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import Ended, Entry, Event, Forked, Imported
+from refold.journal.home import Home
+from refold.journal.state.causes import cause_of
+from refold.journal.state.fold import View, apply, fold
+from refold.journal.store import blobs, log_file
+from refold.journal.store.disk import Disk, make_directories, told
+from refold.journal.store.reader import Reader
+from refold.safe_open import unlinked
+
+ASIDE = ".fork-"  # before the process id of who makes it
+UNKNOWN = (
+    "Not known here: the session was forked while this was under way. It may have happened "
+    "there: look first."
+)
+
+
+class Fork(Struct, frozen=True):
+    """The session `id` is a copy of the first `seq` events of `source`."""
+
+    id: str
+    source: str
+    seq: int
+
+
+def fork(
+    home: Home, source: str, at: int | None, now: float, disk: Disk | None = None
+) -> Fork:
+    """Make one of the session `source`, at the event `at`; None: as it is now.
+
+    Raises `BadInput` where there is no such event, or `source` is a child. Waits for the
+    disk: call it in a thread.
+    """
+    if "/" in source:
+        raise BadInput(
+            f"{source} is a child of another session, and lives by its rights and budget: "
+            "fork the session above it"
+        )
+    disk = disk or Disk()
+    directory = home.path(source)
+    found = Reader(directory / log_file.NAME).read(0)
+    whole, entries, head = _copied(found, source, at)
+    id_ = home.new_id(now)
+    news: list[Event] = [Forked(source, head.seq, head.h, id_)]
+    # A copy of a part of what came from a file has come from there, too.
+    if imported := _last_imported(found[len(whole) :]):
+        news.append(replace(imported, id=id_))
+    aside = home.root / f"{ASIDE}{os.getpid()}-{id_}"
+    with told("write", aside):
+        sweep(home.root)
+        try:
+            make_directories(aside, disk)
+            own = _own(entries, head, news, now)
+            _write(aside / log_file.NAME, [*whole, *own], disk)
+            _link(directory, aside, entries, disk)
+            disk.sync_directory(aside)
+            disk.rename(aside, home.path(id_))
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        disk.sync_directory(home.root)
+    return Fork(id_, source, head.seq)
+
+
+def sweep(root: Path, aside: str = ASIDE) -> None:
+    """Remove what others left half made when they died. Raises `OSError` for a link."""
+    unlinked(root)
+    for left in root.glob(f"{aside}*"):
+        process = left.name.removeprefix(aside).partition("-")[0]
+        if process.isdecimal() and not _lives(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _copied(
+    found: Sequence[bytes], source: str, at: int | None
+) -> tuple[Sequence[bytes], Sequence[Entry], Head]:
+    """The lines up to there, what they say, and where they end."""
+    if at is not None and not 0 < at <= len(found):
+        raise BadInput(
+            f"the session {source} has no event {at}: give one from 1 to {len(found)}"
+        )
+    whole = found[:at]
+    if not whole:
+        raise BadInput(
+            f"nothing stands in the session {source} yet: there is no fork of it"
+        )
+    try:
+        decoded = list(codec.decode(whole))
+    except WrongFormat as error:
+        raise BadInput(str(error)) from error
+    except Corrupt as error:
+        raise BadInput(
+            f"the session {source} cannot be forked there: {error}; fork it at event "
+            f"{error.line - 1} or before (--at)"
+        ) from error
+    return whole, [entry for entry, _ in decoded], decoded[-1][1]
+
+
+def _last_imported(found: Sequence[bytes]) -> Imported | None:
+    """The newest one in these lines. Their chain is not looked at."""
+    for line in reversed(found):
+        event = codec.unchecked(line) if b'"kind":"Imported"' in line else None
+        if isinstance(event, Imported):  # the words may stand in the arguments of a call
+            return event
+    return None
+
+
+def _own(
+    entries: Sequence[Entry], head: Head, news: Sequence[Event], now: float
+) -> Iterator[bytes]:
+    """The first lines of its own: where it comes from, and that no call is under way.
+
+    What the other session has begun, or is about to, must not be done a second time.
+    """
+    view = fold(entries)
+    epoch = entries[-1].epoch + 1
+    for event in _settling(view, news):
+        cause = cause_of(event, view)
+        entry = Entry(head.seq + 1, event, now, epoch, view.turn.seq, "person", cause)
+        line, head = codec.encode(entry, head)
+        view = apply(view, entry)
+        yield line
+
+
+def _settling(view: View, news: Sequence[Event]) -> Iterator[Event]:
+    yield news[0]
+    for call in view.conversation.calls:
+        if call.result is None:
+            yield Ended(call.call.id, "unknown", UNKNOWN)
+    yield from news[1:]
+
+
+def _write(path: Path, whole: Sequence[bytes], disk: Disk) -> None:
+    file = disk.open(path, new=True)
+    try:
+        disk.write(file, b"".join(line + b"\n" for line in whole), 0)
+        disk.sync(file)
+    finally:
+        disk.close(file)
+
+
+def _link(source: Path, target: Path, entries: Sequence[Entry], disk: Disk) -> None:
+    """Have the same blobs. One that is missing there is missing here, and `check` says so."""
+    names = {name for entry in entries for name in blobs_of(entry.event)}
+    if not names:
+        return
+    theirs, ours = source / blobs.NAME, target / blobs.NAME
+    disk.mkdir(ours)
+    for name in sorted(names):
+        with suppress(FileNotFoundError):
+            _one(theirs / name, ours / name, disk)
+    disk.sync_directory(ours)
+
+
+def _one(theirs: Path, ours: Path, disk: Disk) -> None:
+    try:
+        os.link(theirs, ours, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a disk that knows no links
+        blob = theirs.read_bytes()
+        file = disk.open(ours, new=True)
+        try:
+            disk.write(file, blob, 0)
+            disk.sync(file)
+        finally:
+            disk.close(file)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

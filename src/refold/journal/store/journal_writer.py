@@ -1,0 +1,186 @@
+"""The lines of one journal and its pen, from the hand of its one writer.
+
+The lock is on `events.jsonl` itself and lives as long as the writer, so that it
+falls with the writer's death and not before. Nothing is made before the first
+append: who only looks in leaves no trace.
+
+Everything here waits for the disk; `file` calls it from the threads of `writers`.
+How lines are written and kept is `lines`' business.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import time
+
+from refold.errors import Fenced, Held, JournalError
+from refold.journal.store import log_file, writer_lock
+from refold.journal.store.disk import Disk, make_directories, told
+from refold.journal.store.log_file import Lines
+from refold.journal.store.port import Lease, check
+
+
+class Ledger:
+    """One thread at a time, except for `keep`: that one may run beside the others."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._directory, self._disk = directory, disk
+        self._path = directory / log_file.NAME
+        self._lines: Lines | None = None  # None: nothing to write in yet, or idle
+        self._pen = writer_lock.Pen(directory, disk)
+        self._epoch, self._leased = 0, False
+        self._head = (0, "")
+
+    @property
+    def size(self) -> int | None:
+        """How far the lines are good. None: whoever holds the pen knows, not we."""
+        book = self._lines
+        return book.size if book else None
+
+    @property
+    def is_quick(self) -> bool:
+        """Does an append only write to a file that is open, and sync nothing?"""
+        return self._lines is not None and self._lines.is_quick
+
+    @property
+    def all_is_kept(self) -> bool:
+        book = self._lines
+        return book is None or book.all_is_kept
+
+    def lease(self) -> Lease:
+        with told("open", self._path):
+            if self._lines and not self._lines.in_place():
+                self._close()
+            note = writer_lock.read(self._directory)
+            if self._lines:
+                return self._sign(self._lines.settle(), note)
+            try:
+                return self._sign(self._take(note), note)
+            except BaseException:
+                self._close()
+                raise
+
+    def release(self) -> None:
+        try:
+            with told("keep", self._path):
+                if self._lines and self._lines.in_place():
+                    self._lines.settle()
+                    self._lines.sync()
+                    # All is kept. A pen still in our name only costs the next a closer look.
+                    with suppress(OSError):
+                        given_back = writer_lock.Writer(self._epoch)
+                        self._pen.sign(given_back, self._head, self._lines.size)
+        finally:
+            self._close()
+
+    def append(
+        self, new: Sequence[bytes], expect: int, epoch: int, head: tuple[int, str]
+    ) -> None:
+        if not self._leased:
+            raise JournalError(f"nobody here holds the pen of {self._directory}: lease it")
+        check(epoch, self._epoch, expect, self._lines.count if self._lines else 0)
+        with told("write", self._path):
+            if self._lines is None:
+                self._lines = self._begin()
+                check(epoch, self._epoch, expect, self._lines.count)
+            self._see_that_we_may(self._lines)
+            self._lines.write(new)
+        self._head = head
+        self._pen.remember(head, self._lines.kept)
+
+    def keep(self) -> None:
+        with told("keep", self._path):
+            if book := self._lines:
+                book.sync()
+
+    def _take(self, note: writer_lock.LockNote) -> bytes:
+        """Lock the lines and mend them, if there are any."""
+        self._head = note.head
+        try:
+            self._lines = self._locked()
+        except FileNotFoundError:
+            return b""
+        names = () if note.kept else self._names()
+        return self._lines.mend(note.kept, names)
+
+    def _sign(self, cut: bytes, note: writer_lock.LockNote) -> Lease:
+        """A pen with a new number. Where nothing is written yet, it is only promised."""
+        self._epoch = max(_newest(note, self._lines), self._epoch) + 1
+        if self._lines:
+            by = writer_lock.this_process(self._epoch)
+            self._pen.sign(by, self._head, self._lines.kept)
+        self._leased = True
+        return Lease(self._epoch, cut, self._head)
+
+    def _begin(self) -> Lines:
+        """Make the journal that was promised, unless somebody was faster."""
+        above = [made.parent for made in make_directories(self._directory, self._disk)]
+        try:
+            book = Lines(self._path, self._disk, new=True)
+        except FileExistsError:
+            book = self._locked()
+        try:
+            note = writer_lock.read(self._directory)
+            if note.writer.epoch >= self._epoch:
+                raise Fenced(
+                    f"{self._directory} was taken by {writer_lock.holder(note.writer)}"
+                )
+            book.mend(0, [*self._names(), *above])
+            self._pen.sign(writer_lock.this_process(self._epoch), self._head, 0)
+        except BaseException:
+            book.close()
+            raise
+        return book
+
+    def _locked(self) -> Lines:
+        try:
+            book = Lines(self._path, self._disk)
+        except Held:
+            raise Held(_held(self._directory)) from None
+        if not book.in_place():
+            book.close()
+            raise Fenced(f"{self._path} was replaced just now: open the session again")
+        return book
+
+    def _see_that_we_may(self, book: Lines) -> None:
+        if not book.in_place():
+            raise Fenced(
+                f"{self._path} was moved, deleted or replaced while it was written: "
+                "open the session again"
+            )
+        if self._pen.in_place():
+            return
+        note = writer_lock.read(self._directory)
+        if note.writer.epoch > self._epoch:
+            raise Fenced(
+                f"writer {self._epoch} of {self._directory} lost the pen to writer "
+                f"{note.writer.epoch}: {writer_lock.holder(note.writer)}"
+            )
+        # Only the note was lost or damaged: the lock is ours, and so is the pen.
+        self._pen.sign(writer_lock.this_process(self._epoch), self._head, book.kept)
+
+    def _names(self) -> list[Path]:
+        """The directories by which the lines are found, lowest first."""
+        return [self._directory, *self._directory.parents[:2]]
+
+    def _close(self) -> None:
+        self._leased = False
+        self._pen.close()
+        if self._lines:
+            self._lines.close()
+        self._lines = None
+
+
+def _newest(note: writer_lock.LockNote, book: Lines | None) -> int:
+    """A number no earlier writer had. Where no note tells, the clock does."""
+    if note.state != "good" and book and book.count:
+        return int(time())
+    return note.writer.epoch
+
+
+def _held(directory: Path) -> str:
+    holder = writer_lock.holder(writer_lock.read(directory).writer)
+    return (
+        f"session {directory.name} is being written by {holder}: end that one first, "
+        f"or read along with `refold stream {directory.name}`"
+    )

@@ -1,0 +1,174 @@
+"""The file of lines, opened and locked by the one who may write it.
+
+* What a write could not finish is taken back. If even that fails, the next
+  write does it first.
+* A sync that failed is never just repeated: the system may have dropped what it
+  could not write, and would report success the second time. What is not known
+  to be kept stays in memory until it is, and `write_anew` writes it again.
+
+Who may open it, and what the pen says, is `ledger`'s business; reading without
+the lock is `reader`'s.
+"""
+
+import fcntl
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from refold.errors import Conflict, Held, JournalError
+from refold.journal.store.disk import Disk
+
+NAME = "events.jsonl"
+MOST_UNKEPT = 16_000_000  # bytes in memory; more are synced before the next write
+
+
+class Lines:
+    """`write` and `write_anew` in one thread at a time; `sync` beside them, in any."""
+
+    def __init__(self, path: Path, disk: Disk, *, new: bool = False) -> None:
+        """Open and lock. Raises `Held` while another has the lock."""
+        self._path, self._disk = path, disk
+        self._file = disk.open(path, new=new)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as error:
+            disk.close(self._file)
+            if isinstance(error, BlockingIOError):
+                raise Held(f"{path} is locked") from error
+            raise
+        self._identity = _identity(os.fstat(self._file))
+        self.size = self.count = 0  # as the last good write left the file
+        self._torn = False  # something may stand after `size`
+        self._syncing = threading.Lock()  # one at a time: only one is told of a fault
+        self._guard = threading.Lock()  # of what follows
+        self.kept = 0  # so many bytes are where a power cut cannot reach them
+        self._unkept = list[bytes]()  # the bytes after those
+        self._names = list[Path]()  # directories whose new names are not kept
+        self._doubtful = False  # a sync failed
+
+    @property
+    def all_is_kept(self) -> bool:
+        return not (self._unkept or self._names or self._doubtful)
+
+    @property
+    def is_quick(self) -> bool:
+        """Will the next `write` neither sync nor mend anything?"""
+        return not self._torn and self.size - self.kept <= MOST_UNKEPT
+
+    def in_place(self) -> bool:
+        """Whether this is still the file that others find under its name."""
+        try:
+            return _identity(self._path.lstat()) == self._identity
+        except FileNotFoundError:
+            return False
+
+    def mend(self, kept: int, names: Sequence[Path] = ()) -> bytes:
+        """Take the file as it is found, cut off half a line at its end, and keep it.
+
+        `kept` bytes are known to be safe; what stands after them is written anew,
+        for an earlier writer may have failed to sync it. Gives what was cut off.
+        """
+        data = self._path.read_bytes()
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            self._disk.truncate(self._file, end)
+        self.size, self.count, self._torn = end, data.count(b"\n"), False
+        self.kept, self._names = min(kept, end), list(names)
+        self._unkept = [data[self.kept : end]] if self.kept < end else []
+        self._doubtful = bool(self._unkept)
+        self.write_anew()
+        return data[end:]
+
+    def settle(self) -> bytes:
+        """Make the file what this writer left. Gives half a line of somebody else."""
+        if self._torn:
+            self._take_back()
+        self.write_anew()
+        if os.fstat(self._file).st_size == self.size:
+            return b""
+        return self.mend(self.kept)
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        if self._doubtful:
+            raise JournalError(_afresh(self._path))
+        found = os.fstat(self._file).st_size
+        if self._torn:
+            self._take_back()
+        elif found != self.size:
+            raise Conflict(
+                f"{self._path} is {found} bytes long, but its writer left it at "
+                f"{self.size}: something else has changed it"
+            )
+        if self.size - self.kept > MOST_UNKEPT:
+            self.sync()
+        self._write(b"".join([line + b"\n" for line in lines]))
+        self.count += len(lines)
+
+    def sync(self) -> None:
+        """Keep everything written so far. One that failed leaves the file in doubt."""
+        with self._syncing:
+            with self._guard:
+                if self.all_is_kept:
+                    return
+                if self._doubtful or self._file < 0:
+                    raise JournalError(_afresh(self._path))
+                file = os.dup(self._file)  # so that it can be closed meanwhile
+                pieces, names = list(self._unkept), list(self._names)
+            try:
+                self._keep(file, names)
+            except OSError:
+                self._doubtful = True
+                raise
+            finally:
+                os.close(file)
+            with self._guard:
+                self.kept += sum(map(len, pieces))
+                del self._unkept[: len(pieces)], self._names[: len(names)]
+
+    def write_anew(self) -> None:
+        """End the doubt: write again what was not kept, and sync that."""
+        with self._syncing:
+            if self._doubtful:
+                self._disk.write(self._file, b"".join(self._unkept), self.kept)
+                self._keep(self._file, self._names)
+                self.kept, self._unkept, self._names = self.size, [], []
+                self._doubtful = False
+
+    def close(self) -> None:
+        with self._guard:
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # a sync may hold a copy of it
+            self._disk.close(self._file)
+            self._file = -1
+
+    def _write(self, piece: bytes) -> None:
+        self._torn = True
+        try:
+            self._disk.write(self._file, piece, self.size)
+        except BaseException:
+            with suppress(OSError):  # the fault is told already; the next write tries
+                self._take_back()
+            raise
+        self._torn = False
+        with self._guard:
+            self._unkept.append(piece)
+            self.size += len(piece)
+
+    def _take_back(self) -> None:
+        self._disk.truncate(self._file, self.size)
+        self._torn = False
+
+    def _keep(self, file: int, names: Sequence[Path]) -> None:
+        self._disk.sync(file)
+        for directory in names:
+            with suppress(PermissionError):  # made in a place that we cannot look into
+                self._disk.sync_directory(directory)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _afresh(path: Path) -> str:
+    return f"{path} could not be kept when it was last synced: open the session again"

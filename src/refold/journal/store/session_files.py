@@ -1,0 +1,85 @@
+"""Which sessions lie in a directory, and when each was written: names and times only.
+
+What stands in their journals is not looked at; that is the business of `home` and of the
+catalogue.
+"""
+
+import os
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.journal.store import log_file
+
+
+class Stamp(NamedTuple):
+    """How a journal was when it was looked at. Another stamp: something was written."""
+
+    size: int = -1
+    mtime: int = 0  # nanoseconds
+    inode: int = 0
+
+    @property
+    def changed(self) -> float:
+        """Seconds since 1970."""
+        return self.mtime / 1e9
+
+
+class SessionFile(Struct, frozen=True):
+    """Sessions, children not among them: `ids` are the last written first."""
+
+    ids: tuple[str, ...]
+    stamps: dict[str, Stamp]
+
+
+def seen(root: Path) -> SessionFile:
+    """The sessions in `root`, if it is there. Raises `BadInput` where it cannot be read."""
+    stamps = dict[str, Stamp]()
+    try:
+        above = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return SessionFile((), stamps)
+    except OSError as error:
+        raise BadInput(_unreadable(root, error)) from error
+    try:
+        for name in os.listdir(above):
+            if name[0] == "." or not _is_text(name):
+                continue
+            if (stamp := stamp_of(f"{name}/{log_file.NAME}", above)) is not None:
+                stamps[name] = stamp
+    except OSError as error:
+        raise BadInput(_unreadable(root, error)) from error
+    finally:
+        os.close(above)
+    newest = sorted(stamps, key=lambda name: (stamps[name].mtime, name), reverse=True)
+    return SessionFile(tuple(newest), stamps)
+
+
+def stamp_of(file: str | Path, above: int | None = None) -> Stamp | None:
+    """Of this journal; None where there is no file, or it is just being deleted."""
+    try:
+        found = os.stat(file, dir_fd=above)
+    except (OSError, ValueError):  # the latter for what can be no path
+        return None
+    if not (S_ISREG(found.st_mode) or S_ISDIR(found.st_mode)):
+        return None  # whoever opened a pipe would wait without end
+    return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def _is_text(name: str) -> bool:
+    """No session of ours is called otherwise, and nobody could write it down."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _unreadable(root: Path, error: OSError) -> str:
+    return (
+        f"the sessions in {root} cannot be listed: {error.strerror}; make it readable, or "
+        "set REFOLD_HOME to another directory"
+    )

@@ -1,0 +1,139 @@
+"""The file `pen` beside a journal: who writes, and where the writer stood last.
+
+It locks nothing: the lock is on the lines themselves (`ledger`), so whoever
+deletes this file takes nothing away from the writer. It is never synced either:
+after a power cut it may be older than the lines, or name lines that are gone,
+and both are told.
+
+Two lines of text. The first has a fixed width and is written over after each
+append; it carries a checksum, for readers look at it while it is being written.
+"""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from refold.journal.store.disk import Disk
+
+HEAD_WIDTH = 128
+NAME = "pen"
+
+
+class Writer(Struct, frozen=True):
+    """Who took the pen. `pid` 0: it was given back, everything was kept."""
+
+    epoch: int = 0
+    pid: int = 0
+    host: str = ""
+    since: float = 0.0
+
+
+class LockNote(Struct, frozen=True):
+    """What the file says. So many bytes of the journal were `kept` by then."""
+
+    writer: Writer = Writer()
+    head: tuple[int, str] = (0, "")
+    kept: int = 0
+    state: Literal["good", "missing", "damaged"] = "good"
+
+
+class Pen:
+    """The file in the hand of the writer."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._path, self._disk = directory / NAME, disk
+        self._file, self._signed = -1, b""
+
+    def sign(self, writer: Writer, head: tuple[int, str], kept: int) -> None:
+        if self._file < 0 or not self.in_place():
+            self.close()
+            try:
+                self._file = self._disk.open(self._path)
+            except FileNotFoundError:
+                self._file = self._disk.open(self._path, new=True)
+        self._signed = msgspec.json.encode(writer) + b"\n"
+        words = _head_line(head, kept) + self._signed
+        self._disk.write(self._file, words, 0)
+        self._disk.truncate(self._file, len(words))
+
+    def remember(self, head: tuple[int, str], kept: int) -> None:
+        """Note where the journal ends now."""
+        # The lines are written by now, and an older note only notices less.
+        with suppress(OSError):
+            self._disk.write(self._file, _head_line(head, kept), 0)
+
+    def in_place(self) -> bool:
+        """Whether the file is still there and says what was signed."""
+        try:
+            there, ours = self._path.lstat(), os.fstat(self._file)
+        except OSError:
+            return False
+        same = (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+        return same and os.pread(self._file, 4096, HEAD_WIDTH) == self._signed
+
+    def close(self) -> None:
+        if self._file >= 0:
+            self._disk.close(self._file)
+        self._file = -1
+
+
+def this_process(epoch: int) -> Writer:
+    return Writer(epoch, os.getpid(), os.uname().nodename, time.time())
+
+
+def read(directory: Path) -> LockNote:
+    """What the pen says now."""
+    try:
+        data = (directory / NAME).read_bytes()
+    except FileNotFoundError:
+        return LockNote(state="missing")
+    try:
+        head, kept = _head(data[:HEAD_WIDTH])
+        signed = data[HEAD_WIDTH:].split(b"\n")[0]
+        return LockNote(msgspec.json.decode(signed, type=Writer), head, kept)
+    except (ValueError, msgspec.DecodeError):
+        return LockNote(state="damaged")
+
+
+def lives(writer: Writer) -> bool:
+    """Does somebody hold the pen, as far as can be seen from here?"""
+    return bool(writer.pid) and _may_live(writer)
+
+
+def holder(writer: Writer) -> str:
+    """The writer in words, for one who would like to write."""
+    if not lives(writer):
+        return "another process"
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(writer.since))
+    return f"process {writer.pid} on {writer.host}, since {when}"
+
+
+def _head_line(head: tuple[int, str], kept: int) -> bytes:
+    words = f"{head[0]} {head[1] or '-'} {kept}"
+    return f"{words} {crc32(words.encode()):08x}".ljust(HEAD_WIDTH - 1).encode() + b"\n"
+
+
+def _head(line: bytes) -> tuple[tuple[int, str], int]:
+    words, check = line.rsplit(maxsplit=1)
+    if int(check, 16) != crc32(words):
+        raise ValueError("the checksum differs")
+    seq, h, kept = words.decode().split()
+    return (int(seq), "" if h == "-" else h), int(kept)
+
+
+def _may_live(writer: Writer) -> bool:
+    if writer.host != os.uname().nodename:
+        return True
+    try:
+        os.kill(writer.pid, 0)
+    except ProcessLookupError:  # a note from before; the new one is not written yet
+        return False
+    except PermissionError:
+        return True
+    return True

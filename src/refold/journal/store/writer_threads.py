@@ -1,0 +1,162 @@
+"""A few threads that do the disk's work, so that the event loop never waits for it.
+
+Work goes into a lane. One lane does one thing after another, in the order it
+was given; lanes run beside each other, as far as there are threads. A shared
+lane does its work once for all who wait at that moment: that is group commit.
+What the work is, is not known here; see `ledger` and `blobs`.
+
+Somebody who stops waiting stops nothing: work once given is done whole, and its
+outcome is dropped.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import anyio
+from anyio.lowlevel import current_token
+
+T = TypeVar("T")
+
+THREADS = 4
+IDLE = 10.0  # seconds without work after which a thread ends
+
+
+class Lane:
+    """Work that must not overtake other work. `shared`: once for all who wait."""
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._shared = shared
+        self.jobs = deque[Job[Any]]()
+        self.busy = False  # a thread has it, or it waits for one
+
+    def work_off(self, jobs: Sequence["Job[Any]"]) -> None:
+        for number, job in enumerate(jobs):
+            if number and self._shared:
+                job.end_like(jobs[0])
+            else:
+                job.do()
+
+
+class Writers:
+    """Threads that start when there is work, and end when there is none for long."""
+
+    def __init__(self, threads: int = THREADS, idle: float = IDLE) -> None:
+        self._most, self._running, self._busy_lanes = threads, 0, 0
+        self._patience = idle
+        self._lanes = SimpleQueue[Lane]()
+        self._lock = threading.Lock()
+
+    async def run(self, lane: Lane, work: Callable[[], T]) -> T:
+        """What `work` gives or raises, when the lane's earlier work is done."""
+        job = Job(work)
+        with self._lock:
+            lane.jobs.append(job)
+            if not lane.busy:
+                lane.busy = True
+                self._busy_lanes += 1
+                self._lanes.put(lane)
+                if self._running < min(self._most, self._busy_lanes):
+                    self._start()
+        await job.ended.wait()
+        return job.outcome()
+
+    def run_here(self, lane: Lane, work: Callable[[], object]) -> bool:
+        """Do `work` in this thread, if nothing of the lane waits or runs. False: it does.
+
+        For work that waits for no disk: a hop to a thread and back costs twenty times as much
+        as a write to the page cache.
+        """
+        with self._lock:
+            if lane.busy:
+                return False
+            lane.busy = True
+            self._busy_lanes += 1
+        try:
+            work()
+        finally:
+            with self._lock:
+                self._go_on(lane)
+                if lane.busy and not self._running:
+                    self._start()
+        return True
+
+    def _start(self) -> None:
+        self._running += 1
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _go_on(self, lane: Lane) -> None:
+        """What came into the lane meanwhile is next."""
+        if lane.jobs:
+            self._lanes.put(lane)
+        else:
+            lane.busy = False
+            self._busy_lanes -= 1
+
+    def _serve(self) -> None:
+        while (lane := self._next()) is not None:
+            with self._lock:
+                taken = list(lane.jobs)
+                lane.jobs.clear()
+            lane.work_off(taken)
+            with self._lock:
+                self._go_on(lane)
+
+    def _next(self) -> Lane | None:
+        """A lane with work. None, and one thread less, if there was none for long."""
+        try:
+            return self._lanes.get(timeout=self._patience)
+        except Empty:
+            with self._lock:
+                if not self._lanes.empty():
+                    return self._lanes.get()
+                self._running -= 1
+                return None
+
+
+class Job(Generic[T]):
+    """Work, and how to reach the event loop where somebody waits for it."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.ended = anyio.Event()
+        self._work, self._soon = work, _how_to_reach_this_loop()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def do(self) -> None:
+        try:
+            self._result = self._work()
+        except BaseException as error:  # whatever it is, it is for the one who waits
+            self._error = error
+        self._tell()
+
+    def end_like(self, other: "Job[T]") -> None:
+        self._result, self._error = other._result, other._error
+        self._tell()
+
+    def outcome(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return cast(T, self._result)
+
+    def _tell(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._soon(self.ended.set)
+
+
+class _Asyncio(Protocol):
+    def call_soon_threadsafe(self, call: Callable[[], object], /) -> object: ...
+
+
+class _Trio(Protocol):
+    def run_sync_soon(self, call: Callable[[], object], /) -> object: ...
+
+
+def _how_to_reach_this_loop() -> Callable[[Callable[[], object]], object]:
+    loop = current_token().native_token
+    if hasattr(loop, "call_soon_threadsafe"):
+        return cast(_Asyncio, loop).call_soon_threadsafe
+    return cast(_Trio, loop).run_sync_soon

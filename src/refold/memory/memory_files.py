@@ -1,0 +1,71 @@
+"""The few files of memory on the disk: read with care, replaced whole, one writer at a time."""
+
+import fcntl
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from refold.errors import BadInput
+from refold.place.private_files import open_lock, write
+
+LARGEST = 256 * 1024  # bytes; a person may write more than is told, but not this
+_PATIENCE = 5.0  # seconds that a lock is waited for: who has it needs a moment
+_LOOK_AGAIN = 0.02
+
+
+def content(file: Path, largest: int = LARGEST) -> str:
+    """What stands in a file of ours; "" where there is none. Raises `BadInput`."""
+    try:
+        with file.open("rb") as found:
+            read = found.read(largest + 1)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from error
+    if len(read) > largest:
+        raise BadInput(f"{file} is larger than {largest // 1024} KiB: make it shorter")
+    return read.decode("utf-8", errors="replace")
+
+
+def replace(file: Path, text: str) -> None:
+    """`text` instead of what was there, or nothing changes. Raises `BadInput`.
+
+    Only the person can read it. A link that they put in its place stays one.
+    """
+    try:
+        write(file, text)
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def alone(lock: Path, patience: float = _PATIENCE) -> Generator[None]:
+    """While this lasts nobody else who asks for the same lock goes on.
+
+    Raises `BadInput` where it cannot be had in time: somebody may be stopped with it.
+    """
+    try:
+        opened = open_lock(lock)
+    except OSError as error:
+        raise BadInput(f"{lock} cannot be opened: {error.strerror}") from error
+    try:
+        _taken(opened, lock, time.monotonic() + patience)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _taken(opened: int, lock: Path, until: float) -> None:
+    while True:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() >= until:
+                raise BadInput(
+                    f"{lock} is held by another refold: try again when that has ended"
+                ) from error
+            time.sleep(_LOOK_AGAIN)
+        else:
+            return

@@ -1,0 +1,124 @@
+"""What is known of the notes beside their text: where they come from, what was forgotten.
+
+Kept as JSON beside the Markdown, for a person edits only that. One that cannot be
+understood counts as empty: it is a help, and no note is lost with it. Only what was
+forgotten never does, or it could be learned again.
+
+Of what was forgotten only hashes are kept, so that it is gone.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from refold.errors import BadInput
+from refold.memory import memory_files
+from refold.memory.grounding import overlap, stems
+
+T = TypeVar("T", bound=Struct)
+CHANGES = 40  # that are remembered, to be shown
+FORGOTTEN = 1_000
+LARGEST = 4 * 1024 * 1024  # bytes; we write these ourselves
+_SAME = 0.6  # so much of the shorter of two notes: it is the same one in other words
+
+
+class Origin(Struct, frozen=True):
+    """The words that a note was made of: a session, its events, and when they were said."""
+
+    session: str = ""
+    seqs: tuple[int, ...] = ()
+    at: float = 0.0
+
+
+class NoteChange(Struct, frozen=True):
+    """A note that came or went by itself, for the person to see."""
+
+    sign: Literal["+", "-"]
+    section: str
+    text: str
+    at: float = 0.0
+    why: str = ""  # why it went: "replaced", "no room"
+
+
+class State(Struct, frozen=True):
+    """`origins` by the normal form of a note. Up to `seen` the person was told."""
+
+    origins: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
+    changes: tuple[NoteChange, ...] = ()
+    seen: float = 0.0
+
+
+class Gone(Struct, frozen=True):
+    """A forgotten note: the hashes of its words, where it came from, when it went."""
+
+    stems: tuple[str, ...]
+    at: float
+    origin: Origin = Origin()
+
+
+class Forgotten(Struct, frozen=True):
+    salt: str = ""
+    gone: tuple[Gone, ...] = ()
+
+    def plus(self, text: str, origin: Origin, at: float) -> "Forgotten":
+        salt = self.salt or os.urandom(16).hex()
+        gone = Gone(tuple(sorted(_hashed(stems(text), salt))), at, origin)
+        return Forgotten(salt, (*self.gone, gone)[-FORGOTTEN:])
+
+    def holds(self, text: str, origin: Origin) -> bool:
+        """Was this forgotten, and has the person not said it again since?"""
+        mine = frozenset(_hashed(stems(text), self.salt))
+        return any(
+            origin.at <= gone.at
+            and (_from_same(origin, gone.origin) or overlap(mine, _set(gone)) >= _SAME)
+            for gone in self.gone
+        )
+
+
+def read(file: Path, kind: type[T]) -> T:
+    try:
+        return _read(file, kind)
+    except (BadInput, msgspec.DecodeError):
+        return kind()
+
+
+def read_forgotten(file: Path) -> Forgotten:
+    """What was forgotten. Raises `BadInput` where that cannot be known."""
+    try:
+        return _read(file, Forgotten)
+    except msgspec.DecodeError as error:
+        raise BadInput(
+            f"{file} is damaged ({error}), so no note is kept or forgotten: bring it back "
+            "from a backup, or delete it; then what was forgotten can be learned again"
+        ) from error
+
+
+def write(file: Path, value: Struct) -> None:
+    """Raises `BadInput` where the disk will not have it."""
+    memory_files.replace(
+        file, msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
+    )
+
+
+def _read(file: Path, kind: type[T]) -> T:
+    text = memory_files.content(file, LARGEST)
+    return msgspec.json.decode(text, type=kind) if text else kind()
+
+
+def _from_same(origin: Origin, other: Origin) -> bool:
+    """Nothing but words that a forgotten note was made of."""
+    same = bool(origin.session) and origin.session == other.session
+    return same and bool(origin.seqs) and set(origin.seqs) <= set(other.seqs)
+
+
+def _set(gone: Gone) -> frozenset[str]:
+    return frozenset(gone.stems)
+
+
+def _hashed(words: Iterable[str], salt: str) -> list[str]:
+    return [sha256(f"{salt}:{word}".encode()).hexdigest()[:16] for word in words]

@@ -1,0 +1,226 @@
+"""One file of notes: Markdown with four sections, and whatever else a person put there.
+
+Pure. Reading takes what it finds: headings we do not know, lines without a dash, no
+heading at all. Writing keeps all of that. Who may add what is decided elsewhere
+(`grounding`, `store`).
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeAlias, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.memory.grounding import alike, forbids, normal
+from refold.values.text import may_follow
+
+Section: TypeAlias = Literal["Preferences", "Project facts", "Decisions", "Corrections"]
+SECTIONS: tuple[Section, ...] = get_args(Section)
+MOST = 4_096  # bytes of a file
+LONGEST = 300  # letters of a line that we write
+
+_HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)[\s#]*$")
+_DASH = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
+_TITLE = "# Memory"
+
+
+class NoteLine(Struct, frozen=True):
+    """One note. `section` is the heading that it stands under, "" before the first."""
+
+    section: str
+    text: str
+
+
+class PageSection(Struct, frozen=True):
+    """What stands under one heading. Of our own sections the lines are bare of dashes."""
+
+    heading: str  # as it is written; "" for what stands before the first
+    lines: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        found = _HEADING.match(self.heading)
+        return found[2] if found else ""
+
+    @property
+    def section(self) -> Section | None:
+        return next((s for s in SECTIONS if normal(s) == normal(self.name)), None)
+
+
+class Page(Struct, frozen=True):
+    parts: tuple[PageSection, ...] = ()
+
+    @property
+    def lines(self) -> tuple[NoteLine, ...]:
+        """Every note, in order. What stands under headings that are not ours counts too."""
+        return tuple(self._lines())
+
+    def _lines(self) -> Iterator[NoteLine]:
+        for part in self.parts:
+            for raw in part.lines:
+                if text := _DASH.sub("", raw, count=1).strip():
+                    yield NoteLine(part.section or part.name, text)
+
+
+def read(text: str) -> Page:
+    """The notes of a file, whatever it looks like."""
+    parts = [PageSection("")]
+    for raw in text.splitlines():
+        if _HEADING.match(raw):
+            parts.append(PageSection(raw.strip()))
+            continue
+        part = parts[-1]
+        lines = _taken(part.lines, raw) if part.section else (*part.lines, raw.rstrip())
+        parts[-1] = replace(part, lines=lines)
+    return Page(tuple(_joined(part) for part in _once(parts)))
+
+
+def written(page: Page) -> str:
+    """The page as its file. Our sections are all there, in their order if they are new."""
+    there = {part.section for part in page.parts}
+    title = () if any(p.heading == _TITLE for p in page.parts) else (PageSection(_TITLE),)
+    new = tuple(PageSection(f"## {name}") for name in SECTIONS if name not in there)
+    pieces = [_as_text(part) for part in (*title, *page.parts, *new)]
+    return "\n\n".join(piece for piece in pieces if piece) + "\n"
+
+
+def put(page: Page, section: Section, text: str, replaces: str = "") -> Page:
+    """The page with this note. What it replaces goes, and what says nearly the same.
+
+    A note that stands there already stays where it is.
+    """
+    text = one_line(text, LONGEST)
+    if replaces and normal(replaces) != normal(text):
+        page = without(page, lambda line: normal(line.text) == normal(replaces))
+    if any(normal(line.text) == normal(text) for line in page.lines):
+        return page
+    page = without(
+        page, lambda line: line.section in SECTIONS and _outdoes(text, line.text)
+    )
+    if not any(part.section == section for part in page.parts):
+        page = Page((*page.parts, PageSection(f"## {section}")))
+    parts = (
+        replace(p, lines=(*p.lines, text)) if p.section == section else p
+        for p in page.parts
+    )
+    return Page(tuple(parts))
+
+
+def _outdoes(text: str, old: str) -> bool:
+    """Does a note stand for an old one, unasked? A "never" goes only if it is named."""
+    return alike(old, text) and (forbids(text) or not forbids(old))
+
+
+def without(page: Page, goes: Callable[[NoteLine], bool]) -> Page:
+    """The page without the notes that `goes` is true of."""
+
+    def stays(part: PageSection, raw: str) -> bool:
+        text = _DASH.sub("", raw, count=1).strip()
+        return not text or not goes(NoteLine(part.section or part.name, text))
+
+    parts = (
+        replace(p, lines=tuple(raw for raw in p.lines if stays(p, raw))) for p in page.parts
+    )
+    return Page(tuple(parts))
+
+
+def bounded(page: Page, most: int = MOST) -> tuple[Page, tuple[NoteLine, ...]]:
+    """The page within its size, and what had to go.
+
+    The oldest note of the longest of our sections goes first; what a person put under
+    headings of their own goes last, from its end.
+    """
+    gone: list[NoteLine] = []
+    while len(written(page).encode()) > most:
+        ours = [p for p in page.parts if p.section and p.lines]
+        others = [p for p in page.parts if not p.section and p.lines]
+        if not (ours or others):
+            break
+        part = max(ours or others, key=_size)
+        at = 0 if ours else len(part.lines) - 1
+        gone.append(NoteLine(part.section or part.name, part.lines[at].strip()))
+        shorter = replace(part, lines=part.lines[:at] + part.lines[at + 1 :])
+        page = Page(tuple(shorter if p is part else p for p in page.parts))
+    return page, tuple(line for line in gone if line.text)
+
+
+def _taken(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:
+    """A note more, or, of an indented line, the rest of the last."""
+    text = raw.strip()
+    if not text:
+        return lines
+    if raw[:1].isspace() and lines and not _DASH.match(raw):
+        return (*lines[:-1], f"{lines[-1]} {text}")
+    return (*lines, _DASH.sub("", raw, count=1).strip())
+
+
+def _once(parts: list[PageSection]) -> list[PageSection]:
+    """A section of ours that stands there twice is one."""
+    found: list[PageSection] = []
+    for part in parts:
+        same = [
+            n for n, p in enumerate(found) if part.section and p.section == part.section
+        ]
+        if same:
+            first = found[same[0]]
+            found[same[0]] = replace(first, lines=(*first.lines, *part.lines))
+        else:
+            found.append(part)
+    return found
+
+
+def _joined(part: PageSection) -> PageSection:
+    """Without empty lines at its ends."""
+    text = "\n".join(part.lines).strip("\n")
+    return replace(part, lines=tuple(text.split("\n")) if text else ())
+
+
+def _as_text(part: PageSection) -> str:
+    if part.section:
+        return "\n".join((part.heading, *(f"- {line}" for line in part.lines)))
+    body = "\n".join(part.lines)
+    return f"{part.heading}\n\n{body}" if part.heading and body else part.heading or body
+
+
+def _size(part: PageSection) -> int:
+    return sum(len(line.encode()) + 3 for line in part.lines)
+
+
+# Controls, invisible signs, half characters, private and unassigned ones.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_JOINERS = "\u200c\u200d"  # of a kind that is not seen, and of use
+_LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_TAG = re.compile(r"<(?=[\s/!?]*[^\W\d])")
+
+
+def plain(text: str) -> str:
+    """`text` in lines, without what cannot be seen."""
+    text = _LINE_ENDS.sub("\n", unicodedata.normalize("NFC", text)).replace("\t", " ")
+    letters, before = list[str](), " "
+    for letter in text:
+        if may_follow(letter, before) and (kept := _kept(letter)):
+            letters.append(kept)
+            before = kept
+    return "".join(letters)
+
+
+def one_line(text: str, most: int) -> str:
+    """The same on one line of at most `most` letters."""
+    found = " ".join(plain(text).split())
+    return found if len(found) <= most else found[: most - 1].rstrip() + "…"
+
+
+def untagged(text: str) -> str:
+    """`text` in which nothing is a tag: a reader of tags finds none to open or close."""
+    return _TAG.sub("‹", plain(text))
+
+
+def _kept(letter: str) -> str:
+    if letter == "\n" or letter in _JOINERS:
+        return letter
+    kind = unicodedata.category(letter)
+    if kind in _UNSEEN:
+        return ""
+    return " " if kind.startswith("Z") else letter

@@ -1,0 +1,306 @@
+"""May this command run? Every part of it is judged, and how far it is to be confined.
+
+The order is that of `decide`. What a command line says is found out in `shell`.
+"""
+
+import posixpath
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct, structs
+
+from refold.permissions import path_patterns
+from refold.permissions.facts import Access, Decision, Facts, protected
+from refold.permissions.rule_matching import LEAVE_PLAN, about, said_by
+from refold.permissions.rules import Rule
+from refold.permissions.shell.catastrophes import catastrophe
+from refold.permissions.shell.command_patterns import covers, holds
+from refold.permissions.shell.git_read_only import steers
+from refold.permissions.shell.named_files import NamedFile, named
+from refold.permissions.shell.nested_commands import Running, running
+from refold.permissions.shell.plain_script import SimpleCommand, taken_apart
+from refold.permissions.shell.quoting import shown
+from refold.permissions.shell.read_only import Looked, survey
+from refold.permissions.shell.script import Script, read
+from refold.permissions.shell.words import Held
+from refold.permissions.tool_families import ours, reads, writes
+from refold.values.confines import Confines
+from refold.values.containment import below
+from refold.values.modes import Mode, Verdict
+
+
+class _Command(Struct, frozen=True):
+    """What was found out about a command, once for all that judge it."""
+
+    access: Access
+    cwd: str
+    found: Running
+    files: tuple[NamedFile, ...]
+    looked: tuple[Looked, ...]
+    granted: tuple[str, ...] = ()  # files outside that it names and a rule allows to read
+    unread: str = ""  # why it could not be read for certain, and which part of it
+
+    @property
+    def looks(self) -> bool:
+        quiet = bool(self.looked) and not any(p.problem for p in self.looked)
+        return quiet and not self.access.network
+
+    @property
+    def problem(self) -> str:
+        if self.looks:
+            return "here only what a rule allows runs unasked"
+        if self.access.network and not any(p.problem for p in self.looked):
+            return "it wants to reach the network"
+        return next((_told(p, self.looked) for p in self.looked if p.problem), self.unread)
+
+
+def _told(one: Looked, every: Sequence[Looked]) -> str:
+    """Its problem, and which part it is where there are several."""
+    return one.problem if len(every) == 1 else f"{one.problem}, in {shown(one.part.text)}"
+
+
+def decide_command(
+    access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
+) -> Decision:
+    command = _learned(access, rules, facts)
+    confines = _confines(command, mode, facts)
+    decision = (
+        _planning(command, mode, rules, facts)
+        or _ruled(command, "deny", rules, facts)
+        or _ruled(command, "ask", rules, facts)
+        or _grave(command, facts)
+        or _by_mode(mode)
+        or _looking(command, mode)
+        or _allowed(command, rules, mode)
+        or _asked(command)
+    )
+    return structs.replace(decision, confines=_joined(confines, decision.confines))
+
+
+def _learned(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
+    cwd = posixpath.normpath(posixpath.join(facts.roots[0], access.cwd or "."))
+    found = running(access.subject)
+    given = [r for r in rules if r.verdict == "allow" and reads(r.tool) and r.pattern]
+
+    def free(real: str) -> bool:
+        if _is_kept(real, facts):
+            return False
+        return not facts.outside(real) or any(
+            path_patterns.allows(r.pattern, real, facts) for r in given
+        )
+
+    looked = survey(access.subject, cwd, facts, free)
+    if unread := _unread(access.subject, found, looked):
+        looked = ()
+    files = tuple(named(found, cwd, facts))
+    outside = (f.real for f in files if given and facts.outside(f.real) and free(f.real))
+    granted = tuple(dict.fromkeys(outside))
+    return _Command(access, cwd, found, files, looked, granted, unread)
+
+
+def _unread(text: str, found: Running, looked: Sequence[Looked]) -> str:
+    """Why it is not certain what this runs, and which part of it; "" if it is."""
+    if not text.strip():
+        return "it is empty"
+    if problem := taken_apart(text).problem:
+        return problem
+    if not looked:
+        return f"{shown(text)} holds no command"
+    odd = _disagreed(looked, read(text))
+    if odd is None and not found.broken and not found.hidden:
+        return ""
+    if known := next((_told(one, looked) for one in looked if one.problem), ""):
+        return known
+    part = shown(odd.part.text if odd else looked[0].part.text)
+    if found.hidden:
+        return f"{part} runs a shell that is told what to do only later"
+    return f"{part} can be read in more than one way"
+
+
+def _disagreed(looked: Sequence[Looked], script: Script) -> Looked | None:
+    """The first command that the strict reading and the grammar do not see alike."""
+    theirs = [[word.text for word in simple.words] for simple in script.commands]
+    for at, one in enumerate(looked):
+        if at >= len(theirs) or not _same(one.part, theirs[at]):
+            return one
+    return None if len(looked) == len(theirs) else looked[-1]
+
+
+def _same(part: SimpleCommand, theirs: Sequence[str]) -> bool:
+    mine = [*part.before, *part.values]
+    if mine[0] == theirs[0] == "[":
+        return True
+    marks = [loop.mark for loop in part.loops]
+    # What the words of a loop stand for is known here only.
+    return len(mine) == len(theirs) and all(
+        one == other or any(mark in one for mark in marks)
+        for one, other in zip(mine, theirs, strict=True)
+    )
+
+
+def _ruled(
+    command: _Command,
+    verdict: Verdict,
+    rules: Sequence[Rule],
+    facts: Facts,
+    *,
+    sure: bool = False,
+) -> Decision | None:
+    """A rule that may speak of what is hidden makes a person look, at least."""
+    unsure: Rule | None = None
+    for rule, held in _held(command, verdict, rules, facts):
+        if held == "yes":
+            return said_by(rule)
+        unsure = unsure or (rule if held == "maybe" else None)
+    if sure or not unsure:
+        return None
+    why = f", since {command.unread}" if command.unread else ""
+    reason = (
+        f"the rule {unsure} says {verdict}, and it cannot be seen whether this "
+        f"command is what it means{why}: spell out its words"
+    )
+    return Decision("ask", str(unsure), unsure.source, reason, once=True)
+
+
+def _held(
+    command: _Command, verdict: Verdict, rules: Sequence[Rule], facts: Facts
+) -> Iterator[tuple[Rule, Held]]:
+    for rule in about(rules, verdict, command.access):
+        yield rule, holds(rule.pattern, command.access.subject) if rule.pattern else "yes"
+    for rule in rules:
+        if rule.verdict != verdict or not rule.pattern or ours(rule.tool) == "bash":
+            continue
+        if reads(rule.tool):
+            yield rule, _names(rule, command.files, facts)
+        if writes(rule.tool):
+            written = [n for n in command.files if n.writes]
+            yield rule, _names(rule, written, facts)
+
+
+def _names(rule: Rule, files: Sequence[NamedFile], facts: Facts) -> Held:
+    answers = {
+        path_patterns.forbids(rule.pattern, path, facts)
+        for file in files
+        for path in {file.path, file.real, *_below(file)}
+        if not path.startswith("\0")
+    }
+    return "yes" if "yes" in answers else "maybe" if "maybe" in answers else "no"
+
+
+def _below(file: NamedFile) -> tuple[str, ...]:
+    return (file.real.rstrip("/") + "/\0",) if file.deep else ()
+
+
+def _grave(command: _Command, facts: Facts) -> Decision | None:
+    if reason := catastrophe(command.found, command.cwd, facts):
+        return Decision(
+            "ask", reason=f"{reason}, so it is asked about in every mode", once=True
+        )
+    if reason := _steers_git(command):
+        return Decision(
+            "ask", reason=f"{reason}, so it is asked about in every mode", once=True
+        )
+    opened = tuple(dict.fromkeys(_protected(command, facts)))
+    if not opened:
+        return None
+    reason = (
+        f"it names {opened[0]}, which is protected: it holds secrets or decides what runs"
+    )
+    return Decision("ask", reason=reason, once=True, confines=Confines(opened=opened))
+
+
+def _protected(command: _Command, facts: Facts) -> Iterator[str]:
+    for file in command.files:
+        if _is_shared(file.real, facts):
+            continue
+        for path in dict.fromkeys((file.real, file.path)):
+            if path.startswith("/") and protected(path, facts, writes=not file.looks):
+                yield file.real
+                break
+
+
+def _is_shared(real: str, facts: Facts) -> bool:
+    """The sandbox keeps it from being written."""
+    return facts.sandboxed and any(below(real, one) for one in facts.shared)
+
+
+def _is_kept(real: str, facts: Facts) -> bool:
+    return protected(real, facts, writes=False) and not _is_shared(real, facts)
+
+
+def _steers_git(command: _Command) -> str:
+    for words in command.found.commands:
+        values = [w.text for w in words]
+        if values[0].rsplit("/", 1)[-1] == "git" and (word := steers(values)):
+            return f"git {word} can make git run other programs"
+    return ""
+
+
+def _planning(
+    command: _Command, mode: Mode, rules: Sequence[Rule], facts: Facts
+) -> Decision | None:
+    """Said before anything is asked about; only a deny rule that surely holds comes first."""
+    if mode != "plan" or command.looks:
+        return None
+    why = f"in plan mode only commands that look may run, and {command.problem}"
+    planned = Decision("deny", reason=f"{why}: {LEAVE_PLAN}")
+    return _ruled(command, "deny", rules, facts, sure=True) or planned
+
+
+def _by_mode(mode: Mode) -> Decision | None:
+    if mode == "bypass":
+        return Decision("allow", reason="everything runs unasked in mode bypass")
+    return None
+
+
+def _looking(command: _Command, mode: Mode) -> Decision | None:
+    if mode == "rules-only" or not command.looks:
+        return None
+    return Decision("allow", reason="every part of it only looks, inside the workspace")
+
+
+def _allowed(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision | None:
+    given = about(rules, "allow", command.access)
+    if whole := next((r for r in given if not r.pattern), None):
+        return said_by(whole)
+    used = list[Rule]()
+    for part in command.looked:
+        rule = _covering(part, given)
+        free = part.goes or (not part.problem and mode != "rules-only")
+        if rule is None and not free:
+            return None
+        used += [rule] if rule else []
+    return said_by(used[0]) if used else None
+
+
+def _covering(part: Looked, given: Sequence[Rule]) -> Rule | None:
+    if not part.at_home and part.part.values[0].rsplit("/", 1)[-1] == "git":
+        # Another directory can be another repository, with settings of its own.
+        return None
+    return next((r for r in given if covers(r.pattern, part.part)), None)
+
+
+def _asked(command: _Command) -> Decision:
+    return Decision("ask", reason=f"no rule allows this command, and {command.problem}")
+
+
+def _confines(command: _Command, mode: Mode, facts: Facts) -> Confines:
+    writing = not command.looks and mode != "plan"
+    opened = _for_git(command, facts) if writing else ()
+    return Confines(writing, command.access.network, opened, command.granted)
+
+
+def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
+    """git writes its own settings and hooks, if nobody else gets to run beside it."""
+    only_git = bool(command.looked) and all(
+        p.part.values[0] == "git" or not p.problem for p in command.looked
+    )
+    if not only_git or not any(p.part.values[0] == "git" for p in command.looked):
+        return ()
+    bases = dict.fromkeys((command.cwd, *facts.roots))
+    names = (".git/config", ".git/hooks", ".gitmodules")
+    return tuple(f"{base.rstrip('/')}/{name}" for base in bases for name in names)
+
+
+def _joined(one: Confines, other: Confines) -> Confines:
+    opened = tuple(dict.fromkeys((*one.opened, *other.opened)))
+    return Confines(one.writes, one.network, opened, one.seen)

@@ -1,0 +1,218 @@
+"""Commands that are asked about in every mode: those that can end a machine, a home or a workspace.
+
+Made for what forbids: it looks at everything that may run, and guesses for the worst.
+"""
+
+import posixpath
+import re
+
+from refold.permissions.facts import Facts
+from refold.permissions.shell import program_forms
+from refold.permissions.shell.named_files import places_of
+from refold.permissions.shell.nested_commands import Running, name_of
+from refold.permissions.shell.words import (
+    BRACKET,
+    GAP,
+    HERE,
+    HOME,
+    MARKS,
+    QUERY,
+    STAR,
+    Word,
+)
+from refold.values.containment import below
+
+_FATAL = frozenset({
+    "sudo", "doas", "su", "pkexec", "run0", "shutdown", "reboot", "halt", "poweroff", "mke2fs",
+    "fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "wipefs", "blkdiscard", "telinit",
+    "mkswap", "cryptsetup", "vgremove", "lvremove", "pvremove", "zpool", "kexec", "badblocks",
+    "killall5", "modprobe", "insmod", "rmmod", "visudo", "userdel", "swapoff",
+})  # fmt: skip
+_REMOVES = frozenset(("rm", "rmdir", "shred", "unlink", "mv", "srm", "rimraf", "trash"))
+_RECURSES = frozenset(("chmod", "chown", "chgrp", "setfacl"))
+_STOPS = frozenset(
+    ["poweroff", "reboot", "halt", "suspend", "hibernate", "kexec", "rescue", "emergency"]
+)
+_TOP = frozenset(
+    [
+        "/bin",
+        "/boot",
+        "/dev",
+        "/etc",
+        "/home",
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/opt",
+        "/proc",
+        "/root",
+        "/run",
+        "/sbin",
+        "/srv",
+        "/sys",
+        "/usr",
+        "/var",
+        "/Users",
+        "/System",
+        "/Library",
+        "/Applications",
+        "/Volumes",
+    ]
+)
+_FOUND = frozenset(("-delete", "-exec", "-execdir", "-ok", "-okdir"))
+_CHOOSING = frozenset(
+    [
+        "-name",
+        "-iname",
+        "-path",
+        "-ipath",
+        "-wholename",
+        "-regex",
+        "-iregex",
+        "-mtime",
+        "-mmin",
+        "-size",
+        "-newer",
+        "-empty",
+        "-user",
+        "-perm",
+        "-atime",
+        "-ctime",
+    ]
+)
+_DEVICE = re.compile(
+    r"(?:.*[=@])?/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|dm-|md\d|loop|nbd|disk/|mapper/|mem$|kmem$|"
+    r"port$|sg\d|rdisk|kmsg|watchdog)|/proc/sysrq-trigger$"
+)
+# Nothing but a glob: it may be every name there is.
+_ANY_NAME = re.compile(f"(?:[*{STAR}{QUERY}]|{BRACKET}[^/]*])+")
+_SOMEBODY = re.compile(r"~[A-Za-z_][\w-]*(?:/+(?:\*|\.\*)?)?")
+_PROGRAMS_REMOVE = re.compile(
+    r"rmtree|rm_r?f?\b|rmSync|rmdirSync|removeSync|remove_dir_all|deltree|unlink"
+)
+
+
+def catastrophe(found: Running, cwd: str, facts: Facts) -> str:
+    """What is so grave about it, as in "it removes /"; "" if nothing is."""
+    if found.bomb:
+        return "it starts itself over and over"
+    places = places_of(found, cwd, facts)
+    if found.quoted and any(
+        _PROGRAMS_REMOVE.search(w.value) for c in found.commands for w in c
+    ):
+        for text in found.quoted:
+            if text.startswith(("/", "~", ".")) and (grave := _target(text, places, facts)):
+                return f"it removes all of {grave}"
+    for redirect in found.redirects:
+        if redirect.writes and _DEVICE.match(redirect.target.value):
+            return f"it writes to the device {redirect.target.text}"
+    piped = any(name_of(c) == "xargs" and _removing(c) for c in found.commands)
+    for command in found.commands:
+        if reason := _grave(command, places, facts, piped=piped):
+            return reason
+    return ""
+
+
+def _removing(command: tuple[Word, ...]) -> bool:
+    return any(w.value.rsplit("/", 1)[-1] in _REMOVES for w in command)
+
+
+def _grave(
+    command: tuple[Word, ...], places: tuple[str, ...], facts: Facts, *, piped: bool
+) -> str:
+    name, values = name_of(command), [w.value for w in command[1:]]
+    if reason := _of_the_machine(name, values):
+        return reason
+    if device := next((w.text for w in command[1:] if _DEVICE.match(w.value)), ""):
+        return f"it names the device {device}" if name not in ("ls", "df", "stat") else ""
+    if (
+        piped
+        and name in ("ls", "echo", "printf")
+        and all(v.startswith("-") for v in values)
+    ):
+        values = [*values, "."]
+    if piped and name in ("echo", "printf"):
+        values = [piece for v in values for piece in re.split(r"\s+|\\n", v)]
+    if _removes(name, values, piped=piped):
+        for value in values:
+            if grave := _target(value, places, facts):
+                return f"it removes or changes all of {grave}"
+    return ""
+
+
+def _of_the_machine(name: str, values: list[str]) -> str:
+    if name in _FATAL or name.startswith("mkfs"):
+        return f"it runs {name}"
+    if name == "crontab" and values and "-l" not in values:
+        return "it changes what the machine runs by the clock"
+    stops = name == "systemctl" and _STOPS & set(values)
+    if stops or (name == "init" and values[:1] in (["0"], ["6"])):
+        return "it stops the machine"
+    if name == "kill" and values[-1:] == ["-1"]:
+        return "it ends every process"
+    return ""
+
+
+def _removes(name: str, values: list[str], *, piped: bool) -> bool:
+    """May it take away or change all that its words name?"""
+    if name == "find":
+        every = [at for at, v in enumerate(values) if v in ("*", STAR)]
+        chosen = {v for at, v in enumerate(values) if at + 1 not in every}
+        acts = piped or any(map(_acts, values, [*values[1:], ""]))
+        return acts and not _CHOOSING & chosen
+    if piped and name in ("ls", "echo", "printf"):
+        return True
+    recurses = name in _RECURSES and (_recursive(values) or "/" in values)
+    return name in _REMOVES or recurses or bool(MARKS.search(name))
+
+
+def _acts(word: str, following: str) -> bool:
+    if word in _FOUND and word != "-delete":
+        return (
+            following not in program_forms.LOOKING
+            and following not in program_forms.SEARCHING
+        )
+    return word == "-delete"
+
+
+def _recursive(values: list[str]) -> bool:
+    return any(
+        v == "--recursive" or re.fullmatch(r"-[A-Za-z]*R[A-Za-z]*", v) for v in values
+    )
+
+
+def _target(value: str, places: tuple[str, ...], facts: Facts) -> str:
+    """The grave thing that a word names, "" if it names none."""
+    if not value or value.startswith("-"):
+        return ""
+    if _SOMEBODY.fullmatch(value.replace(STAR, "*")):
+        return value
+    value = value.replace(HERE, ".").replace(HOME, facts.home or "/")
+    if GAP in value:
+        # What is empty by mistake leaves the rest: `"$X"/` and `$X/*`.
+        value = value.replace(GAP, "")
+        if not re.fullmatch(rf"/+(?:[*{STAR}]|\.[*{STAR}])?", value):
+            return ""
+    folder, _, last = value.rpartition("/")
+    if _ANY_NAME.fullmatch(last.removeprefix(".")):
+        value = folder or ("/" if value.startswith("/") else ".")
+    if MARKS.search(value) or "*" in value:
+        return ""
+    for place in places:
+        named = posixpath.normpath(posixpath.join(place, value))
+        for path in (named, posixpath.normpath(facts.follow(named))):
+            if _is_grave(path, facts):
+                return path
+    return ""
+
+
+def _is_grave(path: str, facts: Facts) -> bool:
+    path = "/" + path.lstrip("/")
+    kept = [*facts.roots, *facts.own, *([facts.home] if facts.home else [])]
+    in_top = path.rpartition("/")[0] in ("/usr", "/var", "/System", "/Library")
+    return (
+        path in _TOP
+        or in_top
+        or any(below(k, path) for k in kept if k != "/")
+        or path == "/"
+    )

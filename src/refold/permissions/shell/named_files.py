@@ -1,0 +1,148 @@
+"""Which files the words of a script name, for rules that forbid and files that are protected.
+
+Of a program that is known, only those words that are files; of others, any word that
+could be one. Made for what forbids: rather too many than one too few.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct, structs
+
+from refold.permissions.facts import Facts
+from refold.permissions.shell import quoting
+from refold.permissions.shell.file_arguments import files_of
+from refold.permissions.shell.nested_commands import Running, name_of
+from refold.permissions.shell.plain_script import SimpleCommand
+from refold.permissions.shell.words import GAP, HERE, HOME, MARKS, Word
+
+_MOST_PLACES = 16
+_LONGEST_NAME = 1_000
+_WRITERS = frozenset(
+    [
+        "rm",
+        "mv",
+        "cp",
+        "touch",
+        "tee",
+        "ln",
+        "install",
+        "truncate",
+        "dd",
+        "mkdir",
+        "rmdir",
+        "chmod",
+        "chown",
+        "chgrp",
+        "shred",
+        "sed",
+        "rsync",
+        "sponge",
+        "patch",
+        "unlink",
+        "rename",
+    ]
+)
+_INSIDE = re.compile(r"[=:@,]")
+
+
+class NamedFile(Struct, frozen=True):
+    """A file: as named and as followed, absolute; both may hold marks.
+
+    `looks` says that the command only looks at it, `writes` that it may be written for
+    all we know of the program. With `deep` all that is below is meant.
+    """
+
+    path: str
+    real: str
+    looks: bool
+    writes: bool
+    deep: bool = False
+
+
+def named(found: Running, cwd: str, facts: Facts) -> Iterator[NamedFile]:
+    places = places_of(found, cwd, facts)
+    # Whether git may be trusted is not asked here, only which words are files.
+    facts = structs.replace(facts, sandboxed=True)
+    # A command that runs others stands in the list whole and in parts.
+    seen = set[NamedFile]()
+    for command in found.commands:
+        for name in _of(command, places, facts):
+            if name not in seen:
+                seen.add(name)
+                yield name
+    for text in found.quoted:
+        if len(text) < _LONGEST_NAME and "\n" not in text:
+            for place in places:
+                yield NamedFile(*_path(text, place, facts), looks=False, writes=True)
+    for redirect in found.redirects:
+        for place in places:
+            path = _path(redirect.target.value, place, facts)
+            yield NamedFile(*path, looks=not redirect.writes, writes=redirect.writes)
+
+
+def _of(
+    command: tuple[Word, ...], places: tuple[str, ...], facts: Facts
+) -> Iterator[NamedFile]:
+    name = name_of(command)
+    words = tuple(quoting.ShellWord(w.text) for w in command)
+    files = files_of(SimpleCommand(words), facts)
+    looks = not files.problem
+    at = files.at if looks else range(1, len(command))
+    deep = _reads_deep(name, [w.text for w in command])
+    inside = not looks or name == "git"  # `HEAD:.env` names a file, too
+    for value in {v for i in at for v in _values(command[i].value, inside=inside)}:
+        for place in places:
+            path = _path(value, place, facts)
+            yield NamedFile(*path, looks=looks, writes=name in _WRITERS, deep=deep)
+    if deep and (not looks or not files.at):
+        for place in places:
+            yield NamedFile(place, place, looks=True, writes=False, deep=True)
+
+
+def _values(value: str, *, inside: bool) -> Iterator[str]:
+    yield value
+    if inside:
+        yield from (piece for piece in _INSIDE.split(value)[1:] if piece)
+        if value.startswith("-") and len(value) > 2:
+            yield value[2:]
+
+
+def _reads_deep(name: str, values: list[str]) -> bool:
+    if name in ("grep", "egrep", "fgrep"):
+        return any(
+            v.endswith("-recursive") or re.fullmatch(r"-[A-Za-z]*[rR].*", v) for v in values
+        )
+    if name == "find":
+        return any(v in ("-exec", "-execdir") for v in values)
+    if name == "cat":
+        return any(v.startswith(GAP) for v in values[1:])
+    return name == "rg" or (name == "git" and "grep" in values)
+
+
+def _path(value: str, place: str, facts: Facts) -> tuple[str, str]:
+    value = value.replace(HERE, ".").replace(HOME, facts.home or GAP)
+    if value.startswith(GAP):
+        return value, value
+    path = posixpath.join(place, value)
+    if not MARKS.search(path):
+        return posixpath.normpath(path), posixpath.normpath(facts.follow(path))
+    start = MARKS.split(path)[0].rpartition("/")[0]
+    rest = path[len(start) :]
+    return path, posixpath.normpath(facts.follow(start or "/")).rstrip("/") + rest
+
+
+def places_of(found: Running, cwd: str, facts: Facts) -> tuple[str, ...]:
+    """Where any part of the script may run."""
+    places = [cwd]
+    for command in found.commands:
+        goes = name_of(command) in ("cd", "pushd") and len(command) > 1
+        if goes or (name_of(command) == "git" and command[1:2] == (Word("-C"),)):
+            value = command[-1 if goes else min(2, len(command) - 1)].value.replace(
+                HOME, facts.home or GAP
+            )
+            if not MARKS.search(value):
+                places += [posixpath.normpath(posixpath.join(p, value)) for p in places]
+        places = list(dict.fromkeys(places))[:_MOST_PLACES]
+    return tuple(places)

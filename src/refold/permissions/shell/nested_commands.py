@@ -1,0 +1,277 @@
+"""What a script may run in the end: commands inside of commands, however they are handed on.
+
+`sudo`, `xargs`, `sh -c`, `find -exec`, git's aliases and the like run what their words
+say; here those words become commands too. Made for what forbids: rather too many than
+one too few. Which of them are forbidden is judged elsewhere.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from msgspec import Struct
+
+from refold.permissions.shell.script import Redirect, Script, read
+from refold.permissions.shell.sed_and_awk import only_prints
+from refold.permissions.shell.words import GAP, Word
+
+_MOST_WORDS = 200  # of a command that runs others; with more it counts as hidden
+_DEEPEST = 8  # scripts inside of scripts
+
+# Any word of these may begin the command they run.
+_PREFIXES = frozenset({
+    "sudo", "doas", "pkexec", "run0", "env", "nohup", "time", "nice", "ionice", "chrt",
+    "timeout", "xargs", "parallel", "command", "exec", "builtin", "setsid", "stdbuf",
+    "strace", "ltrace", "gdb", "watch", "entr", "busybox", "toybox", "chroot", "unshare",
+    "nsenter", "bwrap", "firejail", "flock", "script", "ssh", "su", "runuser", "setpriv",
+    "coproc", "then", "else", "elif", "do", "if", "while", "until", "!", "{", "not", "and",
+    "systemd-run", "dbus-run-session", "xvfb-run", "rlwrap", "unbuffer", "catchsegv",
+    "taskset", "numactl", "proot", "fakeroot", "torsocks", "proxychains", "caffeinate",
+    "at", "batch", "mapfile", "readarray", "bind", "complete", "setarch", "linux32", "linux64",
+    "i386", "x86_64", "start-stop-daemon", "logsave", "eatmydata", "prlimit", "chpst", "softlimit",
+    "dbus-launch", "chronic", "faketime", "gosu", "su-exec", "tini", "dumb-init", "s6-setuidgid",
+    "cpulimit", "valgrind", "capsh", "sem", "coreutils", "expect", "rtx", "ts", "cgexec",
+    "compgen", "hash", "enable", "mosh", "tmux", "screen", "npx", "uvx", "pnpx", "bunx",
+})  # fmt: skip
+# These run commands only for some of their first words.
+_RUNNERS = {
+    **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc", "docker-compose"),
+                    ("exec", "run")),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun", "bundle", "composer", "direnv", "mise", "asdf",
+                     "lerna", "aws-vault"), ("exec", "x", "dlx")),
+    **dict.fromkeys(("uv", "poetry", "pipenv", "hatch", "pdm", "rye", "conda", "mamba",
+                     "micromamba", "op", "dotenv", "heroku", "doppler"), ("run", "exec")),
+    "nix": ("run", "shell", "develop"), "nix-shell": ("--run", "--command"),
+    "perf": ("stat", "record", "trace", "top"), "rr": ("record",), "ip": ("exec",),
+}  # fmt: skip
+_LOADER = re.compile(r"ld(?:-linux.*)?\.so(?:\.\d+)?")
+_COPIES = frozenset(("cp", "ln", "mv", "install", "hash"))
+_SYSTEM = re.compile(r"/(?:usr/)?(?:local/)?s?bin/[^/]+")
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh",
+                    "rbash", "yash", "elvish", "nu", "pwsh"})  # fmt: skip
+# Texts handed to these are scripts.
+_READERS = SHELLS | {
+    "eval", "trap", "ssh", "su", "runuser", "script", "watch", "parallel", "at", "batch",
+    "xargs", "source", ".", "busybox", "env", "sudo", "flock", "tmux", "screen", "mapfile",
+    "readarray", "bind", "complete", "compgen", "alias", "exec", "command", "builtin",
+    "coproc", "time", "nohup", "timeout", "npx", "entr", "capsh", "sg", "newgrp", "hyperfine",
+    "concurrently", "nodemon", "watchexec", "vagrant", "cargo", *_RUNNERS,
+}  # fmt: skip
+# These read a script from their input, or are told one by words that nobody knows.
+_LISTENERS = SHELLS | {
+    "eval", "source", ".", "xargs", "parallel", "at", "batch", "ssh", "newgrp", "crontab",
+}  # fmt: skip
+_TOLD_SURELY = SHELLS | {"eval"}
+_AFTER = {
+    "find": ("-exec", "-execdir", "-ok", "-okdir"),
+    "fd": ("-x", "-X", "--exec", "--exec-batch"),
+    "fdfind": ("-x", "-X", "--exec", "--exec-batch"),
+    "rg": ("--pre", "--hostname-bin"),
+    "sort": ("--compress-program",),
+    "tar": ("-I", "--use-compress-program", "--to-command", "-F", "--info-script",
+            "--new-volume-script", "--rsh-command", "--rmt-command", "--checkpoint-action"),
+    "rsync": ("-e", "--rsh", "--rsync-path"),
+    "man": ("-P", "--pager", "-H", "--html"),
+    "git": ("-x", "--exec", "run", "foreach", "--tree-filter", "--index-filter",
+            "--msg-filter", "--env-filter", "--commit-filter", "--upload-pack", "-u",
+            "--receive-pack", "--extcmd", "-O", "--open-files-in-pager", "-c"),
+    "split": ("--filter",), "zip": ("-TT", "--unzip-command"), "env": ("-S", "--split-string"),
+    "gdb": ("-ex", "--eval-command"), "ssh": ("-o",), "scp": ("-o", "-S"), "sftp": ("-o", "-S"),
+}  # fmt: skip
+# In their programs, what stands in quotes may be a command.
+_INTERPRETERS = re.compile(
+    r"(python|pypy|perl|ruby|node|php|lua|awk|gawk|mawk|nawk|deno|bun|tclsh|vim?|nvim|ex|ed|emacs|"
+    r"make|gmake|sqlite3|expect|osascript|psql|mysql|sed|dc|gdb|less|tsx|ts-node|Rscript|julia)[\d.]*"
+)
+_QUOTED = re.compile(
+    r"""(["'`])((?:(?!\1).)+)\1|(?:%[qQwx]|\bq[qwx])\s*[({\[<]()([^)}\]>]+)""", re.DOTALL
+)
+# How such programs are told to run a command without quotes.
+_ORDERS = re.compile(
+    r"(?:^|[\s;:/}+]|\d)(?:!|\\!|\.?shell\s|\.?system\s|spawn\s|exec\s|e\s)\s*(.+)|:;(.+)"
+)
+_REPLACES = re.compile(r"s(.)(?:(?!\1).)*\1(.*)\1[a-z]*e")
+_ONLY_WORDS = re.compile(
+    r"--(?:grep|author|committer|message|format|pretty|date|since|until)="
+)
+_VALUE = re.compile(r"^[^\s=]*=(?:exec=|!)?(.+)$", re.DOTALL)
+_TIMED = re.compile(r"(?:@\w+|(?:[\d*,/-]+\s+){4}[\w*,/-]+)\s+")  # a line for cron
+_OPTION = re.compile(r"--?[\w-]*=|-\w?")
+_TOLD = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
+_ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_ASKING = ((Word("-v"),), (Word("-V"),))
+_GIT_TAKES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path",
+                        "--config-env", "--super-prefix"})  # fmt: skip
+
+
+class Running(Struct, frozen=True):
+    """With `hidden`, a shell in it is told something that nobody knows yet."""
+
+    commands: tuple[tuple[Word, ...], ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    hidden: bool = False
+    broken: bool = False
+    bomb: bool = False
+    quoted: tuple[str, ...] = ()  # in programs of other languages
+
+
+@lru_cache(maxsize=64)
+def running(text: str) -> Running:
+    return _gathered(text, 0)
+
+
+def name_of(command: tuple[Word, ...]) -> str:
+    """The program, without the directory it was called by."""
+    return command[0].value.rsplit("/", 1)[-1]
+
+
+def _gathered(text: str, depth: int) -> Running:
+    script = read(text)
+    if depth >= _DEEPEST:
+        return Running(hidden=True)
+    commands = [c for simple in script.commands for c in _inside(simple.words)]
+    scripts = {t for c in commands for t in _told(c)}
+    listens = [c for c in commands if name_of(c) in _LISTENERS]
+    if listens:
+        scripts.update(_loose_texts(script))
+    scripts.update(script.settings)
+    programs = _programs(commands, script)
+    scripts.update(t for p in programs for t in _in_program(p) if p in script.texts)
+    hidden = any(map(_listens_blindly, listens)) or any(map(_too_long, commands))
+    surely = {t for c in commands if name_of(c) in _TOLD_SURELY for t in _told(c)}
+    hidden = hidden or any(read(told).broken for told in surely)
+    inner = [_gathered(s, depth + 1) for s in sorted(scripts) if s != text]
+    return Running(
+        tuple(commands) + tuple(c for i in inner for c in i.commands),
+        script.redirects + tuple(r for i in inner for r in i.redirects),
+        hidden or any(i.hidden for i in inner) or _gaps(scripts),
+        script.broken,
+        script.bomb or any(i.bomb for i in inner),
+        tuple(dict.fromkeys(q for p in programs for q in quoted(p)))
+        + tuple(q for i in inner for q in i.quoted),
+    )
+
+
+def _programs(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
+    """What may be a program of another language, or a word of one."""
+    found = [w.text for c in commands if _INTERPRETERS.fullmatch(name_of(c)) for w in c]
+    return [*found, *script.texts] if found else []
+
+
+def _inside(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
+    """A command, and each that it runs."""
+    while words and _ASSIGNS.match(words[0].value):
+        words = words[1:]
+    if not words:
+        return
+    yield words
+    bare = _without_options(words)
+    if bare != words:
+        yield bare
+    yield from _handed_on(words)
+    after = _AFTER.get(name_of(words), ())
+    for at, word in enumerate(words[1:], 2):
+        if word.value in after and at < len(words):
+            placed = Word(GAP) if words[at].value == "{}" else words[at]
+            yield from _inside((placed, *words[at + 1 :]))
+
+
+def _handed_on(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
+    name = name_of(words)
+    if name in _PREFIXES and not (name == "command" and words[1:2] in _ASKING):
+        for at in range(1, min(len(words), _MOST_WORDS)):
+            rest = words[at : at + _MOST_WORDS]
+            if not rest[0].value.startswith("-"):
+                placed = Word(GAP) if rest[0].value in ("{}", "%") else rest[0]
+                yield (placed, *rest[1:])
+    elif name in _RUNNERS or _LOADER.fullmatch(name):
+        yield from _after_runner(words)
+    elif name in _COPIES:
+        yield from ((w,) for w in words[1:] if _SYSTEM.fullmatch(w.value))
+    elif name in SHELLS:
+        yield from ((w, *words[at:]) for at, w in enumerate(words[1:], 2) if "/" in w.value)
+
+
+def _after_runner(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
+    starts, values = _RUNNERS.get(name_of(words), ()), [w.value for w in words]
+    found = [values.index(start) for start in starts if start in values]
+    first = min(found, default=len(words) if starts else 0)
+    for at in range(first + 1, min(len(words), _MOST_WORDS)):
+        if not values[at].startswith("-"):
+            yield words[at : at + _MOST_WORDS]
+
+
+def _without_options(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    at, git = 1, name_of(words) == "git"
+    while at < len(words) and words[at].value.startswith("-"):
+        at += 2 if git and words[at].value in _GIT_TAKES else 1
+    return (words[0], *words[at:])
+
+
+def _told(command: tuple[Word, ...]) -> Iterator[str]:
+    """The texts that this command takes for a script."""
+    name, values = name_of(command), [w.text for w in command[1:]]
+    if name in _READERS:
+        bare = [_OPTION.sub("", v) if v.startswith("-") else v for v in values]
+        told = name in SHELLS and any(_TOLD.fullmatch(v) for v in values)
+        yield from (v for v in bare if v and (told or re.search(r"[\s;|&<>()$`]", v)))
+        if name == "eval":
+            yield " ".join(values)
+    if name == "alias":
+        yield from (found[1] for v in values if (found := _VALUE.match(v)))
+    if name in _AFTER:
+        said = (v for v in values if not _ONLY_WORDS.match(v))
+        yield from (found[1] for v in said if (found := _VALUE.match(v)))
+        after = _AFTER[name]
+        yield from (v for at, v in enumerate(values) if at and values[at - 1] in after)
+    if name == "coreutils":
+        yield from (v.partition("=")[2] for v in values)
+    if _INTERPRETERS.fullmatch(name) and not (name == "sed" and _harmless_sed(values)):
+        yield from (text for v in values for text in _in_program(v))
+
+
+def _harmless_sed(values: list[str]) -> bool:
+    return all(
+        only_prints(v) for v in values if not v.startswith("-") and re.search(r"\W", v)
+    )
+
+
+def quoted(text: str) -> Iterator[str]:
+    """What stands in quotes in a program of whatever language."""
+    yield from (found[2] or found[4] for found in _QUOTED.finditer(text))
+
+
+def _in_program(text: str) -> Iterator[str]:
+    yield from quoted(text)
+    yield from (f[1] or f[2] for f in _ORDERS.finditer(text))
+    yield from (f[2] for f in _REPLACES.finditer(text))
+
+
+def _loose_texts(script: Script) -> Iterator[str]:
+    """What a shell in this script may be given to read: any text that stands in it."""
+    yield from script.texts
+    for command in script.commands:
+        values = [w.text for w in command.words]
+        yield from (v for v in values if re.search(r"[\s;|&]", v))
+        if values and values[0] in ("echo", "printf"):
+            said = " ".join(v for v in values[1:] if not v.startswith("-"))
+            yield said
+            if timed := _TIMED.match(said):
+                yield said[timed.end() :]
+
+
+def _too_long(command: tuple[Word, ...]) -> bool:
+    return len(command) > _MOST_WORDS and name_of(command) in _PREFIXES
+
+
+def _listens_blindly(command: tuple[Word, ...]) -> bool:
+    name, given = name_of(command), command[1:]
+    if name in SHELLS:
+        return not any(w.known and not w.value.startswith("-") for w in given) or any(
+            GAP in w.value for w in given
+        )
+    return name != "xargs" and any(GAP in w.value for w in given)
+
+
+def _gaps(scripts: set[str]) -> bool:
+    return any(GAP in s for s in scripts)

@@ -1,0 +1,353 @@
+"""Scripts so plain that there is only one way to read them.
+
+Words, quotes around literal text, `|`, `&&`, `||`, `;` and lines; input from a file, from
+a literal here-document or text; output to /dev/null and between the two outputs; `time`,
+harmless settings before a command, and loops over literal words. Whatever else a shell
+knows makes a script not plain: it may be fine, but nobody here vouches for it. `quoting`
+reads the words; what they do is not judged here.
+"""
+
+import re
+from functools import lru_cache
+
+from msgspec import Struct, structs
+
+from refold.permissions.shell.quoting import NotPlain, ShellWord, not_read, shown, word
+from refold.permissions.shell.words import GAP
+
+LONGEST = 10_000  # characters that are still looked at
+
+_BLANKS = re.compile(r"[ \t]*(?:#[^\n]*)?")
+_SPACE = re.compile(r"[ \t]+")
+_HARMLESS = re.compile(
+    r"(?:2>&1|1>&2|>&2|(?:[12]|&)?>>?[ \t]*/dev/null|<[ \t]*/dev/null)(?=[ \t\n;|&]|$)"
+)
+_OPERATOR = re.compile(r"&&|\|\||\||;|\n")
+_TEXT = re.compile(r"<<<[ \t]*(?=[^<>&|;()\s])")
+_DOCUMENT = re.compile(
+    r"<<(-?)[ \t]*(?:'([A-Za-z_]\w*)'|\"([A-Za-z_]\w*)\"|([A-Za-z_]\w*))(?=[ \t\n;|&]|$)",
+    re.ASCII,
+)
+_INPUT = re.compile(r"<[ \t]*(?=[^<>&|;()\s])")
+_NAME = re.compile(r"[a-z][a-z0-9]{0,15}(?=[ \t])")
+_WORD = re.compile(r"([a-z]+)(?=[ \t\n;|]|$)")
+_NUMBERS = re.compile(r"\{(\d{1,4})\.\.(\d{1,4})\}(?=[ \t\n;])")
+_TIMED = re.compile(r"time(?:[ \t]+-p)?(?=[ \t])")
+_ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
+_PRINTERS = ("echo", "printf")
+_MOST_WORDS = 100  # of a loop
+_MOST_LOOPS = 8
+_MARKS = re.compile(r"[\x00-\x08\x0e-\x1f]")
+_LOOP_MARKS = "\x10\x11\x12\x13\x14\x15\x16\x17"
+
+KEYWORDS = frozenset({
+    "if", "then", "else", "elif", "fi", "do", "done", "while", "until", "for", "in",
+    "case", "esac", "select", "function", "time", "coproc", "[[", "]]", "!", "(", ")",
+})  # fmt: skip
+
+# What may be set for one command, and to what: it changes how something is said.
+_LOCALE = r"(?:C|POSIX|C\.(?:UTF-8|utf8)|[a-z]{2,3}_[A-Z]{2}(?:\.(?:UTF-8|utf8))?)?"
+_COUNT, _CAT = r"\d{0,5}", r"(?:cat)?"
+_SETTINGS = {
+    **dict.fromkeys((
+        "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_NUMERIC", "LC_TIME", "LANG",
+        "LANGUAGE",
+    ), _LOCALE),
+    "TZ": r"(?:[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)?",
+    **dict.fromkeys(("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"), _COUNT),
+    **dict.fromkeys(("COLUMNS", "LINES"), _COUNT),
+    **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER"), _CAT),
+    **dict.fromkeys(("GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"), "0"),
+}  # fmt: skip
+
+
+class Loop(Struct, frozen=True):
+    """`mark` stands for one word after the other."""
+
+    mark: str
+    words: tuple[ShellWord, ...]
+
+
+class SimpleCommand(Struct, frozen=True):
+    """A simple command, and the operator before it ("" for the first).
+
+    `reads` are files that it is given as its input, `fed` a text. `before` is what a
+    grammar takes for its first words, `settings` are those before it.
+    """
+
+    words: tuple[ShellWord, ...]
+    after: str = ""
+    reads: tuple[ShellWord, ...] = ()
+    fed: bool = False
+    before: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    text: str = ""
+
+    @property
+    def values(self) -> list[str]:
+        return [word.value for word in self.words]
+
+    @property
+    def bare(self) -> bool:
+        """Is it its words and nothing else, each of them known?"""
+        more = self.reads or self.fed or self.before or self.settings or self.loops
+        return not more and not any(_MARKS.search(v.replace(GAP, "")) for v in self.values)
+
+
+class Plain(Struct, frozen=True):
+    """The simple commands of a script, or why it is not plain."""
+
+    parts: tuple[SimpleCommand, ...] = ()
+    problem: str = ""
+
+
+def plain(text: str) -> tuple[SimpleCommand, ...]:
+    """The simple commands of a plain script; none at all if it is not plain."""
+    return taken_apart(text).parts
+
+
+@lru_cache(maxsize=64)
+def taken_apart(text: str) -> Plain:
+    if len(text) > LONGEST:
+        return Plain(problem=f"it is longer than {LONGEST} characters")
+    if strange := next((c for c in text if not (c.isprintable() or c in "\n\t")), ""):
+        return Plain(problem=f"{shown(strange)} is a character that cannot be seen")
+    try:
+        return Plain(_Reader(text).script())
+    except NotPlain as error:
+        return Plain(problem=str(error))
+
+
+class _Reader:
+    """Reads a script from its beginning to its end, once."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+        self._parts: list[SimpleCommand] = []
+        self._loops: list[tuple[str, Loop]] = []
+        self._made = 0
+        self._documents: list[tuple[str, bool, bool]] = []
+
+    def script(self) -> tuple[SimpleCommand, ...]:
+        self._list(inside=False)
+        if self._documents:
+            raise NotPlain(self._documents[0][0], "never ends the here-document")
+        return tuple(self._parts)
+
+    def _list(self, *, inside: bool) -> None:
+        """Commands and what joins them, up to the end or the `done` of a loop."""
+        after, done = "", False  # was there a command since `after`?
+        while self._blanks() < len(self._text):
+            if operator := _OPERATOR.match(self._text, self._at):
+                self._operator(operator[0], done=done)
+                if done:
+                    after, done = operator[0], False
+                continue
+            if done:
+                raise not_read(self._text, self._at)
+            keyword = _WORD.match(self._text, self._at)
+            if inside and keyword and keyword[0] == "done":
+                if after not in (";", "\n"):
+                    raise NotPlain("done", "ends a loop where no command can begin")
+                return
+            if keyword and keyword[0] == "for" and after != "|":
+                self._loop(after)
+            else:
+                self._simple(after)
+            done = True
+        if inside:
+            raise NotPlain("for", "begins a loop that has no end")
+        if not done and after not in ("", ";", "\n"):
+            raise NotPlain(after, "has nothing after it")
+
+    def _operator(self, operator: str, *, done: bool) -> None:
+        if not done and operator != "\n":
+            raise NotPlain(operator, "has nothing before it")
+        self._at += len(operator)
+        if operator == "\n":
+            for end, tabs, literal in self._documents:
+                self._document(end, tabs=tabs, literal=literal)
+            self._documents.clear()
+
+    def _blanks(self) -> int:
+        """Past blanks, and past a comment where one can begin."""
+        if self._at and self._text[self._at - 1] not in " \t\n;|&":
+            found = _SPACE.match(self._text, self._at)
+        else:
+            found = _BLANKS.match(self._text, self._at)
+        if found is not None:
+            self._at = found.end()
+            again = _BLANKS.match(self._text, self._at) if found[0] else None
+            self._at = again.end() if again else self._at
+        return self._at
+
+    def _simple(self, after: str) -> None:
+        start = self._at
+        before = self._time() if after != "|" else ""
+        settings = list[str]()
+        while found := _ASSIGNS.match(self._text, self._at):
+            settings.append(self._setting(found))
+        words, reads, fed = list[ShellWord](), list[ShellWord](), False
+        end = start
+        while self._blanks() < len(self._text) and not _OPERATOR.match(
+            self._text, self._at
+        ):
+            if found := _HARMLESS.match(self._text, self._at):
+                self._at = found.end()
+            elif found := _TEXT.match(self._text, self._at):
+                self._at = found.end()
+                self._next()
+                fed = True
+            elif found := _DOCUMENT.match(self._text, self._at):
+                self._at = found.end()
+                name = found[2] or found[3] or found[4]
+                self._documents.append((name, bool(found[1]), not found[4]))
+                fed = True
+            elif found := _INPUT.match(self._text, self._at):
+                self._at = found.end()
+                reads.append(self._input())
+            else:
+                words.append(self._next())
+            end = self._at
+        whole = self._text[start:end]
+        loops = tuple(loop for _, loop in self._loops)
+        told = (*before.split(), *(settings if before else ()))
+        self._parts.append(
+            _checked(
+                SimpleCommand(
+                    tuple(words),
+                    after,
+                    tuple(reads),
+                    fed,
+                    told,
+                    tuple(settings),
+                    loops,
+                    whole,
+                )
+            )
+        )
+
+    def _time(self) -> str:
+        found = _TIMED.match(self._text, self._at)
+        if found is None:
+            return ""
+        self._at = found.end()
+        self._blanks()
+        return found[0]
+
+    def _setting(self, found: re.Match[str]) -> str:
+        start, name = self._at, found[0].removesuffix("=")
+        self._at = found.end()
+        blank = re.match(r"[ \t\n;|&]|$", self._text[self._at : self._at + 1])
+        value = ShellWord("") if blank else self._next()
+        written = self._text[start : self._at]
+        allowed = _SETTINGS.get(name)
+        if allowed is None or value.glob or not re.fullmatch(allowed, value.value):
+            raise NotPlain(written, "sets a variable that may change what programs do")
+        self._blanks()
+        return written
+
+    def _input(self) -> ShellWord:
+        start = self._at
+        found = self._next()
+        if found.glob or found.split or GAP in found.value or found.value == "-":
+            raise NotPlain(
+                "< " + self._text[start : self._at], "reads from an unknown file"
+            )
+        return found
+
+    def _next(self) -> ShellWord:
+        """The next word. Over a line's end it may not go where a text is to follow it."""
+        start = self._at
+        marks = {name: loop.mark for name, loop in self._loops}
+        found, self._at = word(self._text, self._at, marks)
+        if self._documents and "\n" in self._text[start : self._at]:
+            raise NotPlain(self._text[start : self._at], "goes on over several lines")
+        return found
+
+    def _document(self, end: str, *, tabs: bool, literal: bool) -> None:
+        """Past the lines of a here-document."""
+        while self._at < len(self._text):
+            line, newline, _ = self._text[self._at :].partition("\n")
+            self._at += len(line)
+            if (line.lstrip("\t") if tabs else line) == end:
+                self._at += len(newline)
+                return
+            if not literal and re.search(r"[$`\\]", line):
+                raise NotPlain(
+                    line, f"is replaced in the here-document: put quotes around {end}"
+                )
+            self._at += len(newline)
+        raise NotPlain(f"<<{end}", "begins a here-document that has no end")
+
+    def _loop(self, after: str) -> None:
+        """`for name in words; do … done`."""
+        start = self._at
+        self._at += len("for")
+        self._blanks()
+        name = _NAME.match(self._text, self._at)
+        taken = name is not None and name[0] in dict(self._loops)
+        if name is None or taken or self._made >= _MOST_LOOPS:
+            raise NotPlain(self._line(start), "begins a loop that cannot be read here")
+        self._at = name.end()
+        self._blanks()
+        if not re.match(r"in[ \t]", self._text[self._at :]):
+            raise NotPlain(self._line(start), "begins a loop without words of its own")
+        self._at += len("in")
+        words = self._loop_words(start)
+        loop = Loop(_LOOP_MARKS[self._made], words)
+        self._made += 1
+        self._skip_to_do(start)
+        self._loops.append((name[0], loop))
+        first = len(self._parts)
+        self._list(inside=True)
+        self._loops.pop()
+        if len(self._parts) == first:
+            raise NotPlain(self._line(start), "begins a loop with nothing in it")
+        self._parts[first] = structs.replace(self._parts[first], after=after)
+        self._at += len("done")
+        while self._blanks() < len(self._text) and (
+            found := _HARMLESS.match(self._text, self._at)
+        ):
+            self._at = found.end()
+
+    def _loop_words(self, start: int) -> tuple[ShellWord, ...]:
+        words = list[ShellWord]()
+        while self._blanks() < len(self._text) and self._text[self._at] not in ";\n":
+            if numbers := _NUMBERS.match(self._text, self._at):
+                low, high = sorted(map(int, numbers.groups()))
+                words += [ShellWord(str(n)) for n in range(low, min(high + 1, low + 1000))]
+                self._at = numbers.end()
+            else:
+                words.append(self._next())
+        if any(_MARKS.search(w.value) for w in words):
+            raise NotPlain(
+                self._line(start), "begins a loop over words that are not literal"
+            )
+        if not 0 < len(words) <= _MOST_WORDS:
+            raise NotPlain(self._line(start), f"needs between 1 and {_MOST_WORDS} words")
+        return tuple(words)
+
+    def _skip_to_do(self, start: int) -> None:
+        found = re.compile(r"[ \t]*[;\n][ \t\n]*do(?=[ \t\n])").match(self._text, self._at)
+        if found is None or self._documents:
+            raise NotPlain(self._line(start), "begins a loop that cannot be read here")
+        self._at = found.end()
+
+    def _line(self, start: int) -> str:
+        return self._text[start:].partition("\n")[0]
+
+
+def _checked(part: SimpleCommand) -> SimpleCommand:
+    if not part.words:
+        raise NotPlain(part.text, "names no program")
+    first = part.words[0]
+    if first.value in KEYWORDS:
+        raise NotPlain(first.value, "decides while it runs what comes next")
+    odd = _ASSIGNS.match(first.value) or _MARKS.search(first.value)
+    if first.glob or odd or not first.value.isascii():
+        raise NotPlain(part.text, "begins with a program that is not named plainly")
+    if first.value not in _PRINTERS and any(GAP in word.value for word in part.words):
+        raise NotPlain(part.text, "is told something that is not known before it runs")
+    return part

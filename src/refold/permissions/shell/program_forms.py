@@ -1,0 +1,339 @@
+"""The programs that are read-only, the options that keep them so, and how these are written.
+
+A form is written on one line: `-abc` options without a value, `-n:` one with a value,
+`-u?` one with a value only in the same word, `--long`, `--long=` with a value, `--long=?`
+with one after `=` or none, `--arg==` with two more words; `#` allows `-5`. `@none`: the
+other words name no files, `@rest`: all but the first do, `@<1`: there is one at most. Some
+programs read their words in ways of their own: `@digits`: a value in the same word is a
+number, `@apart`: options with a value stand alone, `@front`: no option comes after a file.
+Options are spelled exactly. Left out of a form is every option that writes, runs a program,
+reads names of files out of a file, follows links on its way, or never ends.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from msgspec import Struct
+
+_WAYS = frozenset(("@digits", "@apart", "@front"))
+_NUMBER = re.compile(r"-\d+")
+
+
+class Form(Struct, frozen=True):
+    """What a program takes. `long` gives how many further words: -1 for `=` or none."""
+
+    flags: frozenset[str] = frozenset()
+    takes: frozenset[str] = frozenset()
+    attached: frozenset[str] = frozenset()
+    long: dict[str, int] = {}
+    numbers: bool = False
+    names_files: bool = True
+    first_is_none: bool = False
+    at_most: int | None = None
+    ways: frozenset[str] = frozenset()
+
+
+class ParsedOptions(Struct, frozen=True):
+    """The words of a command, sorted. `options` are without their values."""
+
+    options: frozenset[str]
+    values: tuple[str, ...]
+    others: tuple[int, ...]  # where in the command the words stand that are no options
+    problem: str = ""  # the first word that the form does not allow
+
+
+@cache
+def form(written: str) -> Form:
+    flags, takes, attached, long = set[str](), set[str](), set[str](), dict[str, int]()
+    at_most: int | None = None
+    tokens = written.split()
+    for token in tokens:
+        if token.startswith("--"):
+            name = token.rstrip("=?")
+            long[name] = {"": 0, "=": 1, "=?": -1, "==": 2}[token[len(name) :]]
+        elif token.startswith("-"):
+            kind = {":": takes, "?": attached}.get(token[-1], flags)
+            kind.update(token[1:].rstrip(":?"))
+        elif token.startswith("@<"):
+            at_most = int(token[2:])
+    return Form(
+        frozenset(flags),
+        frozenset(takes),
+        frozenset(attached),
+        long,
+        numbers="#" in tokens,
+        names_files="@none" not in tokens,
+        first_is_none="@rest" in tokens,
+        at_most=at_most,
+        ways=frozenset(tokens) & _WAYS,
+    )
+
+
+def sort_out(words: Sequence[str], takes: Form) -> ParsedOptions:
+    """`words` from the first after the program's name."""
+    options, values, others = set[str](), list[str](), list[int]()
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word == "--":
+            others.extend(range(at, len(words)))
+            break
+        if not word.startswith("-") or word == "-":
+            others.append(at - 1)
+            continue
+        if others and "@front" in takes.ways:
+            return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
+        found = _long(word, takes) if word.startswith("--") else _short(word, takes)
+        if found is None:
+            return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
+        names, value, more = found
+        if at + more > len(words):
+            return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
+        options.update(names)
+        values.extend(value)
+        values.extend(words[at : at + more])
+        at += more
+    return ParsedOptions(frozenset(options), tuple(values), tuple(others))
+
+
+def _long(word: str, takes: Form) -> tuple[Iterable[str], list[str], int] | None:
+    name, has_value, value = word.partition("=")
+    more = takes.long.get(name)
+    if more is None or (has_value and more not in (1, -1)):
+        return None
+    return (name,), [value] if has_value else [], 0 if has_value else max(more, 0)
+
+
+def _short(word: str, takes: Form) -> tuple[Iterable[str], list[str], int] | None:
+    if takes.numbers and _NUMBER.fullmatch(word):
+        return (), [], 0
+    names = list[str]()
+    for at, letter in enumerate(word[1:], 2):
+        names.append(f"-{letter}")
+        if letter in takes.takes:
+            rest = word[at:]
+            if _misread(names, rest, takes):
+                return None
+            return names, [rest] if rest else [], 0 if rest else 1
+        if letter in takes.attached:
+            return names, [word[at:]], 0
+        if letter not in takes.flags:
+            return None
+    return names, [], 0
+
+
+def _misread(names: Sequence[str], rest: str, takes: Form) -> bool:
+    """Would the program itself take something else for the value?"""
+    number = not rest or rest.isdecimal()
+    return ("@digits" in takes.ways and not number) or (
+        "@apart" in takes.ways and len(names) > 1
+    )
+
+
+LOOKING: dict[str, str] = {
+    "ls": "-1aAbBcCdfFgGhiklmnNopqQrRsStuUvxXZ -I: -w: -T: --all --almost-all --author "
+    "--escape --block-size= --ignore-backups --color=? --directory --classify=? --file-type "
+    "--format= --full-time --group-directories-first --no-group --human-readable --si "
+    "--hide= --indicator-style= --inode --ignore= --kibibytes --numeric-uid-gid --literal "
+    "--hide-control-chars --quote-name --quoting-style= --reverse --recursive --size "
+    "--sort= --time= --time-style= --tabsize= --width= --zero --context",
+    "cat": "-AbeEnstTuv --number --show-all --number-nonblank --show-ends --squeeze-blank "
+    "--show-tabs --show-nonprinting",
+    "head": "-qvz -n: -c: # --lines= --bytes= --quiet --silent --verbose --zero-terminated",
+    "tail": "-qvz -n: -c: # --lines= --bytes= --quiet --silent --verbose --zero-terminated",
+    "wc": "-clmwL --bytes --chars --lines --words --max-line-length --total=",
+    "sort": "-bdfgiMhnRrVcCmsuz -k: -t: --ignore-leading-blanks --dictionary-order "
+    "--ignore-case --general-numeric-sort --ignore-nonprinting --month-sort --debug "
+    "--human-numeric-sort --numeric-sort --random-sort --reverse --sort= --version-sort "
+    "--check=? --merge --stable --unique --zero-terminated --key= --field-separator= "
+    "--parallel=",
+    "uniq": "-cdDiuz -f: -s: -w: --count --repeated --all-repeated=? --ignore-case --unique "
+    "--zero-terminated --skip-fields= --skip-chars= --check-chars= --group=? @<1",
+    "cut": "-nsz -b: -c: -d: -f: --bytes= --characters= --delimiter= --fields= --complement "
+    "--only-delimited --output-delimiter= --zero-terminated",
+    "diff": "-abBcdeEHiNnpqrstTuwyZ -U: -C: -I: -x: -W: -L: -F: -S: --normal --brief --rcs "
+    "--report-identical-files --unified=? --context=? --side-by-side --width= --left-column "
+    "--suppress-common-lines --show-c-function --show-function-line= --label= --expand-tabs "
+    "--initial-tab --tabsize= --no-dereference --new-file --exclude= --recursive "
+    "--ignore-case "
+    "--ignore-tab-expansion --ignore-trailing-space --ignore-space-change --ignore-all-space "
+    "--ignore-blank-lines --ignore-matching-lines= --text --strip-trailing-cr --minimal "
+    "--color=?",
+    "stat": "-ft -c: --format= --printf= --terse --file-system",
+    "file": "-bhikrN0n -F: --brief --no-dereference --mime --mime-type --mime-encoding "
+    "--extension --keep-going --raw --no-pad --print0 --no-buffer --separator=",
+    "pwd": "-LP @<0",
+    "true": "@<0",
+    "false": "@<0",
+    ":": "@<0",
+    "tree": "-adfipqshugDFQNSACJXnrtcUv -L: -P: -I: --noreport --dirsfirst --filesfirst "
+    "--prune --gitignore --du --timefmt= --filelimit= --inodes --device --sort= --si "
+    "--charset= --matchdirs --ignore-case --metafirst @digits",
+    "which": "-as @none",
+    "type": "-aftpP @none",
+    "basename": "-az -s: --suffix= --multiple --zero @none",
+    "dirname": "-z --zero @none",
+    "realpath": "-emPLqsz --canonicalize-existing --canonicalize-missing --logical "
+    "--physical --quiet --strip --no-symlinks --zero --relative-to= --relative-base=",
+    "readlink": "-femnqsvz --canonicalize --canonicalize-existing --canonicalize-missing "
+    "--no-newline --quiet --silent --verbose --zero",
+    "md5sum": "-btz --binary --text --tag --zero",
+    "sha1sum": "-btz --binary --text --tag --zero",
+    "sha224sum": "-btz --binary --text --tag --zero",
+    "sha256sum": "-btz --binary --text --tag --zero",
+    "sha384sum": "-btz --binary --text --tag --zero",
+    "sha512sum": "-btz --binary --text --tag --zero",
+    "b2sum": "-btz -l: --binary --text --tag --zero --length=",
+    "cksum": "-z -a: -l: --algorithm= --length= --untagged --tag --zero",
+    "sum": "-rs --sysv",
+    "du": "-0abchkmsSxl -d: -t: -B: --all --apparent-size --bytes --total --human-readable "
+    "--max-depth= --summarize --si --one-file-system --separate-dirs --threshold= --time=? "
+    "--time-style= --block-size= --null --exclude= --count-links --inodes",
+    "df": "-ahHiklPT -t: -x: -B: --all --human-readable --si --inodes --portability "
+    "--print-type --total --type= --exclude-type= --local --output=? @none",
+    "uname": "-asnrvmpio --all --kernel-name --nodename --kernel-release --kernel-version "
+    "--machine --processor --hardware-platform --operating-system @<0",
+    "id": "-agGnruzZ --user --group --groups --name --real --zero @none @<1",
+    "whoami": "@<0",
+    "hostname": "@<0",
+    "arch": "@<0",
+    "nproc": "--all --ignore= @<0",
+    "uptime": "-ps --pretty --since @<0",
+    "nl": "-p -b: -d: -f: -h: -i: -l: -n: -s: -v: -w: --body-numbering= --number-format= "
+    "--number-separator= --number-width= --starting-line-number= --line-increment=",
+    "tac": "-br -s: --before --regex --separator=",
+    "rev": "",
+    "fold": "-bs -w: --bytes --spaces --width=",
+    "column": "-tx -s: -o: -c: --table --separator= --output-separator=",
+    "comm": "-123z --check-order --nocheck-order --output-delimiter= --total "
+    "--zero-terminated",
+    "paste": "-sz -d: --delimiters= --serial --zero-terminated",
+    "tr": "-cCdst --complement --delete --squeeze-repeats --truncate-set1 @none",
+    "seq": "-w -f: -s: --equal-width --format= --separator= # @none",
+    "xxd": "-abeEipuC -c: -g: -l: -s: -o: @<1 @digits @apart @front",
+    "od": "-abcdfilosxv -A: -j: -N: -S: -t: -w? --address-radix= --skip-bytes= --read-bytes= "
+    "--strings=? --format= --output-duplicates --width=?",
+    "hexdump": "-bcCdovx -n: -s: -e:",
+    "hd": "-bcCdovx -n: -s: -e:",
+    "cmp": "-bls -i: -n: --print-bytes --verbose --quiet --silent --bytes= "
+    "--ignore-initial= @<2",
+    "strings": "-a -n: -t: -e: --all --bytes= --radix= --encoding=",
+    "base64": "-di -w: --decode --ignore-garbage --wrap= @<1",
+    "join": "-i -1: -2: -a: -e: -j: -o: -t: -v: --check-order --nocheck-order --header @<2",
+    "free": "-bkmghtvw --human --total --wide @<0",
+    "lscpu": "-J --json @<0",
+    "groups": "@<0",
+    "tty": "-s @<0",
+    "tsort": "",
+    "cal": "-13jmsy @none",
+    "locale": "@<0",
+    "expand": "-i -t: --initial --tabs=",
+    "unexpand": "-a -t: --all --first-only --tabs=",
+}
+
+_FD = (
+    "-HIusigFap01 -t: -e: -d: -E: -S: -c: --hidden --no-ignore --no-ignore-vcs --unrestricted "
+    "--case-sensitive --ignore-case --glob --regex --fixed-strings --absolute-path --full-path "
+    "--print0 --type= --extension= --max-depth= --min-depth= --exact-depth= --exclude= --size= "
+    "--changed-within= --changed-before= --color= --max-results= --strip-cwd-prefix @rest"
+)
+
+_GREP = (
+    "-EFGPivwxyclLoqsbHhnTUzrRaIZ -A: -B: -C: -m: -e: # --extended-regexp --fixed-strings "
+    "--basic-regexp --perl-regexp --regexp= --ignore-case --no-ignore-case --word-regexp "
+    "--line-regexp --invert-match --count --color=? --colour=? --files-without-match "
+    "--files-with-matches --max-count= --only-matching --quiet --silent --no-messages "
+    "--byte-offset --with-filename --no-filename --label= --line-number --initial-tab "
+    "--null --after-context= --before-context= --context= --text --binary-files= "
+    "--exclude= --exclude-dir= --include= --recursive --line-buffered --null-data "
+    "--dereference-recursive @rest"
+)
+
+# The first word is a pattern, unless an option has given it.
+SEARCHING: dict[str, str] = {
+    "grep": _GREP,
+    "egrep": _GREP,
+    "fd": _FD,
+    "fdfind": _FD,
+    "fgrep": _GREP,
+    "rg": "-iSsvwxcFPnNHIlo0pqahuUb. -A: -B: -C: -e: -g: -m: -t: -T: -r: -M: -j: -d: -E: "
+    "--ignore-case --smart-case --case-sensitive --invert-match --word-regexp --line-regexp "
+    "--count --count-matches --fixed-strings --pcre2 --line-number --no-line-number "
+    "--with-filename --no-filename --files-with-matches --files-without-match "
+    "--only-matching --null --pretty --quiet --text --hidden --unrestricted --multiline "
+    "--multiline-dotall --byte-offset --no-ignore --no-ignore-vcs --no-ignore-parent "
+    "--no-ignore-dot --no-ignore-global --no-heading --heading --column --no-column --trim "
+    "--stats --files --type-list --json --vimgrep --passthru --no-messages --no-config "
+    "--one-file-system --crlf --after-context= --before-context= --context= --regexp= "
+    "--glob= --iglob= --max-count= --type= --type-not= --replace= --max-columns= --threads= "
+    "--max-depth= --maxdepth= --encoding= --color= --colors= --sort= --sortr= "
+    "--max-filesize= --context-separator= --path-separator= --engine= @rest",
+    "jq": "-cnrjaSCMsRe --compact-output --null-input --raw-output --join-output "
+    "--ascii-output --sort-keys --color-output --monochrome-output --slurp --raw-input "
+    "--exit-status --tab --indent= --arg== --argjson== --seq --stream @rest",
+}
+
+DATE = (
+    "-uR -d: -I? --utc --universal --date= --rfc-email --rfc-3339= --iso-8601=? @none @<1"
+)
+
+SED = (
+    "-nErsuz -e: --quiet --silent --regexp-extended --separate --unbuffered --null-data "
+    "--expression= --posix --sandbox @rest"
+)
+
+# These lead out of the workspace where a link does: only where nothing else can be seen.
+FOLLOWING = {
+    "diff": frozenset(("-r", "--recursive")),
+    **dict.fromkeys(
+        ("grep", "egrep", "fgrep"), frozenset(("-R", "--dereference-recursive"))
+    ),
+}
+
+XARGS = "-0rt -n: -L: -P: -I: -d: --null --no-run-if-empty --max-args= --max-procs= --delimiter="
+NPM = {
+    **dict.fromkeys(
+        ("ls", "list", "ll", "la"),
+        "-agpl --all --global --json --long --parseable --link --production --prod --dev "
+        "--package-lock-only --unicode --no-unicode --depth= --omit= --include=",
+    ),
+    **dict.fromkeys(("root", "prefix"), "-g --global @<0"),
+}
+PIP = {
+    "list": "-lve --local --user --verbose --editable --not-required --format= --exclude= @<0",
+    "show": "-fv --files --verbose",
+    "check": "@<0",
+}
+PS = (
+    "-AadeflFjLuxwcTyMHNZ -o: -O: -p: -C: -u: -U: -g: -s: -t: --sort= --format= --pid= --ppid= "
+    "--user= --forest --no-headers --headers --cols= --columns= --width="
+)
+TAR_LISTS = re.compile(r"-?(?=[a-zJ]*t)[tvzjJ]+f")
+
+# Neither writing nor running is among their options, whichever a glob may find.
+MEEK = frozenset({
+    "echo", "ls", "cat", "head", "wc", "stat", "cut", "nl", "tac", "rev", "du", "grep", "egrep", "fgrep",
+    "md5sum", "sha1sum", "sha256sum", "sha512sum", "basename", "dirname", "realpath", "readlink",
+})  # fmt: skip
+# They may say which version they are. Not those that a project can make run something of
+# its own first (rustup, yarn, pnpm, go).
+TELLING: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("python", "python3", "pypy3"), ("--version", "-V")),
+    **dict.fromkeys(("node", "ruby", "perl", "php", "make", "gcc", "g++", "cc", "clang"),
+                    ("--version", "-v")),
+    **dict.fromkeys(("cmake", "docker", "uv", "pip", "pip3", "curl", "jq", "awk", "tar",
+                     "vim", "nvim", "emacs", "rsync", "sqlite3", "psql", "mysql", "ruff", "mypy",
+                     "black", "gdb", "strace", "tmux", "xargs", "wget"), ("--version",)),
+    "npm": ("--version", "-v"),
+    "ssh": ("-V",),
+    **dict.fromkeys(("java", "javac"), ("--version", "-version")),
+}  # fmt: skip
+
+AWK = "-F: -v: @rest"
+
+# How find may look; what it is told to do with its finds is to print them.
+FIND_ALONE = frozenset(["-print", "-print0", "-ls", "-prune", "-depth", "-mount", "-xdev", "-empty", "-executable", "-readable", "-writable", "-true", "-false", "-not", "-a", "-and", "-o", "-or", "-daystart", "-noleaf", "-nouser", "-nogroup", "-quit", ",", "(", ")", "!"])  # fmt: skip
+FIND_WITH = frozenset(["-name", "-iname", "-path", "-wholename", "-ipath", "-iwholename", "-regex", "-iregex", "-lname", "-ilname", "-type", "-xtype", "-size", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-maxdepth", "-mindepth", "-perm", "-user", "-group", "-uid", "-gid", "-links", "-inum", "-regextype", "-printf", "-fstype", "-newermt", "-used"])  # fmt: skip
+FIND_WITH_FILE = frozenset(("-newer", "-anewer", "-cnewer", "-samefile"))

@@ -1,0 +1,213 @@
+"""Is a command read-only, and which files does it read?
+
+It is if every simple command in it is a program of the table in a known form, and every
+file that it names lies where reading is free. The home, the directory and the words of a
+loop take the places of variables first. A command that is not known to be read-only may
+still be harmless; then the user is asked.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+from msgspec import Struct, structs
+
+from refold.permissions.facts import Facts
+from refold.permissions.shell import program_forms
+from refold.permissions.shell.file_arguments import STRICT_ABOUT_GLOBS, files_of
+from refold.permissions.shell.plain_script import Loop, SimpleCommand, plain
+from refold.permissions.shell.quoting import ShellWord
+from refold.permissions.shell.words import HERE, HOME
+
+_MOST_PLACES = 16
+_ANYWHERE = ("/dev/null", "-")
+_HIDDEN_GLOB = re.compile(r"(?:^|/)\.[^/]*[*?\[]")
+_GLOB = re.compile(r"[*?\[]")
+_MOST = 200  # commands that the loops around one may make of it
+# One word for a shell that reads it again, and no other file's name.
+_WHOLE = re.compile(r"[A-Za-z0-9_./:,@%+^-]+")
+
+
+class Looked(Struct, frozen=True):
+    """A simple command. `problem` says why it is not known to look only, or is ""."""
+
+    part: SimpleCommand
+    problem: str = ""
+    goes: bool = False  # it only goes to another directory
+    at_home: bool = True  # no `cd` came before
+
+
+def survey(
+    text: str, cwd: str, facts: Facts, free: Callable[[str], bool]
+) -> tuple[Looked, ...]:
+    """Each simple command of `text`; none at all where it is not plain.
+
+    `free` says whether a file, links followed, may be read unasked.
+    """
+    parts = plain(text)
+    found: list[Looked] = []
+    # Where a command may run: `sure` if all joined to it by `&&` went well.
+    every: tuple[str, ...] = (posixpath.normpath(cwd),)
+    sure = every
+    for at, part in enumerate(parts):
+        here = sure if part.after == "&&" else every
+        piped = part.after == "|" or (at + 1 < len(parts) and parts[at + 1].after == "|")
+        home = len(every) == 1
+        if part.values[0] == "cd" and not piped:
+            there = _gone(part, here, facts)
+            problem = "" if there else "cd may lead out of the workspace"
+            found.append(Looked(part, problem, goes=bool(there), at_home=home))
+            every = tuple(dict.fromkeys((*every, *there)))[:_MOST_PLACES]
+            sure = there if part.after != "||" else every
+        else:
+            problem = _problem(part, here, facts, free, piped=part.after == "|")
+            found.append(Looked(part, problem, at_home=home))
+            sure = here
+    return tuple(found)
+
+
+def _gone(part: SimpleCommand, here: Sequence[str], facts: Facts) -> tuple[str, ...]:
+    """Where `cd` may lead: bash goes by names, the system by links. () if outside."""
+    if part.loops or part.settings:
+        return ()
+    try:
+        words = next(standing(part, here, facts)).words
+    except Unknown:
+        return ()
+    match words:
+        case (_, ShellWord(value=name, glob=False)) if name and not name.startswith("-"):
+            ways = [posixpath.normpath(posixpath.join(place, name)) for place in here]
+            ways += [facts.follow(posixpath.join(place, name)) for place in here]
+            inside = not any(
+                facts.outside(posixpath.normpath(facts.follow(w))) for w in ways
+            )
+            return tuple(dict.fromkeys(ways))[:_MOST_PLACES] if inside else ()
+        case _:
+            return ()
+
+
+def _problem(
+    part: SimpleCommand,
+    here: Sequence[str],
+    facts: Facts,
+    free: Callable[[str], bool],
+    *,
+    piped: bool,
+) -> str:
+    """Why it is not known that this command only looks, wherever and however often it runs."""
+    if part.values[0] == "xargs" and not (piped or part.reads or part.fed):
+        return "xargs is given nothing to read"
+    try:
+        every = list(standing(part, here, facts))
+    except Unknown as error:
+        return str(error)
+    problems = (_of_one(each, here, facts, free) for each in every)
+    return next((problem for problem in problems if problem), "")
+
+
+def _of_one(
+    part: SimpleCommand, here: Sequence[str], facts: Facts, free: Callable[[str], bool]
+) -> str:
+    name = part.values[0]
+    files = files_of(part, facts)
+    if files.problem:
+        return files.problem
+    if any(word.glob for word in part.words) and not facts.sandboxed:
+        return "its words stand for files that are not known before it runs"
+    if any(word.glob and _HIDDEN_GLOB.search(word.value) for word in part.words):
+        return "its words may stand for hidden files"
+    if any(w.loose for w in part.words) and not (
+        name in program_forms.MEEK or _after_dashes(part)
+    ):
+        return "a file's name could be taken for an option"
+    named = [part.words[at] for at in files.at] or [ShellWord(".")]
+    for word in (*named, *part.reads):
+        for place in here:
+            real = where(word, place, facts)
+            if not real or not free(real):
+                why = (
+                    "outside the workspace" if facts.outside(real) else "which is protected"
+                )
+                return f"{name} looks at {real or word.value}, {why}"
+    return ""
+
+
+def where(word: ShellWord, place: str, facts: Facts) -> str:
+    """Where a file that a word names really is, up to a glob. "" if that is uncertain."""
+    value = word.value
+    if value in _ANYWHERE:
+        return place
+    if word.glob:
+        start = _GLOB.split(value)[0]
+        if ".." in value[len(start) :].split("/"):
+            return ""
+        value = start.rpartition("/")[0] or ("/" if value.startswith("/") else ".")
+    return posixpath.normpath(facts.follow(posixpath.join(place, value)))
+
+
+def _after_dashes(part: SimpleCommand) -> bool:
+    values = part.values
+    dashes = values.index("--") if "--" in values else len(values)
+    return not any(w.loose for w in part.words[:dashes]) and (
+        values[0] not in STRICT_ABOUT_GLOBS and values[0] not in ("echo", "type", "which")
+    )
+
+
+class Unknown(Exception):
+    """Why it cannot be said what a command will be."""
+
+
+def standing(
+    part: SimpleCommand, here: Sequence[str], facts: Facts
+) -> Iterator[SimpleCommand]:
+    """What `part` may be when it runs in one of the directories `here`. Raises `Unknown`."""
+    marked = "".join(word.value for word in (*part.words, *part.reads))
+    known = [(HOME, _place(facts.home, "HOME"))] if HOME in marked else []
+    if HERE in marked:
+        if len(here) > 1:
+            raise Unknown("it is not known what $PWD is after cd")
+        known.append((HERE, _place(here[0], "PWD")))
+    loops = [loop for loop in part.loops if loop.mark in marked]
+    made = 1
+    for loop in loops:
+        made *= len(loop.words)
+    if made > _MOST:
+        raise Unknown(f"its loops go round more than {_MOST} times")
+    if not loops and not known:
+        yield part
+        return
+    for values in product(*(_words(loop) for loop in loops)):
+        put = [*known, *zip((loop.mark for loop in loops), values, strict=True)]
+        yield structs.replace(
+            part,
+            words=tuple(_put(word, put) for word in part.words),
+            reads=tuple(_put(word, put) for word in part.reads),
+        )
+
+
+def _place(path: str, name: str) -> ShellWord:
+    if not path.startswith("/"):
+        raise Unknown(f"it is not known what ${name} stands for")
+    return ShellWord(path)
+
+
+def _words(loop: Loop) -> Sequence[ShellWord]:
+    return loop.words
+
+
+def _put(word: ShellWord, put: Sequence[tuple[str, ShellWord]]) -> ShellWord:
+    value, glob, loose = word.value, word.glob, word.loose
+    for mark, meant in put:
+        if mark not in word.value:
+            continue
+        again = mark in word.split
+        if meant.glob:
+            if word.value != mark:
+                raise Unknown("a file's name becomes a part of another word")
+            # Outside of quotes a name with a blank in it becomes two.
+            glob, loose = True, meant.loose or again
+        elif again and not _WHOLE.fullmatch(meant.value):
+            raise Unknown("a word without quotes may become several")
+        value = value.replace(mark, meant.value)
+    return ShellWord(value, glob, loose, word.split)

@@ -1,0 +1,144 @@
+"""The files below a directory, without those that git is told to ignore.
+
+The same files that ripgrep finds with `--hidden` and without global or per-clone
+ignore files: hidden ones are in, `.git` is not, links are not followed;
+`.gitignore` counts from the top of its repository down, `.ignore` from anywhere
+above. Used where ripgrep is not installed, and to mark what is ignored.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from refold.place.openat import Folders, beneath
+from refold.place.port import Kind, Real
+from refold.place.stat import LOOK, kind_of
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+_STAR, _STARS = re.compile(r"\*+"), 3
+_BIGGEST = 1024 * 1024  # bytes: a larger ignore file is no ignore file
+
+
+class Ignoring(Struct, frozen=True):
+    """What is ignored in one directory: by its own rules, and by those above it."""
+
+    directory: str
+    git: "tuple[tuple[str, GitIgnoreSpec], ...]" = ()  # .gitignore: up to the repository
+    own: "tuple[tuple[str, GitIgnoreSpec], ...]" = ()  # .ignore: these have the last word
+
+    def ignores(self, name: str, *, directory: bool) -> bool:
+        if name == ".git":
+            return True
+        full = os.path.join(self.directory, name)
+        for where, rules in (*reversed(self.own), *reversed(self.git)):
+            path = os.path.relpath(full, where) + ("/" if directory else "")
+            if (said := rules.check_file(path).include) is not None:
+                return said
+        return False
+
+
+def ignoring(directory: str) -> Ignoring:
+    """The rules that hold in `directory`, an absolute path, from all files above."""
+    above = os.path.dirname(directory)
+    return ignoring_in(directory, ignoring(above) if above != directory else Ignoring(""))
+
+
+def ignoring_in(directory: str, above: Ignoring) -> Ignoring:
+    git = () if _is_repository(directory) else above.git
+    return Ignoring(
+        directory,
+        (*git, *_rules(directory, ".gitignore")),
+        (*above.own, *_rules(directory, ".ignore")),
+    )
+
+
+def in_repository(directory: str) -> bool:
+    """Is this directory, an absolute path, in a clone of something?"""
+    above = os.path.dirname(directory)
+    return _is_repository(directory) or (above != directory and in_repository(above))
+
+
+def walk(directory: str, on_step: Callable[[], None]) -> Iterator[str]:
+    """Regular files below `directory`, an absolute path, in no order that matters.
+
+    `on_step` is called at each directory; it may raise to end the walk.
+    """
+    folders = Folders((), beneath)
+    waiting = [ignoring(directory)]
+    while waiting:
+        on_step()
+        here = waiting.pop()
+        for name, kind in _entries(here.directory, folders):
+            if here.ignores(name, directory=kind == "directory"):
+                continue
+            path = os.path.join(here.directory, name)
+            if kind == "directory":
+                waiting.append(ignoring_in(path, here))
+            elif kind == "file":
+                yield path
+
+
+def _entries(directory: str, folders: Folders) -> list[tuple[str, Kind]]:
+    try:
+        number = folders.opened(Real(directory), LOOK | os.O_DIRECTORY)
+    except OSError:  # gone, not ours to read, or a link by now: ripgrep goes on, too
+        return []
+    try:
+        with os.scandir(number) as found:
+            return [(entry.name, _kind(entry)) for entry in found]
+    except OSError:
+        return []
+    finally:
+        os.close(number)
+
+
+def _kind(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def _is_repository(directory: str) -> bool:
+    return os.path.lexists(os.path.join(directory, ".git"))
+
+
+def _rules(directory: str, name: str) -> "tuple[tuple[str, GitIgnoreSpec], ...]":
+    lines = _lines(os.path.join(directory, name))
+    if not lines:
+        return ()
+    from pathspec import GitIgnoreSpec
+
+    return ((directory, GitIgnoreSpec.from_lines(lines)),)
+
+
+def _endless(line: str) -> bool:
+    """Would it be tried in more ways than anybody can wait for? Then it is no pattern.
+
+    Each `*` within one name multiplies them, and each `**` between names.
+    """
+    parts = line.split("/")
+    deep = sum(part == "**" for part in parts)
+    return deep > _STARS or any(len(_STAR.findall(part)) > _STARS for part in parts)
+
+
+def _lines(path: str) -> list[str]:
+    # A link is followed here, as ripgrep does; a pipe is not waited for.
+    try:
+        number = os.open(path, LOOK & ~os.O_NOFOLLOW)
+    except OSError:  # there is none, or it is not ours to read
+        return []
+    try:
+        about = os.fstat(number)
+        if kind_of(about.st_mode) != "file" or about.st_size > _BIGGEST:
+            return []
+        lines = os.read(number, _BIGGEST).decode(errors="replace").splitlines()
+        return [line for line in lines if not _endless(line)]
+    except OSError:
+        return []
+    finally:
+        os.close(number)

@@ -1,0 +1,247 @@
+"""Finds guarded paths below the workspace: what must hold still while a command writes.
+
+Which names are guarded is said in `values.guarded_names`. A directory that has not changed
+since it was looked at is not looked at again. Installed packages are left out, and what
+lies behind thousands of directories: the nearest come first. The sandbox keeps
+commands away from what is found; `quarantine` takes away what they made all the same.
+"""
+
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from functools import lru_cache
+
+from msgspec import Struct
+
+from refold.safe_open import read_regular
+from refold.values.guarded_names import KEYS, guarded
+
+_MOST = 2000  # directories that are looked through
+_SETTLED = 50_000_000  # nanoseconds: what changed just now may change unseen again
+_PACKAGES = {
+    "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache",
+    ".ruff_cache",
+}  # fmt: skip
+_IN_REPOSITORY = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
+_POINTER = "gitdir: "
+_LONGEST = 4096  # bytes of a file that only points somewhere
+
+
+class GuardedPaths(Struct, frozen=True):
+    """Guarded paths that exist. `links` of them are links, with what they say.
+
+    `repositories` has, of each guarded path inside one, its directory. `ages` says in which
+    order they came up, since we look.
+    """
+
+    paths: frozenset[str] = frozenset()
+    links: dict[str, str] = {}
+    repositories: dict[str, str] = {}
+    ages: dict[str, int] = {}
+
+    def only(self, paths: Set[str]) -> "GuardedPaths":
+        """The same, without what came up since `paths` was found."""
+        return GuardedPaths(
+            self.paths & paths,
+            {path: said for path, said in self.links.items() if path in paths},
+            self.repositories,
+            self.ages,
+        )
+
+    def oldest_first(self, paths: Iterable[str]) -> list[str]:
+        """And the nearest of them: more than some cannot be held."""
+        return sorted(paths, key=lambda p: (self.ages.get(p, 0), p.count("/"), p))
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Those of them that hold secrets, by their names."""
+        return frozenset(filter(_has_keys, self.paths))
+
+
+@lru_cache(4096)
+def _has_keys(path: str) -> bool:
+    return guarded(path.split("/")) == KEYS
+
+
+class Guards:
+    """`roots` are absolute, links followed."""
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self._roots = tuple(roots)
+        self._known: Mapping[str, _Directory] = {}
+        self._ages, self._looks = dict[str, int](), 0
+
+    def found(self) -> GuardedPaths:
+        paths, repositories = set[str](), dict[str, str]()
+        for path in self._named():
+            paths.add(path)
+            if os.path.basename(path).lower() == ".git":
+                for directory in repository_of(path):
+                    inside = _guarded_inside(directory)
+                    paths.update(inside)
+                    repositories |= dict.fromkeys(inside, directory)
+        links = dict(_links(paths))
+        # The directory of a repository is written by git all the time.
+        shut = {
+            p for p in paths if not (_is_git(p) and os.path.isdir(p) and p not in links)
+        }
+        known, self._looks = self._ages, self._looks + 1
+        self._ages = {path: known.get(path, self._looks) for path in paths}
+        return GuardedPaths(frozenset(shut), links, repositories, self._ages)
+
+    def _named(self) -> Iterator[str]:
+        # Several commands may be about to begin, each in a thread.
+        before, now = self._known, dict[str, _Directory]()
+        waiting, new = deque((root, root) for root in self._roots), deque[tuple[str, str]]()
+        while (waiting or new) and len(now) < _MOST:
+            path, root = (waiting or new).popleft()
+            if path in now or (here := _look(path, root, before.get(path))) is None:
+                continue
+            now[path] = here
+            yield from here.guarded
+            # A command must not hide what was known behind thousands of new ones.
+            for below in here.below:
+                (new if before and below not in before else waiting).append((below, root))
+        self._known = now
+
+
+class _Directory(Struct, frozen=True):
+    changed: int
+    looked: int
+    guarded: tuple[str, ...]
+    below: tuple[str, ...]
+
+
+def _look(path: str, root: str, known: _Directory | None) -> _Directory | None:
+    try:
+        changed = os.lstat(path).st_ctime_ns
+        if known and known.changed == changed and known.looked > changed + _SETTLED:
+            return known
+        looked = time.time_ns()
+        with os.scandir(path) as entries:
+            return _directory(path, root, list(entries), changed, looked)
+    except OSError:  # gone, or not ours to read: then a command cannot, either
+        return None
+
+
+def _directory(
+    path: str, root: str, entries: Sequence[os.DirEntry[str]], changed: int, looked: int
+) -> _Directory:
+    above = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
+    shut = {e.name for e in entries if guarded((*above[-2:], e.name))}
+    below = tuple(
+        entry.path
+        for entry in entries
+        if entry.name not in shut
+        and entry.name not in _PACKAGES
+        and entry.is_dir(follow_symlinks=False)
+    )  # fmt: skip
+    return _Directory(
+        changed, looked, tuple(os.path.join(path, name) for name in sorted(shut)), below
+    )
+
+
+def repository_of(path: str) -> list[str]:
+    """The directories of the repository that a `.git` stands for: its own come last."""
+    directory = pointed_to(path) if os.path.isfile(path) else os.path.realpath(path)
+    if not directory or not os.path.isdir(directory):
+        return []
+    common = common_of(directory)
+    return [*_modules(common), *_children(common, "worktrees"), common, directory]
+
+
+def common_of(directory: str) -> str:
+    """The repository itself, where `directory` is that of a linked worktree."""
+    named = start_of(os.path.join(directory, "commondir"))
+    return os.path.realpath(os.path.join(directory, named)) if named else directory
+
+
+def worktree_of(root: str) -> str:
+    """The repository that `root` is a linked worktree of, as that repository says; else "".
+
+    What lies in the worktree alone proves nothing: whoever made its files could name any
+    directory. The repository must list it, where only its owner can write.
+    """
+    git = os.path.join(root, ".git")
+    directory = pointed_to(git) if os.path.isfile(git) else ""
+    above, _ = os.path.split(directory)
+    common = os.path.dirname(above)
+    if not directory or os.path.basename(above) != "worktrees":
+        return ""
+    listed = start_of(os.path.join(directory, "gitdir"))
+    if not listed or os.path.realpath(listed) != git or common_of(directory) != common:
+        return ""
+    return common if _is_repository(common) else ""
+
+
+def _is_repository(directory: str) -> bool:
+    """One of the person's own: made of directories and files, not of links."""
+    try:
+        parts = [os.lstat(os.path.join(directory, n)) for n in ("", "objects", "refs")]
+        head = os.lstat(os.path.join(directory, "HEAD"))
+    except OSError:
+        return False
+    mine = all(each.st_uid == os.geteuid() for each in (*parts, head))
+    return (
+        mine and all(stat.S_ISDIR(p.st_mode) for p in parts) and stat.S_ISREG(head.st_mode)
+    )
+
+
+def start_of(path: str) -> str:
+    """The beginning of a small regular file, as git reads one; "" where there is none.
+
+    Git leaves out the ends of lines at its end, and no blanks. A pipe is not waited for.
+    """
+    try:
+        said, _ = read_regular(path, _LONGEST)
+    except (OSError, ValueError):
+        return ""
+    return os.fsdecode(said.rstrip(b"\r\n").partition(b"\0")[0])
+
+
+def pointed_to(path: str) -> str:
+    """The directory that a `.git` file names; "" if it names none."""
+    said = start_of(path)
+    if not said.startswith(_POINTER):
+        return ""
+    named = said.removeprefix(_POINTER)
+    return os.path.realpath(os.path.join(os.path.dirname(path), named))
+
+
+def _modules(directory: str) -> Iterator[str]:
+    """Submodules: a name may have slashes in it."""
+    for found in _children(directory, "modules"):
+        if os.path.exists(os.path.join(found, "HEAD")):
+            yield found
+            yield from _modules(found)
+        else:
+            yield from (
+                deeper
+                for deeper in _children(found, "")
+                if os.path.exists(os.path.join(deeper, "HEAD"))
+            )
+
+
+def _children(directory: str, name: str) -> list[str]:
+    found = list[str]()
+    with suppress(OSError), os.scandir(os.path.join(directory, name)) as entries:
+        found = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return sorted(found)
+
+
+def _guarded_inside(directory: str) -> list[str]:
+    paths = (f"{directory}/{name}" for name in _IN_REPOSITORY)
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def _links(paths: Set[str]) -> Iterator[tuple[str, str]]:
+    for path in paths:
+        with suppress(OSError):  # none, or gone
+            yield path, os.readlink(path)
+
+
+def _is_git(path: str) -> bool:
+    return os.path.basename(path).lower() == ".git"

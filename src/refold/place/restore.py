@@ -1,0 +1,302 @@
+"""Files brought from how they are to how a snapshot has them.
+
+First everything is looked at, and nothing is done where a file is not as it was taken
+down or something that nobody has kept is in the way. Then files go, and files come,
+each whole or not at all; what is as wanted already is passed over, so a rewriting that
+was broken off can be done again. Folders are opened without following links (`openat`).
+Nothing here knows git but by `snapshot_repository`, which keeps the contents.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha1
+
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.place.ignore_rules import HALF_WRITTEN
+from refold.place.openat import FOLDER, beneath
+from refold.place.printable_names import escaped
+from refold.place.snapshot_repository import GitBlobReader, Shadow
+
+_LINK, _RUNS = "120000", "100755"
+_FEW = 500  # files for each of which the disk is waited for
+_NAMED = 10  # files that a sentence names
+
+
+class SnapshotFile(Struct, frozen=True):
+    """A file as a snapshot has it: git's mode, and the name of its content."""
+
+    mode: str
+    name: str
+
+
+class RewriteStep(Struct, frozen=True):
+    """One path, absolute, below `root`: how it is, and how it has to be. None: not there."""
+
+    root: str
+    path: str
+    now: SnapshotFile | None
+    to: SnapshotFile | None
+
+
+class _Seen(Struct, frozen=True):
+    """What is on the disk: a file that could be kept, a folder, or what else is there."""
+
+    what: str = "nothing"  # "kept", "folder", "blocked", "other"
+    kept: SnapshotFile | None = None
+    about: tuple[int, ...] = ()  # by which it is known again
+
+
+def rewrite(shadow: Shadow, steps: Sequence[RewriteStep]) -> int:
+    """Do all `steps`, or raise `ToolFailed` with nothing done. How many files it changed."""
+    _sweep(steps)
+    seen = {step.path: _seen(step) for step in steps}
+    _refuse(steps, seen)
+    names = {step.to.name for step in steps if step.to}
+    if lost := shadow.missing(sorted(names)):
+        raise ToolFailed(
+            f"{len(lost)} files of that snapshot are lost: nothing was changed."
+        )
+    todo = [step for step in steps if seen[step.path].kept != step.to]
+    for step in sorted(todo, key=lambda step: step.path, reverse=True):
+        if step.now is not None and seen[step.path].kept is not None and step.to is None:
+            _remove(step, seen[step.path])
+    with shadow.blobs() as blobs:
+        for step in todo:
+            if step.to is not None:
+                _put(step, step.to, seen[step.path], blobs, len(todo) <= _FEW)
+    return len(todo)
+
+
+def _refuse(steps: Sequence[RewriteStep], seen: Mapping[str, _Seen]) -> None:
+    going = {step.path for step in steps if step.to is None}
+    changed, blocked = list[str](), list[str]()
+    for step in steps:
+        found = seen[step.path]
+        if found.kept is not None and found.kept in (step.now, step.to):
+            continue
+        if found.what == "nothing" and (step.now is None or step.to is None):
+            continue
+        if step.to is not None and step.now is None:
+            if (way := _in_the_way(step, found, going)) is not None:
+                blocked.append(way)
+        elif step.to is None and found.what in ("blocked", "folder"):
+            continue  # it is gone, and what is there instead is somebody's
+        else:
+            changed.append(step.path)
+    if changed:
+        raise ToolFailed(
+            f"Nothing was changed, for these files have just been changed by somebody: "
+            f"{named(changed)}. Try again."
+        )
+    if blocked:
+        raise ToolFailed(
+            f"Nothing was changed, for no snapshot holds what is in the way: "
+            f"{named(blocked)}. Move it away and try again."
+        )
+
+
+def _in_the_way(step: RewriteStep, found: _Seen, going: set[str]) -> str | None:
+    """What nobody has kept and stands where a file has to come; None: it comes through."""
+    if found.what == "folder":
+        inside = [
+            os.path.join(at, name) for at, _, names in os.walk(step.path) for name in names
+        ]
+        links = [
+            os.path.join(at, name) for at, names, _ in os.walk(step.path) for name in names
+            if os.path.islink(os.path.join(at, name))
+        ]  # fmt: skip
+        return next((each for each in (*inside, *links) if each not in going), None)
+    if found.what == "blocked":
+        above = os.path.dirname(step.path)
+        while above != step.root:
+            if os.path.lexists(above) and (
+                os.path.islink(above) or not os.path.isdir(above)
+            ):
+                return None if above in going else above
+            above = os.path.dirname(above)
+    return step.path
+
+
+def named(paths: Iterable[str]) -> str:
+    """The first few of them, printable, and how many more there are."""
+    found = sorted(paths)
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(escaped(each) for each in found[:_NAMED]) + more
+
+
+def _seen(step: RewriteStep) -> _Seen:
+    last = os.path.basename(step.path)
+    try:
+        with _folder(step) as folder:
+            about = os.stat(last, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISDIR(about.st_mode):
+                return _Seen("folder")
+            if stat.S_ISLNK(about.st_mode):
+                content = os.fsencode(os.readlink(last, dir_fd=folder))
+                return _Seen("kept", SnapshotFile(_LINK, _name(content)), _known_by(about))
+            if not stat.S_ISREG(about.st_mode):
+                return _Seen("other")
+            number = os.open(
+                last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder
+            )
+            with open(number, "rb") as file:
+                content = file.read()
+                about = os.fstat(number)
+    except FileNotFoundError:
+        return _Seen()
+    except OSError:  # a file or a link where a folder should be, or nothing for our eyes
+        return _Seen("blocked")
+    mode = _RUNS if about.st_mode & stat.S_IXUSR else "100644"
+    return _Seen("kept", SnapshotFile(mode, _name(content)), _known_by(about))
+
+
+def _remove(step: RewriteStep, seen: _Seen) -> None:
+    with _told(step), _folder(step) as folder:
+        last = os.path.basename(step.path)
+        _still(step, folder, last, seen)
+        os.unlink(last, dir_fd=folder)
+    above = os.path.relpath(os.path.dirname(step.path), step.root)
+    with suppress(OSError), _top(step.root) as top:
+        while above and above != ".":
+            os.rmdir(above, dir_fd=top)  # raises as soon as anything is left in one
+            above = os.path.dirname(above)
+
+
+def _put(
+    step: RewriteStep, to: SnapshotFile, seen: _Seen, blobs: GitBlobReader, wait: bool
+) -> None:
+    content = blobs.get(to.name)
+    last = os.path.basename(step.path)
+    with _told(step), _folder(step, make=True) as folder:
+        half = f"{HALF_WRITTEN}{os.urandom(6).hex()}"
+        try:
+            if to.mode == _LINK:
+                os.symlink(os.fsdecode(content), half, dir_fd=folder)
+            else:
+                _write(folder, half, content, _bits(folder, last, to), wait)
+            if seen.kept is not None:
+                _still(step, folder, last, seen)
+            else:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    os.rmdir(last, dir_fd=folder)  # with nothing in it any more
+                _free(folder, last)
+            os.rename(half, last, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            with suppress(OSError):
+                os.unlink(half, dir_fd=folder)
+
+
+def _free(folder: int, last: str) -> None:
+    with suppress(FileNotFoundError):
+        os.stat(last, dir_fd=folder, follow_symlinks=False)
+        raise FileExistsError(errno.EEXIST, "somebody has just made such a file")
+
+
+def _write(folder: int, name: str, content: bytes, bits: int, wait: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    number = os.open(name, flags, 0o600, dir_fd=folder)
+    with open(number, "wb") as file:
+        os.fchmod(number, bits)
+        file.write(content)
+        file.flush()
+        if wait:
+            os.fsync(number)
+
+
+def _bits(folder: int, last: str, to: SnapshotFile) -> int:
+    """Who may do what with a file: as before, but for who may run it."""
+    before = 0o666 & ~_umask()
+    with suppress(OSError):
+        about = os.stat(last, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISREG(about.st_mode):
+            before = about.st_mode & 0o666
+    return before | ((before & 0o444) >> 2 if to.mode == _RUNS else 0)
+
+
+def _umask() -> int:
+    """Asking for it would change it, for all threads; the kernel tells it, too."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            line = next(line for line in file if line.startswith("Umask:"))
+        return int(line.split()[1], 8)
+    except (OSError, StopIteration, ValueError):
+        return 0o022
+
+
+def _still(step: RewriteStep, folder: int, last: str, seen: _Seen) -> None:
+    if _known_by(os.stat(last, dir_fd=folder, follow_symlinks=False)) != seen.about:
+        raise ToolFailed(f"{escaped(step.path)} was changed meanwhile. Try again.")
+
+
+def _sweep(steps: Sequence[RewriteStep]) -> None:
+    """What a rewriting that was killed left half written."""
+    folders = {os.path.dirname(step.path): step for step in steps if step.to is not None}
+    for step in folders.values():
+        with suppress(OSError), _folder(step) as folder:
+            for name in os.listdir(folder):
+                if name.startswith(HALF_WRITTEN):
+                    os.unlink(name, dir_fd=folder)
+
+
+@contextmanager
+def _folder(step: RewriteStep, *, make: bool = False) -> Generator[int]:
+    """The folder that a file is in, with no link on the way to it."""
+    away = os.path.relpath(os.path.dirname(step.path), step.root)
+    with _top(step.root) as top:
+        try:
+            found = beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if not make:
+                raise
+            _make(top, away)
+            found = beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield found
+        finally:
+            os.close(found)
+
+
+def _make(top: int, away: str) -> None:
+    made = ""
+    for part in away.split("/"):
+        above = beneath(top, made or ".", FOLDER)
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(part, dir_fd=above)
+        finally:
+            os.close(above)
+        made = os.path.join(made, part)
+
+
+@contextmanager
+def _top(root: str) -> Generator[int]:
+    number = os.open(root, FOLDER)
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def _told(step: RewriteStep) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ToolFailed(
+            f"{escaped(step.path)} could not be brought back: {error.strerror}. What was "
+            "done until then stays: mend that, and do it again."
+        ) from error
+
+
+def _known_by(about: os.stat_result) -> tuple[int, ...]:
+    return (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+
+
+def _name(content: bytes) -> str:
+    """What git calls a content."""
+    return sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

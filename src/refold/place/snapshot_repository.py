@@ -1,0 +1,306 @@
+"""A git repository of our own, in which the files of a workspace are kept.
+
+It lies below our data directory; the person's own repository is never opened. No
+configuration but ours holds here: no hooks, no filters, no changes of line ends, so what
+is kept are the bytes. `snapshot_scan` decides what is kept, `restore` brings it back.
+"""
+
+import fcntl
+import os
+import re
+import subprocess
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from refold import programs
+from refold.errors import ToolFailed
+from refold.place.printable_names import escaped
+from refold.safe_open import made, opened, unlinked
+
+EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files: git knows it
+OUT_OF_TIME = "out of time"
+_LONGEST = 600.0  # seconds of one call
+
+_CONFIG = """\
+[core]
+	repositoryformatversion = 0
+	sharedRepository = 0600
+	bare = false
+	filemode = true
+	symlinks = true
+	ignorecase = false
+	precomposeunicode = false
+	protectHFS = false
+	protectNTFS = false
+	autocrlf = false
+	safecrlf = false
+	fsmonitor = false
+	hooksPath = /dev/null
+	attributesFile = /dev/null
+	fsync = loose-object,pack
+	fsyncMethod = batch
+	looseCompression = 1
+[pack]
+	compression = 1
+[gc]
+	auto = 0
+[maintenance]
+	auto = false
+[advice]
+	detachedHead = false
+"""
+_ATTRIBUTES = "* -text !crlf !eol !filter !ident !working-tree-encoding !diff !merge\n"
+_FILES = {
+    "HEAD": "ref: refs/heads/none\n",
+    "config": _CONFIG,
+    "info/attributes": _ATTRIBUTES,
+}
+_FOLDERS = ("objects", "refs", "info", "sessions")
+_FULL = re.compile(r"no space left|out of disk ?space|quota exceeded", re.IGNORECASE)
+
+
+class GitFailed(ToolFailed):
+    """git could not do it. `said` is what it said of that."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
+
+
+class Shadow:
+    """`directory` is made when it is needed. `git` is the program, `path` its PATH."""
+
+    def __init__(self, directory: Path, git: str, path: str) -> None:
+        self.directory, self._git, self._path = directory, git, path
+
+    def make(self) -> None:
+        """Everything git wants to find. Costs next to nothing where it is there."""
+        try:
+            self.directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory.parent.mkdir(mode=0o700, exist_ok=True)
+            for name in ("", *_FOLDERS):
+                (self.directory / name).mkdir(mode=0o700, exist_ok=True)
+            self._see_that_nothing_leads_away()
+            for name, text in _FILES.items():
+                _write(self.directory / name, text)
+        except OSError as error:
+            raise ToolFailed(
+                f"The checkpoints in {escaped(str(self.directory))} cannot be written: "
+                f"{error.strerror}."
+            ) from error
+
+    def _see_that_nothing_leads_away(self) -> None:
+        """Where git writes, no directory is a link: it would not look."""
+        objects = self.directory / "objects"
+        own = (self.directory / name for name in ("", *_FOLDERS))
+        unlinked(self.directory.parent, *own, *objects.iterdir())
+
+    def run(
+        self,
+        *arguments: str,
+        folder: str,
+        tree: str = "",
+        index: Path | None = None,
+        given: bytes = b"",
+        held: int | None = None,
+    ) -> bytes:
+        """What git prints, called in `folder` of the work tree `tree`.
+
+        `held` is a descriptor that lives as long as git does, whatever becomes of us.
+        """
+        begun = self.start(*arguments, folder=folder, tree=tree, index=index, held=held)
+        return begun.said(given)
+
+    def start(
+        self,
+        *arguments: str,
+        folder: str,
+        tree: str = "",
+        index: Path | None = None,
+        held: int | None = None,
+        given_to_it: Sequence[int] = (),
+    ) -> "Begun":
+        """The same, without waiting for what it prints. It has the files `given_to_it`, too."""
+        try:
+            process = programs.start(
+                (self._git, *arguments),
+                cwd=folder,
+                env=self._environment(tree or folder, index),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(*given_to_it, *(() if held is None else (held,))),
+                process_group=0,  # what a person's Ctrl+C ends is not this
+            )
+            programs.bound(process.pid)
+        except OSError as error:
+            raise GitFailed(
+                f"git could not be started in {escaped(folder)}: {error.strerror}.", ""
+            ) from error
+        return Begun(process, arguments, folder)
+
+    @contextmanager
+    def blobs(self) -> Generator["GitBlobReader"]:
+        """Read what is kept, one after the other."""
+        process = programs.start(
+            (self._git, "cat-file", "--batch"),
+            cwd=self.directory,
+            env=self._environment("/", None),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+        try:
+            yield GitBlobReader(process)
+        finally:
+            process.kill()
+            process.communicate()
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Those of `names` that are not kept."""
+        if not names:
+            return []
+        said = self.run(
+            "cat-file",
+            "--batch-check=%(objectname)",
+            folder=str(self.directory),
+            given="".join(f"{name}\n" for name in names).encode(),
+        )
+        return [line.split()[0] for line in said.decode().splitlines() if " " in line]
+
+    def hashed(self, content: bytes) -> str:
+        """Keep this content; gives its name."""
+        said = self.run(
+            "hash-object", "-w", "--stdin", folder=str(self.directory), given=content
+        )
+        return said.decode().strip()
+
+    def hashed_files(self, numbers: Sequence[int]) -> Sequence[str]:
+        """Keep the contents of these open files, by their descriptors; gives their names."""
+        begun = self.start(
+            "hash-object", "-w", "--no-filters", "--stdin-paths",
+            folder=str(self.directory), given_to_it=numbers,
+        )  # fmt: skip
+        wanted = "".join(f"/dev/fd/{number}\n" for number in numbers)
+        return begun.said(wanted.encode()).decode().split()
+
+    @contextmanager
+    def alone(self, name: str) -> Generator[int]:
+        """Nobody else is at `name` meanwhile. Gives the descriptor that says so."""
+        place = self.directory / name
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            unlinked(place.parent)
+            number = opened(place, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise ToolFailed(
+                f"The checkpoints in {escaped(str(place))} cannot be written: "
+                f"{error.strerror}."
+            ) from error
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX)
+            yield number
+        finally:
+            os.close(number)
+
+    def _environment(self, tree: str, index: Path | None) -> Mapping[str, str]:
+        """Nothing of our own environment: neither settings of git nor keys."""
+        more = {} if index is None else {"GIT_INDEX_FILE": str(index)}
+        return {
+            "PATH": self._path,
+            "HOME": "/nonexistent",
+            "LC_ALL": "C",
+            "GIT_DIR": str(self.directory),
+            "GIT_WORK_TREE": tree,
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CONFIG_SYSTEM": "/dev/null",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            **more,
+        }
+
+
+class Begun:
+    """A call of git under way. Ask once what it said."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], arguments: Sequence[str], folder: str
+    ) -> None:
+        self._process, self._arguments, self._folder = process, arguments, folder
+
+    def said(self, given: bytes = b"", seconds: float = _LONGEST) -> bytes:
+        with self._process as process:
+            try:
+                said, complaint = process.communicate(given, seconds)
+            except subprocess.TimeoutExpired as error:
+                process.kill()
+                raise GitFailed(
+                    f"Looking at the files of {escaped(self._folder)} took more than "
+                    f"{seconds:.0f} s.",
+                    OUT_OF_TIME,
+                ) from error
+        if process.returncode:
+            why = os.fsdecode(complaint).strip()
+            raise GitFailed(
+                _sentence(self._arguments, self._folder, why, process.returncode), why
+            )
+        return said
+
+    def drop(self) -> None:
+        """End it, and hear nothing of it."""
+        self._process.kill()
+        self._process.communicate()
+
+
+class GitBlobReader:
+    """An open line to git. Give it names; it gives contents."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def get(self, name: str) -> bytes:
+        asking, answering = self._process.stdin, self._process.stdout
+        assert asking is not None  # both are pipes
+        assert answering is not None
+        try:
+            asking.write(f"{name}\n".encode())
+            asking.flush()
+            head = answering.readline().split()
+            if len(head) == 3:
+                content = answering.read(int(head[2]))
+                answering.read(1)
+                if len(content) == int(head[2]):
+                    return content
+        except OSError:  # it is gone
+            pass
+        raise ToolFailed(f"The snapshot of a file is lost: {name}.")
+
+
+def pieces(said: bytes) -> Iterator[str]:
+    """What git printed with -z."""
+    return (os.fsdecode(each) for each in said.split(b"\0") if each)
+
+
+def _write(place: Path, text: str) -> None:
+    try:
+        if place.read_text() == text:
+            return
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    beside = place.with_name(f"{place.name}.{os.urandom(4).hex()}")
+    made(beside, text.encode())
+    beside.replace(place)
+
+
+def _sentence(arguments: Sequence[str], folder: str, said: str, code: int) -> str:
+    if _FULL.search(said):
+        return "No snapshot of the files could be taken: the disk is full."
+    what = next(
+        (each for each in arguments if not each.startswith("-") and "=" not in each), ""
+    )
+    last = escaped(said.splitlines()[-1]) if said else f"code {code}"
+    return f"git {what} failed on the files of {escaped(folder)}: {last}"

@@ -1,0 +1,344 @@
+"""One look at the files of a folder: what changed since the last is kept as a git tree.
+
+git tells what changed, by its index; which of it can be kept is decided here. Files
+that are too large or cannot be read are left out and named. A repository inside the
+folder is looked at as a root of its own, for git does not look into it.
+
+git trusts a file's time only where it is older than the index. So the index gets the
+time at which the look began, less what clocks of files are behind: a file that was
+changed in the meantime is compared by content at the next look.
+"""
+
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from refold.errors import ToolFailed
+from refold.place.git_reads import Ways, lines_of
+from refold.place.ignore_rules import Ignored, git_folder, repository_around
+from refold.place.port import Trees
+from refold.place.printable_names import escaped
+from refold.place.snapshot_repository import (
+    EMPTY,
+    OUT_OF_TIME,
+    Begun,
+    GitFailed,
+    Shadow,
+    pieces,
+)
+from refold.safe_open import opened
+
+LARGEST = 32 * 1024 * 1024  # bytes of one file
+_MOST_FILES = 200_000  # new or changed, in one look
+_MOST_BYTES = 2 * 1024**3
+_MOST_NESTED = 8  # repositories inside that are looked into
+_LONGEST_LOOK = 60.0  # seconds to find what changed
+_BEHIND = 2.0  # seconds that the time of a file may be behind the clock
+_TRIES = 20  # files come and go while we look
+_MANY = 200  # files that are better kept in one pack
+_BAD_PATH = re.compile(r"Unable to process path (.*)", re.DOTALL)
+_HALF_WRITTEN = 3600  # seconds after which nobody writes on at a pack
+_UNUSED = 14 * 24 * 3600  # seconds after which the index of a session is dropped
+
+
+class TooLarge(ToolFailed):
+    """The folder is no place for checkpoints. Looking again will not help."""
+
+
+class Scan:
+    """Remembers what it saw: a look at unchanged files costs one call of git."""
+
+    def __init__(self, shadow: Shadow, ignored: Ignored, session: str) -> None:
+        self._shadow, self._ignored = shadow, ignored
+        self._session = f"sessions/{session or 'unnamed'}"
+        self._trees = dict[str, str]()
+        self._tracked = dict[str, tuple[int, int]]()  # the person's index, when last read
+        self._left_out = dict[str, set[str]]()
+
+    def look(self, roots: Sequence[str]) -> tuple[Trees, tuple[str, ...]]:
+        """The trees of `roots` and of repositories inside, and what is left out."""
+        self._shadow.make()
+        with self._shadow.alone(f"{self._session}/lock") as held:
+            found, left_out = list[tuple[str, str]](), set[str]()
+            waiting, nested = [(root, root) for root in roots], 0
+            for root, base in waiting:  # grows on the way
+                others = [each for each in roots if each != root]
+                tree, inside = self._root(root, base, others, held)
+                found.append((root, tree))
+                left_out |= {os.path.join(root, each) for each in self._left_out[root]}
+                for each in inside:
+                    nested += 1
+                    if nested <= _MOST_NESTED:
+                        waiting.append((each, base))
+                    else:
+                        left_out.add(f"{each}/")
+            return tuple(found), tuple(sorted(left_out))
+
+    def _root(
+        self, root: str, base: str, others: Sequence[str], held: int
+    ) -> tuple[str, list[str]]:
+        """`root` lies in `base`, which nobody in there can exchange, or is it."""
+        eye = _Eye(self._shadow, self._ignored, (root, base), others, self._session, held)
+        eye.prepare()
+        skipped = set[str]()
+        for _ in range(_TRIES):
+            began = time.time() - _BEHIND
+            changed, inside = eye.changed()
+            again = self._ignored_but_tracked(eye)
+            before = self._left_out.get(root, set())
+            try:
+                different, left_out = eye.keep((changed | again) - skipped, before)
+            except GitFailed as error:
+                bad = _BAD_PATH.search(error.said)
+                if bad is None:
+                    raise
+                skipped.add(bad[1].removeprefix(eye.prefix))
+                continue
+            # What was left out is no part of the index: every look finds it anew.
+            self._left_out[root] = left_out | skipped
+            if different or root not in self._trees:
+                self._trees[root] = eye.tree()
+            eye.date(began, different)
+            return self._trees[root], inside
+        raise ToolFailed(f"The files of {escaped(root)} change too fast to be kept.")
+
+    def _ignored_but_tracked(self, eye: "_Eye") -> set[str]:
+        """What the person's repository holds although it would ignore it."""
+        place = Path(git_folder(eye.top)) / "index" if eye.top else None
+        about = _about(place) if place else None
+        if place is None or about is None or self._tracked.get(eye.root) == about:
+            return set()
+        self._tracked[eye.root] = about
+        return eye.ignored_in(place)
+
+
+class _Eye:
+    """A look at one root. Paths are relative to it unless they are absolute."""
+
+    def __init__(
+        self, shadow: Shadow, ignored: Ignored, place: tuple[str, str],
+        others: Sequence[str], session: str, held: int,
+    ) -> None:  # fmt: skip
+        (self.root, self._base), self._held = place, held
+        root = self.root
+        self._shadow, self._ignored, self._others = shadow, ignored, others
+        self._folder = shadow.directory / session
+        self._shape("" if (around := repository_around(root)) == "/" else around)
+
+    def prepare(self) -> None:
+        """The rules of what is ignored, and an index to begin with."""
+        rules = self._ignored.rules(self.top, self.root, self._others)
+        self._put_rules(rules)
+        if self.top not in ("", self.root) and self._is_ignored_as_a_whole():
+            # A repository of everything, as some keep one in their home, says nothing of it.
+            self._shape("")
+            self._put_rules(self._ignored.rules("", self.root, self._others))
+        with suppress(OSError):
+            self._index.with_suffix(".lock").unlink()  # nobody else is here
+        if not self._index.exists():
+            self._seed()
+
+    def changed(self) -> tuple[set[str], list[str]]:
+        """What is not as the index has it, and the repositories inside."""
+        # Each waits for the disk, none for the other.
+        new = self._begin("ls-files", "-z", "--others", "--exclude-standard")
+        old = self._begin("diff-files", "-z", "--name-only", "--relative")
+        try:
+            found = set(pieces(new.said(seconds=_LONGEST_LOOK)))
+        except GitFailed as error:
+            old.drop()
+            raise (TooLarge(str(error)) if error.said == OUT_OF_TIME else error) from error
+        found.update(pieces(old.said()))
+        inside = {each for each in found if each.endswith("/")}
+        return found - inside, sorted(os.path.join(self.root, each[:-1]) for each in inside)
+
+    def ignored_in(self, index: Path) -> set[str]:
+        try:
+            said = self._git(
+                "ls-files", "-z", "--cached", "--ignored", "--exclude-standard", index=index
+            )
+        except GitFailed:  # split, sparse, or just being written
+            return set()
+        return set(pieces(said))
+
+    def keep(self, paths: Iterable[str], left_before: set[str]) -> tuple[bool, set[str]]:
+        """Put files into the index as they are. Is it another now, and what cannot be kept?"""
+        kept, gone, left_out, size = list[str](), list[str](), set[str](), 0
+        fits = _Fits(self.root)
+        for path in sorted(paths):
+            what, bytes_ = fits(path)
+            if what == "kept":
+                kept.append(path)
+                size += bytes_
+            elif what == "left out":
+                left_out.add(path)
+            if what == "gone" or (what == "left out" and path not in left_before):
+                gone.append(path)
+        if len(kept) > _MOST_FILES or size > _MOST_BYTES:
+            raise TooLarge(
+                f"{escaped(self.root)} is too large for checkpoints: {len(kept):,} files of "
+                f"{size / 1e9:.1f} GB would have to be kept. Ignore what can be made again "
+                "(.gitignore), or work in a smaller directory."
+            )
+        if gone:
+            lines = (
+                b"0 %s\t%s\0" % (b"0" * 40, os.fsencode(self.prefix + p)) for p in gone
+            )
+            self._git("update-index", "-z", "--index-info", given=b"".join(lines))
+        if kept:
+            ways = Ways(self._base, self.root, kept)
+            many = ("-c", "core.bigFileThreshold=1") if len(kept) > _MANY else ()
+            given = b"".join(os.fsencode(path) + b"\0" for path in kept)
+            self._git(
+                *many, "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
+                given=given,
+            )  # fmt: skip
+            self._read_again(ways.doubtful())
+        return bool(kept or gone), left_out
+
+    def _read_again(self, paths: Sequence[str]) -> None:
+        """Put what really lies there into the index, whatever git was led to."""
+        if not paths:
+            return
+        found = lines_of(self._shadow, self._base, self.root, self.prefix, paths)
+        self._git("update-index", "-z", "--index-info", given=b"".join(found))
+
+    def tree(self) -> str:
+        if not self.prefix:
+            return self._git("write-tree").decode().strip()
+        try:
+            return self._git("write-tree", f"--prefix={self.prefix}").decode().strip()
+        except GitFailed as error:
+            if "not found" in error.said:  # there is no file in it
+                return EMPTY
+            raise
+
+    def date(self, began: float, different: bool) -> None:
+        """Say as of when the index is right; and let the next session begin with it."""
+        with suppress(OSError):
+            os.utime(self._index, (began, began))
+            if different or not self._seeded.exists():
+                _copy(self._index, self._seeded)
+
+    def _shape(self, top: str) -> None:
+        self.top, self._tree = top, top or self.root
+        away = os.path.relpath(self.root, self._tree)
+        self.prefix = "" if away == "." else away + "/"
+        name = sha256(os.fsencode(f"{self.root}\0{self._tree}")).hexdigest()[:16]
+        self._index = self._folder / f"{name}.index"
+        self._exclude = self._folder / f"{name}.exclude"
+        self._seeded = self._shadow.directory / f"{name}.index"
+
+    def _put_rules(self, rules: bytes) -> None:
+        try:
+            if not self._exclude.exists() or self._exclude.read_bytes() != rules:
+                _put(self._exclude, rules)
+        except OSError as error:
+            raise ToolFailed(
+                f"No snapshot of the files could be taken: {error.strerror}."
+            ) from error
+
+    def _is_ignored_as_a_whole(self) -> bool:
+        try:
+            self._git("check-ignore", "-q", "--no-index", self.root)
+        except GitFailed:
+            return False
+        return True
+
+    def _seed(self) -> None:
+        _sweep(self._folder.parent, self._folder)
+        _sweep_packs(self._shadow.directory / "objects" / "pack")
+        with suppress(OSError):
+            _copy(self._seeded, self._index)
+
+    def _git(self, *arguments: str, given: bytes = b"", index: Path | None = None) -> bytes:
+        return self._begin(*arguments, index=index).said(given)
+
+    def _begin(self, *arguments: str, index: Path | None = None) -> Begun:
+        return self._shadow.start(
+            "-c", f"core.excludesFile={self._exclude}", *arguments,
+            folder=self.root, tree=self._tree, index=index or self._index, held=self._held,
+        )  # fmt: skip
+
+
+class _Fits:
+    """What is to become of a path: kept, gone, or left out; and how large it is."""
+
+    def __init__(self, root: str) -> None:
+        self._root, self._plain = root, {"": True}
+
+    def __call__(self, path: str) -> tuple[str, int]:
+        above, _, name = path.rpartition("/")
+        if any(part.lower() == ".git" for part in path.split("/")):
+            return "left out", 0  # git would take it for a repository
+        whole = os.path.join(self._root, path)
+        try:
+            about = os.lstat(whole)
+        except OSError:
+            return "gone", 0
+        if stat.S_ISDIR(about.st_mode) or not self._is_plain(above):
+            return "gone", 0
+        if stat.S_ISLNK(about.st_mode):
+            # git takes no links of these names.
+            return ("left out" if name.lower().startswith(".gitmodules") else "kept"), 0
+        if not stat.S_ISREG(about.st_mode):
+            return "left out", 0
+        if about.st_size > LARGEST or not os.access(whole, os.R_OK):
+            return "left out", 0
+        return "kept", about.st_size
+
+    def _is_plain(self, folder: str) -> bool:
+        """Is no part of the way a link? What lies behind one is somewhere else."""
+        if folder not in self._plain:
+            link = os.path.islink(os.path.join(self._root, folder))
+            self._plain[folder] = not link and self._is_plain(folder.rpartition("/")[0])
+        return self._plain[folder]
+
+
+def _put(place: Path, content: bytes) -> None:
+    with open(place, "wb", opener=opened) as writing:
+        writing.write(content)
+
+
+def _about(place: Path) -> tuple[int, int] | None:
+    try:
+        about = place.stat()
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size
+
+
+def _copy(source: Path, target: Path) -> None:
+    """With its time, and whole or not at all."""
+    beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
+    with source.open("rb") as reading, open(beside, "xb", opener=opened) as writing:
+        # Of what was opened: under its name there may be another by now.
+        about = os.fstat(reading.fileno())
+        shutil.copyfileobj(reading, writing)
+        writing.flush()
+        os.utime(writing.fileno(), ns=(about.st_mtime_ns, about.st_mtime_ns))
+    beside.replace(target)
+
+
+def _sweep(folder: Path, ours: Path) -> None:
+    """Drop the indexes of sessions that nobody has used for long. Snapshots stay."""
+    limit = time.time() - _UNUSED
+    with suppress(OSError):
+        for each in folder.iterdir():
+            if each != ours and each.stat().st_mtime < limit:
+                shutil.rmtree(each, ignore_errors=True)
+
+
+def _sweep_packs(folder: Path) -> None:
+    """Drop what a full disk or a kill left half written: git itself never would."""
+    limit = time.time() - _HALF_WRITTEN
+    with suppress(OSError):
+        for each in folder.glob("tmp_pack_*"):
+            if each.stat().st_mtime < limit:
+                each.unlink()

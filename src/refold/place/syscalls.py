@@ -1,0 +1,56 @@
+"""System calls of Linux that Python has no function for.
+
+The calls only. What they are used for is in `landlock`, `openat` and `socket_guard`.
+See syscall(2).
+"""
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctypes import CDLL
+
+_NO_NEW_PRIVS = 38  # PR_SET_NO_NEW_PRIVS
+
+
+def call(number: int, *arguments: int | bytes | None) -> int:
+    """Make the system call `number`. Bytes are passed by address. Raises `OSError`."""
+    import ctypes
+
+    wide = (ctypes.c_long(one) if isinstance(one, int) else one for one in arguments)
+    result = int(_libc().syscall(ctypes.c_long(number), *wide))
+    if result < 0:
+        raise _error()
+    return result
+
+
+def no_new_privileges() -> None:
+    """No program that this thread starts gets more rights than it. Raises `OSError`."""
+    import ctypes
+
+    zero = ctypes.c_ulong(0)
+    if _libc().prctl(_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero):
+        raise _error()
+
+
+def connect(descriptor: int, address: bytes) -> None:
+    """Connect a socket to an address of any family, as it lies in memory. Raises `OSError`."""
+    if _libc().connect(descriptor, address, len(address)):
+        raise _error()
+
+
+@cache
+def _libc() -> "CDLL":
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    return libc
+
+
+def _error() -> OSError:
+    import ctypes
+
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))

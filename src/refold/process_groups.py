@@ -1,0 +1,40 @@
+"""Process groups: a program is ended together with all that it has started.
+
+Signals a group, and says whether any of it still runs. Whoever started the program decides
+how long to wait, and what to do then.
+"""
+
+import os
+
+
+def signal_group(group: int, number: int) -> bool:
+    """Send a signal to a process group. False: there is none left."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # macOS says so of zombies
+        return number != 0
+    return True
+
+
+def lives(group: int) -> bool:
+    """Is there one in the group that is not just waiting to be reaped?
+
+    In many containers nobody reaps orphans: they stay listed for ever.
+    """
+    try:
+        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
+    except FileNotFoundError:  # not Linux: believe what the signal said
+        return True
+    return any(_is_alive_in(group, number) for number in numbers)
+
+
+def _is_alive_in(group: int, number: str) -> bool:
+    try:
+        with open(f"/proc/{number}/stat", "rb") as file:
+            # The name before the last parenthesis may hold anything.
+            state, _, belongs_to = file.read().rpartition(b")")[2].split()[:3]
+    except (OSError, ValueError):
+        return False
+    return int(belongs_to) == group and state not in (b"Z", b"X")

@@ -1,0 +1,98 @@
+"""Read a file of a folder that somebody else may have filled, as text for a model.
+
+Links are followed only within a folder, no pipe is waited for, no device opened, and no
+more is read than was asked for. Every failure is an `Unreadable` whose text goes on a
+sentence that begins with the file. Which files are read is not decided here.
+"""
+
+import codecs
+import os
+import stat
+
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.place.openat import Folders, by_walking
+from refold.place.port import Real
+from refold.place.printable_names import escaped
+from refold.place.stat import kind_of, why
+from refold.safe_open import read_regular
+from refold.values.containment import below
+from refold.values.text import seen
+
+
+class Unreadable(Exception):
+    """Says why, as in "it is a directory"."""
+
+
+class Content(Struct, frozen=True):
+    """What was read of a file; `size` is that of the whole file, in bytes."""
+
+    data: bytes
+    size: int
+
+
+class Clean(Struct, frozen=True):
+    """Text without what nobody can see; `hidden` is how many letters that were."""
+
+    text: str
+    hidden: int
+
+
+def content(path: str, within: str, at_most: int) -> Content:
+    """The first `at_most` bytes of a regular file that lies in the folder `within`.
+
+    Raises `FileNotFoundError`, and `Unreadable`.
+    """
+    return content_at(os.path.realpath(path) if "\0" not in path else path, within, at_most)
+
+
+def content_at(real: str, within: str, at_most: int) -> Content:
+    """The same for a path whose links were followed: one that has come since is not."""
+    try:
+        if not below(real, within):
+            raise Unreadable(f"it lies outside of {escaped(within)}")
+        with Folders((), by_walking).of(Real(real)) as (folder, last):
+            odd = _refuse_odd
+            return Content(
+                *read_regular(last, at_most, follow=False, directory=folder, check=odd)
+            )
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(real) from error
+    except OSError as error:
+        raise Unreadable(f"it cannot be read: {why(error)}") from error
+    except (ToolFailed, ValueError) as error:  # a name that can be none
+        raise Unreadable("its name is none that a file can have") from error
+
+
+def text_of(found: Content) -> str:
+    """The content as text; a character that was cut in two is left out. May raise."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    try:
+        whole = found.size <= len(found.data)
+        text = decoder.decode(found.data, final=whole)
+    except UnicodeDecodeError as error:
+        raise Unreadable("it is no text in UTF-8") from error
+    if "\0" in text:
+        raise Unreadable("it is no text: it holds zero bytes")
+    return text.replace("\r\n", "\n")
+
+
+def cleaned(text: str) -> Clean:
+    """Without what no reader of the file could see: it may be there for the model only."""
+    shown = seen(text)
+    return Clean(shown, len(text) - len(shown))
+
+
+def _refuse_odd(about: os.stat_result) -> None:
+    match kind_of(about.st_mode):
+        case "file":
+            return
+        case "directory":
+            raise Unreadable("it is a directory")
+        case "link":  # all others had been followed
+            raise Unreadable("it is a link that goes round in a circle")
+        case _ if stat.S_ISFIFO(about.st_mode):
+            raise Unreadable("it is a pipe")
+        case _:
+            raise Unreadable("it is no file")

@@ -1,0 +1,239 @@
+"""Anthropic's Messages API: the events of a response, parsed into deltas.
+
+Pure: the state so far and an event in, the next state and deltas out. `anthropic`
+encodes the requests.
+
+https://docs.anthropic.com/en/api/messages-streaming
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold.provider.error_mapping import Trouble
+from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
+from refold.values.usage import Usage
+
+WIRE = "anthropic"  # and the name under which Anthropic's signatures are kept
+
+
+class Event(Struct, frozen=True):
+    """Any event of the stream; what a type does not have keeps its default."""
+
+    type: str
+    index: int = 0
+    message: "_Message | None" = None
+    content_block: "_Block | None" = None
+    delta: "_Delta | None" = None
+    usage: "_Usage | None" = None
+    error: "_Error | None" = None
+
+
+class AnthropicStreamState(Struct, frozen=True):
+    """What must be known of an answer's beginning to understand the rest."""
+
+    block: "_Block | None" = None  # the one that is open
+    fed: bool = False  # have arguments come for it?
+    called: bool = False
+    used: "_Usage" = msgspec.field(default_factory=lambda: _Usage())
+    stop: str = ""
+    why: str = ""  # it refused
+    model: str = ""
+    keeping: str = WIRE  # the name under which signatures are kept for their maker
+
+
+def from_wire(
+    reading: AnthropicStreamState, event: Event
+) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
+    """What an event says, and how to read on. Unknown ones say nothing."""
+    index, block, delta = event.index, event.content_block, event.delta
+    match event.type:
+        case "content_block_delta" if delta:
+            return _continued(reading, index, delta)
+        case "content_block_start" if block:
+            return _opened(replace(reading, block=block, fed=False), index, block)
+        case "content_block_stop":
+            return replace(reading, block=None), _closed(reading, index)
+        case "message_start":
+            message = event.message or _Message()
+            used = _updated(reading.used, message.usage)
+            return replace(reading, model=message.model, used=used), ()
+        case "message_delta":
+            used = _updated(reading.used, event.usage)
+            return replace(_stopped(reading, delta or _Delta()), used=used), ()
+        case "message_stop":
+            return reading, _finished(reading)
+        case "error":
+            error = event.error or _Error()
+            status = _STATUS_OF.get(error.type, 500)
+            return reading, (Trouble(status, error.message or error.type),)
+        case _:
+            return reading, ()
+
+
+class _Usage(Struct, frozen=True):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens_details: dict[str, Any] | None = None
+
+
+class _Message(Struct, frozen=True):
+    model: str = ""
+    usage: _Usage | None = None
+
+
+class _Block(Struct, frozen=True):
+    type: str = ""
+    id: str = ""
+    name: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+    input: Raw = Raw(b"{}")
+
+
+class _Delta(Struct, frozen=True):
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    partial_json: str = ""
+    stop_reason: str | None = None
+    stop_details: "_Refusal | None" = None
+
+
+class _Refusal(Struct, frozen=True):
+    category: str | None = None
+    explanation: str | None = None
+
+
+class _Error(Struct, frozen=True):
+    type: str = ""
+    message: str = ""
+
+
+TYPES = frozenset(
+    {
+        "message_start",
+        "message_delta",
+        "message_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "error",
+        "ping",
+    }
+)
+
+_STATUS_OF = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+
+_STOPS: dict[str, Stop] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "pause_turn": "end",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refused",
+}
+
+
+def _opened(
+    reading: AnthropicStreamState, index: int, block: _Block
+) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
+    match block:
+        case _Block(type="text", text=text) if text:
+            return reading, (TextDelta(text),)
+        case _Block(type="thinking", thinking=text) if text:
+            return reading, (ThinkingDelta(text),)
+        case _Block(type="tool_use", id=id_, name=name):
+            return replace(reading, called=True), (CallDelta(index, "", id_, name),)
+        case _:
+            return reading, ()
+
+
+def _continued(
+    reading: AnthropicStreamState, index: int, delta: _Delta
+) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
+    block = reading.block
+    match delta.type:
+        case "text_delta" if delta.text:
+            return reading, (TextDelta(delta.text),)
+        case "thinking_delta" if delta.thinking:
+            return reading, (ThinkingDelta(delta.thinking),)
+        case "signature_delta" if block and delta.signature:
+            signed = replace(block, signature=block.signature + delta.signature)
+            return replace(reading, block=signed), ()
+        case "input_json_delta" if (
+            delta.partial_json and block and block.type == "tool_use"
+        ):
+            if not reading.fed:
+                reading = replace(reading, fed=True)
+            return reading, (CallDelta(index, delta.partial_json),)
+        case _:
+            return reading, ()
+
+
+def _closed(reading: AnthropicStreamState, index: int) -> tuple[Delta, ...]:
+    match reading.block:
+        case _Block(type="thinking", signature=signature) if signature:
+            data = msgspec.json.encode({"signature": signature})
+            return (ThinkingDelta("", reading.keeping, Raw(data)),)
+        case _Block(type="redacted_thinking", data=redacted):
+            data = msgspec.json.encode({"redacted": redacted})
+            return (ThinkingDelta("", reading.keeping, Raw(data)),)
+        case _Block(type="tool_use", input=whole) if not reading.fed:
+            # No arguments, or a relative of the API that sends them all at once.
+            return (CallDelta(index, bytes(whole).decode()),)
+        case _:
+            return ()
+
+
+def _stopped(reading: AnthropicStreamState, delta: _Delta) -> AnthropicStreamState:
+    details = delta.stop_details or _Refusal()
+    return replace(
+        reading,
+        stop=delta.stop_reason or reading.stop,
+        why=details.explanation or details.category or reading.why,
+    )
+
+
+def _finished(reading: AnthropicStreamState) -> tuple[Delta | Trouble, ...]:
+    if reading.block and reading.block.type == "tool_use":
+        return (Trouble(500, "the answer ended in the middle of a call"),)
+    used = reading.used
+    thought = (used.output_tokens_details or {}).get("thinking_tokens", 0)
+    usage = Usage(
+        fresh=used.input_tokens or 0,  # leaves the cached ones out
+        cached=used.cache_read_input_tokens or 0,
+        cache_write=used.cache_creation_input_tokens or 0,
+        output=used.output_tokens or 0,
+        reasoning=thought if isinstance(thought, int) else 0,
+    )
+    stop = _STOPS.get(reading.stop, "calls" if reading.called else "end")
+    why = reading.why if stop == "refused" else ""
+    return (Done(usage, stop, reading.model, why=why),)
+
+
+def _updated(before: _Usage, after: _Usage | None) -> _Usage:
+    """Counts are running totals: a later one replaces the one before."""
+    if after is None:
+        return before
+    news = {f: v for f in after.__struct_fields__ if (v := getattr(after, f)) is not None}
+    return replace(before, **news)

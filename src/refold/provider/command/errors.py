@@ -1,0 +1,148 @@
+"""Why a program failed: which `ProviderError`, in one sentence.
+
+Pure. Programs report problems in words, not codes, so the words are searched for known
+phrases. Of a log only the last error counts: the program recovered from earlier ones.
+"""
+
+import re
+import signal
+
+from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
+from refold.provider.command.output import ENDLESS
+from refold.provider.command.spec import CommandSpec
+from refold.provider.error_mapping import masked
+from refold.values.text import clean
+
+# A number is a status only where it stands as one: it may be a line, a size or a time.
+_STATUS = (
+    r"(?:(?:http|http/[\d.]+|status|code|error|got|received|returned|responded with)\W{{1,4}}"
+    r"(?:{0})\b|[(\[](?:{0})[)\]]|^\W{{0,3}}(?:{0})\b)"
+)
+_LOGIN = (
+    r"not logged in|please (run )?/?log ?in|/login\b|login required|log in (again|with)"
+    r"|auth(entication)? (method|failed|required|error)|authentication_|unauthenticated"
+    r"|unauthorized|(invalid|incorrect|missing|no|valid) ?(x-)?api[ _-]key"
+    r"|(set|specify|provide|export)\b.{0,30}[A-Z]_(API_)?KEY\b"
+    r"|api[ _-]key (is )?(not|missing|invalid|expired)|token (has )?expired|"
+) + _STATUS.format("401")
+_TOO_LONG = (
+    r"prompt (is )?too long|context[ _](length|window)|maximum context|input (is )?too long"
+    r"|too many (input )?tokens|token count .* exceeds|request[ _]too[ _]large"
+)
+_NO_MODEL = (
+    r"models?\b.{0,80}\b(not (found|exist|supported|available)|does not exist|unknown|invalid)"
+    r"|(unknown|invalid|unsupported|no such) model|not_found_error|issue with the selected model"
+)
+_BUSY = (
+    r"overloaded|rate.?limit|too many requests|usage limit|resource_exhausted"
+    r"|quota|hit your .{0,20}limit|internal server error|bad gateway|service unavailable|"
+) + _STATUS.format("429|500|502|503|504|529")
+_NO_LINE = (
+    r"econnrefused|econnreset|enotfound|eai_again|etimedout|connection (refused|reset|error|failed)"
+    r"|unable to connect|could not connect|fetch failed|stream disconnected|lookup address"
+    r"|network (error|is unreachable)|timed? ?out|socket hang up|error sending request"
+)
+# A line that tells of an error, and one that says that it was not the end.
+_ERROR = r"error|fail|fatal|exception|cannot|could not|unable to"
+_GOT_OVER = r"retrying|will retry|reconnecting"
+_STACK = re.compile(r"^\s+at .*$", re.MULTILINE)
+_LOOKED_AT = 20  # lines, from the last
+_LONGEST = 300
+
+
+def failing(spec: CommandSpec, model: str, said: str, ending: str = "") -> ProviderError:
+    """The error for what a program said of its trouble.
+
+    `ending`: how it ended, where `said` is the log that it had printed until then.
+    """
+    end = f" ({ending})" if ending else ""
+    words = f"{end}: {tail(said)}" if said.strip() else end
+    if said == ENDLESS:
+        return Refused(f"{spec.label} gave no proper answer: {ENDLESS}")
+    cause = _cause(said) if ending else said
+
+    def says(pattern: str) -> bool:
+        return re.search(pattern, cause, re.IGNORECASE | re.MULTILINE) is not None
+
+    if says(_TOO_LONG):
+        return TooLong(f"The conversation does not fit {_named(spec, model)}{words}")
+    if says(_LOGIN):
+        advice = spec.login or "log in with it, or check its key"
+        return Refused(f"{spec.label} is not let in by its service: {advice}{words}")
+    if says(_NO_MODEL):
+        return Refused(f"{spec.label} does not take the model {model!r}{words}")
+    if says(_BUSY):
+        return Overloaded(f"{spec.label} is too busy or at its limit{words}")
+    if says(_NO_LINE):
+        return Unreachable(f"{spec.label} does not reach its service{words}")
+    if ending.startswith("killed"):
+        return Unreachable(f"{spec.label} ended before its answer did{words}")
+    return Refused(f"{spec.label} failed{words}")
+
+
+def empty(spec: CommandSpec, strange: str, last_words: str) -> ProviderError:
+    """For one that ended well and said nothing that is an answer."""
+    if strange.strip():
+        return Refused(
+            f"{spec.label} printed no answer that can be read, it begins {head(strange)!r}: "
+            "check which version is installed, or the places in its settings"
+        )
+    if last_words.strip():
+        return failing(spec, "", last_words, "it ended well, without an answer")
+    return Unreachable(f"{spec.label} ended without an answer")
+
+
+def cut_off(spec: CommandSpec, last_words: str) -> ProviderError:
+    words = f": {tail(last_words)}" if last_words.strip() else ""
+    return Unreachable(f"the answer of {spec.label} broke off before its end{words}")
+
+
+def silent(spec: CommandSpec, idle: float, last_words: str) -> ProviderError:
+    words = f": {tail(last_words)}" if last_words.strip() else ""
+    return Unreachable(f"{spec.label} printed nothing for {idle:g} seconds{words}")
+
+
+def missing(spec: CommandSpec, program: str) -> str:
+    how = f": {spec.install}" if spec.install else ""
+    return f"{program!r}, which {spec.label} needs, is not installed here{how}"
+
+
+def ended(code: int | None) -> str:
+    """How a program ended, in words."""
+    if code is None:
+        return "it did not end"
+    if code >= 0:
+        return f"exit code {code}" if code else ""
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def tail(text: str) -> str:
+    """The end of `text` on one line, fit to stand in a sentence, without its stack."""
+    line = _line(_STACK.sub("", text[-4000:]))
+    return line if len(line) <= _LONGEST else "…" + line[1 - _LONGEST :].lstrip()
+
+
+def _cause(said: str) -> str:
+    """The last error of a log, and what follows it; or else its last lines."""
+    lines = [line for line in _STACK.sub("", said).splitlines() if line.strip()]
+    over = [line for line in lines if not re.search(_GOT_OVER, line, re.IGNORECASE)]
+    lines = (over or lines)[-_LOOKED_AT:]
+    errors = [n for n, line in enumerate(lines) if re.search(_ERROR, line, re.IGNORECASE)]
+    return "\n".join(lines[errors[-1] if errors else -3 :])
+
+
+def head(text: str) -> str:
+    line = _line(text[:400])
+    return line if len(line) <= 80 else line[:79] + "…"
+
+
+def _line(text: str) -> str:
+    printable = (c if c.isprintable() else " " for c in masked(clean(text), ""))
+    return " ".join("".join(printable).split())
+
+
+def _named(spec: CommandSpec, model: str) -> str:
+    return f"{spec.label}'s {model!r}" if model else spec.label

@@ -1,0 +1,215 @@
+"""Parses what a program prints into deltas: plain text, or JSON lines.
+
+It never raises: a problem is reported in `trouble`, and `errors` explains it.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from refold.provider.command.spec import Counts, JsonPath, ProgramOutput
+from refold.provider.port import Delta, Done, Stop, TextDelta, ThinkingDelta
+from refold.provider.sse import Lines
+from refold.values.text import clean
+from refold.values.usage import Usage
+
+MOST = 2 * 1024 * 1024  # characters of an answer, or bytes of a line
+ENDLESS = "it printed more than an answer can be, and went on"
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and moves of the cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles and links
+    r"|\x1b[@-Z\\^_=>78()][AB0]?"
+    r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]"
+)
+_LONGEST_ESCAPE = 256
+_DIGITS = 18  # of a number; more are no count
+
+
+class ProgramOutputReader:
+    """Feed it what is printed. `over`: the program has said that this was all."""
+
+    def __init__(self, output: ProgramOutput) -> None:
+        self._output = output
+        self._lines, self._plain = Lines(), _Plain()
+        self._said = self._unended = 0
+        self._whole = ""
+        self._usage, self._cost, self._model = Usage(), None, ""
+        self._stop: Stop = "end"
+        self.over = False
+        self.trouble = ""  # what the program says went wrong, or we
+        self.strange = ""  # the first line that is no JSON, where all should be
+
+    @property
+    def said(self) -> bool:
+        return self._said > 0 or bool(self._whole)
+
+    def feed(self, piece: bytes) -> list[Delta]:
+        if self._output.kind == "text":
+            return self._text([TextDelta(self._plain.feed(piece))])
+        self._unended = self._unended + len(piece) if b"\n" not in piece else 0
+        if self._unended > MOST:
+            self.trouble = ENDLESS
+            return []
+        lines = self._lines.feed(piece)
+        return self._text(delta for line in lines for delta in self._line(line))
+
+    def end(self) -> list[Delta]:
+        """What could not be told before it was clear that no more comes."""
+        if self._output.kind == "text":
+            return self._text([TextDelta(self._plain.end())])
+        rest = [delta for line in self._lines.end() for delta in self._line(line)]
+        found = self._text(rest)
+        if not self._said and self._whole:
+            found += self._text([TextDelta(self._whole)])
+        return found
+
+    def done(self, last_words: str = "") -> Done:
+        """`last_words`: what was printed on standard error."""
+        counted = {
+            field: int(found[-1].replace(",", "")[:_DIGITS])
+            for field, pattern in self._output.printed
+            if (found := re.findall(pattern, last_words, re.MULTILINE))
+        }
+        usage = replace(self._usage, **counted)
+        return Done(usage, self._stop, self._model, cost=self._cost, by_agent=True)
+
+    def _text(self, deltas: Iterable[Delta]) -> list[Delta]:
+        """Those that say something, with what stands between two texts."""
+        found: list[Delta] = []
+        for delta in deltas:
+            match delta:
+                case TextDelta(""):
+                    continue
+                case TextDelta(text):
+                    between = self._output.between if self._said else ""
+                    self._said += len(text)
+                    found.append(TextDelta(between + text))
+                case _:
+                    found.append(delta)
+        if self._said > MOST:
+            self.trouble = ENDLESS
+        return found
+
+    def _line(self, raw: bytes) -> Iterable[Delta]:
+        if not raw.strip():
+            return
+        line = _decoded(raw)
+        if not isinstance(line, dict):
+            self.strange = self.strange or raw[:200].decode("utf-8", "replace")
+            return
+        output = self._output
+        if thought := _string(line, output.thinking):
+            yield ThinkingDelta(thought)
+        if text := _string(line, output.text):
+            yield TextDelta(text)
+        self._note(line)
+
+    def _note(self, line: Any) -> None:
+        """What a line says beside words."""
+        output = self._output
+        self._whole = _string(line, output.whole) or self._whole
+        self.trouble = _string(line, output.error, any_kind=True) or self.trouble
+        self._model = _string(line, output.model) or self._model
+        if stop := _string(line, output.stop):
+            self._stop = output.stops.get(stop, "end")
+        match _first(line, output.cost):
+            case bool() | None:
+                pass
+            case float() | int() as cost if cost >= 0:
+                self._cost = float(cost)
+            case _:
+                pass
+        self._usage = counted(line, output.counts) or self._usage
+        self.over = self.over or _first(line, output.end) is not None
+
+
+def counted(line: Any, counts: Counts) -> Usage | None:
+    """The tokens that a line tells of; None where it tells of none."""
+    read, said = _count(line, counts.input), _count(line, counts.output)
+    if read is None and said is None:
+        return None
+    total = _count(line, counts.total) or 0
+    output = max(total - (read or 0), said or 0)
+    cached = _count(line, counts.cached) or 0
+    cache_write = _count(line, counts.cache_write) or 0
+    fresh = read or 0
+    if counts.inclusive:
+        fresh = max(fresh - cached - cache_write, 0)
+    thought = output - (said or 0)
+    reasoning = _count(line, counts.reasoning) or thought
+    return Usage(fresh, cached, cache_write, output, reasoning)
+
+
+class _Plain:
+    """Bytes to text without what only a terminal understands.
+
+    Blank space at the beginning and the end is left out: programs put their
+    answer on lines of its own.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._begun = False
+        self._rest = ""  # the start of an escape
+        self._blank = ""  # blank space that may be the end
+
+    def feed(self, piece: bytes, *, last: bool = False) -> str:
+        text = _ESCAPES.sub("", self._rest + self._decoder.decode(piece, last))
+        at, self._rest = text.find("\x1b"), ""
+        if not last and 0 <= len(text) - at <= _LONGEST_ESCAPE and at >= 0:
+            text, self._rest = text[:at], text[at:]
+        text = text.replace("\x1b", "")
+        if not self._begun:
+            text = text.lstrip()
+            self._begun = bool(text)
+        text = self._blank + text
+        kept = text.rstrip()
+        self._blank = text[len(kept) :]
+        return kept
+
+    def end(self) -> str:
+        return self.feed(b"", last=True)
+
+
+def _decoded(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:  # half a character is valid JSON to everybody but msgspec
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _first(line: Any, places: tuple[JsonPath, ...]) -> Any:
+    found = (place.found(line) for place in places)
+    return next((value for value in found if value is not None), None)
+
+
+def _string(line: Any, places: tuple[JsonPath, ...], *, any_kind: bool = False) -> str:
+    match _first(line, places):
+        case str(text):
+            return clean(text)
+        case None:
+            return ""
+        case other if any_kind:
+            return msgspec.json.encode(other).decode()
+        case _:
+            return ""
+
+
+def _count(line: Any, places: tuple[JsonPath, ...]) -> int | None:
+    match _first(line, places):
+        case bool():
+            return None
+        case int(count) if count >= 0:
+            return count
+        case _:
+            return None

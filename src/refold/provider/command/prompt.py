@@ -1,0 +1,275 @@
+"""The prompt of a program: the conversation as plain text, Markdown, JSON or XML.
+
+In the mode `continue` the whole conversation is written at every step, so the text of
+each message is cached by object identity, as wires do. The other modes (`sliding`,
+`summarize`) change from step to step and are written anew. Safe to use from threads.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from refold.provider import sanitize
+from refold.provider.command.config import Context, Format
+from refold.provider.command.spec import ConversationFormat
+from refold.values.messages import (
+    Image,
+    Message,
+    Part,
+    Spoken,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+
+
+class Prompts:
+    """Throw it away when you like."""
+
+    def __init__(self, talk: ConversationFormat) -> None:
+        self._context: Context = talk.context or "continue"
+        self._format: Format = talk.format or "plain"
+        self._window = talk.window
+        self._form = form(self._format)
+        self._known: list[Spoken] = []
+        self._written: list[str] = []  # of each of them, with what stands before it
+        self._lock = Lock()
+
+    def prompt(self, messages: Sequence[Spoken], system: str = "") -> str:
+        """What a program is told; `system` stands at its top, if any."""
+        if self._context != "continue":
+            told = transcript(messages, self._context, self._window, system)
+            return written(told, self._format)
+        top = self._form.before + self._form.one(guide(system))
+        with self._lock:
+            self._write(messages)
+            return "".join((top, *self._written, self._form.after))
+
+    def _write(self, messages: Sequence[Spoken]) -> None:
+        while self._known and not self._still_true(messages):
+            self._known.pop()
+            self._written.pop()
+        for spoken in messages[len(self._known) :]:
+            pieces = map(self._form.one, said(spoken.message))
+            self._written.append("".join(self._form.between + piece for piece in pieces))
+            self._known.append(spoken)
+
+    def _still_true(self, messages: Sequence[Spoken]) -> bool:
+        known = len(self._known)
+        return (
+            known <= len(messages)
+            and messages[known - 1] is self._known[-1]
+            and messages[0] is self._known[0]
+        )
+
+
+_NAMES = {
+    "system": "System",
+    "user": "User",
+    "assistant": "Assistant",
+    "tool": "Tool",
+    "note": "Note",
+}
+# Every character that some reader takes for the end of a line.
+_BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_SPEAKER = re.compile(
+    rf"(?:\A|(?<=[{_BREAKS}]))([^\S{_BREAKS}]*)(\\*(?:{'|'.join(_NAMES.values())})\s*[::])",
+    re.IGNORECASE,
+)
+_FENCES = re.compile(r"`{3,}")
+# What XML 1.0 cannot say in any way.
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+Speaker: TypeAlias = Literal["system", "user", "assistant", "tool", "note"]
+
+
+class TranscriptLine(Struct, frozen=True):
+    speaker: Speaker
+    text: str
+
+
+class Form(Struct, frozen=True):
+    """How one message is written, and what stands between, before and after them."""
+
+    one: Callable[[TranscriptLine], str]
+    between: str = "\n\n"
+    before: str = ""
+    after: str = ""
+
+
+def form(name: Format) -> Form:
+    match name:
+        case "plain":
+            return Form(_plain)
+        case "markdown":
+            return Form(_markdown)
+        case "json":
+            return Form(_json, ",\n", "[\n", "\n]")
+        case "xml":
+            return Form(_xml, "\n", "<conversation>\n", "\n</conversation>")
+
+
+def written(told: Sequence[TranscriptLine], name: Format) -> str:
+    found = form(name)
+    return found.before + found.between.join(map(found.one, told)) + found.after
+
+
+def _plain(said: TranscriptLine) -> str:
+    """A line that begins like a speaker's gets a backslash before the name."""
+    return f"{_NAMES[said.speaker]}: " + _SPEAKER.sub(r"\1\\\2", _lines(said.text))
+
+
+def _markdown(said: TranscriptLine) -> str:
+    """The fence around a message is longer than any in it."""
+    text = _lines(said.text)
+    fence = "`" * max((len(run) + 1 for run in _FENCES.findall(text)), default=3)
+    return f"## {_NAMES[said.speaker]}\n\n{fence}text\n{text}\n{fence}"
+
+
+def _json(said: TranscriptLine) -> str:
+    return msgspec.json.encode({"role": said.speaker, "content": said.text}).decode()
+
+
+def _xml(said: TranscriptLine) -> str:
+    """In CDATA sections the words stay as they are: code, and calls in tags, too."""
+    text = _NO_XML.sub("\N{REPLACEMENT CHARACTER}", _lines(said.text))
+    text = text.replace("]]>", "]]]]><![CDATA[>")
+    return f'<message role="{said.speaker}"><![CDATA[{text}]]></message>'
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+GUIDE = (
+    "Below is a conversation up to now. Write the assistant's next message, "
+    "and nothing else: no name or heading before it."
+)
+_DIGEST = 120  # characters of a message in a summary
+# Results that came back as a person's words begin so.
+_RESULTS = ("<tool_result", "<tool_response")
+
+
+def transcript(
+    messages: Sequence[Spoken], context: Context, window: int, system: str = ""
+) -> tuple[TranscriptLine, ...]:
+    """What is told, in its order. It begins with the guide, and `system` if any."""
+    talk = [spoken.message for spoken in messages]
+    whole = _whole(talk, context, max(window, 1))
+    told = [guide(system)]
+    gap: list[Message] = []
+    for place, message in enumerate(talk):
+        if place not in whole:
+            gap.append(message)
+            continue
+        told += _instead(gap, context)
+        gap = []
+        told += said(message)
+    return tuple(told)
+
+
+def guide(system: str = "") -> TranscriptLine:
+    """What a transcript begins with."""
+    more = f"\n\n{sanitize.text(system)}" if system.strip() else ""
+    return TranscriptLine("system", f"{GUIDE}{more}")
+
+
+def said(message: Message) -> list[TranscriptLine]:
+    """A message in its own words; nothing for an answer without any."""
+    words = "\n\n".join(filter(None, map(_words, message.parts)))
+    if not words.strip():
+        return (
+            []
+            if message.role == "assistant"
+            else [TranscriptLine(message.role, "(no words)")]
+        )
+    return [TranscriptLine(message.role, words)]
+
+
+def _whole(talk: Sequence[Message], context: Context, window: int) -> set[int]:
+    """The places of those that are told in their own words."""
+    first, after = _newest(talk)
+    match context:
+        case "continue":
+            return set(range(len(talk)))
+        case "fresh":
+            return set(range(first, len(talk)))
+        case "sliding" | "summarize":
+            start = max(len(talk) - window, 0)
+            while start > 0 and _is_result(talk[start]):
+                start -= 1
+            return {*range(first, after), *range(start, len(talk))}
+
+
+def _newest(talk: Sequence[Message]) -> tuple[int, int]:
+    """Where the newest words of the person begin and end."""
+    after = len(talk)
+    while after > 0 and not _is_words(talk[after - 1]):
+        after -= 1
+    first = after
+    while first > 0 and _is_words(talk[first - 1]):
+        first -= 1
+    return first, after
+
+
+def _is_words(message: Message) -> bool:
+    return message.role == "user" and not _is_result(message)
+
+
+def _is_result(message: Message) -> bool:
+    return message.role == "tool" or (
+        message.role == "user"
+        and (
+            message.text.lstrip().startswith(_RESULTS)
+            or any(isinstance(part, ToolResult) for part in message.parts)
+        )
+    )
+
+
+def _words(part: Part) -> str:
+    match part:
+        case Text(text):
+            return sanitize.text(text) if text.strip() else ""
+        case Image():
+            return _picture(part)
+        case Thinking():
+            return ""
+        case ToolCall():
+            call = sanitize.as_made(part)
+            shown = bytes(sanitize.arguments(call.arguments)).decode("utf-8", "replace")
+            return f"[calls {sanitize.name(call.name)} with {sanitize.text(shown)}]"
+        case ToolResult(_, text, failed, pictures):
+            head = "[the call failed]" if failed else "[the result]"
+            return "\n".join((head, sanitize.text(text), *map(_picture, pictures)))
+
+
+def _picture(image: Image) -> str:
+    called = sanitize.text(image.name) or "without a name"
+    return f"[a picture, {called}, that cannot be shown here]"
+
+
+def _instead(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:
+    """What stands for messages that are not told whole."""
+    if not gap or context == "fresh":
+        return []
+    if context == "sliding":
+        count = (
+            "1 earlier message is" if len(gap) == 1 else f"{len(gap)} earlier messages are"
+        )
+        return [TranscriptLine("note", f"({count} left out here.)")]
+    lines = [_digest(one) for message in gap for one in said(message)]
+    return (
+        [TranscriptLine("note", "Earlier, in short:\n" + "\n".join(lines))] if lines else []
+    )
+
+
+def _digest(one: TranscriptLine) -> str:
+    line = " ".join(one.text.split())
+    line = line if len(line) <= _DIGEST else line[: _DIGEST - 1].rstrip() + "…"
+    return f"- {one.speaker}: {line}"

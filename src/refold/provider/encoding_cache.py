@@ -1,0 +1,117 @@
+"""Encodes each message for a wire once, although every request repeats the conversation.
+
+A request at step 2,000 must cost what one at step 10 costs. So each wire keeps the
+encoded messages and which objects they came from. If a conversation starts with the same
+objects, only new messages are encoded; after a rewind only what was taken back is
+dropped. Objects are compared by identity: sequence numbers would not do, because many
+sessions share a provider. Dropping the cache is always safe.
+
+Some wires require speakers to alternate, so neighbouring messages of one speaker are
+merged: a message is encoded in `EncodedPiece`s, and neighbours with the same `head`
+share it. The joined bytes only ever grow at the end, which keeps a provider's prefix
+cache valid.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from refold.provider.port import NO_PICTURES, Pictures
+from refold.values.growing import Log
+from refold.values.messages import Message, Spoken
+
+
+class EncodedPiece(Struct, frozen=True):
+    """`head + body + tail` stands alone; `body`s may share a `head` and a `tail`.
+
+    A piece without a head is a whole message and shares nothing.
+    """
+
+    body: bytes
+    head: bytes = b""
+    tail: bytes = b""
+
+
+Encode = Callable[[Message, Pictures], Iterable[EncodedPiece]]
+
+
+class _End(Struct, frozen=True):
+    """How it stood after a message: how far, and what is still open."""
+
+    spoken: Spoken | None
+    at: int
+    head: bytes
+    tail: bytes
+
+
+class Encoded:
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self._joined = bytearray()  # the last tail is left off until it is asked for
+        self._ends: list[_End] = []
+
+    def join(self, messages: Log[Spoken], pictures: Pictures = NO_PICTURES) -> bytes:
+        """All of `messages`, with commas between them.
+
+        `pictures` are looked at for what is new: those of old messages stand there.
+        """
+        while self._ends and not self._still_true(messages):
+            self._ends.pop()
+        end = self._ends[-1] if self._ends else _End(None, 0, b"", b"")
+        del self._joined[end.at :]
+        for spoken in messages[len(self._ends) :]:
+            end = self._add(spoken, pictures, end)
+            self._ends.append(end)
+        return bytes(self._joined) + end.tail
+
+    def end_of(self, number: int) -> int:
+        """Where the first `number` messages end in what was joined last."""
+        return self._ends[number - 1].at if number else 0
+
+    def _add(self, spoken: Spoken, pictures: Pictures, end: _End) -> _End:
+        head, tail = end.head, end.tail
+        for piece in self._encode(spoken.message, pictures):
+            if piece.head and piece.head == head:
+                self._joined += b"," + piece.body
+            else:
+                comma = b"," if self._joined else b""
+                self._joined += tail + comma + piece.head + piece.body
+            head, tail = piece.head, piece.tail
+        return _End(spoken, len(self._joined), head, tail)
+
+    def _still_true(self, messages: Log[Spoken]) -> bool:
+        known = len(self._ends)
+        return (
+            known <= len(messages)
+            and messages[known - 1] is self._ends[-1].spoken
+            and messages[0] is self._ends[0].spoken
+        )
+
+
+State = TypeVar("State")
+
+
+class IncrementalFold(Generic[State]):
+    """`step` says what one more message makes of what followed from those before."""
+
+    def __init__(self, start: State, step: Callable[[State, Spoken], State]) -> None:
+        self._start, self._step = start, step
+        self._state = start
+        self._known: tuple[Spoken, ...] = ()  # the first and the last that were seen
+        self._length = 0
+
+    def of(self, talk: Log[Spoken]) -> State:
+        if not self._goes_on(talk):
+            self._state, self._length = self._start, 0
+        for spoken in talk[self._length :]:
+            self._state = self._step(self._state, spoken)
+        self._length = len(talk)
+        self._known = (talk[0], talk[-1]) if talk else ()
+        return self._state
+
+    def _goes_on(self, talk: Log[Spoken]) -> bool:
+        if not self._known or self._length > len(talk):
+            return False
+        first, last = self._known
+        return talk[self._length - 1] is last and talk[0] is first

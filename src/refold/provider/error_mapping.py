@@ -1,0 +1,234 @@
+"""Maps a provider's refusal, by status and wording, to one of our errors.
+
+Pure. The result is a `ProviderError` with one sentence that names the provider, quotes
+its message and says what to change. `http` reads the bytes, `retry` tries again.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import Overloaded, ProviderError, Refused, TooLong
+from refold.values.text import SHORTEST_SECRET, clean
+
+_BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+_NEVER_TOO_LONG = frozenset({401, 402, 403, 404, 429})
+# Anthropic, OpenAI and its many relatives, llama.cpp, Ollama: each says it its own way.
+_TOO_LONG = (
+    r"prompt is too long|prompt too long|context[ _]length|context[ _]window|context limit"
+    r"|available context size|exceed_context_size|maximum context|request_too_large"
+    r"|too many (input )?tokens|input token count|reduce the length of the messages"
+)
+_NO_MONEY = (
+    r"insufficient[_ ]quota|billing_(error|hard_limit)|credit balance|payment required"
+)
+
+# Some say 404 to those, others 400.
+_NO_SUCH_MODEL = (
+    r"model_(not_found|decommissioned)|invalid model( name| id|:|$)"
+    r"|not a valid model|unknown model|not found the model|unexpected model name"
+    r"|\bmodels?\b[^,;]*\b(not exist|not found)\b"
+)
+
+_WRONG_KEY = r"api_key_invalid|api key not valid"  # Google says 400 to those
+
+
+class Peer(Struct, frozen=True):
+    """The other end, as our messages name it."""
+
+    label: str  # "Anthropic"
+    base_url: str
+    name: str = ""  # "anthropic", as a person says which model is meant
+    url_env: str = ""  # the variable that changes the address
+    key_env: str = ""  # the one that holds the key
+    advice: str = ""  # what else to look at when nobody answers there
+
+
+class Trouble(Struct, frozen=True):
+    """An error that came inside an answer that had begun well."""
+
+    status: int  # what the provider would have answered, had it known sooner
+    message: str
+
+
+class ResponseStart(Struct, frozen=True):
+    """How an answer began: what there is to judge it by."""
+
+    status: int
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    model: str = ""
+    now: float = 0.0  # seconds since 1970, to read a Retry-After that is a date
+
+
+def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
+    """The error that a reply stands for, if it is one."""
+    said, code = _said(reply.body)
+    what = f"{code} {said}".lower()
+    status = reply.status
+    ending = f"({status}): {quoted(said)}" if said else f"({status})"
+    if status not in _NEVER_TOO_LONG and (status == 413 or re.search(_TOO_LONG, what)):
+        return TooLong(f"The conversation does not fit {_model(peer, reply)} {ending}")
+    if status == 402 or re.search(_NO_MONEY, what):
+        return Refused(f"{peer.label} wants the account to be paid for {ending}")
+    if status in _BUSY or status >= 500:
+        wait = retry_after(reply.headers, reply.now)
+        wait = _retry_info(reply.body) if wait is None else wait
+        return Overloaded(f"{peer.label} is too busy or broken {ending}", retry_after=wait)
+    if status in (401, 403) or re.search(_WRONG_KEY, what):
+        return Refused(f"{peer.label} refused {_key(peer)} {ending}")
+    if status == 404:
+        return Refused(_not_found(peer, reply, code, said))
+    if re.search(_NO_SUCH_MODEL, what):
+        return Refused(_no_such_model(peer, reply, said))
+    if 300 <= status < 400:
+        return Refused(
+            f"{peer.base_url} sends us on to {reply.headers.get('location', '?')!r} ({status})"
+            f": {_address(peer)}"
+        )
+    return Refused(f"{peer.label} refused the request for {_model(peer, reply)} {ending}")
+
+
+def no_stream(peer: Peer, reply: ResponseStart) -> ProviderError:
+    """The error for a 200 that is no answer of a model: a login page, a bare error."""
+    said, _ = _said(reply.body)
+    if said and b'"error"' in reply.body:
+        return failure(peer, msgspec.structs.replace(reply, status=500))
+    kind = reply.headers.get("content-type", "no content type")
+    start = quoted(reply.body[:80].decode("utf-8", "replace"))
+    return Refused(
+        f"{peer.base_url} answered with {kind} and no answer of a model, "
+        f"it begins {start!r}: {_address(peer)}"
+    )
+
+
+def troubled(peer: Peer, trouble: Trouble, model: str) -> ProviderError:
+    """The error for one that came in the middle of a stream."""
+    body = msgspec.json.encode({"error": clean(trouble.message)})
+    return failure(peer, ResponseStart(trouble.status, {}, body, model))
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds the provider asks us to wait; None where it does not say."""
+    try:
+        if "retry-after-ms" in headers:
+            wait = float(headers["retry-after-ms"]) / 1000
+        else:
+            wait = float(headers["retry-after"])
+    except KeyError:
+        return None
+    except ValueError:
+        wait = _until(headers.get("retry-after", ""), now)
+    return max(wait, 0.0) if math.isfinite(wait) else None
+
+
+def quoted(text: str) -> str:
+    """The beginning of `text` on one line, fit to stand in a sentence."""
+    printable = (c if c.isprintable() else " " for c in clean(text[:1000]))
+    line = " ".join("".join(printable).split())
+    return line if len(line) <= 300 else line[:299] + "…"
+
+
+def masked(text: str, secret: str) -> str:
+    """`text` without `secret`, and without anything else that looks like a key."""
+    if len(secret) >= SHORTEST_SECRET:
+        text = text.replace(secret, "[the key]")
+    return re.sub(
+        r"\b((sk|pk|gsk|xai|key)-[\w-]{8,}|gsk_\w{8,}|AIza[\w-]{30,})", "[a key]", text
+    )
+
+
+def _said(body: bytes) -> tuple[str, str]:
+    """What went wrong in the provider's words, and its code for that."""
+    try:
+        found: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        text = body[:200].decode("utf-8", "replace")
+        return ("a web page, no API" if "<html" in text.lower() else text), ""
+    match found:
+        case [{"error": {**_one}} as first, *_more]:  # Google's, asked for a stream
+            return _said(msgspec.json.encode(first))
+        case {"error": {"message": str(said), **more}}:
+            return said, " ".join(_codes(more))
+        case {"error": str(said)} | {"message": str(said)} | {"detail": str(said)}:
+            return said, ""
+        case _:
+            return body[:200].decode("utf-8", "replace"), ""
+
+
+def _codes(error: dict[str, Any]) -> Iterator[str]:
+    """What kind of error it is: each provider has its own place to say that."""
+    for name in ("type", "code", "status"):
+        if error.get(name) is not None:
+            yield str(error[name])
+    match error:
+        case {"details": [*details]}:
+            for detail in details:
+                match detail:
+                    case {"reason": str(reason)}:
+                        yield reason
+                    case _:
+                        continue
+        case _:
+            return
+
+
+def _retry_info(body: bytes) -> float | None:
+    """Google says how long to wait in the body, as `"retryDelay": "34.07s"`."""
+    found = re.search(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"', body)
+    return float(found[1]) if found else None
+
+
+def _model(peer: Peer, reply: ResponseStart) -> str:
+    return f"{peer.label}'s {reply.model!r}" if reply.model else peer.label
+
+
+def _key(peer: Peer) -> str:
+    return f"the key in {peer.key_env}" if peer.key_env else "to let us in"
+
+
+def _address(peer: Peer) -> str:
+    return f"check {peer.url_env or 'the address'}"
+
+
+def _not_found(peer: Peer, reply: ResponseStart, code: str, said: str) -> str:
+    if "model" in f"{code} {said}".lower() or "not_found" in code:
+        return _no_such_model(peer, reply, said)
+    return (
+        f"There is no {peer.label} API at {peer.base_url} (404): {quoted(said)}; "
+        f"{_address(peer)}, and the model's name {reply.model!r}"
+    )
+
+
+def _no_such_model(peer: Peer, reply: ResponseStart, said: str) -> str:
+    asked = f"the model {reply.model!r} ({reply.status}): {quoted(said)}"
+    near = _near(peer.name, reply.model)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"{peer.label} does not know {asked}{meant}"
+
+
+def _near(provider: str, model: str) -> list[str]:
+    """The names of the known models whose names are most like this one, at most three."""
+    from difflib import get_close_matches
+
+    from refold.provider.known_models import by_name
+    from refold.provider.prices import sold_by
+
+    models = by_name(sold_by(provider))
+    spellings = get_close_matches(model.lower(), models, 12)
+    # One model has many spellings; the first is the one that is surely understood.
+    names = dict.fromkeys(models[spelling].names[0] for spelling in spellings)
+    return [name for name in names if name != model][:3]
+
+
+def _until(date: str, now: float) -> float:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(date).timestamp() - now
+    except ValueError:
+        return math.nan

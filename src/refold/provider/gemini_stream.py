@@ -1,0 +1,217 @@
+"""The Gemini API: the chunks of a response, parsed into deltas.
+
+Pure: the state so far and a chunk in, the next state and deltas out. `gemini` encodes
+the requests.
+
+https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
+"""
+
+import json
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold.provider.error_mapping import Trouble
+from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
+from refold.values.usage import Usage
+
+WIRE = "gemini"  # and the name under which Google's signatures are kept
+
+
+class Kept(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What goes back: on a call, on a thought, as empty words, or on the words after."""
+
+    thought_signature: str = ""
+    id: str = ""
+    text: str | None = None
+    thought: bool = False
+
+
+class Chunk(Struct, frozen=True, rename="camel"):
+    candidates: "list[_Candidate] | None" = None
+    prompt_feedback: "_Feedback | None" = None
+    usage_metadata: "_Usage | None" = None
+    model_version: str | None = None
+    error: Any = None
+
+
+class GeminiStreamState(Struct, frozen=True):
+    """What must be known of an answer's beginning to understand the rest."""
+
+    calls: int = 0
+    signed: bool = False  # were the last words signed? Others must not join them
+    used: "_Usage | None" = None
+    finish: str = ""
+    why: str = ""  # in the provider's words
+    model: str = ""
+    keeping: str = WIRE  # the name under which signatures are kept for their maker
+
+
+def from_wire(
+    reading: GeminiStreamState, chunk: Chunk
+) -> tuple[GeminiStreamState, tuple[Delta | Trouble, ...]]:
+    """What a chunk says, and how to read on."""
+    if chunk.error:
+        return reading, (_trouble(chunk.error),)
+    if chunk.usage_metadata or (chunk.model_version and not reading.model):
+        reading = replace(
+            reading,
+            used=chunk.usage_metadata or reading.used,
+            model=reading.model or chunk.model_version or "",
+        )
+    if (feedback := chunk.prompt_feedback) and feedback.block_reason:
+        why = feedback.block_reason_message or feedback.block_reason
+        reading = replace(reading, finish="BLOCKED", why=why)
+    found: list[Delta | Trouble] = []
+    for candidate in chunk.candidates or ():
+        for part in (candidate.content and candidate.content.parts) or ():
+            reading, told = _part(reading, part)
+            found += told
+        if why := candidate.finish_reason:
+            reading = replace(reading, finish=why, why=candidate.finish_message or why)
+            if why in _BROKEN:
+                status, what = _BROKEN[why]
+                more = f": {candidate.finish_message}" if candidate.finish_message else ""
+                found.append(Trouble(status, f"{what} ({why}){more}"))
+    return reading, tuple(found)
+
+
+def ending(reading: GeminiStreamState) -> Done | None:
+    """The end of an answer, if it may end here: nothing but the close comes after."""
+    if not reading.finish:
+        return None
+    stop = _STOPS.get(reading.finish, "refused" if reading.finish in _REFUSED else "end")
+    if stop == "end" and reading.calls:
+        stop = "calls"
+    why = reading.why if stop == "refused" else ""
+    return Done(_usage(reading.used or _Usage()), stop, reading.model, why=why)
+
+
+class _Call(Struct, frozen=True):
+    name: str = ""
+    args: Any = None
+    id: str | None = None
+
+
+class _Part(Struct, frozen=True, rename="camel"):
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: _Call | None = None
+
+
+class _Content(Struct, frozen=True):
+    parts: list[_Part] | None = None
+
+
+class _Candidate(Struct, frozen=True, rename="camel"):
+    content: _Content | None = None
+    finish_reason: str | None = None
+    finish_message: str | None = None
+
+
+class _Feedback(Struct, frozen=True, rename="camel"):
+    block_reason: str | None = None
+    block_reason_message: str | None = None
+
+
+class _Usage(Struct, frozen=True, rename="camel"):
+    prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+
+
+_STOPS: dict[str, Stop] = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "length"}
+
+_REFUSED = frozenset(
+    {
+        "BLOCKED",
+        "BLOCKLIST",
+        "ESCALATION",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+        "IMAGE_SAFETY",
+        "LANGUAGE",
+        "MODEL_ARMOR",
+        "PROHIBITED_CONTENT",
+        "PUP_LIMITED_DISABLED",
+        "RECITATION",
+        "SAFETY",
+        "SPII",
+    }
+)
+
+# Ends that leave no answer: the status that says whether asking again may help.
+_BROKEN = {
+    "MALFORMED_FUNCTION_CALL": (500, "the model made a call that cannot be read"),
+    "MALFORMED_RESPONSE": (500, "the model's answer cannot be read"),
+    "UNEXPECTED_TOOL_CALL": (500, "the model called a tool that it was not given"),
+    "OTHER": (500, "the model stopped and does not say why"),
+    "TOO_MANY_TOOL_CALLS": (400, "the model called too many tools in a row"),
+    "MISSING_THOUGHT_SIGNATURE": (400, "a call of ours went back without its signature"),
+}
+
+
+def _part(
+    reading: GeminiStreamState, part: _Part
+) -> tuple[GeminiStreamState, tuple[Delta, ...]]:
+    text, signature = part.text or "", part.thought_signature or ""
+    keeping = reading.keeping
+    if (call := part.function_call) is not None:
+        made = (reading.calls, _json(call.args or {}), call.id or "", call.name)
+        reading = replace(reading, calls=reading.calls + 1, signed=False)
+        kept = Kept(signature, call.id or "")
+        if kept == Kept():
+            return reading, (CallDelta(*made),)
+        return reading, (CallDelta(*made, keeping, _raw(kept)),)
+    if part.thought:
+        kept = _raw(Kept(signature, thought=True))
+        whole = ThinkingDelta(text, keeping, kept) if signature else ThinkingDelta(text)
+        return reading, (whole,) if text or signature else ()
+    if signature and not text:  # at the end of a stream, when all words have gone
+        return reading, (ThinkingDelta("", keeping, _raw(Kept(signature, text=""))),)
+    if not text:
+        return reading, ()
+    if signature or reading.signed:
+        # Signed words and others must stay apart: what stands between them says whose
+        # the signature is.
+        between = ThinkingDelta("", keeping, _raw(Kept(signature)))
+        return replace(reading, signed=bool(signature)), (between, TextDelta(text))
+    return reading, (TextDelta(text),)
+
+
+def _raw(kept: Kept) -> Raw:
+    return Raw(msgspec.json.encode(kept))
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, OverflowError):  # half a character, a huge number
+        return json.dumps(value, ensure_ascii=False)
+
+
+def _usage(used: _Usage) -> Usage:
+    read = (used.prompt_token_count or 0) + (used.tool_use_prompt_token_count or 0)
+    cached = used.cached_content_token_count or 0
+    thought = used.thoughts_token_count or 0
+    return Usage(
+        fresh=max(read - cached, 0),  # theirs has all
+        cached=cached,
+        output=(used.candidates_token_count or 0) + thought,  # theirs leaves it out
+        reasoning=thought,
+    )
+
+
+def _trouble(error: Any) -> Trouble:
+    match error:
+        case {"message": str(message), "code": int(status)} if 400 <= status < 600:
+            return Trouble(status, message)
+        case {"message": str(message)}:
+            return Trouble(500, message)
+        case _:
+            return Trouble(500, str(error))

@@ -1,0 +1,98 @@
+"""Reads the list of known models: their context windows and prices.
+
+`scripts/prices.py` writes `known_models.json`. It is read on first use, and of its
+sellers only the one that is asked for. `prices` computes costs.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, Struct
+
+
+class PriceTier(Struct, frozen=True, array_like=True):
+    """US dollars for a million tokens, once a request reads more than `over` tokens.
+
+    They hold for all of its tokens then, not only for those above.
+    """
+
+    over: int
+    input: float
+    output: float
+    cached: float | None = None  # None: not told, so as `input`
+    cache_write: float | None = None
+
+
+class Term(Struct, frozen=True):
+    """Prices, and when they hold. Dates and times are UTC."""
+
+    steps: tuple[PriceTier, ...]
+    since: str = ""  # a date
+    daily: tuple[str, str] | None = None  # from, and until just before
+
+
+class KnownModel(Struct, frozen=True):
+    """A model. The first of its names is what the list calls it."""
+
+    names: tuple[str, ...]
+    terms: tuple[Term, ...]  # of those that hold, the last
+    window: int = 0
+
+    def steps(self, date: str, clock: str) -> tuple[PriceTier, ...]:
+        """The prices of a day, as 2026-11-22, at a time, as 13:59."""
+        for term in reversed(self.terms):
+            if term.since <= date and (not term.daily or _within(term.daily, clock)):
+                return term.steps
+        return self.terms[0].steps
+
+
+class Seller(Struct, frozen=True):
+    models: tuple[KnownModel, ...]
+    too: tuple[str, ...] = ()  # whose models it also has, at their prices
+
+
+class Table(Struct, frozen=True):
+    as_of: str  # the day it was written
+    source: str
+    windows: Mapping[str, int]
+    sellers: Mapping[str, Raw]
+
+
+@cache
+def table() -> Table:
+    file = Path(__file__).with_name("known_models.json")
+    return msgspec.json.decode(file.read_bytes(), type=Table)
+
+
+@cache
+def seller(name: str) -> Seller:
+    """What a seller has; nothing if the list does not know it."""
+    found = table().sellers.get(name)
+    return msgspec.json.decode(found, type=Seller) if found else Seller(())
+
+
+@cache
+def by_name(name: str) -> Mapping[str, KnownModel]:
+    """A seller's models by each of their names."""
+    return {called: model for model in seller(name).models for called in model.names}
+
+
+def window(model: str) -> int:
+    """A model's window in tokens; 0 when it is not known.
+
+    A name that begins like a known one is a version of it.
+    """
+    windows = table().windows
+    for end in range(len(model), 0, -1):
+        if (found := windows.get(model[:end])) is not None:
+            return found
+    return 0
+
+
+def _within(daily: tuple[str, str], clock: str) -> bool:
+    start, end = daily
+    if end < start:  # over midnight
+        return clock >= start or clock < end
+    return start <= clock < end

@@ -1,0 +1,52 @@
+"""A provider that connects on first use, because getting its key may take a while.
+
+A keyring or a command may ask for a password, for example. The caller gets the key.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import anyio
+import anyio.to_thread
+
+from refold.errors import BadInput, Refused
+from refold.provider.catalog import Connected
+from refold.provider.port import Delta, Request
+
+
+class NotConnected(Refused, BadInput):
+    """To whoever asks, a refusal; to a chain, a model that is to be passed over."""
+
+
+class LazyProvider:
+    """`connect` may take long, and raise `BadInput`; then it is called again next time."""
+
+    def __init__(self, connect: Callable[[], Connected]) -> None:
+        self._connect, self._lock = connect, anyio.Lock()
+        self._found: Connected | None = None
+
+    def now(self) -> None:
+        """Connect at once, however long it takes. Raises `BadInput`."""
+        self._found = self._found or self._connect()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        found = self._found or await self._connected()
+        async with aclosing(found.stream(request)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def aclose(self) -> None:
+        if self._found is not None:
+            await self._found.aclose()
+
+    async def _connected(self) -> Connected:
+        async with self._lock:
+            if self._found is None:
+                try:
+                    # Left behind when the turn is stopped: nobody waits for a person there.
+                    self._found = await anyio.to_thread.run_sync(
+                        self._connect, abandon_on_cancel=True
+                    )
+                except BadInput as error:
+                    raise NotConnected(str(error)) from error
+        return self._found

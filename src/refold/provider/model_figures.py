@@ -1,0 +1,155 @@
+"""A model's context window and prices, by one rule for sessions and reports.
+
+Settings come first, then what the provider itself reported, then the list of known
+models. Provider reports are cached in files; a missing or broken file is no error,
+because the provider can be asked again. `model_list` asks.
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.provider import catalog
+from refold.provider.command.spec import CommandSpec
+from refold.provider.known_models import PriceTier
+from refold.provider.plugins import PluginProvider
+from refold.provider.prices import Overrides, Rates, find, override, rates, runs_here
+from refold.provider.spec import ProviderSpec
+from refold.safe_open import made
+
+
+class ListedModel(Struct, frozen=True, omit_defaults=True):
+    """A model, and what its provider tells of it."""
+
+    name: str
+    window: int = 0  # tokens; 0: not told
+    steps: tuple[PriceTier, ...] = ()  # prices, where they are told
+
+
+class Listed(Struct, frozen=True):
+    """An answer that was kept."""
+
+    at: float  # seconds since 1970
+    address: str  # who gave it
+    models: tuple[ListedModel, ...]
+
+
+class Figures:
+    """`overrides`: what was set for models; `windows`: for all models of a provider.
+
+    Lists of providers are kept in `directory`. Each is read when it is first needed.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        overrides: Overrides,
+        windows: Mapping[str, int],
+        directory: Path,
+    ) -> None:
+        self._environ, self._directory = environ, directory
+        self._overrides, self._windows = overrides, windows
+        self._listed: dict[str, Listed | None] = {}
+        self._by_name: dict[str, dict[str, ListedModel]] = {}  # what is listed, by provider
+
+    def window(self, spec: ProviderSpec | CommandSpec | PluginProvider, model: str) -> int:
+        """How many tokens the model reads; 0: not known."""
+        own = override(spec.name, model, self._overrides)
+        found = (own.window if own else 0) or self._windows.get(spec.name, 0)
+        if found:
+            return found
+        told = self._told(spec, model)
+        if told and told.window:
+            return told.window
+        known = find(spec.name, model)
+        if known and known.window:
+            return known.window
+        return catalog.window_of(spec, model) if isinstance(spec, ProviderSpec) else 0
+
+    def rates(
+        self,
+        spec: ProviderSpec | CommandSpec | PluginProvider,
+        model: str,
+        now: float | None = None,
+    ) -> Rates | None:
+        """The model's prices at a moment, seconds since 1970; None: not known."""
+        here, told = False, self._told(spec, model)
+        if isinstance(spec, ProviderSpec):
+            address = self.address(spec)
+            here = bool(address) and runs_here(spec, address, model)
+        steps = told.steps if told else ()
+        return rates(spec.name, model, self._overrides, here=here, told=steps, now=now)
+
+    def rates_here(self, model: str) -> Rates | None:
+        """The prices of an embedded model, which has no provider. Nobody sends a bill."""
+        return rates("local", model, self._overrides, here=True)
+
+    def listed(self, spec: ProviderSpec) -> Listed | None:
+        """What the provider said of its models, at the address that it has now."""
+        if spec.name not in self._listed:
+            self._hold(spec, remembered(self._directory, spec.name, self.address(spec)))
+        return self._listed[spec.name]
+
+    def learn(
+        self, spec: ProviderSpec, models: tuple[ListedModel, ...], now: float
+    ) -> Listed:
+        """Take this for what the provider says, from now on and next time."""
+        listed = Listed(now, self.address(spec), models)
+        self._hold(spec, listed)
+        remember(self._directory, spec.name, listed)
+        return listed
+
+    def address(self, spec: ProviderSpec) -> str:
+        """Where the provider is; "" if nobody said."""
+        try:
+            return catalog.address(spec, self._environ)
+        except BadInput:
+            return ""
+
+    def _hold(self, spec: ProviderSpec, listed: Listed | None) -> None:
+        models = listed.models if listed else ()
+        self._listed[spec.name] = listed
+        self._by_name[spec.name] = {found.name: found for found in models}
+
+    def _told(
+        self, spec: ProviderSpec | CommandSpec | PluginProvider, model: str
+    ) -> ListedModel | None:
+        if not isinstance(spec, ProviderSpec):
+            return None
+        self.listed(spec)
+        return self._by_name[spec.name].get(model)
+
+
+def directory_in(state: Path) -> Path:
+    """Where lists are kept, given the directory for all that refold remembers."""
+    return state / "models"
+
+
+def remembered(directory: Path, name: str, address: str) -> Listed | None:
+    """What the provider at this address said last time."""
+    try:
+        found = msgspec.json.decode(_file(directory, name).read_bytes(), type=Listed)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None  # it can be asked again
+    return found if found.address == address else None
+
+
+def remember(directory: Path, name: str, listed: Listed) -> None:
+    """Keep it for next time, whole or not at all. Where that is not possible, we forget."""
+    file = _file(directory, name)
+    temporary = file.with_suffix(f".{os.getpid()}.new")
+    with suppress(OSError):
+        directory.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)
+        made(temporary, msgspec.json.encode(listed))
+        temporary.replace(file)
+
+
+def _file(directory: Path, name: str) -> Path:
+    return directory / f"{quote(name, safe='')}.json"

@@ -1,0 +1,236 @@
+"""Asks a provider for the models that it has.
+
+The parsers are pure: the bytes of a page in, its models and the address of the next page
+out. `model_figures` caches the result, `known_models` has what is known without asking,
+`prices` computes costs.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias, cast
+from urllib.parse import quote, urlsplit
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from refold.errors import ProviderError, Refused
+from refold.provider.catalog import server
+from refold.provider.http import Http
+from refold.provider.known_models import PriceTier
+from refold.provider.model_figures import ListedModel
+from refold.provider.spec import ProviderSpec
+from refold.provider.wire_stream import count
+
+_PAGES = 50  # a server that sends more of them goes round in circles
+_AT_ONCE = 4  # questions to one Ollama
+_LONGEST_NAME = 200
+# Names of models that do not write text, where a list says nothing else about them.
+_NOT_TEXT = (
+    r"embed|whisper|moderation|dall-e|transcri|rerank|(?:^|[-/])(?:tts|stt|sora|ocr|image"
+    r"|audio|realtime|voice|live|veo|imagen|lyria)(?:[-.\d]|$)"
+)
+
+
+class Page(Struct, frozen=True):
+    models: tuple[ListedModel, ...]
+    next: str = ""  # the path of the page after it
+
+
+Parser: TypeAlias = Callable[[Any], Page]
+
+
+def has_list(spec: ProviderSpec) -> bool:
+    """Is there anything to ask? A command line has no list of models."""
+    return spec.wire in _FIRST
+
+
+async def list_models(
+    spec: ProviderSpec,
+    environ: Mapping[str, str],
+    *,
+    key: str = "",
+    connecting: float = 5.0,
+    idle: float = 20.0,
+) -> tuple[ListedModel, ...]:
+    """Ask a provider which models it has, by name.
+
+    Raises `ProviderError`, and `BadInput` where there is no key or no address.
+    """
+    http = server(spec, environ, key=key, connecting=connecting, idle=idle)
+    try:
+        path, parse = _FIRST[spec.wire]
+        found = {model.name: model async for model in _pages(http, path, parse)}
+        if spec.wire == "ollama":
+            found = await _with_windows(http, tuple(found))
+    finally:
+        await http.aclose()
+    return tuple(found[name] for name in sorted(found))
+
+
+def from_anthropic(page: Any) -> Page:
+    models: list[ListedModel] = []
+    for model in _models(page, "data"):
+        if model.get("lifecycle") != "retired":
+            models.append(ListedModel(model["id"], count(model.get("max_input_tokens"))))
+    match page:
+        case {"has_more": True, "last_id": str(last)} if last:
+            return Page(tuple(models), f"{_ANTHROPIC}&after_id={quote(last, safe='')}")
+        case _:
+            return Page(tuple(models))
+
+
+def from_gemini(page: Any) -> Page:
+    models = tuple(
+        ListedModel(
+            model["name"].removeprefix("models/"), count(model.get("inputTokenLimit"))
+        )
+        for model in _models(page, "models", "name")
+        if "generateContent" in (model.get("supportedGenerationMethods") or ())
+        and not re.search(_NOT_TEXT, model["name"])
+    )
+    match page:
+        case {"nextPageToken": str(token)} if token:
+            return Page(models, f"{_GEMINI}&pageToken={quote(token, safe='')}")
+        case _:
+            return Page(models)
+
+
+def from_openai(page: Any) -> Page:
+    """OpenAI's list, and those of everybody who has one like it and tells more."""
+    models = tuple(
+        ListedModel(model["id"], _window(model), _steps(model.get("pricing")))
+        for model in _models(page, "data")
+        if _writes_text(model)
+    )
+    match page:
+        case {"links": {"next": str(following)}} if "?" in following:
+            # Only the question: where to ask it, and with our key, we know ourselves.
+            return Page(models, f"/models?{urlsplit(following).query}")
+        case _:
+            return Page(models)
+
+
+def from_ollama(page: Any) -> Page:
+    return Page(
+        tuple(ListedModel(model["name"]) for model in _models(page, "models", "name"))
+    )
+
+
+_ANTHROPIC = "/v1/models?limit=1000"
+_GEMINI = "/v1beta/models?pageSize=1000"
+_FIRST: dict[str, tuple[str, Parser]] = {
+    "anthropic": (_ANTHROPIC, from_anthropic),
+    "openai-responses": ("/models", from_openai),
+    "openai-chat": ("/models", from_openai),
+    "gemini": (_GEMINI, from_gemini),
+    "ollama": ("/api/tags", from_ollama),
+}
+
+
+async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[ListedModel, None]:
+    asked: set[str] = set()
+    while path and path not in asked and len(asked) < _PAGES:
+        asked.add(path)
+        body = await http.get(path)
+        try:
+            page = parse(msgspec.json.decode(body))
+        except (ValueError, TypeError, RecursionError) as error:
+            peer = http.peer
+            raise Refused(
+                f"{peer.label} at {peer.base_url} answers {path.partition('?')[0]} with what "
+                f"is no list of models; check {peer.url_env or 'its address'}"
+            ) from error
+        for model in page.models:
+            yield model
+        path = page.next
+
+
+async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedModel]:
+    """Ollama tells a window only where it is asked for that model."""
+    found = {name: ListedModel(name) for name in names}
+    limit = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def ask(name: str) -> None:
+        from refold.provider.ollama import model_of
+
+        async with limit:
+            with suppress(ProviderError):  # then it stays unknown
+                body = msgspec.json.encode({"model": name})
+                async with http.post("/api/show", body, model=name) as answer:
+                    shown = bytearray()
+                    while chunk := await answer.read():
+                        shown += chunk
+                model = model_of(bytes(shown))
+                if model.can("completion"):
+                    found[name] = ListedModel(name, model.window)
+                else:
+                    del found[name]
+
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(ask, name)
+    return found
+
+
+def _models(page: Any, where: str, name: str = "id") -> Iterator[dict[str, Any]]:
+    """What has a name we could ask for. Raises `ValueError` where there is no list."""
+    match page:
+        case {**fields} if not fields or where in fields:
+            listed: Any = fields.get(where) or []  # Gemini leaves out what is empty
+        case _:
+            listed = None
+    if not isinstance(listed, list):
+        raise ValueError("no list")
+    for model in cast("list[Any]", listed):
+        match model:
+            case {**fields} if isinstance(called := fields.get(name), str):
+                if 0 < len(called) <= _LONGEST_NAME:
+                    yield fields
+            case _:
+                continue
+
+
+def _window(model: dict[str, Any]) -> int:
+    meta: dict[str, Any] = model["meta"] if isinstance(model.get("meta"), dict) else {}
+    told: tuple[Any, ...] = (
+        model.get("context_length"),  # OpenRouter
+        model.get("context_window"),  # Groq
+        model.get("max_context_length"),  # Mistral, LM Studio
+        model.get("max_model_len"),  # vLLM
+        meta.get("n_ctx"),  # llama.cpp
+    )
+    return next((tokens for value in told if (tokens := count(value))), 0)
+
+
+def _writes_text(model: dict[str, Any]) -> bool:
+    match model:
+        case {"active": False} | {"capabilities": {"completion_chat": False}}:
+            return False
+        case {"architecture": {"output_modalities": [*ways]}}:
+            return "text" in ways
+        case {"capabilities": {"completion_chat": True}}:
+            return True
+        case _:
+            return not re.search(_NOT_TEXT, model["id"])
+
+
+def _steps(pricing: Any) -> tuple[PriceTier, ...]:
+    """OpenRouter's prices: dollars a token, as strings; below 0 it depends."""
+    match pricing:
+        case {"prompt": str(_), "completion": str(_)}:
+            names = ("prompt", "completion", "input_cache_read", "input_cache_write")
+        case _:
+            return ()
+    try:
+        a_call = float(pricing.get("request") or 0)
+        given = [float(pricing[n]) if pricing.get(n) else None for n in names]
+    except (TypeError, ValueError):
+        return ()
+    # What is below 0, or no number, is not known.
+    told = (round(p * 1e6, 6) if p is not None and 0 <= p < 1 else None for p in given)
+    read, written, *cache = told
+    if read is None or written is None or a_call:
+        return ()
+    return (PriceTier(0, read, written, *cache),)

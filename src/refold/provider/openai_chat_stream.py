@@ -1,0 +1,279 @@
+"""OpenAI's Chat API: the chunks of a response, parsed into deltas.
+
+Pure: the state so far and a chunk in, the next state and deltas out. A server that does
+not stream sends one chunk. OpenRouter's `reasoning_details` are assembled here, too.
+`openai_chat` encodes the requests.
+
+https://platform.openai.com/docs/api-reference/chat-streaming
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold.provider.error_mapping import Trouble
+from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
+from refold.provider.wire_stream import openai_usage
+from refold.values.growing import Log
+from refold.values.usage import Usage
+
+
+class Chunk(Struct, frozen=True):
+    choices: "list[_Choice] | None" = None
+    usage: "_Usage | None" = None
+    model: str | None = None
+    error: Raw = Raw(b"")
+
+
+class ChatStreamState(Struct, frozen=True):
+    """What must be known of an answer's beginning to understand the rest."""
+
+    calls: "tuple[_Known, ...]" = ()
+    used: "_Usage | None" = None
+    finish: str = ""
+    refused: bool = False
+    model: str = ""
+    keeping: str = ""  # the wire that wants its reasoning back; "": none does
+    details: Log[dict[str, Any]] = msgspec.field(default_factory=Log[dict[str, Any]])
+
+
+def from_wire(
+    reading: ChatStreamState, chunk: Chunk
+) -> tuple[ChatStreamState, tuple[Delta | Trouble, ...]]:
+    """What a chunk says, and how to read on."""
+    if chunk.error and bytes(chunk.error) != b"null":
+        return reading, (_trouble(chunk.error),)
+    if chunk.usage or (chunk.model and not reading.model):
+        reading = replace(
+            reading,
+            used=chunk.usage or reading.used,
+            model=reading.model or chunk.model or "",
+        )
+    found: list[Delta | Trouble] = []
+    for choice in chunk.choices or ():
+        reading, told = _said(reading, choice)
+        found += told
+        if choice.finish_reason == "error":  # a go-between tells us that its source failed
+            found.append(Trouble(502, "the model's own server failed"))
+        elif choice.finish_reason:
+            reading = replace(reading, finish=choice.finish_reason)
+            found += _kept(reading)
+    return reading, tuple(found)
+
+
+def ending(reading: ChatStreamState) -> Done | None:
+    """The end of an answer, if it may end here: usage comes after its last words."""
+    if not reading.finish:
+        return None
+    stop = _STOPS.get(reading.finish, "end")
+    why = reading.finish if stop == "refused" else ""
+    if reading.refused:
+        stop = "refused"  # its words say why
+    elif reading.calls and stop == "end":  # several servers say "stop" after calls
+        stop = "calls"
+    used = reading.used or _Usage()
+    return Done(_usage(used), stop, reading.model, cost=_cost(used), why=why)
+
+
+class _Function(Struct, frozen=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(Struct, frozen=True):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Bit(Struct, frozen=True):
+    """Mistral's models that think say things in such bits."""
+
+    type: str = ""
+    text: str = ""
+    thinking: "list[_Bit] | None" = None
+
+
+class _Delta(Struct, frozen=True):
+    content: "str | list[_Bit] | None" = None
+    refusal: str | None = None
+    reasoning_content: str | None = None  # DeepSeek, vLLM, llama.cpp
+    reasoning: str | None = None  # OpenRouter, Groq
+    reasoning_details: list[dict[str, Any]] | None = None  # OpenRouter
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(Struct, frozen=True):
+    delta: _Delta | None = None
+    message: _Delta | None = None  # the whole of it, from one that does not stream
+    finish_reason: str | None = None
+
+
+class _Usage(Struct, frozen=True):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: dict[str, Any] | None = None
+    completion_tokens_details: dict[str, Any] | None = None
+    prompt_cache_hit_tokens: int | None = None  # DeepSeek
+    cost: Any = None  # OpenRouter: US dollars
+    is_byok: Any = None  # the model's own seller is paid with another key
+    cost_details: Any = None
+
+
+class _Known(Struct, frozen=True):
+    """A call that has begun: where the server counts it, and as what."""
+
+    theirs: int
+    id: str
+
+
+_STOPS: dict[str, Stop] = {
+    "stop": "end",
+    "tool_calls": "calls",
+    "function_call": "calls",
+    "length": "length",
+    "content_filter": "refused",
+}
+
+
+def _said(
+    reading: ChatStreamState, choice: _Choice
+) -> tuple[ChatStreamState, list[Delta | Trouble]]:
+    delta = choice.delta or choice.message or _Delta()
+    found: list[Delta | Trouble] = []
+    thought = delta.reasoning_content or delta.reasoning or ""
+    if details := delta.reasoning_details:
+        thought = thought or thought_in(details)
+        for detail in details if reading.keeping else ():
+            reading = replace(reading, details=reading.details.plus(detail))
+    if thought:
+        found.append(ThinkingDelta(thought))
+    if said := delta.content or delta.refusal:
+        found += _told(said)
+    if delta.refusal and not reading.refused:
+        reading = replace(reading, refused=True)
+    for place, call in enumerate(delta.tool_calls or ()):
+        if choice.message and call.index is None:  # whole calls need not be counted
+            call = replace(call, index=place)
+        reading, piece = _called(reading, call)
+        found.append(piece)
+    return reading, found
+
+
+def _kept(reading: ChatStreamState) -> Iterable[Delta]:
+    if reading.details and (data := joined(reading.details)):
+        yield ThinkingDelta("", reading.keeping, data)
+
+
+def _told(said: str | list[_Bit]) -> Iterable[Delta]:
+    if isinstance(said, str):
+        return (TextDelta(said),)
+    return (
+        ThinkingDelta("".join(inner.text for inner in bit.thinking))
+        if bit.thinking
+        else TextDelta(bit.text)
+        for bit in said
+    )
+
+
+def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, CallDelta]:
+    """A piece of a call, counted our way.
+
+    Most servers count calls from 0; some give every one the same index or none
+    at all, and then only a new id tells that this is another call.
+    """
+    function = call.function or _Function()
+    arguments, name = function.arguments or "", function.name or ""
+    known, theirs, id_ = reading.calls, call.index, call.id or ""
+    if theirs is None:
+        theirs = known[-1].theirs if known else 0
+    for ours in range(len(known) - 1, -1, -1):
+        if known[ours].theirs == theirs:
+            if id_ and known[ours].id and known[ours].id != id_:
+                break
+            return reading, CallDelta(ours, arguments)
+    calls = (*known, _Known(theirs, id_))
+    return replace(reading, calls=calls), CallDelta(len(known), arguments, id_, name)
+
+
+def _usage(used: _Usage) -> Usage:
+    return openai_usage(
+        used.prompt_tokens,
+        used.completion_tokens,
+        used.prompt_tokens_details,
+        used.completion_tokens_details,
+        used.prompt_cache_hit_tokens,
+    )
+
+
+def _cost(used: _Usage) -> float | None:
+    if isinstance(used.cost, bool) or not isinstance(used.cost, int | float):
+        return None
+    match used.cost_details:
+        case {"upstream_inference_cost": int() | float() as more} if used.is_byok is True:
+            return used.cost + more
+        case _:
+            return float(used.cost)
+
+
+def _trouble(error: Raw) -> Trouble:
+    found: Any = msgspec.json.decode(error)
+    match found:
+        case {"message": str(message), "code": int(status)} if 400 <= status < 600:
+            return Trouble(status, message)
+        case {"message": str(message), **more}:
+            kind = f"{more.get('type')} {more.get('code')}"
+            refused = "invalid" in kind or "context_length" in kind
+            status = 429 if "rate_limit" in kind else 400 if refused else 500
+            return Trouble(status, message)
+        case _:
+            return Trouble(500, bytes(error).decode())
+
+
+# Of a block that comes in pieces: what grows. All else is said once, or again.
+_GROWS = ("text", "summary")
+
+
+def thought_in(details: Iterable[dict[str, Any]]) -> str:
+    """The words among them, for people."""
+    words = (detail.get(name) for detail in details for name in _GROWS)
+    return "".join(word for word in words if isinstance(word, str))
+
+
+def joined(pieces: Iterable[dict[str, Any]]) -> Raw | None:
+    """All of it, as it goes back; None if it cannot be said in JSON."""
+    blocks: list[_Block] = []
+    for piece in pieces:
+        if not (blocks and blocks[-1].goes_on(piece)):
+            blocks.append(_Block())
+        blocks[-1].add(piece)
+    try:
+        return Raw(msgspec.json.encode([block.whole() for block in blocks]))
+    except (UnicodeEncodeError, OverflowError):  # half a character, a huge number
+        return None
+
+
+class _Block:
+    def __init__(self) -> None:
+        self._said: dict[str, Any] = {}
+        self._grown: dict[str, list[str]] = {}
+
+    def goes_on(self, piece: dict[str, Any]) -> bool:
+        """Words go on where they have the same number. What is sealed comes whole."""
+        sealed = piece.get("type") == "reasoning.encrypted"
+        same = (self._said.get(name) == piece.get(name) for name in ("type", "index"))
+        return not sealed and all(same)
+
+    def add(self, piece: dict[str, Any]) -> None:
+        for name, value in piece.items():
+            if name in _GROWS and isinstance(value, str):
+                self._said.setdefault(name, "")
+                self._grown.setdefault(name, []).append(value)
+            elif value is not None:
+                self._said[name] = value
+
+    def whole(self) -> dict[str, Any]:
+        return self._said | {name: "".join(said) for name, said in self._grown.items()}

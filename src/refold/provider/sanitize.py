@@ -1,0 +1,148 @@
+"""Makes a conversation valid for providers, whatever models and tools have put in it.
+
+Providers refuse a whole conversation for one lone surrogate, one name with a space, one
+call whose arguments are not a JSON object, or a system message that the model's template
+has no place for. So every text, name and argument passes through here on its way into a
+request. The journal keeps the original.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.provider.port import Request
+from refold.values.growing import Log
+from refold.values.messages import Message, Spoken, Text, ToolCall
+from refold.values.text import clean
+from refold.values.tools import ToolSpec
+
+
+def text(words: str) -> str:
+    """`words` without what a strict reader of JSON refuses."""
+    return clean(words).replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def words(message: Message) -> tuple[str, ...]:
+    """The texts of a message that say something. Blank ones are refused by some."""
+    return tuple(
+        text(p.text) for p in message.parts if isinstance(p, Text) and p.text.strip()
+    )
+
+
+def name(called: str) -> str:
+    """A tool's name as every provider takes it. A model may have called anything."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", called)[:64] or "unnamed"
+
+
+def arguments(raw: Raw) -> Raw:
+    """A call's arguments as a JSON object.
+
+    What is none is wrapped, so that the model reads back what it really said.
+    """
+    written = bytes(raw)
+    try:
+        msgspec.json.decode(written, type=dict[str, Any])
+        if b"\\u0000" not in written:
+            return raw
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        found = _cleaned(json.loads(written or b"{}"))
+        if isinstance(found, dict):
+            return Raw(msgspec.json.encode(found))
+    except (ValueError, RecursionError):
+        pass
+    said = written.decode("utf-8", "replace")
+    return Raw(msgspec.json.encode({"not_a_json_object": text(said)}))
+
+
+def as_made(call: ToolCall) -> ToolCall:
+    """The call as the model made it: of the tool that it asked to make this one."""
+    if not call.via:
+        return call
+    told = {"name": text(call.name), "arguments": arguments(call.arguments)}
+    return replace(call, name=call.via, arguments=Raw(msgspec.json.encode(told)))
+
+
+def schema(request: Request) -> bool:
+    """Is there one that an answer should match?"""
+    return bytes(request.schema) not in (b"", b"null")
+
+
+def cache_key(request: Request) -> str:
+    """What tells a provider that requests belong together. It takes 64 characters."""
+    return text(request.session)[:64]
+
+
+def _cleaned(value: Any) -> Any:
+    match value:
+        case str():
+            return text(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case int() if not -(2**63) <= value < 2**64:
+            return str(value)
+        case dict():
+            found = cast("dict[str, Any]", value)
+            return {text(k): _cleaned(v) for k, v in found.items()}
+        case list():
+            return [_cleaned(v) for v in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def functions(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    """Tools as OpenAI's Chat API has them, and those that resemble it."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+            },
+        }
+        for tool in tools
+    ]
+
+
+# Gemma's template, wherever it runs · OpenAI, Bedrock · Google · Mistral's templates,
+# of which the later ones complain of other things in nearly the same words.
+REFUSED = (
+    r"system (role|message|prompt)s? (is |are )?(not supported|unsupported)"
+    r"|does(n['’]t| not) support (the )?['\"]?(system|developer)\b"
+    r"|(developer|system) instructions? (is|are) not (enabled|supported)"
+    r"|only user and assistant roles are supported"
+    r"|(?<!system message, )conversation roles must alternate"
+)
+
+
+class SystemAsUser:
+    """Puts the system text before the talk.
+
+    It keeps what it made last: wires know what they have encoded by the very objects.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[Spoken | None, str] = (None, "")
+        self._made = Spoken(0, Message("user", ()))
+
+    def apply(self, request: Request) -> Request:
+        """The same request without a system text of its own."""
+        talk, system = request.messages, request.system.strip()
+        first = talk[0] if talk and talk[0].message.role == "user" else None
+        known, told = self._of
+        if not system:
+            return request
+        if known is not first or told != system:
+            parts = first.message.parts if first else ()
+            said = Message("user", (Text(system), *parts))
+            self._of, self._made = (first, system), Spoken(first.seq if first else 0, said)
+        rest = talk[1:] if first else talk
+        return replace(request, messages=Log([self._made, *rest]), system="")

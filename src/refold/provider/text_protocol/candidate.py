@@ -1,0 +1,286 @@
+"""One stretch of a response that may be a tool call, from its opening to its end.
+
+It consumes text until it is clearly one or several calls, or plain text. It keeps
+everything that it has consumed, so that plain text loses nothing. `parse` finds the
+opening and decides what happens to the result.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from refold.provider.text_protocol import delimiters
+from refold.provider.text_protocol.call_formats import (
+    ParsedCall,
+    Scan,
+    Tools,
+    arguments_in,
+    broken_call,
+    call_with,
+    calls_in,
+    may_be_call,
+)
+from refold.provider.text_protocol.delimiters import Opening
+
+# A step reads from a place on, and says how far it came and whether it needs more.
+Step: TypeAlias = Callable[[str, int], tuple[int, bool]]
+_Find: TypeAlias = Callable[[str, int], Opening | None]
+_Part: TypeAlias = Callable[[str, int], bool]
+
+_BLANK = re.compile(r"\s*")
+_BETWEEN = re.compile(r"[\s,;]*")
+_BETWEEN_TAGGED = re.compile(r"[\s,;}\]]*")  # a bracket too many is a common slip
+_PARAMETER = re.compile(
+    r"\s*<parameter=[\"']?([\w.-]+)[\"']?>\n?(.*?)\n?</parameter>", re.DOTALL
+)
+_HEAD = 120  # characters within which JSON shows that it is no call
+_TAIL = 64  # pieces in which the end of an argument is looked for
+
+
+class Candidate:
+    """`sure`: what holds it says that it is a call. `calls` may be broken ones.
+
+    It is "half" where it was sure to be one, and the answer ended within it.
+    """
+
+    def __init__(self, tools: Tools, *, strange: bool) -> None:
+        self.state: Literal["open", "call", "half", "words"] = "open"
+        self.sure = self.tagged = False
+        self.first: Opening | None = None  # what was opened first
+        self.fence: Opening | None = None  # and the fence, before it or in it
+        self.calls: tuple[ParsedCall, ...] = ()
+        self.scan = Scan()
+        self.goes_on = False  # words, and the JSON in `scan` is not at its end
+        self.spare = ""  # words behind a broken call, which was taken for all of it
+        self._tools = tools
+        self._open: list[Opening] = []
+        self._taken: list[str] = []
+        self._body: list[str] = []  # of what is being read now; then it is taken
+        self._head = _Head(tools, strange)
+        self._step: Step = self._json
+
+    @property
+    def text(self) -> str:
+        """All that was taken in, as it stood."""
+        return "".join(self._taken + self._body)
+
+    @property
+    def whole(self) -> bool:
+        """May the answer end here? Many leave open what they have opened."""
+        return self._step == self._after
+
+    def feed(self, text: str, at: int) -> tuple[int, bool]:
+        return self._step(text, at)
+
+    def open(self, found: Opening, at: int) -> tuple[int, bool]:
+        self.sure = self.sure or (found.says_call and not self._open)
+        self.first = self.first or found
+        self.tagged = self.tagged or not found.fence
+        self.fence = found if found.fence else self.fence
+        self._open.append(found)
+        self._taken.append(found.text)
+        self._step = self._inside
+        return at + len(found.text), False
+
+    def end(self) -> None:
+        """Nothing more comes, and the answer was not cut off."""
+        if self._step == self._json and self.sure:
+            self._wrong()
+        broken_off = "half" if self.sure else "words"
+        self.state = "call" if self.whole else broken_off
+
+    def half(self) -> ParsedCall:
+        """The call that was begun, as far as it can be told."""
+        return broken_call(self.text) or ParsedCall(
+            _named(self._open) or "unnamed", self.text
+        )
+
+    def _inside(self, text: str, at: int) -> tuple[int, bool]:
+        """Between an opening and the JSON."""
+        start = _end(_BLANK, text, at)
+        self._taken.append(text[at:start])
+        if start == len(text):
+            return start, True
+        within = self._open[-1]
+        match text[start]:
+            case "{" | "[":
+                self._step = self._json
+                return start, False
+            case "`" if not self.fence:
+                return self._opening(delimiters.fence, delimiters.fence_part, text, start)
+            case "<" if within.name:
+                self._step = self._parameters
+                return start, False
+            case "<":
+                return self._opening(
+                    delimiters.opening, delimiters.opening_part, text, start
+                )
+            case _ if within.text == delimiters.MISTRAL:
+                return self._name(text, start)
+            case _:
+                self.state = "words"
+        return start, False
+
+    def _opening(self, find: _Find, part: _Part, text: str, at: int) -> tuple[int, bool]:
+        if found := find(text, at):
+            return self.open(found, at)
+        if part(text, at):
+            return at, True
+        self.state = "words"
+        return at, False
+
+    def _name(self, text: str, at: int) -> tuple[int, bool]:
+        """Mistral's way: a name and, at once, its arguments."""
+        if named := delimiters.bare_name(text, at):
+            self._open[-1] = Opening(delimiters.MISTRAL, name=named[1])
+            self._taken.append(named[0])
+            return named.end(), False
+        if delimiters.bare_name_part(text, at):
+            return at, True
+        self.state = "words"
+        return at, False
+
+    def _json(self, text: str, at: int) -> tuple[int, bool]:
+        end = self.scan.feed(text, at)
+        self._body.append(text[at:end])
+        if not (self.sure or self._head.may_be_call(text[at:end])):
+            self.state, self.goes_on = "words", self.scan.state == "open"
+        elif self.scan.state == "whole":
+            name, body = _named(self._open), "".join(self._body)
+            self._finish(*_calls(body, name, self._tools, self.sure))
+        elif self.scan.state == "wrong":
+            self._wrong()
+        return end, self.state == self.scan.state == "open"
+
+    def _wrong(self) -> None:
+        body, closer = "".join(self._body), _closer(self._open) if self.sure else ""
+        inner, closed, rest = body.partition(closer or "\0")
+        if not (closer and closed):  # its end may be still to come
+            self._step = self._broken
+            self.state = "open" if closer and self.scan.state == "wrong" else "words"
+            return
+        broken = broken_call(inner)
+        self._finish(broken)
+        if broken:
+            self.spare, self._taken[-1] = rest, inner + closer
+            self.state = "call"
+
+    def _broken(self, text: str, at: int) -> tuple[int, bool]:
+        """A tag whose JSON is none. Where it is closed, its maker can be told."""
+        upto, closed = self._up_to_closer(text, at)
+        if closed:
+            self._finish(broken_call("".join(self._body)))
+        return upto, not closed
+
+    def _parameters(self, text: str, at: int) -> tuple[int, bool]:
+        """Qwen Coder's way: a tag for each argument, its text as it is."""
+        upto, closed = self._up_to_closer(text, at)
+        if not closed:
+            return upto, True
+        if not "".join(self._body[-_TAIL:]).rstrip().endswith("</parameter>"):
+            closer = _closer(self._open)  # it stood in an argument
+            self._body.append(closer)
+            return upto + len(closer), False
+        body = "".join(self._body)
+        self._finish(_with_parameters(body, self._open[-1].name, self._tools))
+        return upto, False
+
+    def _up_to_closer(self, text: str, at: int) -> tuple[int, bool]:
+        upto = delimiters.begun(text, at, _closer(self._open))
+        if upto > at:
+            self._body.append(text[at:upto])
+        return upto, text.startswith(_closer(self._open), upto)
+
+    def _finish(self, *found: ParsedCall | None) -> None:
+        calls = tuple(call for call in found if call)
+        if not calls:
+            self.state = "words"
+            return
+        self.calls += calls
+        self._taken.append("".join(self._body))
+        self._body.clear()
+        self._step = self._after
+
+    def _after(self, text: str, at: int) -> tuple[int, bool]:
+        """A call was whole: what closes it, or another one."""
+        tagged = bool(self._open) and not self._open[-1].fence
+        start = _end(_BETWEEN_TAGGED if tagged else _BETWEEN, text, at)
+        self._taken.append(text[at:start])
+        if start == len(text):
+            return start, True
+        if text[start] in "<[":
+            if found := delimiters.closing(text, start):
+                return self._closed(found[0], start)
+            if delimiters.closing_part(text, start):
+                return start, True
+        if not self._open:
+            self.state = "call"
+        elif text[start] == "{":
+            self.scan, self._step = Scan(), self._json
+        elif self._open[-1].fence:
+            return self._at_fence_end(text, start)
+        else:
+            self._open.pop()
+        return start, False
+
+    def _closed(self, mark: str, at: int) -> tuple[int, bool]:
+        if self._open and not self._open[-1].fence:
+            self._open.pop()
+        elif not self._open and mark in delimiters.CALL_CLOSERS:
+            self.sure = True  # its opening was a token that the server has kept
+        self._taken.append(mark)
+        return at + len(mark), False
+
+    def _at_fence_end(self, text: str, at: int) -> tuple[int, bool]:
+        closer = self._open[-1].closer
+        if text.startswith(closer, at):
+            self._open.pop()
+            self._taken.append(closer)
+            return at + len(closer), False
+        if text[at] == "`" and delimiters.fence_part(text, at):
+            return at, True
+        return self._opening(delimiters.opening, delimiters.opening_part, text, at)
+
+
+def _named(opened: list[Opening]) -> str:
+    return opened[-1].name if opened else ""
+
+
+def _closer(opened: list[Opening]) -> str:
+    return next((o.closer for o in reversed(opened) if not o.fence), "")
+
+
+class _Head:
+    """The beginning of JSON: one that can be no call need not be held to its end."""
+
+    def __init__(self, tools: Tools, strange: bool) -> None:
+        self._tools = tools
+        self._strange = strange  # may it be of a tool that there is not?
+        self._text = ""
+
+    def may_be_call(self, piece: str) -> bool:
+        if len(self._text) >= _HEAD:
+            return True
+        self._text += piece[: _HEAD - len(self._text)]
+        return may_be_call(self._text, self._tools, strange=self._strange)
+
+
+def _calls(body: str, name: str, tools: Tools, sure: bool) -> tuple[ParsedCall, ...]:
+    if name:
+        return (ParsedCall(name, arguments_in(body)),)
+    if found := calls_in(body, tools, tagged=sure):
+        return found
+    broken = broken_call(body) if sure else None
+    return (broken,) if broken else ()
+
+
+def _with_parameters(body: str, name: str, tools: Tools) -> ParsedCall | None:
+    given, end = dict[str, str](), 0
+    while parameter := _PARAMETER.match(body, end):
+        given[parameter[1]], end = parameter[2], parameter.end()
+    return None if body[end:].strip() else call_with(name, given, tools)
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at

@@ -1,0 +1,301 @@
+"""A request as plain text: tools in the system prompt, calls as text in the messages.
+
+It only ever grows at its end, and each message is rendered once, because wires cache by
+object identity. Speakers alternate, as the chat templates of many models require:
+neighbouring messages of one speaker are merged.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold.provider import sanitize
+from refold.provider.port import Request
+from refold.provider.text_protocol.call_formats import EXAMPLE, WIRE
+from refold.values.growing import Log
+from refold.values.messages import Message, Part, Spoken, Text, ToolCall, ToolResult
+from refold.values.tools import ToolSpec
+
+FAILED = "It failed:\n"
+_NEXT = "If the task is done {end}, else call the next tool."
+_NUMBERED = re.compile(r"^(\d+)\t", re.MULTILINE)
+NO_CALLS = "<reminder>Answer in words now: calls are not read.</reminder>"
+_HOW = """\
+# Tools
+
+{tools}
+
+To use a tool, reply with a call and nothing else, like this, with the name of a tool \
+and its arguments:
+<tool_call>
+{example}
+</tool_call>
+Its result comes in the next message. There are no other tools. When the task is done, \
+{end}."""
+_SHAPE = "The words of your last answer are JSON that matches this schema: "
+
+
+class Way(Protocol):
+    """How tools, calls and what came of them are written.
+
+    `ending` is all of the tools that the words of a talk depend on. `call` gives "" for
+    one that stands in the words of its answer already.
+    """
+
+    no_calls: str  # told to a model that may call nothing now
+
+    def system(self, request: Request) -> str: ...
+    def ending(self, tools: Iterable[ToolSpec]) -> str: ...
+    def call(self, call: ToolCall) -> str: ...
+    def result(self, result: ToolResult, call: ToolCall | None) -> str: ...
+    def after_results(self, ending: str) -> str: ...
+
+
+class InTags:
+    """Calls are JSON in a tag, and so are results."""
+
+    no_calls = NO_CALLS
+
+    def system(self, request: Request) -> str:
+        return system_text(request)
+
+    def ending(self, tools: Iterable[ToolSpec]) -> str:
+        return _ending(tools)
+
+    def call(self, call: ToolCall) -> str:
+        return "" if call.wire == WIRE else call_text(call)
+
+    def result(self, result: ToolResult, call: ToolCall | None) -> str:
+        return _told_back(result, call)
+
+    def after_results(self, ending: str) -> str:
+        return _NEXT.format(end=ending)
+
+
+class RequestRenderer:
+    """Renders requests. Keeps what it has made of the talk, and of the tools."""
+
+    def __init__(self, way: Way | None = None) -> None:
+        self._way = way or InTags()
+        self._groups: list[_Group] = []
+        self._asked = Request(Log())
+        self._system = self._end = ""
+
+    def plain(self, request: Request) -> Request:
+        """The same request for a model that knows no tools, only words."""
+        asked = self._asked
+        same = asked.system == request.system and asked.schema == request.schema
+        if not (same and asked.tools == request.tools):
+            self._system = self._way.system(request)
+            end = self._way.ending(request.tools)
+            if end != self._end:
+                self._end = end
+                self._groups.clear()
+        self._asked = request
+        messages = self._messages(request.messages)
+        if request.tools and request.tool_choice == "none":
+            messages = _with_note(messages, self._way.no_calls)
+        held = request.tools and request.tool_choice == "auto"
+        return replace(
+            request,
+            messages=messages,
+            system=self._system,
+            tools=(),
+            tool_choice="auto",
+            # A server that holds the model to it would leave it no words for a call.
+            schema=Raw(b"null") if held else request.schema,
+        )
+
+    def _messages(self, talk: Log[Spoken]) -> Log[Spoken]:
+        groups = self._groups
+        while groups and not groups[-1].still_in(talk):
+            groups.pop()
+        if groups and groups[0].spoken[0] is not talk[0]:
+            groups.clear()
+        upto = groups[-1].upto if groups else 0
+        new = talk[upto:]
+        if groups and new and _side(new[0].message) in ("", groups[-1].side):
+            new = (*groups.pop().spoken, *new)
+            upto = groups[-1].upto if groups else 0
+        for side, spoken in _by_side(new):
+            made = groups[-1].made if groups else Log[Spoken]()
+            upto += len(spoken)
+            # Results come directly after the answer that called. Ids are not kept for
+            # longer: another talk may have the same.
+            calls = (
+                c for s in (groups[-1].spoken if groups else ()) for c in s.message.calls
+            )
+            before = {call.id: call for call in calls}
+            parts = tuple(part for s in spoken for part in self._parts(s.message, before))
+            if parts:
+                role = "assistant" if side == "assistant" else "user"
+                made = made.plus(Spoken(spoken[-1].seq, Message(role, _joined(parts))))
+            groups.append(_Group(side, spoken, upto, made))
+        return groups[-1].made if groups else Log()
+
+    def _parts(self, message: Message, before: Mapping[str, ToolCall]) -> Iterator[Part]:
+        for part in message.parts:
+            match part:
+                case Text(text) if text.strip():
+                    yield Text(text.strip())
+                case ToolCall() if words := self._way.call(part):
+                    yield Text(words)
+                case ToolResult(call_id):
+                    yield Text(self._way.result(part, before.get(call_id)))
+                case _:
+                    pass
+        next_ = self._way.after_results(self._end)
+        if message.role == "tool" and next_:
+            yield Text(next_)
+        elif message.role == "user" and not (message.text.strip() or message.images):
+            yield Text("(no words)")  # or two answers would follow each other
+        yield from message.images
+
+
+class _Group(Struct, frozen=True):
+    """Neighbours of one speaker, and all that was made up to them."""
+
+    side: str
+    spoken: tuple[Spoken, ...]
+    upto: int  # messages of the talk
+    made: Log[Spoken]
+
+    def still_in(self, talk: Log[Spoken]) -> bool:
+        return self.upto <= len(talk) and all(
+            mine is theirs
+            for mine, theirs in zip(
+                self.spoken, talk[self.upto - len(self.spoken) : self.upto], strict=True
+            )
+        )
+
+
+def system_text(request: Request) -> str:
+    """The system text with the tools in it, and how to call them."""
+    if not request.tools:
+        return request.system
+    how = _HOW.format(
+        tools="\n".join(line for tool in request.tools for line in tool_lines(tool)),
+        example=f'{{"name": "{EXAMPLE.name}", "arguments": {EXAMPLE.arguments}}}',
+        end=_ending(request.tools),
+    )
+    wanted = sanitize.schema(request)
+    shape = f"\n\n{_SHAPE}{bytes(request.schema).decode()}" if wanted else ""
+    return f"{request.system}\n\n{how}{shape}".lstrip()
+
+
+def _ending(tools: Iterable[ToolSpec]) -> str:
+    finish = any(tool.name == "finish" for tool in tools)
+    return "call finish with the answer" if finish else "answer in words, without a call"
+
+
+def call_text(call: ToolCall) -> str:
+    """A call as the model should write it, or as it did where that was no JSON."""
+    call = sanitize.as_made(call)
+    try:
+        arguments = msgspec.json.decode(call.arguments, type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        arguments = bytes(sanitize.arguments(call.arguments)).decode()
+    name = sanitize.name(call.name)
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+def _told_back(result: ToolResult, call: ToolCall | None) -> str:
+    """A result. Of a call that was not made, which stood among the words, it is why."""
+    if call and call.wire == WIRE:
+        result = replace(result, text=msgspec.json.decode(call.data, type=str))
+    return result_text(result, call.name if call else "")
+
+
+def result_text(result: ToolResult, name: str) -> str:
+    # What a file says must not be able to end the result, and then speak for the person.
+    text = readable(result.text, name).replace("</tool_result", "<\\/tool_result")
+    text = text.strip("\n")
+    of = f' name="{sanitize.name(name)}"' if name else ""
+    return f"<tool_result{of}>\n{FAILED if result.failed else ''}{text}\n</tool_result>"
+
+
+def readable(text: str, tool: str) -> str:
+    """A result as small models read it: to them "1<tab>4217" is 14217."""
+    return _NUMBERED.sub(r"\1: ", text) if tool == "read_file" else text
+
+
+def _side(message: Message) -> str:
+    """Who speaks; "": nobody, it is empty."""
+    if message.role != "assistant":
+        return "user"
+    return "assistant" if message.calls or message.text.strip() else ""
+
+
+def _by_side(talk: Iterable[Spoken]) -> Iterator[tuple[str, tuple[Spoken, ...]]]:
+    side, group = "", list[Spoken]()
+    for spoken in talk:
+        next_side = _side(spoken.message)
+        if next_side and side and next_side != side:
+            yield side, tuple(group)
+            group.clear()
+        side = next_side or side
+        group.append(spoken)
+    if group:
+        yield side, tuple(group)
+
+
+def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The texts as one: some templates run several together without a blank."""
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    others = tuple(part for part in parts if not isinstance(part, Text))
+    return (*((Text("\n\n".join(texts)),) if texts else ()), *others)
+
+
+def _with_note(messages: Log[Spoken], words: str) -> Log[Spoken]:
+    note = Text(words)
+    if messages and messages[-1].message.role == "user":
+        last = messages[-1]
+        parts = _joined((*last.message.parts, note))
+        spoken = (*messages[:-1], Spoken(last.seq, Message("user", parts)))
+        return Log(spoken)
+    return messages.plus(Spoken(0, Message("user", (note,))))
+
+
+def tool_lines(tool: ToolSpec) -> Iterator[str]:
+    """What a tool takes and does: a line of it, and one for each argument."""
+    schema: dict[str, Any] = msgspec.json.decode(tool.parameters)
+    properties: dict[str, Any] = schema.get("properties", {})
+    needed = schema.get("required", [])
+    takes = ", ".join(
+        f"{name}{'' if name in needed else '?'}: {_kind(about)}"
+        for name, about in properties.items()
+    )
+    yield f"- {tool.name}({takes}): {_one_line(tool.description)}"
+    for name, about in properties.items():
+        match about:
+            case {"description": str(said)}:
+                yield f"  {name}: {_one_line(said)}"
+            case _:
+                pass
+
+
+def _kind(schema: Any) -> str:
+    match schema:
+        case {"enum": [*values]}:
+            return "|".join(msgspec.json.encode(value).decode() for value in values)
+        case {"anyOf": [*kinds]} | {"oneOf": [*kinds]}:
+            return "|".join(map(_kind, kinds))
+        case {"type": "array", "items": {**items}}:
+            return f"array of {_kind(items)}"
+        case {"type": "object", "properties": {**inner}}:
+            fields = ", ".join(f"{name}: {_kind(about)}" for name, about in inner.items())
+            return f"{{{fields}}}"
+        case {"type": str(kind)}:
+            return kind
+        case {"type": [*kinds]}:
+            return "|".join(map(str, kinds))
+        case _:
+            return "any"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,266 @@
+"""From the bytes of a response to deltas: what all wires have in common.
+
+It splits the bytes, decodes each event, calls the wire's `step`, and insists on a proper
+end. A wire brings the splitter, the type of its events and the pure step. Token counts
+as providers report them are read here, too.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.errors import ProviderError, Unreachable
+from refold.provider.error_mapping import Peer, Trouble, no_stream, quoted, troubled
+from refold.provider.http import Http, HttpResponse
+from refold.provider.port import (
+    CallDelta,
+    Came,
+    Delta,
+    Done,
+    Sent,
+    TextDelta,
+    ThinkingDelta,
+)
+from refold.provider.sse import Overlong
+from refold.values.text import clean
+from refold.values.usage import Usage
+
+State = TypeVar("State")
+Event = TypeVar("Event")
+
+
+class Splitter(Protocol):
+    def feed(self, chunk: bytes) -> list[bytes]: ...
+
+    def end(self) -> list[bytes]: ...
+
+
+class Reader(Struct, Generic[State, Event], frozen=True):
+    """How a wire reads.
+
+    `step` is pure: the state so far and an event in, the next state and what
+    the event said out. `ending` is asked when no more comes: the `Done` that
+    may stand there, or None when the answer was cut off.
+    """
+
+    splitter: Callable[[], Splitter]
+    event: type[Event]
+    start: State
+    step: Callable[[State, Event], tuple[State, tuple[Delta | Trouble, ...]]]
+    ending: Callable[[State], Done | None] = lambda _: None
+    over: bytes = b""  # an event that is no JSON and says that this was all
+    types: frozenset[str] = frozenset()  # what events there are, where they have types
+
+
+async def deltas(
+    http: Http,
+    path: str,
+    body: bytes,
+    model: str,
+    reader: Reader[State, Event],
+    *,
+    trace: bool = False,
+) -> AsyncGenerator[Delta, None]:
+    """Ask, and tell the answer piece by piece up to its `Done`.
+
+    With `trace` the bytes are told too, as they go out and as they come in.
+    """
+    if trace:
+        yield Sent(f"POST {http.peer.base_url}{path}", body)
+    hearing = StreamState(reader, http.peer, model)
+    try:
+        async with http.post(path, body, model=model) as answer:
+            while not hearing.over:
+                chunk = await answer.read()
+                if trace and chunk:
+                    yield Came(chunk)
+                for delta in _texts_joined(hearing.hear(chunk)):
+                    if isinstance(delta, Done):
+                        answer.enough()
+                    yield delta
+            if not hearing.done:
+                raise _cut_off(http.peer, answer, nothing_came=hearing.nothing_came)
+    except ProviderError as error:
+        if trace and error.answer:
+            yield Came(error.answer)
+        raise
+
+
+def _texts_joined(found: Iterable[Delta]) -> Iterator[Delta]:
+    """Neighbouring texts of one read as one delta: each passes through every wrapper."""
+    texts: list[str] = []
+    try:
+        for delta in found:
+            if isinstance(delta, TextDelta):
+                texts.append(delta.text)
+                continue
+            if texts:
+                yield TextDelta("".join(texts))
+                texts = []
+            yield delta
+    except ProviderError:  # what came before the failure is passed on first
+        if texts:
+            yield TextDelta("".join(texts))
+        raise
+    if texts:
+        yield TextDelta("".join(texts))
+
+
+class StreamState(Generic[State, Event]):
+    """One answer while it is heard: chunks in, deltas out, until it is `over`."""
+
+    def __init__(self, reader: Reader[State, Event], peer: Peer, model: str) -> None:
+        self._reader, self._peer, self._model = reader, peer, model
+        self._splitter, self._halves = reader.splitter(), Halves()
+        self._decoder = msgspec.json.Decoder(reader.event)
+        self._state = reader.start
+        self.over = self.done = False
+
+    @property
+    def nothing_came(self) -> bool:
+        return self._state == self._reader.start
+
+    def hear(self, chunk: bytes) -> Iterator[Delta]:
+        """What a chunk says; an empty one says that no more comes."""
+        decode, step, over = self._decoder.decode, self._reader.step, self._reader.over
+        joined = self._halves.joined
+        for data in _split(self._splitter, chunk, self._peer):
+            if data == over:
+                self.over = True
+                break
+            try:  # not in a function of its own: every piece of every answer is here
+                event = decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                event = self._odd(data, error)
+                if event is None:
+                    continue
+            self._state, found = step(self._state, event)
+            for delta in found:
+                match delta:
+                    case TextDelta() | CallDelta() | ThinkingDelta():
+                        yield joined(delta)
+                    case Done():
+                        self.over = self.done = True
+                        yield delta
+                        return
+                    case Trouble():
+                        raise troubled(self._peer, delta, self._model)
+                    case _:
+                        yield delta
+        self.over = self.over or not chunk
+        if self.over and (done := self._reader.ending(self._state)):
+            self.done = True
+            yield done
+
+    def _odd(self, data: bytes, error: Exception) -> Event | None:
+        return _odd(self._decoder.type, data, self._peer, self._reader.types, error)
+
+
+_WORDS = (TextDelta, ThinkingDelta)
+
+
+class Halves:
+    """Puts a character together again whose two surrogates came in two deltas."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def joined(self, delta: Delta) -> Delta:
+        # Every piece of every answer comes through here.
+        if isinstance(delta, _WORDS):
+            if not self._half and delta.text.isascii():
+                return delta
+            return replace(delta, text=self._whole(delta.text))
+        if isinstance(delta, CallDelta) and (self._half or not delta.arguments.isascii()):
+            return replace(delta, arguments=self._whole(delta.arguments))
+        return delta
+
+    def _whole(self, text: str) -> str:
+        text, self._half = self._half + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return clean(text)
+
+
+def _split(splitter: Splitter, chunk: bytes, peer: Peer) -> list[bytes]:
+    try:
+        return splitter.feed(chunk) if chunk else splitter.end()
+    except Overlong as error:
+        raise Unreachable(f"{peer.label} sent a line that never ends") from error
+
+
+def _odd(
+    kind: type[Event], data: bytes, peer: Peer, types: frozenset[str], error: Exception
+) -> Event | None:
+    """An event that could not be decoded; None for a type we have never heard of."""
+    try:
+        # Half a character is valid JSON to everybody but msgspec.
+        found: Any = json.loads(data)
+        match found:
+            case {"type": str(name)} if types and name not in types:
+                return None
+            case _:
+                try:
+                    return msgspec.convert(found, kind)
+                except msgspec.ValidationError:
+                    return msgspec.convert(uncounted(found), kind)
+    except (ValueError, RecursionError):
+        start = quoted(data[:80].decode("utf-8", "replace"))
+        raise Unreachable(
+            f"{peer.label} sent an event that cannot be read ({error}): {start!r}"
+        ) from error
+
+
+def _cut_off(peer: Peer, answer: HttpResponse, *, nothing_came: bool) -> ProviderError:
+    kind = answer.reply.headers.get("content-type", "")
+    if nothing_came and "json" in kind and answer.reply.body:
+        return no_stream(peer, answer.reply)
+    start = quoted(answer.reply.body[:80].decode("utf-8", "replace"))
+    came = f" ({kind or 'no content type'}, it begins {start!r})" if nothing_came else ""
+    return Unreachable(f"the answer of {peer.label} broke off before its end{came}")
+
+
+_COUNTS = frozenset({"usage", "usageMetadata", "prompt_eval_count", "eval_count"})
+
+
+def count(told: Any) -> int:
+    """A number of tokens, whatever stands where one should be."""
+    return told if type(told) is int and told > 0 else 0
+
+
+def uncounted(event: Any) -> Any:
+    """An event of an answer without its counts, where those are none that can be read."""
+    match event:
+        case dict():
+            items = cast("dict[str, Any]", event).items()
+            return {k: uncounted(v) for k, v in items if k not in _COUNTS}
+        case _:
+            return event
+
+
+def openai_usage(
+    read: int | None,
+    written: int | None,
+    of_read: Mapping[str, Any] | None,
+    of_written: Mapping[str, Any] | None,
+    hits: int | None = None,
+) -> Usage:
+    """An answer as both of OpenAI's APIs count it: what is cached is a part of `read`.
+
+    `of_read` and `of_written` are the details of the two. `hits` is what was read
+    from a cache, where a server tells it beside the details.
+    """
+    of_read, of_written = of_read or {}, of_written or {}
+    cached = count(of_read.get("cached_tokens")) or count(hits)
+    cache_write = count(of_read.get("cache_write_tokens"))
+    return Usage(
+        fresh=max(count(read) - cached - cache_write, 0),
+        cached=cached,
+        cache_write=cache_write,
+        output=count(written),
+        reasoning=count(of_written.get("reasoning_tokens")),
+    )

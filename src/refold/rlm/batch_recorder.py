@@ -1,0 +1,104 @@
+"""Record events of many concurrent tasks in batches.
+
+Otherwise hundreds of answers that arrive together would wait for the disk one after the other.
+Each task still decides on a view that contains the events before its own.
+"""
+
+from collections.abc import Callable, Sequence
+
+import anyio
+from msgspec import Struct
+
+from refold.engine.world import Record
+from refold.journal.events.kinds import Entry, Event
+from refold.journal.state.fold import View, apply
+from refold.values.live import Live
+from refold.values.messages import ToolCall
+
+News = Callable[[View], Sequence[Event]]
+
+
+# More would wake all waiting tasks at the same moment, so that they come back together.
+_AT_ONCE = 8
+
+
+class _Append(Struct, eq=False):
+    news: News
+    done: bool = False
+    said: bool = False
+    failed: Exception | None = None
+
+
+class BatchRecorder:
+    """Implements the engine's `Record`, for one `by`; it never waits for a sync."""
+
+    def __init__(self, record: Record, by: str) -> None:
+        self._record, self._by = record, by
+        self._waiting: list[_Append] = []
+        self._writing = anyio.Lock()
+
+    @property
+    def view(self) -> View:
+        return self._record.view
+
+    @property
+    def since(self) -> int:
+        return self._record.since
+
+    async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View:
+        await self.append_if(lambda _: events)
+        return self.view
+
+    async def append_if(self, news: News, *, kept: bool = False, by: str = "") -> bool:
+        mine = _Append(news)
+        self._waiting.append(mine)
+        # Shielded, as a recorder is: what was paid for is recorded even while the turn is cancelled.
+        with anyio.CancelScope(shield=True):
+            async with self._writing:
+                while not mine.done:
+                    await self._write()
+        await anyio.lowlevel.checkpoint()
+        if mine.failed is not None:
+            raise mine.failed
+        return mine.said
+
+    async def news(self, after: int) -> None:
+        await self._record.news(after)
+
+    def tell(self, live: Live) -> None:
+        self._record.tell(live)
+
+    async def put(self, blob: bytes) -> str:
+        return await self._record.put(blob)
+
+    async def put_bytes(self, blob: bytes) -> str:
+        return await self._record.put_bytes(blob)
+
+    async def get(self, name: str) -> bytes:
+        return await self._record.get(name)
+
+    def unmasked(self, call: ToolCall) -> ToolCall | None:
+        return self._record.unmasked(call)
+
+    async def _write(self) -> None:
+        batch, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
+        failed: Exception | None = None
+        try:
+            await self._record.append_if(lambda view: _said(batch, view), by=self._by)
+        except Exception as error:  # of the disk: each task has to get it
+            failed = error
+        finally:
+            for wish in batch:
+                wish.done, wish.failed = True, failed
+
+
+def _said(batch: Sequence[_Append], view: View) -> Sequence[Event]:
+    found: list[Event] = []
+    for wish in batch:
+        events = wish.news(view)
+        wish.said = bool(events)
+        found += events
+        if wish is not batch[-1]:
+            for event in events:
+                view = apply(view, Entry(view.seq + 1, event, at=view.turn.now))
+    return found

@@ -1,0 +1,129 @@
+"""The context of one call of the tool `python`, for the calls that its code makes.
+
+Code that runs again after a crash makes the same calls in the same order. A call that has a
+result in the journal gets that result, so nothing is paid for twice.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from msgspec import Raw, Struct
+
+from refold.engine.world import Record
+from refold.journal.events.child_events import NestedCallMade
+from refold.journal.events.kinds import Ended, Entry, Reserved, Settled
+from refold.journal.state.conversation import Conversation
+from refold.journal.state.fold import fold
+from refold.values.messages import ToolCall, ToolResult
+
+
+class Journal(Record, Protocol):
+    """A recorder whose entries can be read back."""
+
+    async def entries(self) -> Sequence[Entry]:
+        """All entries of the journal, oldest first."""
+        ...
+
+
+class ModelReply(Struct, frozen=True):
+    """The answer of a model, or the name of the blob that contains it."""
+
+    text: str
+    whole: str = ""
+
+    async def read(self, record: Record) -> str:
+        """Raises `JournalError` if the blob is missing."""
+        return (await record.get(self.whole)).decode() if self.whole else self.text
+
+
+class NestedCall(Struct, frozen=True):
+    """A tool call made by code. `result` None: it has not ended."""
+
+    event: NestedCallMade
+    result: ToolResult | None = None
+
+
+NOTHING: Mapping[tuple[str, int], Any] = MappingProxyType({})
+
+
+class CallContext:
+    """`before` is the snapshot of the variables that the code began with, and `parts` its parts."""
+
+    def __init__(
+        self,
+        call_id: str,
+        talk: Conversation,
+        answers: Mapping[tuple[str, int], ModelReply] = NOTHING,
+        made: Mapping[tuple[str, int], NestedCall] = NOTHING,
+    ) -> None:
+        self.call_id, self.before, self.parts = call_id, talk.variables, talk.variable_parts
+        self._answers, self._made = answers, made
+        self._many = Counter[str]()
+        self._number = len(made)
+
+    def n(self, key: str) -> int:
+        """How often the same was asked before in this call; each call of this counts one more."""
+        self._many[key] += 1
+        return self._many[key] - 1
+
+    def answer(self, key: str, n: int) -> ModelReply | None:
+        """The answer of a model that was recorded before a crash."""
+        return self._answers.get((key, n))
+
+    def made(self, key: str, name: str, arguments: Raw) -> NestedCall:
+        """The tool call that code makes now: a new one, or the recorded one from before a crash."""
+        n = self.n(key)
+        if (key, n) in self._made:
+            return self._made[key, n]
+        self._number += 1
+        call = ToolCall(f"{self.call_id}.{self._number}", name, arguments)
+        return NestedCall(NestedCallMade(call, self.call_id, key, n))
+
+
+async def call_context(call_id: str, record: Journal) -> CallContext:
+    """The context of a call that starts now, or that a crashed process had started."""
+    view = record.view
+    found = view.conversation.call(call_id)
+    if found is None or not found.started or found.started > record.since:
+        return CallContext(call_id, view.conversation)
+    entries = await record.entries()
+    began = fold(entry for entry in entries if entry.seq <= found.started)
+    since = (entry for entry in entries if entry.seq > found.started)
+    answers = {
+        (asked.key, asked.n): ModelReply(reply.text, reply.full_blob)
+        for asked, reply in answered_leaves(since)
+        if asked.call_id == call_id
+    }
+    return CallContext(call_id, began.conversation, answers, _made(entries, call_id))
+
+
+def _made(entries: Iterable[Entry], within: str) -> Mapping[tuple[str, int], NestedCall]:
+    """The calls that the code of this call has made, each with its result, if it has one."""
+    made: dict[str, NestedCallMade] = {}
+    ends: dict[str, ToolResult] = {}
+    for entry in entries:
+        match entry.event:
+            case NestedCallMade(call, outer) as found if outer == within:
+                made[call.id] = found
+            case Ended(id_, outcome, text) if id_ in made:
+                ends[id_] = ToolResult(id_, text, outcome != "done")
+            case _:
+                pass
+    return {(m.key, m.n): NestedCall(m, ends.get(id_)) for id_, m in made.items()}
+
+
+def answered_leaves(entries: Iterable[Entry]) -> list[tuple[Reserved, Settled]]:
+    """The questions of code that were answered successfully, in the order of the answers."""
+    asked: dict[int, Reserved] = {}
+    found: list[tuple[Reserved, Settled]] = []
+    for entry in entries:
+        match entry.event:
+            case Reserved(leaf=leaf) as reserved if leaf:
+                asked[entry.seq] = reserved
+            case Settled(reserved=at, failed="") as settled if at in asked:
+                found.append((asked.pop(at), settled))
+            case _:
+                pass
+    return found

@@ -1,0 +1,48 @@
+"""The variables that the Python of a session begins with: values, files, another session's.
+
+They are recorded in the journal before code uses them, so a session that is resumed after a
+crash has them, and the files that were read can be looked up. `repl` puts them into a process.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from refold.journal.events.child_events import VariableInjected
+from refold.rlm.call_context import Journal
+
+Files: TypeAlias = tuple[tuple[str, str], ...]  # real paths, and the sha256 of each
+MOST = 2_000  # files that an event names itself
+
+
+class InitialVariables(Struct, frozen=True):
+    """What the Python of a session begins with.
+
+    `values` are variables, as JSON values; `files` are the files that a variable was read from, in
+    the order of its texts. Variables of the session `attached`, as ID or ID@3 (after its third
+    turn), are restored before them.
+    """
+
+    values: Mapping[str, object] = {}
+    attached: str = ""
+    files: Mapping[str, Files] = {}
+
+
+async def inject(begins: InitialVariables, record: Journal) -> None:
+    """Record each variable once: initial variables never change afterwards."""
+    for name, value in begins.values.items():
+        if name in dict(record.view.account.injected):
+            continue
+        blob = await record.put_bytes(msgspec.json.encode(value))
+        files = begins.files.get(name, ())
+        listed = ""
+        if len(files) > MOST:
+            listed, files = await record.put_bytes(msgspec.json.encode(files)), ()
+        await record(VariableInjected(name, blob, files, listed), by="code")
+
+
+def files_in(blob: bytes) -> Files:
+    """The files of such a list. Raises `msgspec.DecodeError`."""
+    return msgspec.json.decode(blob, type=Files)

@@ -1,0 +1,106 @@
+"""The interface between the two halves of this package: a worker that runs cells, and a host.
+
+The worker process holds variables and knows nothing of sessions; the host knows the session
+and runs no code. Values are passed as JSON.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
+
+from msgspec import Raw, Struct
+
+from refold.errors import RefoldError
+
+
+class HostFailed(RefoldError):
+    """A function of the host failed: code that called it gets an exception with this message."""
+
+
+class WorkerLost(RefoldError):
+    """The process is gone: killed, out of memory or out of time. Its variables are lost, too."""
+
+
+# What code calls: the name of a function and its arguments, by name. Gives a JSON value,
+# or raises `HostFailed`. Several may be under way at once.
+Host: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[object]]
+
+
+class Cell(Struct, frozen=True):
+    """The result of a cell. `text` is the observation: what it printed, its value, its error.
+
+    `final` is the argument of FINAL, as JSON; JSON null is a value, None means no call of FINAL.
+    """
+
+    text: str
+    failed: bool = False
+    final: Raw | None = None
+    seconds: float = 0.0  # without those in which it waited for the host
+
+
+class VariableReport(Struct, frozen=True):
+    """Names and types of the variables that were kept, and those that were lost, with the reason."""
+
+    kept: tuple[tuple[str, str], ...] = ()
+    lost: tuple[tuple[str, str], ...] = ()
+
+
+class Variables(Struct, frozen=True):
+    """All variables as bytes: small ones in `index`, each large one as a part of its own.
+
+    Parts are named by their sha256. `new` has the parts that the caller did not know.
+    """
+
+    index: bytes
+    parts: tuple[str, ...] = ()
+    new: Mapping[str, bytes] = {}
+
+
+# Gives a part by its name, or raises `JournalError`.
+ReadPart: TypeAlias = Callable[[str], Awaitable[bytes]]
+
+
+class OtherVariables(Struct, frozen=True):
+    """The variables of another session, and a function that reads their parts."""
+
+    session: str
+    index: bytes
+    parts: tuple[str, ...]
+    read: ReadPart
+
+
+class Worker(Protocol):
+    """A process with variables. All methods raise `WorkerLost` if it is gone.
+
+    `run` runs one cell; `functions` are the names of the host's functions that code may call
+    besides the primitives. `put` sets a variable to a value in JSON, which becomes the part of
+    that name. `persist` returns all variables as bytes that only `restore` in another worker can
+    read, without the parts that are `known`; `restore` replaces all variables. `names` returns
+    the variables with their types.
+    """
+
+    async def run(self, cell: str, host: Host, progress: Callable[[str], None]) -> Cell: ...
+    async def put(self, name: str, part: str, value: bytes) -> None: ...
+    async def persist(self, known: Collection[str]) -> tuple[Variables, VariableReport]: ...
+    async def restore(
+        self, index: bytes, parts: Collection[str], read: ReadPart
+    ) -> VariableReport: ...
+    async def names(self) -> tuple[tuple[str, str], ...]: ...
+
+
+class WorkerLimits(Struct, frozen=True):
+    seconds: float = 120.0  # of one cell; while it waits for the host they do not count
+    memory: int = 2 * 1024**3  # bytes
+    output: int = 10_000  # characters of one observation
+
+
+class Workers(Protocol):
+    """Make workers. Leaving the context ends the process and all that it started.
+
+    `functions` are functions of the host by name, with their parameters; code passes them by name
+    or in this order.
+    """
+
+    def __call__(
+        self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
+    ) -> AbstractAsyncContextManager[Worker]: ...

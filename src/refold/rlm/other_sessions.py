@@ -1,0 +1,87 @@
+"""The sessions that code can reach: subagents that it starts, and sessions it takes variables from.
+
+`agents.children` opens a subagent, limits it and finds it again after a crash. The variables
+of another session are read from its journal and never written.
+"""
+
+from collections.abc import Sequence
+
+import anyio
+
+from refold.agents.birth import Wish
+from refold.agents.children import Children, Luggage
+from refold.errors import BadInput, JournalError
+from refold.journal.events import codec
+from refold.journal.events.kinds import TurnEnded
+from refold.journal.home import Home
+from refold.journal.state.fold import View, fold
+from refold.rlm.initial_variables import InitialVariables
+from refold.rlm.interfaces import OtherVariables
+from refold.tools.task import Errand, Report
+
+AGENT = "rlm"
+
+
+class CodeSubagents:
+    """Implements `Subagents`: subagents for code, each of the agent `rlm`, with a Python of its own."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+
+    async def start(
+        self, call_id: str, key: str, n: int, task: str, begins: InitialVariables
+    ) -> Report:
+        wish = Wish(call_id, Errand(AGENT, task), key, n, begins.attached)
+        end = await self._children.born(wish, Luggage(context=begins.values))
+        return Report(end.child, end.status, end.text, end.reason, as_json=end.as_json)
+
+
+class OtherSessions:
+    """Reads variables of other sessions. `own` is the id of this one; "child-2" is its subagent.
+
+    Only sessions of the same tree, and those that work in the same `directory`, can be read.
+    """
+
+    def __init__(self, home: Home, own: str, directory: str) -> None:
+        self._home, self._own, self._directory = home, own, directory
+
+    async def of(self, named: str) -> OtherVariables:
+        """The variables of ID, or of ID@TURN. Raises `BadInput`."""
+        name, _, turn = named.partition("@")
+        if name.startswith("child-"):
+            name = f"{self._own}/{name}"
+        found = await anyio.to_thread.run_sync(self._home.find, name)
+        store = self._home.store(found.id)
+        try:
+            lines = await store.read()
+            view = await anyio.to_thread.run_sync(_view, lines, turn, found.id)
+            self._check_near(found.id, view)
+            talk = view.conversation
+            index = await store.get(talk.variables)
+            return OtherVariables(found.id, index, talk.variable_parts, store.get)
+        except JournalError as error:
+            raise BadInput(f"the session {found.id} cannot be read: {error}") from error
+
+    def _check_near(self, id_: str, view: View) -> None:
+        """Raises `BadInput` if the session works in another directory and is not of this tree."""
+        same_tree = id_.partition("/")[0] == self._own.partition("/")[0]
+        if not same_tree and view.session.directory != self._directory:
+            raise BadInput(
+                f"the session {id_} works in another directory, so its variables are not "
+                "for this one"
+            )
+
+
+def _view(lines: Sequence[bytes], turn: str, name: str) -> View:
+    """The state whose variables are wanted: after all turns, or after `turn`."""
+    entries = [entry for entry, _ in codec.decode(lines)]
+    if turn:
+        ends = [n for n, e in enumerate(entries) if isinstance(e.event, TurnEnded)]
+        if not turn.isdecimal() or not 0 < int(turn) <= len(ends):
+            raise BadInput(f"{name} has {len(ends)} turns that ended, and no turn {turn}")
+        entries = entries[: ends[int(turn) - 1] + 1]
+    view = fold(entries)
+    if not view.conversation.variables:
+        when = f" after its turn {turn}" if turn else ""
+        raise BadInput(f"{name} has no variables of Python{when}")
+    return view

@@ -1,0 +1,342 @@
+"""Run a cell as a notebook does: the value of its last line is shown.
+
+The observation is one text that fits a limit: what the cell printed, its value or error, what
+subprocesses printed, and notes. Output through `print` is reported while the cell runs; what
+subprocesses and C code write to the descriptors 1 and 2 is read from a pipe and added at the
+end. Of long output the start and the end are kept.
+"""
+
+import ast
+import io
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from threading import Lock, Thread
+from types import CodeType, TracebackType
+from typing import Any
+
+from refold.rlm.worker_side.interrupter import Interrupter, Stopped
+from refold.rlm.worker_side.namespace import Namespace
+from refold.rlm.worker_side.values import preview, without_surrogates
+
+_OWN = __file__.rpartition("/")[0]
+_LINES = 24  # of a traceback
+_LONGEST = 200  # characters of one of its lines
+_WORDS = 2_000  # of what an error says
+_BETWEEN = 0.05  # seconds between two reports to the host
+_REPORTED = 4_000  # characters of one report
+_AT_ONCE = 65536
+_ENDS = 8  # times the end is kept before it is cut
+_PIECES = 64  # more than a pipe holds
+
+
+class Cells:
+    """`on_output` gets printed text while the cell runs."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        interrupter: Interrupter,
+        output: int,
+        on_output: Callable[[str], None],
+    ) -> None:
+        self._namespace, self._interrupter, self._most = namespace, interrupter, output
+        self._sources = dict[str, list[str]]()
+        self._kept, self._descriptors = BoundedText(output), Descriptors(output)
+        self._streams = tuple(
+            OutputStream(self._kept, number, on_output) for number in (1, 2)
+        )
+        self._name = self._value = ""
+
+    def run(self, source: str) -> tuple[str, bool]:
+        """The observation, and whether the cell failed."""
+        # The same code fails with the same words; and no number means two cells, when
+        # functions come back in another process.
+        name = f"<cell {sha256(source.encode(errors='replace')).hexdigest()[:16]}>"
+        self._name, self._sources[name] = name, source.splitlines()
+        self._kept.clear()
+        self._value, error = "", ""
+        self._namespace.restore_reserved()
+        sys.stdin = open("/dev/null", encoding="utf-8")  # noqa: SIM115 - for code to read
+        sys.stdout, sys.stderr = self._streams
+        try:
+            self._interrupter.run(lambda: self._do(source, name))
+        except Stopped as stopped:
+            error = self._stopped(stopped)
+        except BaseException as raised:  # what code raises is for its author to read
+            error = self._error(raised)
+        finally:
+            sys.settrace(None)
+        text = self._observation(error)
+        self._value = ""
+        return text, bool(error)
+
+    def so_far(self) -> str:
+        return without_surrogates(self._kept.text(self._most))
+
+    def forget_printed(self) -> None:
+        """Discard what variables printed while they were pickled or unpickled."""
+        self._kept.clear()
+        self._descriptors.text(1)
+
+    def pass_on(self) -> None:
+        for stream in self._streams:
+            stream.pass_on()
+
+    def _do(self, source: str, name: str) -> None:
+        body, last = _compiled(source, name)
+        exec(body, self._namespace.names)
+        if last and (value := eval(last, self._namespace.names)) is not None:
+            self._value = preview(value, self._most // 2)
+
+    def _observation(self, error: str) -> str:
+        lost = self._namespace.restore_reserved()
+        notes = f"(reserved and put back: {', '.join(lost)})" if lost else ""
+        programs = self._descriptors.text(self._most // 4)
+        if programs.strip():
+            programs = f"[printed by programs]\n{programs.rstrip()}"
+        ends = [part for part in (self._value, error, programs, notes) if part]
+        room = self._most - sum(len(part) + 1 for part in ends)
+        printed = self._kept.text(max(200, room)).rstrip("\n")
+        return without_surrogates("\n".join([part for part in (printed, *ends) if part]))
+
+    def _stopped(self, stopped: Stopped) -> str:
+        if self._interrupter.why.startswith("FINAL"):
+            return ""
+        where = self._where(stopped.__traceback__)
+        return "\n".join([*where, f"Stopped: {self._interrupter.why or stopped}."])
+
+    def _error(self, error: BaseException) -> str:
+        try:
+            if isinstance(error, SyntaxError) and not _depth(error.__traceback__):
+                return _syntax(error)
+            lines = [*self._before(error), *self._where(error.__traceback__)]
+            if len(lines) > _LINES:
+                lines = [*lines[: _LINES // 2], "  …", *lines[-_LINES // 2 :]]
+            return "\n".join([*lines, _said(error)])
+        except BaseException as another:  # code wrote this error, too
+            return (
+                f"{type(error).__name__}, which raises {type(another).__name__} when shown."
+            )
+
+    def _before(self, error: BaseException) -> list[str]:
+        first = error.__cause__ or (
+            None if error.__suppress_context__ else error.__context__
+        )
+        if first is None:
+            return []
+        return [*self._where(first.__traceback__)[-4:], _said(first)[:500], "which led to:"]
+
+    def _where(self, traceback: TracebackType | None) -> list[str]:
+        """The lines of cells in the traceback, and the innermost line outside."""
+        found, outside = list[str](), ""
+        while traceback:
+            code, line = traceback.tb_frame.f_code, traceback.tb_lineno
+            if code.co_filename in self._sources or code.co_filename.startswith("<cell "):
+                found.append(self._line(code, line))
+                outside = ""
+            elif not code.co_filename.startswith(_OWN):
+                outside = f"  in {code.co_filename}, line {line}, in {code.co_name}"
+            traceback = traceback.tb_next
+        return _without_repeats([*found, *([outside] if outside else [])])
+
+    def _line(self, code: CodeType, line: int) -> str:
+        lines = self._sources.get(code.co_filename, [])
+        text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+        within = "" if code.co_name == "<module>" else f", in {code.co_name}"
+        earlier = "" if code.co_filename == self._name else "an earlier cell, "
+        return f"  {earlier}line {line}{within}" + (f": {text[:_LONGEST]}" if text else "")
+
+
+def _compiled(source: str, name: str) -> tuple[CodeType, CodeType | None]:
+    tree = ast.parse(source, name)
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, ast.Expr):
+        return compile(tree, name, "exec", dont_inherit=True), None
+    value = ast.Expression(last.value)
+    del tree.body[-1]
+    return (
+        compile(tree, name, "exec", dont_inherit=True),
+        compile(value, name, "eval", dont_inherit=True),
+    )
+
+
+def _syntax(error: SyntaxError) -> str:
+    line = (error.text or "").rstrip("\n")[:_LONGEST]
+    mark = " " * max(0, (error.offset or 1) - 1) + "^"
+    shown = f"    {line}\n    {mark}\n" if line and len(mark) <= _LONGEST else ""
+    return f"  line {error.lineno}\n{shown}{type(error).__name__}: {error.msg}"
+
+
+def _said(error: BaseException) -> str:
+    words = str(error)
+    if len(words) > _WORDS:
+        words = f"{words[:_WORDS]}… ({len(words):,} characters)"
+    kind = type(error)
+    home = (
+        ""
+        if kind.__module__ in ("builtins", "__main__", "refold_worker")
+        else f"{kind.__module__}."
+    )
+    return f"{home}{kind.__qualname__}: {words}" if words else f"{home}{kind.__qualname__}"
+
+
+def _depth(traceback: TracebackType | None) -> int:
+    """The number of frames of cells."""
+    found = 0
+    while traceback:
+        found += traceback.tb_frame.f_code.co_filename.startswith("<cell ")
+        traceback = traceback.tb_next
+    return found
+
+
+def _without_repeats(lines: list[str]) -> list[str]:
+    found = list[str]()
+    again = 0
+    for n, line in enumerate(lines):
+        if n >= 2 and line == lines[n - 1] == lines[n - 2]:
+            again += 1
+            continue
+        if again:
+            found.append(f"  … {again} more of these")
+            again = 0
+        found.append(line)
+    return [*found, f"  … {again} more of these"] if again else found
+
+
+class BoundedText:
+    """Text of which about `most` characters are kept: the start and the end."""
+
+    def __init__(self, most: int) -> None:
+        self._half = max(1, most // 2)
+        self._lock = Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        self._start, self._all = "", 0
+        self._end, self._in_end = list[str](), 0
+
+    def add(self, text: str) -> None:
+        with self._lock:
+            self._all += len(text)
+            if room := self._half - len(self._start):
+                self._start += text[:room]
+                text = text[room:]
+            if text:
+                self._end.append(text[-self._half :])
+                self._in_end += len(self._end[-1])
+                if self._in_end > _ENDS * self._half:
+                    self._cut()
+
+    def text(self, most: int) -> str:
+        """At most `most` characters, and a line with the number of those left out."""
+        half = max(1, min(self._half, most // 2))
+        with self._lock:
+            self._cut()
+            whole = self._start + "".join(self._end)
+        if self._all <= 2 * half:
+            return whole
+        gap = f"[{self._all - 2 * half:,} characters were left out here]"
+        return f"{whole[:half]}\n{gap}\n{whole[-half:]}"
+
+    def _cut(self) -> None:
+        self._end = ["".join(self._end)[-self._half :]]
+        self._in_end = len(self._end[0])
+
+
+class OutputStream(io.TextIOBase):
+    """`sys.stdout` and `sys.stderr` while a cell runs."""
+
+    def __init__(
+        self, kept: BoundedText, number: int, on_output: Callable[[str], None]
+    ) -> None:
+        self._kept, self._number, self._on_output = kept, number, on_output
+        self._waiting, self._next = list[str](), 0.0
+        self.buffer = _Bytes(self)
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - code may give anything
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        self._kept.add(text)
+        self._waiting.append(text[-_REPORTED:])
+        if time.monotonic() >= self._next:
+            self.pass_on()
+        return len(text)
+
+    def pass_on(self) -> None:
+        said, self._waiting = "".join(self._waiting)[-_REPORTED:], []
+        self._next = time.monotonic() + _BETWEEN
+        if said:
+            self._on_output(said)
+
+    def flush(self) -> None:
+        if time.monotonic() >= self._next:
+            self.pass_on()
+
+    def fileno(self) -> int:
+        return self._number
+
+    def isatty(self) -> bool:
+        return False
+
+
+class _Bytes(io.RawIOBase):
+    def __init__(self, stream: OutputStream) -> None:
+        self._stream = stream
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        said = bytes(data)
+        self._stream.write(said.decode(errors="replace"))
+        return len(said)
+
+
+class Descriptors:
+    """Reads what is written to the descriptors 1 and 2, by subprocesses for instance."""
+
+    def __init__(self, most: int) -> None:
+        self._kept, self._lock = BoundedText(most), Lock()
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        for number in (1, 2):
+            os.dup2(writing, number)
+        os.close(writing)
+        self._read = os.read
+        Thread(target=self._drain, daemon=True).start()
+
+    def text(self, most: int) -> str:
+        """What was written since the last call."""
+        for _ in range(_PIECES):
+            if not self._take():
+                break
+        found = self._kept.text(most)
+        self._kept.clear()
+        return found
+
+    def _drain(self) -> None:
+        ready = select.poll()
+        ready.register(self._reading, select.POLLIN)
+        while True:
+            ready.poll()
+            if not self._take():
+                time.sleep(_BETWEEN)  # code may have closed it
+
+    def _take(self) -> bool:
+        with self._lock:
+            try:
+                piece = self._read(self._reading, _AT_ONCE)
+            except OSError:
+                return False
+        self._kept.add(piece.decode(errors="replace"))
+        return bool(piece)

@@ -1,0 +1,146 @@
+"""Interrupts the code of a cell: with an exception that is repeated until the code ends.
+
+If code does not end all the same, the host ends the process.
+"""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+_FIRST, _AGAIN, _LONGEST = 0.1, 0.005, 1.0  # seconds
+_COMING = 10  # more than can come at a time
+
+
+class Stopped(SystemExit):
+    """The cell is to end. It is not an error."""
+
+
+class Interrupter:
+    """`run` is called in the main thread, where the exceptions are raised."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        self._running, self._lock = False, threading.Lock()
+        self._leaving = False  # a plain flag: taking it back must call nothing
+        self._cell = 0
+        self._main = threading.main_thread().ident or 0
+        threading.excepthook = _ignore_system_exit
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do the work to its end, or until it is interrupted. Raises what it raises."""
+        signal.signal(signal.SIGINT, self._signalled)
+        with self._lock:
+            self.why, self._running, self._leaving = "", True, False
+            self._cell += 1
+        try:
+            work()
+        finally:
+            self._end()
+
+    def stop(self, why: str, *, again: float = 0.25) -> None:
+        """Interrupt the cell, from any thread. The first reason counts."""
+        with self._lock:
+            if not self._running or self.why:
+                return
+            self.why = why
+        threading.Thread(
+            target=self._interrupt_until_over, args=(self._cell, again), daemon=True
+        ).start()
+
+    def about_to_leave(self, why: str) -> None:
+        """The calling thread will call `leave`. Until then no exception is raised in it.
+
+        Code that caught one before the trace function is set could continue.
+        """
+        if threading.get_ident() == self._main:
+            self._leaving = True
+            _raise_at_next_line(sys._getframe(1), why)  # pyright: ignore[reportPrivateUsage] - no other way
+
+    def leave(self, why: str) -> None:
+        """End the calling thread now, and the cell soon."""
+        self.stop(why, again=_AGAIN)
+        if threading.get_ident() == self._main:
+            self._leaving = False
+        raise Stopped(why)
+
+    def check(self) -> None:
+        if self._running and self.why:
+            raise Stopped(self.why)
+
+    def _signalled(self, *_: object) -> None:
+        if not self._leaving:
+            self.check()
+
+    def _interrupt_until_over(self, cell: int, again: float) -> None:
+        import ctypes
+
+        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        turn = 0
+        while True:
+            self._let_leave()
+            with self._lock:
+                if not self._running or cell != self._cell:
+                    return
+                # What waits in the system hears signals only; and code may have taken
+                # them away from us.
+                if turn % 2 == 0:
+                    signal.pthread_kill(self._main, signal.SIGINT)
+                else:
+                    raise_in(ctypes.c_ulong(self._main), ctypes.py_object(Stopped))
+            turn += 1
+            time.sleep(again)
+
+    def _let_leave(self) -> None:
+        """Give a thread that is about to stop by itself a moment, and no more."""
+        if not self._leaving:
+            return
+        until = time.monotonic() + _LONGEST
+        while self._leaving and time.monotonic() < until:
+            time.sleep(_AGAIN)
+        self._leaving = False
+        time.sleep(_FIRST)
+
+    def _end(self) -> None:
+        sys.settrace(None)
+        # One that is on its way comes up in here. Taking it back instead would leave a
+        # flag of Python's set for good, with which tracing never ends.
+        for _ in range(_COMING):
+            try:
+                with self._lock:
+                    self._running = False
+                for _ in range(_COMING):
+                    pass
+            except Stopped:
+                continue
+
+
+def _ignore_system_exit(ended: threading.ExceptHookArgs) -> None:
+    """Ignore `SystemExit` and its subclasses; Python itself ignores only `SystemExit`."""
+    if not issubclass(ended.exc_type, SystemExit):
+        threading.__excepthook__(ended)
+
+
+def _raise_at_next_line(frame: FrameType | None, why: str) -> None:
+    """Raise at the next line of each cell frame, so that code cannot catch it and continue."""
+
+    def trace(frame: FrameType, event: str, argument: object) -> object:
+        if event == "line":
+            raise Stopped(why)
+        return trace
+
+    while frame:
+        if frame.f_code.co_filename.startswith("<cell "):
+            frame.f_trace = trace
+        frame = frame.f_back
+    sys.settrace(_no_trace)
+
+
+def _no_trace(frame: FrameType, event: str, argument: object) -> None:
+    """Applies to frames entered from now on; frames that are already running need tracing on."""

@@ -1,0 +1,180 @@
+"""The main loop of a worker process: read a request, execute it, respond.
+
+The main thread runs the code; other threads serve the socket. Descriptor 0 is the socket at
+the start, and /dev/null afterwards.
+"""
+
+import gc
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+
+from refold.rlm.worker_side.cells import Cells
+from refold.rlm.worker_side.interrupter import Interrupter
+from refold.rlm.worker_side.namespace import Final, HostError, Namespace, reserved
+from refold.rlm.worker_side.snapshots import Parts, Snapshot, persist, put, restore
+from refold.rlm.worker_side.socket_link import Link, Message
+from refold.rlm.worker_side.values import Values
+
+_SOCKET = 200  # the lowest number for it: out of the way
+_LOST = 70
+_NICE = 15
+_ADDRESSES = 4  # times the memory, as reserved and never used addresses: of threads
+
+
+def main() -> None:
+    import fcntl
+
+    number = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _SOCKET)
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        Worker(Link(number)).serve()
+    finally:
+        # Threads of the code would keep it alive.
+        os._exit(_LOST)
+
+
+class Worker:
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._inbox = SimpleQueue[tuple[Message, bytearray]]()
+        self._namespace, self._interrupter, self._values = (
+            Namespace(),
+            Interrupter(),
+            Values(),
+        )
+        self._parts = Parts()
+        self._exit, self._forked = os._exit, False
+        self._link.begin(self._heard)
+        begin, _ = self._inbox.get()
+        self._bounded(begin["memory"])
+        self._cells = Cells(
+            self._namespace, self._interrupter, begin["output"], self._send_printed
+        )
+        self._final = Final(link, self._values, self._interrupter, self._cells.so_far)
+        self._namespace.reserved = reserved(
+            self._namespace.names, begin["functions"], self._call, self._final
+        )
+        sys.path[:] = list(dict.fromkeys([*sys.path[1:], *begin["paths"], os.getcwd()]))
+        for name in [name for name in sys.modules if name.partition(".")[0] == "refold"]:
+            del sys.modules[name]  # the workspace may hold one
+        os.register_at_fork(after_in_child=self._split_off)
+
+    def serve(self) -> None:
+        self._link.send({"t": "ready"})
+        while True:
+            try:
+                message, blob = self._inbox.get()
+            except BaseException:  # a thread of the code may raise something in here
+                continue
+            answer, found = self._answer(message, blob)
+            del blob  # it may be large, and the next message may be long in coming
+            if self._forked:
+                self._exit(0)
+            self._link.send({"t": "done", "id": message["id"], **answer}, found)
+            del found
+
+    def _answer(self, message: Message, blob: bytearray) -> tuple[Message, bytes]:
+        match message["t"]:
+            case "run":
+                self._final.clear()
+                text, failed = self._cells.run(message["cell"])
+                gc.collect(0)
+                return {"text": text, "failed": failed}, b""
+            case "put":
+                name, part = message["name"], message["part"]
+                return self._watched(
+                    lambda: put(self._namespace, name, part, blob, self._parts)
+                ), b""
+            case "part":
+                self._parts.given[message["name"]] = blob
+                return {}, b""
+            case "persist":
+                return self._keep(frozenset(message["known"]))
+            case "restore":
+                return self._restore(blob)
+            case _:
+                return {"kept": self._namespace.typed()}, b""
+
+    def _keep(self, known: frozenset[str]) -> tuple[Message, bytes]:
+        found = Snapshot(b"", [], [], [])
+
+        def work() -> None:
+            nonlocal found
+            found = persist(
+                self._namespace, self._interrupter, self._parts, known, self._give
+            )
+
+        return self._watched(work) or _said(found), found.blob
+
+    def _give(self, name: str, part: bytes) -> None:
+        self._link.send({"t": "part", "name": name}, part)
+
+    def _restore(self, index: bytearray) -> tuple[Message, bytes]:
+        found = Snapshot(b"", [], [], [])
+
+        def work() -> None:
+            nonlocal found
+            found = restore(self._namespace, index, self._parts)
+
+        return self._watched(work) or _said(found), b""
+
+    def _watched(self, work: Callable[[], None]) -> Message:
+        self._namespace.restore_reserved()
+        try:
+            self._interrupter.run(work)
+        except BaseException as error:  # code runs in there
+            return {"failed": True, "text": f"{error}"[:500] or type(error).__name__}
+        finally:
+            self._cells.forget_printed()
+        return {}
+
+    def _heard(self, message: Message, blob: bytearray) -> None:
+        if message["t"] == "interrupt":
+            self._interrupter.stop(message["why"])
+        else:
+            self._inbox.put((message, blob))
+
+    def _call(self, name: str, arguments: dict[str, object]) -> object:
+        if self._forked:
+            raise HostError(
+                f"{name} works in the worker itself, not in a process beside it."
+            )
+        self._interrupter.check()
+        said = self._values.to_json(arguments, name)
+        self._cells.pass_on()
+        reply = self._link.call(name, said)
+        self._interrupter.check()
+        if (why := reply.get("error")) is not None:
+            raise HostError(why)
+        return self._values.from_json(reply.get("value"))
+
+    def _send_printed(self, text: str) -> None:
+        if not self._forked:
+            self._link.send({"t": "printed", "text": text})
+
+    def _split_off(self) -> None:
+        self._forked = True
+        # Many of them would leave no time for whoever is to end them.
+        os.nice(_NICE)
+        self._link.close()
+
+    def _bounded(self, memory: int) -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for kind, most in (
+            (resource.RLIMIT_DATA, memory),
+            (resource.RLIMIT_AS, memory * _ADDRESSES),
+        ):
+            with suppress(OSError, ValueError):  # a Mac knows them and keeps none
+                resource.setrlimit(kind, (most, most))
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def _said(found: Snapshot) -> Message:
+    return {"kept": found.kept, "lost": found.lost, "parts": found.parts}

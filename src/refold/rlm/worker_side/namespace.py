@@ -1,0 +1,188 @@
+"""The namespace that all cells share: variables of the code, and the names that we reserve.
+
+Reserved are FINAL, SHOW_VARS and the functions of the host. They live in a module of their
+own, so that variables which refer to one of them can be pickled. Before each cell, reserved
+names, built-in functions and `__main__` are restored.
+"""
+
+import builtins
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from refold.rlm.worker_side.interrupter import Interrupter
+from refold.rlm.worker_side.signatures import PRIMITIVES, Signature
+from refold.rlm.worker_side.socket_link import Link
+from refold.rlm.worker_side.values import (
+    Failed,
+    Listing,
+    Values,
+    size_of,
+    without_surrogates,
+)
+
+MODULE = "refold_worker"
+_FINAL = "FINAL was called"
+
+
+class Namespace:
+    """The namespace of the cells, as the module `__main__`."""
+
+    def __init__(self) -> None:
+        module = types.ModuleType("__main__")
+        # Classes and dataclasses look up their module by name.
+        sys.modules["__main__"] = module
+        self.names: dict[str, object] = module.__dict__
+        self._module = module
+        self._builtins = dict(builtins.__dict__)
+        self.reserved: Mapping[str, object] = {}
+
+    def restore_reserved(self) -> list[str]:
+        """Restore reserved names; returns those that code had rebound."""
+        builtins.__dict__.update(self._builtins)
+        self.names["__builtins__"] = builtins
+        self.names["__name__"] = "__main__"
+        sys.modules["__main__"] = self._module
+        lost = [
+            name
+            for name, value in self.reserved.items()
+            if self.names.get(name) is not value
+        ]
+        self.names.update(self.reserved)
+        return lost
+
+    def variables(self) -> list[tuple[str, object]]:
+        return code_variables(self.names, self.reserved)
+
+    def typed(self) -> list[tuple[str, str]]:
+        return [
+            (without_surrogates(name), type_of(value)) for name, value in self.variables()
+        ]
+
+    def clear(self) -> None:
+        for name, _ in self.variables():
+            del self.names[name]
+
+
+def type_of(value: object) -> str:
+    return without_surrogates(str(type(value).__name__))
+
+
+class HostError(Exception):
+    """A function of the host failed."""
+
+
+class Final:
+    """The argument of FINAL, which ends the turn. The first call counts."""
+
+    def __init__(
+        self,
+        link: Link,
+        values: Values,
+        interrupter: Interrupter,
+        printed: Callable[[], str],
+    ) -> None:
+        self._link, self._values, self._interrupter, self._printed = (
+            link,
+            values,
+            interrupter,
+            printed,
+        )
+        self._lock, self.given = Lock(), False
+
+    def clear(self) -> None:
+        self.given = False
+
+    def give(self, value: object) -> None:
+        said = self._values.to_json(value)
+        with self._lock:
+            first, self.given = not self.given, True
+        # The host tells the cell to stop as soon as it hears of it.
+        self._interrupter.about_to_leave(_FINAL)
+        if first:
+            # Recorded before anything in the code can have a say in it.
+            self._link.send_now({"t": "final", "value": said, "text": self._printed()})
+        self._interrupter.leave(_FINAL)
+
+
+def reserved(
+    namespace: dict[str, object],
+    functions: Mapping[str, Sequence[str]],
+    call: Callable[[str, dict[str, object]], object],
+    final: Final,
+) -> dict[str, object]:
+    """The reserved names with their objects, put into a module that pickles can refer to."""
+
+    def FINAL(value: object) -> None:
+        """End the task with this value. The code after it does not run."""
+        final.give(value)
+
+    def SHOW_VARS() -> Listing:
+        """The variables there are, with type and size."""
+        return Listing("\n".join(_lines(namespace, found)) or "There are no variables.")
+
+    found: dict[str, object] = {"FINAL": FINAL, "SHOW_VARS": SHOW_VARS}
+    found |= {"Failed": Failed, "HostError": HostError}
+    tools = {name: Signature(tuple(given), 0) for name, given in functions.items()}
+    for name, (given, needed) in {**PRIMITIVES, **tools}.items():
+        found[name] = _function(name, needed, given, call)
+    module = types.ModuleType(MODULE)
+    for name, one in found.items():
+        setattr(module, name, _at_home(one, name))
+    sys.modules[MODULE] = module
+    return found
+
+
+def _at_home(one: Any, name: str) -> object:
+    one.__module__, one.__qualname__ = MODULE, name
+    return one
+
+
+def _function(
+    name: str,
+    needed: int,
+    parameters: tuple[str, ...],
+    call: Callable[[str, dict[str, object]], object],
+) -> Callable[..., object]:
+    words = ", ".join(
+        one if n < needed else f"{one}=None" for n, one in enumerate(parameters)
+    )
+
+    def function(*given: object, **named: object) -> object:
+        if len(given) > len(parameters):
+            raise TypeError(f"{name}({words}) was given {len(given)} arguments.")
+        found = dict(zip(parameters, given, strict=False))
+        for one in named:
+            if one not in parameters:
+                raise TypeError(f"{name}({words}) has no parameter {one!r}.")
+            if one in found:
+                raise TypeError(f"{name}({words}) was given {one!r} twice.")
+        found |= named
+        if missing := [one for one in parameters[:needed] if one not in found]:
+            raise TypeError(f"{name}({words}) needs {', '.join(missing)}.")
+        return call(name, found)
+
+    function.__name__ = name
+    function.__doc__ = f"{name}({words})"
+    return function
+
+
+def _lines(namespace: Mapping[str, object], found: Mapping[str, object]) -> list[str]:
+    return [
+        f"{name}: {type(value).__name__}"
+        + (f", {size}" if (size := size_of(value)) else "")
+        for name, value in code_variables(namespace, found)
+    ]
+
+
+def code_variables(
+    namespace: Mapping[str, object], reserved: Mapping[str, object]
+) -> list[tuple[str, object]]:
+    """The variables of the code, without names of Python and reserved ones."""
+    return [
+        (name, value)
+        for name, value in list(namespace.items())
+        if name not in reserved and not name.startswith("__")
+    ]

@@ -1,0 +1,27 @@
+"""The signatures of the functions that code can call without a tool, for host and worker.
+
+`namespace` makes the functions in the worker; `host` implements them.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Signature(NamedTuple):
+    """The first `needed` parameters are required."""
+
+    parameters: tuple[str, ...]
+    needed: int
+
+
+PRIMITIVES: Mapping[str, Signature] = MappingProxyType(
+    {
+        "lm": Signature(("input", "query", "schema"), 2),
+        "map_lm": Signature(("inputs", "query", "schema"), 2),
+        "rlm": Signature(("task", "context"), 1),
+        "map_rlm": Signature(("tasks", "shared"), 1),
+        "attach_rlm": Signature(("session", "task", "turn"), 2),
+        "budget": Signature((), 0),
+    }
+)

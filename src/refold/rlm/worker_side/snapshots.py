@@ -1,0 +1,349 @@
+"""Variables as bytes, each by itself: if one cannot be pickled, only that one is lost.
+
+Small variables are stored in an index; it names the parts that hold large ones, and only new
+parts are sent. A large text that has not changed is recognized by the hash that Python caches,
+and is not pickled again. Functions refer to the namespace of the cells, not to a copy of it.
+Loading such bytes runs code, so it is done in a worker only.
+"""
+
+import io
+import struct
+import sys
+import types
+from collections.abc import Callable
+from json import JSONDecoder, JSONEncoder
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+from refold.rlm.worker_side.interrupter import Interrupter, Stopped
+from refold.rlm.worker_side.namespace import MODULE, Namespace, type_of
+from refold.rlm.worker_side.values import without_surrogates
+
+LARGE = 256 * 1024  # bytes
+_WORTH = LARGE // 4  # characters: fewer can be no large part
+
+Form: TypeAlias = Literal["pickle", "json"]
+Bytes: TypeAlias = bytes | bytearray
+Print: TypeAlias = tuple[object, ...]
+ONE, ALL = 64 * 1024 * 1024, 256 * 1024 * 1024  # bytes
+_HEADER = struct.Struct("!I")
+_MAKE = "function_of_the_cells"
+
+Pairs = list[tuple[str, str]]
+
+
+class Part(NamedTuple):
+    name: str  # the sha256 of its bytes
+    form: Form
+    size: int  # what counts of it: nothing, where it was handed in
+
+
+class Parts:
+    """The known parts, by a fingerprint of the value, and those given for a restore."""
+
+    def __init__(self) -> None:
+        self._by_print: dict[Print, Part] = {}
+        self.given: dict[str, Bytes] = {}  # for variables that are about to be restored
+
+    def remember(self, value: object, part: Part) -> None:
+        if seen := _fingerprint(value):
+            self._by_print[seen] = part
+
+    def of(self, value: object) -> Part | None:
+        """The part that contains this value, if its fingerprint is known."""
+        seen = _fingerprint(value)
+        return self._by_print.get(seen) if seen else None
+
+    def forget_but(self, names: frozenset[str]) -> None:
+        kept = {seen: part for seen, part in self._by_print.items() if part.name in names}
+        self._by_print = kept
+
+
+def _fingerprint(value: object) -> Print:
+    """A fingerprint of a value that consists of texts; () for any other value.
+
+    It holds no reference to the value, which could else never be freed.
+    """
+    kind = type(value)
+    if kind is str or kind is bytes:
+        text = cast("str", value)
+        return (kind, len(text), hash(text)) if len(text) >= _WORTH else ()
+    try:
+        if kind is list or kind is tuple:
+            found = _texts(cast("list[Any]", value))
+            return (kind, *found) if found else ()
+        if kind is dict:
+            names = tuple(cast("dict[Any, Any]", value))
+            found = _texts(cast("dict[Any, Any]", value).values())
+            texts = {str}.issuperset(map(type, names))
+            return (kind, hash(names), *found) if found and texts else ()
+    except RuntimeError:  # a thread of the code is at it
+        pass
+    return ()
+
+
+def _texts(many: Any) -> Print:
+    items = tuple(many)
+    kinds = set(map(type, items))
+    if kinds not in ({str}, {bytes}) or sum(map(len, items)) < _WORTH:
+        return ()
+    return (*kinds, len(items), hash(items))
+
+
+class TooLarge(Exception):
+    pass
+
+
+class Snapshot(NamedTuple):
+    """`kept` with their types, `lost` with the reasons, and the `parts` that it names."""
+
+    blob: bytes  # the index, with what is small
+    kept: Pairs
+    lost: Pairs
+    parts: list[str]
+
+
+def persist(
+    namespace: Namespace,
+    interrupter: Interrupter,
+    parts: Parts,
+    known: frozenset[str],
+    give: Callable[[str, bytes], None],
+) -> Snapshot:
+    """Take a snapshot; parts that are not `known` are passed to `give`."""
+    _register_function_maker(namespace)
+    keeping = _Persisting(namespace, parts, known, give)
+    lost = Pairs()
+    for name, value in namespace.variables():
+        if why := interrupter.why or _hopeless(value):
+            lost.append((without_surrogates(name), why))
+            continue
+        try:
+            keeping.take(name, value)
+        except TooLarge:
+            whole = keeping.left >= ONE
+            mb = (ONE if whole else ALL) // 1024**2
+            what = "one variable" if whole else "all of them together"
+            lost.append((without_surrogates(name), f"too large: {what} may have {mb} MB"))
+        except Stopped:
+            lost.append((without_surrogates(name), interrupter.why))
+        except BaseException as error:  # what code has made may raise anything
+            lost.append((without_surrogates(name), _why(error, value)))
+    named = list(keeping.named)
+    parts.forget_but(known.union(named))
+    return Snapshot(keeping.index, keeping.kept, lost, named)
+
+
+def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
+    """Replace all variables. Raises `ValueError` if `index` is not a snapshot."""
+    _register_function_maker(namespace)
+    rows = _read(index)
+    namespace.clear()
+    kept, lost = Pairs(), Pairs()
+    for name, kind, piece in rows:
+        try:
+            apart = isinstance(piece, Part)
+            namespace.names[name] = _of_part(piece, parts) if apart else _loaded(piece)
+            kept.append((without_surrogates(name), without_surrogates(kind)))
+        except BaseException as error:  # it runs code
+            lost.append((without_surrogates(name), _said(error)))
+    parts.given.clear()
+    return Snapshot(b"", kept, lost, [])
+
+
+def put(namespace: Namespace, name: str, part: str, value: Bytes, parts: Parts) -> None:
+    """Set a variable to a JSON value that the host has stored as a part already."""
+    parts.given[part] = value
+    try:
+        namespace.names[name] = _of_part(Part(part, "json", 0), parts)
+    finally:
+        parts.given.clear()
+
+
+class _Persisting:
+    """A snapshot that is being taken."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        parts: Parts,
+        known: frozenset[str],
+        give: Callable[[str, bytes], None],
+    ) -> None:
+        self._namespace, self._parts, self._give = namespace, parts, give
+        self._there = set(known)
+        self.table, self._pieces = list[list[object]](), list[bytes]()
+        self.kept, self.named = Pairs(), dict[str, None]()
+        self.left = ALL
+
+    @property
+    def index(self) -> bytes:
+        head = JSONEncoder().encode({"variables": self.table}).encode()
+        return b"".join([_HEADER.pack(len(head)), head, *self._pieces])
+
+    def take(self, name: str, value: object) -> None:
+        self.table.append([name, type_of(value), *self._where(value)])
+        self.kept.append((without_surrogates(name), type_of(value)))
+
+    def _where(self, value: object) -> tuple[object, ...]:
+        """The size in the index; or the name of a part, and its format."""
+        part = self._parts.of(value)
+        if part is None or part.name not in self._there or part.size > self.left:
+            piece = _pickled(value, self._namespace, min(ONE, self.left))
+            if len(piece) <= LARGE:
+                self._pieces.append(piece)
+                self.left -= len(piece)
+                return (len(piece),)
+            part = self._apart(piece)
+            self._parts.remember(value, part)
+        self.named[part.name] = None
+        self.left -= part.size
+        return part.name, part.form
+
+    def _apart(self, piece: bytes) -> Part:
+        from hashlib import sha256
+
+        name = sha256(piece).hexdigest()
+        if name not in self._there:
+            self._give(name, piece)
+            self._there.add(name)
+        return Part(name, "pickle", len(piece))
+
+
+_Row = tuple[str, str, bytes | Part]
+
+
+def _read(index: Bytes) -> list[_Row]:
+    try:
+        (long,) = _HEADER.unpack_from(index)
+        at = _HEADER.size + long
+        said = index[_HEADER.size : at].decode()
+        head = cast("dict[str, Any]", JSONDecoder().decode(said))
+        found = list[_Row]()
+        for name, kind, where, *form in head["variables"]:
+            if form:
+                part = Part(str(where), cast("Form", form[0]), 0)
+                found.append((str(name), str(kind), part))
+            else:
+                found.append((str(name), str(kind), bytes(index[at : at + where])))
+                at += where
+        return found
+    except Exception as error:  # whatever there is that is wrong with it
+        raise ValueError(f"the snapshot could not be read ({_said(error)})") from error
+
+
+def _of_part(part: Part, parts: Parts) -> object:
+    """Load a part. Two variables with the same part become two objects."""
+    piece = parts.given.get(part.name)
+    if piece is None:
+        raise LookupError("what it was kept in is not there any more")
+    if part.form == "json":
+        value: object = JSONDecoder(strict=False).decode(piece.decode())
+        parts.remember(value, part._replace(size=0))
+    else:
+        value = _loaded(piece)
+        parts.remember(value, part._replace(size=len(piece)))
+    return value
+
+
+def _pickled(value: object, namespace: Namespace, most: int) -> bytes:
+    import cloudpickle  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+    class Pickler(cloudpickle.Pickler):
+        def _dynamic_function_reduce(self, func: Any) -> Any:
+            above: Any = super()
+            found: Any = above._dynamic_function_reduce(func)
+            if func.__globals__ is not namespace.names:
+                return found
+            _, (code, _, name, defaults, closure), (state, slots), *more = found
+            make = getattr(sys.modules[MODULE], _MAKE)
+            slots = slots | {"__globals__": {}}
+            return (make, (code, name, defaults, closure), (state, slots), *more)
+
+    file = _Bounded(most)
+    pickler: Any = Pickler(file, protocol=5)
+    pickler.dump(value)
+    return file.getvalue()
+
+
+def _loaded(piece: Bytes) -> object:
+    import pickle
+
+    return pickle.loads(piece)
+
+
+def _register_function_maker(namespace: Namespace) -> None:
+    """Register the function that rebuilds functions of cells with the namespace of the cells."""
+
+    def function_of_the_cells(code: Any, name: Any, defaults: Any, closure: Any) -> object:
+        return types.FunctionType(code, namespace.names, name, defaults, closure)
+
+    function_of_the_cells.__module__ = MODULE
+    function_of_the_cells.__qualname__ = _MAKE
+    module = sys.modules.get(MODULE)
+    if module is None or vars(module).get(_MAKE) is None:
+        module = module or types.ModuleType(MODULE)
+        setattr(module, _MAKE, function_of_the_cells)
+        sys.modules[MODULE] = module
+
+
+class _Bounded(io.BytesIO):
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._left = most
+
+    def write(self, data: Any, /) -> int:
+        size = memoryview(data).nbytes
+        self._left -= size
+        if self._left < 0:
+            raise TooLarge
+        return super().write(data)
+
+
+# By module and name, so that nothing is imported only to look whether something is one.
+_LIVE = {
+    "builtins.generator": "a generator cannot be kept: keep a list",
+    "builtins.coroutine": "a coroutine cannot be kept",
+    "builtins.async_generator": "a generator cannot be kept",
+    "builtins.frame": "a frame cannot be kept",
+    "_io.TextIOWrapper": "an open file cannot be kept: keep its path or its text",
+    "_io.BufferedReader": "an open file cannot be kept: keep its path or its bytes",
+    "_io.BufferedWriter": "an open file cannot be kept: keep its path",
+    "_io.BufferedRandom": "an open file cannot be kept: keep its path",
+    "_io.FileIO": "an open file cannot be kept: keep its path",
+    "socket.socket": "a socket cannot be kept",
+    "threading.Thread": "a thread cannot be kept",
+    "_thread.lock": "a lock cannot be kept",
+    "_thread.RLock": "a lock cannot be kept",
+    "threading.Event": "a lock cannot be kept",
+    "threading.Condition": "a lock cannot be kept",
+    "subprocess.Popen": "a process cannot be kept",
+    "multiprocessing.context.Process": "a process cannot be kept",
+    "concurrent.futures.thread.ThreadPoolExecutor": "threads cannot be kept",
+    "concurrent.futures.process.ProcessPoolExecutor": "processes cannot be kept",
+    "concurrent.futures._base.Future": "a future cannot be kept: keep its result",
+    "sqlite3.Connection": "a connection cannot be kept: keep what was read",
+    "sqlite3.Cursor": "a cursor cannot be kept: keep what was read",
+}
+
+
+def _hopeless(value: object) -> str:
+    for kind in type(value).__mro__:
+        if why := _LIVE.get(f"{kind.__module__}.{kind.__qualname__}"):
+            return why
+    return ""
+
+
+def _why(error: BaseException, value: object) -> str:
+    inside = _said(error)
+    if isinstance(error, MemoryError):
+        return "too large: there was not enough memory to keep it"
+    return f"a {type_of(value)} that holds what cannot be kept ({inside})"
+
+
+def _said(error: BaseException) -> str:
+    said: Callable[[object], str] = str
+    try:
+        words = said(error)
+    except BaseException:  # code wrote this error
+        words = ""
+    return without_surrogates(f"{type(error).__name__}: {words}"[:300])

@@ -1,0 +1,118 @@
+"""The worker's end of the socket: one thread writes frames, another reads them.
+
+A frame is two lengths, a JSON object and bytes. Code is interrupted by asynchronous
+exceptions, so the thread that runs it never writes to the socket itself.
+"""
+
+import os
+import select
+import struct
+from collections.abc import Callable, Mapping
+from itertools import count
+from json import JSONDecoder, JSONEncoder
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, TypeAlias, cast
+
+HEADER = struct.Struct("!II")
+_AT_ONCE = 1024 * 1024
+_LOOK_AGAIN = 250  # milliseconds: poll does not report a descriptor that was closed
+_BROKEN = 71
+
+Message: TypeAlias = dict[str, Any]
+_Piece: TypeAlias = tuple[bytes, Callable[[], None] | None]
+
+
+class Link:
+    """`hear` gets each message that is no reply to a call, in the reading thread."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._out = SimpleQueue[_Piece]()
+        self._waiting = dict[int, SimpleQueue[Message]]()
+        self._ids, self._lock = count(1), Lock()
+        # Code may change what these modules hold later on.
+        self._encode = JSONEncoder(
+            allow_nan=False, check_circular=False, ensure_ascii=False
+        ).encode
+        self._decode = JSONDecoder(strict=False).decode
+        self._read, self._write, self._exit = os.read, os.write, os._exit
+
+    def begin(self, hear: Callable[[Message, bytearray], None]) -> None:
+        Thread(target=self._send_all, daemon=True).start()
+        Thread(target=self._hear_all, args=(hear,), daemon=True).start()
+
+    def send(self, message: Mapping[str, object], blob: bytes = b"") -> None:
+        self._out.put((self._framed(message, blob), None))
+
+    def send_now(self, message: Mapping[str, object]) -> None:
+        """Returns when the kernel has it, or after a second."""
+        sent = Lock()
+        sent.acquire()
+        self._out.put((self._framed(message, b""), sent.release))
+        sent.acquire(timeout=1)
+
+    def call(self, name: str, arguments: str) -> Message:
+        """Call the host. `arguments` are JSON. Returns the reply as it is."""
+        box = SimpleQueue[Message]()
+        with self._lock:
+            number = next(self._ids)
+            self._waiting[number] = box
+        head = self._encode({"t": "call", "call": number, "name": name})
+        said = f'{head[:-1]},"arguments":{arguments}}}'.encode()
+        try:
+            self._out.put((HEADER.pack(len(said), 0) + said, None))
+            return box.get()
+        finally:
+            self._waiting.pop(number, None)
+
+    def close(self) -> None:
+        """Close it in a forked process, which must not talk to the host."""
+        os.close(self._number)
+
+    def _framed(self, message: Mapping[str, object], blob: bytes) -> bytes:
+        # Code may have printed lone surrogates, which cannot be encoded.
+        said = self._encode(message).encode(errors="replace")
+        return HEADER.pack(len(said), len(blob)) + said + blob
+
+    def _send_all(self) -> None:
+        try:
+            while True:
+                piece, then = self._out.get()
+                left = memoryview(piece)
+                while left:
+                    left = left[self._write(self._number, left[:_AT_ONCE]) :]
+                if then:
+                    then()
+        except BaseException:  # whatever the code did, there is no way to report it
+            self._exit(_BROKEN)
+
+    def _hear_all(self, hear: Callable[[Message, bytearray], None]) -> None:
+        try:
+            while True:
+                said, blob = (self._exactly(n) for n in self._lengths())
+                message = cast("Message", self._decode(said.decode()))
+                if message["t"] == "reply":
+                    if box := self._waiting.get(message["call"]):
+                        box.put(message)
+                else:
+                    hear(message, blob)
+                del said, blob  # the next one may be long in coming
+        except BaseException:  # the host is gone, or code has closed what is ours
+            self._exit(_BROKEN)
+
+    def _lengths(self) -> tuple[int, ...]:
+        return HEADER.unpack(self._exactly(HEADER.size))
+
+    def _exactly(self, many: int) -> bytearray:
+        found = bytearray()
+        while len(found) < many:
+            ready = select.poll()
+            ready.register(self._number, select.POLLIN)
+            if not ready.poll(_LOOK_AGAIN):
+                continue
+            piece = self._read(self._number, min(_AT_ONCE, many - len(found)))
+            if not piece:
+                raise EOFError
+            found += piece
+        return found

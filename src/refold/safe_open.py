@@ -1,0 +1,83 @@
+"""Opens files without surprises: ours never through a link, others never with a wait.
+
+To write: another program put a link below our data directory, and what it leads to is not
+ours to write. Only the directory that the user chose for all of it may be a link.
+`place.private_files` writes settings and notes, which users may keep elsewhere.
+
+To read: a pipe would be waited for without end, a device may never end, and opening one can
+already do something. So only regular files are read, and no more of them than is wanted.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+LINKED = (
+    "a link stands in its place, and nothing is written through one: move it away (only "
+    "REFOLD_HOME itself may be a link)"
+)
+
+
+def opened(path: str | Path, flags: int, mode: int = 0o600) -> int:
+    """`os.open` that raises an `OSError` which says so where a link stands."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, LINKED, str(path)) from error
+        raise
+
+
+def made(path: Path, content: bytes) -> None:
+    """A new file with this content, for its owner alone. Raises `OSError`, also if it is there."""
+    with open(opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as out:
+        out.write(content)
+
+
+def read_regular(
+    path: str | Path,
+    most: int,
+    *,
+    follow: bool = True,
+    directory: int | None = None,
+    check: Callable[[os.stat_result], None] | None = None,
+) -> tuple[bytes, int]:
+    """The first `most` bytes of a regular file, and its size. Raises `OSError`.
+
+    `path` is relative to the descriptor `directory`, if that is given. `check` raises in its
+    own words for what is not to be read.
+    """
+    check = check or _refuse_odd
+    check(os.stat(path, dir_fd=directory, follow_symlinks=follow))
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    number = os.open(path, flags | (0 if follow else os.O_NOFOLLOW), dir_fd=directory)
+    try:
+        about = os.fstat(number)
+        check(about)  # another file may have come under this name
+        pieces, left = list[bytes](), most
+        while left > 0:
+            piece = os.read(number, min(left, max(about.st_size + 1, 65536)))
+            if not piece:
+                break
+            pieces.append(piece)
+            left -= len(piece)
+    finally:
+        os.close(number)
+    data = b"".join(pieces)
+    return data, len(data) if left else max(about.st_size, len(data))
+
+
+def _refuse_odd(about: os.stat_result) -> None:
+    if stat.S_ISDIR(about.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and no file")
+
+
+def unlinked(*directories: Path) -> None:
+    """Raises the same `OSError` where one of them is a link. One may be missing."""
+    for each in directories:
+        if each.is_symlink():
+            raise OSError(errno.ELOOP, LINKED, str(each))

@@ -1,0 +1,52 @@
+"""What a session has said and done, read from its journal whole: also what was rewound.
+
+Implements `tools.session_history.Past`. It is read anew each time, for it is asked seldom.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from refold.journal.events.kinds import (
+    Compacted,
+    Ended,
+    Entry,
+    ModelAnswered,
+    PlanAnswered,
+    Said,
+)
+from refold.session.recorder import Recorder
+from refold.values.control import PlanReady
+from refold.values.search_hit import SearchHit
+
+
+class History:
+    def __init__(self, record: Recorder) -> None:
+        self._record = record
+
+    async def told(self) -> Sequence[SearchHit]:
+        names = dict[str, str]()
+        return [t for e in await self._record.entries() for t in _told(e, names)]
+
+
+def _told(entry: Entry, names: dict[str, str]) -> Iterator[SearchHit]:
+    match entry.event:
+        case Said(words, sender):
+            yield SearchHit(entry.seq, sender, words)
+        case ModelAnswered(message):
+            if message.text.strip():
+                yield SearchHit(entry.seq, "assistant", message.text)
+            for call in message.calls:
+                names[call.id] = call.name
+                text = bytes(call.arguments).decode(errors="replace")
+                yield SearchHit(entry.seq, f"call of {call.name}", text, call.id)
+        case Ended(call_id, control=PlanReady(_, plan)):
+            yield SearchHit(entry.seq, "the plan", plan, call_id)
+        case Ended(call_id, outcome, text):
+            name = names.get(call_id, "a call")
+            how = "" if outcome == "done" else f", {outcome}"
+            yield SearchHit(entry.seq, f"result of {name}{how}", text, call_id)
+        case Compacted(summary=summary) if summary:
+            yield SearchHit(entry.seq, "summary", summary)
+        case PlanAnswered(plan, text=text) if text:  # found where the plan is
+            yield SearchHit(plan, "the plan as the person edited it", text)
+        case _:
+            return

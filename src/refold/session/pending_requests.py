@@ -1,0 +1,82 @@
+"""What waits for a person, typed: a call to be allowed, questions, a plan.
+
+A pure reading of the view, so what waited before a restart waits after it. Doors show
+these, and answer through the inbox; the first answer wins.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events.child_events import ChildAsked
+from refold.journal.state.conversation import OpenCall
+from refold.journal.state.fold import View
+from refold.journal.state.plans import Plan
+from refold.values.questions import ASK_USER, Asking, asked
+
+
+class Permission(Struct, frozen=True):
+    """May this call be done? With `call.once`, only this one.
+
+    `who` wants it: "" for the agent of the session, or one of its children, with its agent.
+    """
+
+    call: OpenCall
+    who: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.call.call.id
+
+
+class Questions(Struct, frozen=True):
+    """The model asks what only the person knows."""
+
+    call: OpenCall
+    questions: Sequence[Asking]
+    who: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.call.call.id
+
+
+class PlanToJudge(Struct, frozen=True):
+    plan: Plan
+
+    @property
+    def id(self) -> str:
+        return plan_id(self.plan.seq)
+
+
+def plan_id(seq: int) -> str:
+    """Of the plan that stands in the event `seq`."""
+    return f"plan-{seq}"
+
+
+Request: TypeAlias = Permission | Questions | PlanToJudge
+
+
+def requests(view: View) -> tuple[Request, ...]:
+    """In the order in which they came up. None while the turn is being stopped."""
+    if view.turn.stopped:
+        return ()
+    calls = (*map(of_call, view.conversation.asked), *map(of_child, view.children.asks))
+    plan = view.plans.waiting
+    shown = not view.turn.seq and view.turn.outcome == "plan_ready"
+    return (*calls, *((PlanToJudge(plan),) if plan and shown else ()))
+
+
+def of_call(call: OpenCall, who: str = "") -> Permission | Questions:
+    if call.call.name == ASK_USER and (found := asked(call.call.arguments)):
+        return Questions(call, found, who)
+    return Permission(call, who)
+
+
+def of_child(asks: ChildAsked) -> Permission | Questions:
+    """What a child asks, as the person is asked: under the id that the answer is given by."""
+    call = replace(asks.call, id=asks.id)
+    found = OpenCall(call, "asked", reason=asks.reason, hash=asks.hash, once=asks.once)
+    return of_call(found, asks.who)

@@ -1,0 +1,88 @@
+"""A session gets a name, and tags: what a person calls it enters here, beside the inbox.
+
+Names are typed again, in shells and at prompts, so nothing in them is invisible or looks
+like a flag. Two sessions may have the same; how one is found by it is the business of
+`journal.catalogue.find_session`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from refold.errors import BadInput
+from refold.journal.events.kinds import Event
+from refold.journal.events.names import LAST, Renamed, Tagged
+from refold.journal.state.fold import View
+from refold.session.recorder import Recorder
+
+LONGEST_NAME = 80
+LONGEST_TAG = 40
+MOST_TAGS = 20
+_CHILD = re.compile(r"/child-[0-9]")
+_TAG = re.compile(r"[^\W_][\w./:@-]*")
+
+
+async def rename(record: Recorder, name: str, by: str = "person") -> bool:
+    """The session is called `name`; "": it has none. Raises `BadInput` for what is none.
+
+    False if it was called that already.
+    """
+    wanted = checked_name(name)
+
+    def news(view: View) -> Sequence[Event]:
+        return () if view.session.name == wanted else (Renamed(wanted),)
+
+    return await record.append_if(news, kept=True, by=by)
+
+
+async def tag(record: Recorder, changes: Sequence[str], by: str = "person") -> bool:
+    """+TAG adds a tag, -TAG takes one away. Raises `BadInput` for what is none.
+
+    False if that changes nothing.
+    """
+
+    def news(view: View) -> Sequence[Event]:
+        tags = retagged(view.session.tags, changes)
+        return () if view.session.tags == tags else (Tagged(tags),)
+
+    return await record.append_if(news, kept=True, by=by)
+
+
+def checked_name(text: str) -> str:
+    """`text` as a name; "" takes a name away. Raises `BadInput` for what is none."""
+    name = " ".join(text.split(" ")).strip()
+    if not name.isprintable():
+        raise BadInput(f"{text!r} is no name: it holds characters that nobody can see")
+    if len(name) > LONGEST_NAME:
+        raise BadInput(
+            f"{name[:20]!r}… is no name: it has {len(name)} characters, and "
+            f"{LONGEST_NAME} are the most"
+        )
+    if name.startswith("-"):
+        raise BadInput(f"{name!r} is no name: with - begins a flag")
+    if _CHILD.search(name):
+        raise BadInput(f"{name!r} is no name: /child-1 stands for a child of a session")
+    if name == LAST:
+        raise BadInput(f"{LAST!r} is no name: it stands for the newest session")
+    return name
+
+
+def retagged(tags: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
+    """The tags after `changes`: +x or x adds, -x takes away. Raises `BadInput`."""
+    found = dict.fromkeys(tags)
+    for change in changes:
+        tag = change[1:] if change[:1] in ("+", "-") else change
+        if not _TAG.fullmatch(tag) or len(tag) > LONGEST_TAG:
+            raise BadInput(
+                f"{change!r} is no tag: give +TAG or -TAG, one word of letters, digits and "
+                f"_ . / : @ -, at most {LONGEST_TAG}"
+            )
+        if change[0] != "-":
+            found[tag] = None
+        elif tag in found:
+            del found[tag]
+        else:
+            there = ", ".join(found) or "none"
+            raise BadInput(f"there is no tag {tag!r} to take away (there are: {there})")
+    if len(found) > MOST_TAGS:
+        raise BadInput(f"a session has at most {MOST_TAGS} tags, not {len(found)}")
+    return tuple(found)

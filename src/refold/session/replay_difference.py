@@ -1,0 +1,92 @@
+"""The differences that a replay reports, and how two events compare.
+
+`IGNORED` lists what legitimately differs between two runs of the same code.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from refold.journal.events import codec
+from refold.journal.events.kinds import Compacted, Event, Judged
+from refold.session.redactor import MASK
+from refold.values.text import cleaned
+
+# Times, epochs and hashes of lines are the envelope's, and never compared. Of events:
+IGNORED: Mapping[str, frozenset[str]] = {
+    # Prices change, and are not the loop's doing.
+    "ModelAsked": frozenset({"dollars"}),
+    # Where links lead is the disk's doing. A verdict on another file than then is not
+    # compared at all; the hash covers the other names in a call.
+    "Judged": frozenset({"real_path", "hash"}),
+}
+KIND, BY, POLICY = "kind", "by", "policy "
+Found: TypeAlias = tuple[str, object, object]  # a field, and both values
+
+
+class Divergence(Struct, frozen=True):
+    """Event `seq`, of step `step` of its turn, would be another now.
+
+    `field` is where the two differ; "kind" means that it would not be such an event at
+    all, and "by" that another policy wanted it.
+    """
+
+    seq: int
+    turn: int
+    step: int
+    event: str
+    field: str
+    then: object
+    now: object
+
+
+class Replayed(Struct, frozen=True):
+    """`checked` events were made again, in `steps` answers; `divergences` would differ.
+
+    `briefings` says what the model would be told otherwise: sentences.
+    """
+
+    steps: int
+    checked: int
+    divergences: tuple[Divergence, ...] = ()
+    briefings: tuple[tuple[int, str], ...] = ()
+
+
+def plain(event: Event) -> dict[str, object]:
+    """An event as it stands in a journal."""
+    data = codec.dump(cleaned(event))
+    return cast("dict[str, object]", msgspec.json.decode(data))
+
+
+def between(then: Event, now: Event | None, instead: str) -> Found | None:
+    """The same where there may be no such event now, but something `instead`."""
+    if now is None:
+        return KIND, codec.kind_of(then), instead
+    return difference(then, now)
+
+
+def difference(then: Event, now: Event) -> Found | None:
+    """The first field in which they differ, and both values."""
+    kind, other = codec.kind_of(then), codec.kind_of(now)
+    if kind != other:
+        return KIND, kind, f"{other} {msgspec.json.encode(plain(now)).decode()}"
+    if _led_elsewhere(then, now):
+        return None
+    was, would_be = plain(then), plain(now)
+    ignored = IGNORED.get(kind, frozenset[str]())
+    if isinstance(then, Compacted) and MASK.decode() in then.summary:
+        ignored = ignored | {"after"}  # counted before a secret was masked
+    for field in {**was, **would_be}:
+        if field not in ignored and was.get(field) != would_be.get(field):
+            return field, was.get(field), would_be.get(field)
+    return None
+
+
+def _led_elsewhere(then: Event, now: Event) -> bool:
+    match then, now:
+        case Judged(real_path=was), Judged(real_path=is_):
+            return was != is_
+        case _:
+            return False

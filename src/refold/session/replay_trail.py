@@ -1,0 +1,212 @@
+"""The position of a replay, the views its loop may have seen, and the recorder it writes to.
+
+Between what the loop sees and what it records, events from outside may come in: so all
+views since its last action are kept, and each of them is one it may have seen. The
+`ReplayRecord` keeps what the engine records to itself; `Recalled` is a provider that
+repeats what the journal has. Neither reaches a disk or a network.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from hashlib import sha256
+
+from refold.engine.decide import Choice, decide
+from refold.engine.world import World
+from refold.errors import ProviderError
+from refold.journal.events.kinds import (
+    AnswerRejected,
+    Compacted,
+    Delivered,
+    Entry,
+    Event,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    Reserved,
+    SessionResumed,
+    SessionStarted,
+    Settled,
+    SystemPromptSet,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state.fold import View, apply
+from refold.provider.port import CallDelta, Delta, Done, Request, TextDelta, ThinkingDelta
+from refold.session.redactor import MASK
+from refold.values.live import Live
+from refold.values.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
+from refold.views.system_prompt_diff import differences
+
+Blobs = Callable[[str], Awaitable[bytes]]
+
+# After these the loop looks anew: what it decided before is done.
+_DONE = (
+    TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed,
+    SessionStarted, SessionResumed, SystemPromptSet,
+)  # fmt: skip
+
+
+class ReplayRecord:
+    """Implements the engine's `Record`. `made` is all that was recorded into it.
+
+    It begins at `view`, as the writer who began after event `since` had it.
+    """
+
+    def __init__(self, view: View, since: int, blobs: Blobs) -> None:
+        self.view, self.since, self.made = view, since, list[Event]()
+        self._blobs, self._fixed = blobs, False
+
+    def go_on_at(self, view: View) -> None:
+        """From here on the view is this one, whatever is recorded."""
+        self.view, self._fixed = view, True
+
+    async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View:
+        self.made += events
+        for event in () if self._fixed else events:
+            entry = Entry(self.view.seq + 1, event, self.view.turn.now)
+            self.view = apply(self.view, entry)
+        return self.view
+
+    async def append_if(
+        self, news: Callable[[View], Sequence[Event]], *, kept: bool = False, by: str = ""
+    ) -> bool:
+        events = news(self.view)
+        await self(*events)
+        return bool(events)
+
+    async def news(self, after: int) -> None:
+        """There is never any: nobody else is here."""
+
+    def tell(self, live: Live) -> None:
+        """Nobody watches."""
+
+    async def put(self, blob: bytes) -> str:
+        return sha256(blob).hexdigest()
+
+    async def put_bytes(self, blob: bytes) -> str:
+        return sha256(blob).hexdigest()
+
+    async def get(self, name: str) -> bytes:
+        return await self._blobs(name)
+
+    def unmasked(self, call: ToolCall) -> ToolCall | None:
+        """The call. None for one that its writer did not have whole any more."""
+        found = self.view.conversation.call(call.id)
+        ours = found is not None and found.called > self.since
+        return call if ours or not holds_mask(call) else None
+
+
+class Trail:
+    """`outfit` gives the world of a turn as it would be now."""
+
+    def __init__(self, outfit: Callable[[View], World], blobs: Blobs) -> None:
+        self._outfit, self._blobs = outfit, blobs
+        self.view, self.since, self._epoch = View(), 0, 0
+        self._world: World | None = None  # of the turn under way
+        self._seen = list[View]()  # newest last
+        self._rights = list[View]()  # of this step, where rights changed
+        # A summary was asked for: what was known before, and what that came to.
+        self.aside: tuple[View, Settled | None] | None = None
+        self.briefings = list[tuple[int, str]]()
+
+    def reach(self, entry: Entry) -> None:
+        """Is this the first event of another writer? What was begun before is not theirs."""
+        if entry.epoch != self._epoch or isinstance(entry.event, SessionResumed):
+            self._epoch, self.since = entry.epoch, self.view.seq
+            self._seen, self._rights = [self.view], [self.view]
+            self._world = None
+
+    def pass_(self, entry: Entry) -> None:
+        """It counts as it stands in the journal."""
+        event, before = entry.event, self.view
+        self.view = view = apply(before, entry)
+        if isinstance(event, _DONE):
+            self._seen, self.aside = [], None
+        if isinstance(event, ModelAsked) or not self._rights:
+            self._rights = [view]
+        elif view.rights != before.rights:
+            self._rights.append(view)
+        self._seen.append(view)
+        match event:
+            case TurnStarted() | SystemPromptSet() | TurnEnded():
+                self._world = None
+            case Reserved(purpose="summary"):
+                self.aside = (before, None)
+            case Settled() if self.aside:
+                self.aside = (self.aside[0], event)
+            case _:
+                pass
+
+    def world(self) -> World:
+        """The world of the turn under way, as it would be now."""
+        if self._world is None:
+            self._world = self._outfit(self.view)
+            if self.view.turn.seq:
+                told, now = self.view.conversation.system_prompt, self._world.briefing()
+                known = {sentence for _, sentence in self.briefings}
+                new = [each for each in differences(told, now) if each not in known]
+                self.briefings += [(self.view.seq, sentence) for sentence in new]
+        return self._world
+
+    def choices(self) -> Iterator[tuple[View, Choice | None]]:
+        """What would be done now, by what the loop may have seen: the newest first."""
+        policies = self.world().policies
+        for view in reversed(self._seen):
+            yield view, decide(view, policies)
+
+    def doing(self) -> str:
+        """What would be done next, in words."""
+        return named(next(self.choices(), (None, None))[1])
+
+    def by_rights(self) -> Iterator[View]:
+        """The rights that may have held, the newest first."""
+        return reversed(self._rights or [self.view])
+
+    def rehearsal(self, view: View | None = None) -> ReplayRecord:
+        return ReplayRecord(view or self.view, self.since, self._blobs)
+
+
+def named(choice: Choice | None) -> str:
+    if choice is None:
+        return "nothing"
+    return f"{type(choice.action).__name__} by {choice.by}"
+
+
+class Recalled:
+    """A model that says what was recorded, once; before that `then` is called."""
+
+    def __init__(self, words: str | ProviderError, then: Callable[[], None]) -> None:
+        self._words, self._then = words, then
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        self._then()
+        if isinstance(self._words, ProviderError):
+            raise self._words
+        yield TextDelta(self._words)
+        yield Done()
+
+
+def holds_mask(call: ToolCall) -> bool:
+    """Did it hold a secret? Then only the mask of that was kept."""
+    return MASK in bytes(call.arguments)
+
+
+def said_again(answer: ModelAnswered) -> Iterator[Delta]:
+    """A recorded answer as a provider would bring it."""
+    for index, part in enumerate(answer.message.parts):
+        match part:
+            case Text(text):
+                yield TextDelta(text)
+            case Thinking(text, wire, data):
+                yield ThinkingDelta(text, wire, data)
+            case ToolCall(_, name, arguments, theirs, wire, data):
+                words = bytes(arguments).decode()
+                yield CallDelta(index, words, theirs, name, wire, data)
+            case Image() | ToolResult():
+                pass
+    yield Done(answer.usage, answer.stop, why=answer.refusal)
+
+
+def sayings(message: Message) -> tuple[object, ...]:
+    """What of an answer does not depend on how it was cut into pieces."""
+    calls = [(c.id, c.name, bytes(c.arguments), c.provider_id) for c in message.calls]
+    return message.text, *calls

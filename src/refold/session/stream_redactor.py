@@ -1,0 +1,150 @@
+"""Live news as it may be told: no secret in it, also where one comes in pieces.
+
+The end of a piece waits while it could be the beginning of a secret, and is told
+with what comes next or when its speaker is done; nothing else waits. So the pieces
+that are told are, one after the other, what `secrets` makes of the whole. Kept in
+here is only what waits; who hears the rest is the hub's business.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from refold.journal.events.kinds import (
+    Ended,
+    Event,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    Stopped,
+    TurnEnded,
+)
+from refold.session import secret_patterns
+from refold.session.redactor import MASK, Redactor
+from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame
+
+# Bytes. What goes on after that many is a secret already, or none that ends in a key:
+# an RSA key of 16,384 bits takes 12,700.
+_SURE, _MOST = 256, 16_384
+_TEXT, _THINKING = "text", "thinking"
+
+
+class StreamRedactor:
+    def __init__(self, masks: Redactor) -> None:
+        self._masks = masks
+        self._streams: dict[str, tuple[_Stream, Callable[[str], Live]]] = {}
+
+    def told(self, live: Live) -> Iterator[Live]:
+        """What of it may be told by now, and what waited before it."""
+        match live:
+            case TextCame(text):
+                yield from self._ended(_THINKING)
+                yield from self._piece(_TEXT, text, TextCame)
+            case ThinkingCame(text):
+                yield from self._ended(_TEXT)
+                yield from self._piece(_THINKING, text, ThinkingCame)
+            case Progress(call_id, text):
+                yield from self._piece(call_id, text, lambda told: Progress(call_id, told))
+            case CallComing():
+                yield from self._ended(_THINKING, _TEXT)
+                yield self._masks.masked(live)
+            case _:  # what a child says, its own record has told so
+                yield self._masks.masked(live)
+
+    def before(self, event: Event) -> Iterator[Live]:
+        """What waited for more of something that this event ends."""
+        match event:
+            case Ended(call_id=call_id):
+                yield from self._ended(call_id)
+            case ModelAsked() | ModelAnswered() | ModelFailed() | Stopped():
+                yield from self._ended(_THINKING, _TEXT)
+            case TurnEnded():
+                yield from self.rest()
+            case _:
+                pass
+
+    def rest(self) -> Iterator[Live]:
+        """All that waits: there will be no more of it."""
+        yield from self._ended(*self._streams)
+
+    def _piece(self, name: str, text: str, live: Callable[[str], Live]) -> Iterator[Live]:
+        if name not in self._streams:
+            self._streams[name] = _Stream(self._masks), live
+        if told := self._streams[name][0].add(text):
+            yield live(told)
+
+    def _ended(self, *names: str) -> Iterator[Live]:
+        for name in names:
+            if name in self._streams:
+                stream, live = self._streams.pop(name)
+                if told := stream.end():
+                    yield live(told)
+
+
+class _Stream:
+    """One text that comes in pieces. First known values leave it, then what looks like some."""
+
+    def __init__(self, masks: Redactor) -> None:
+        self._masks = masks
+        self._known = b""  # waits: it could be the beginning of a known value
+        self._waits = b""  # has none of those: it could be the beginning of a shape
+        self._before = b""  # what was told last, for a word begins where none goes on
+        self._hidden: re.Pattern[bytes] | None = None  # goes on with these letters
+
+    def add(self, text: str) -> str:
+        data = self._known + _bytes(text)
+        cut = self._masks.known_from(data)
+        if len(data) - cut > _MOST:
+            cut = len(data)
+        self._known = data[cut:]
+        return _text(self._shaped(self._masks.without_known(data[:cut])))
+
+    def end(self) -> str:
+        told = self._shaped(self._masks.without_known(self._known))
+        return _text(told + self._told(self._waits))
+
+    def _shaped(self, more: bytes) -> bytes:
+        if self._hidden is not None:
+            more = more[_matched(self._hidden, more) :]
+            if not more:
+                return b""
+            self._hidden = None
+        data = self._waits + more
+        sure = _SURE < len(data) < _MOST
+        if sure and secret_patterns.goes_on_as_pem(self._waits, more):
+            self._waits = data
+            return b""
+        at = len(self._before)
+        cut = secret_patterns.coming_from(self._before + data, at) - at
+        told, self._waits = self._told(data[:cut]), data[cut:]
+        if len(self._waits) > _SURE:
+            told += self._shortened()
+        return told
+
+    def _shortened(self) -> bytes:
+        """What to tell of that which waits, for it is long."""
+        waited, self._hidden = self._waits, secret_patterns.endless(self._waits)
+        if self._hidden is None and len(waited) <= _MOST:
+            return b""
+        self._waits = b""
+        return self._told(waited)
+
+    def _told(self, data: bytes) -> bytes:
+        if not data:
+            return b""
+        at = len(self._before)
+        found = secret_patterns.masked(self._before + data, MASK, at)
+        self._before = found[-secret_patterns.SEEN_BEFORE :]
+        return found[at:]
+
+
+def _matched(letters: re.Pattern[bytes], data: bytes) -> int:
+    found = letters.match(data)
+    return found.end() if found else 0
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # it may be half a character
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")

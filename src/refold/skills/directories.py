@@ -1,0 +1,131 @@
+"""Where skills, templates and commands may lie, in the order in which they win.
+
+Names only; nothing here looks at the disk. Whether a folder is trusted is decided
+above, and of one that is not, nothing counts.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.values.containment import below
+
+Whose: TypeAlias = Literal["project", "yours", "shipped"]
+
+_IN_A_PROJECT = (".refold/skills", ".agents/skills", ".claude/skills")
+_AT_HOME = (".agents/skills", ".claude/skills")
+COMMANDS = (".refold/commands", ".claude/commands")
+TEMPLATES, AGENT0 = ".refold/skills.md", ".agent0/skills.md"
+_SHIPPED = os.path.join(os.path.dirname(__file__), "shipped")
+_SHIPPED_TEMPLATES = os.path.join(os.path.dirname(__file__), "templates.md")
+
+
+class SkillScope(Struct, frozen=True, kw_only=True):
+    """What skills are looked for around. All paths are absolute, links followed.
+
+    `repository` is the root of the repository that `directory` lies in, or the same.
+    `config` is refold's own settings directory. `trusted` is the folder in and below
+    which what is found counts; "" if nothing of the project's does.
+    """
+
+    directory: str
+    repository: str
+    home: str
+    config: str
+    trusted: str
+
+
+class SkillFolder(Struct, frozen=True):
+    """A folder of skills, or a file of templates. `bound`: links may not lead out of it."""
+
+    path: str
+    called: str
+    whose: Whose
+    bound: str = ""
+
+
+def shipped() -> str:
+    """The skills that come with refold."""
+    return _SHIPPED
+
+
+def of_project(around: SkillScope) -> tuple[SkillFolder, ...]:
+    """The folders of skills in the workspace, the nearest first, trusted or not."""
+    return in_project(around, _IN_A_PROJECT)
+
+
+def in_project(around: SkillScope, names: Iterable[str]) -> tuple[SkillFolder, ...]:
+    """Folders of these names in the workspace, the nearest first, trusted or not."""
+    kinds = tuple(names)
+    return tuple(_in_project(top, name, around) for top in _tops(around) for name in kinds)
+
+
+def own(around: SkillScope, name: str) -> SkillFolder:
+    """The folder of this name among the person's settings."""
+    path = os.path.join(around.config, name)
+    return SkillFolder(path, _short(path, around.home), "yours")
+
+
+def of_skills(around: SkillScope) -> tuple[SkillFolder, ...]:
+    """Every folder of skills that counts. The first that has a name wins."""
+    return (
+        *counting(of_project(around), around),
+        own(around, "skills"),
+        *(SkillFolder(os.path.join(around.home, n), f"~/{n}", "yours") for n in _AT_HOME),
+        SkillFolder(_SHIPPED, "refold", "shipped"),
+    )
+
+
+def project_files(around: SkillScope, *names: str) -> tuple[SkillFolder, ...]:
+    """The files of templates in the workspace, the nearest first, trusted or not."""
+    return tuple(_in_project(top, name, around) for name in names for top in _tops(around))
+
+
+def of_templates(around: SkillScope) -> tuple[SkillFolder, ...]:
+    """Every file of templates that counts. The first that has a name wins."""
+    agent0 = os.path.join(around.home, ".config/agent0/skills.md")
+    return (
+        *counting(project_files(around, TEMPLATES), around),
+        own(around, "skills.md"),
+        *counting(project_files(around, AGENT0), around),
+        SkillFolder(agent0, _short(agent0, around.home), "yours"),
+        SkillFolder(_SHIPPED_TEMPLATES, "refold", "shipped"),
+    )
+
+
+def of_commands(around: SkillScope) -> tuple[SkillFolder, ...]:
+    """Every folder of commands that counts. The first that has a name wins."""
+    at_home = os.path.join(around.home, COMMANDS[1])
+    return (
+        *counting(in_project(around, COMMANDS), around),
+        own(around, "commands"),
+        SkillFolder(at_home, f"~/{COMMANDS[1]}", "yours"),
+    )
+
+
+def counting(places: Iterable[SkillFolder], around: SkillScope) -> Iterator[SkillFolder]:
+    """Those of `places` that lie in a trusted folder."""
+    trusted = around.trusted
+    return (each for each in places if trusted and below(each.path, trusted))
+
+
+def _tops(around: SkillScope) -> Iterator[str]:
+    """The folders from the workspace up to the root of its repository."""
+    here = around.directory
+    yield here
+    while here != around.repository and below(here, around.repository):
+        here = os.path.dirname(here)
+        yield here
+
+
+def _in_project(top: str, name: str, around: SkillScope) -> SkillFolder:
+    path = os.path.join(top, name)
+    called = os.path.relpath(path, around.directory)
+    return SkillFolder(path, called, "project", around.trusted or top)
+
+
+def _short(path: str, home: str) -> str:
+    inside = home and path.startswith(home.rstrip("/") + "/")
+    return f"~{path[len(home.rstrip('/')) :]}" if inside else path

@@ -1,0 +1,248 @@
+"""What `/name words` stands for where it is no command: a template, a file, or a skill.
+
+Built-in commands win, then templates, then files of commands, then skills; `/skill:name`
+names what lost.
+Reading lines and asking for what is missing is the doors' business.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from refold.errors import BadInput, ToolFailed
+from refold.place.printable_names import escaped
+from refold.skills.catalogue import Catalogue
+from refold.skills.directories import SkillFolder, SkillScope, of_commands, of_templates
+from refold.skills.discovery import Skill
+from refold.skills.safe_folder import content_of, listed
+from refold.skills.templates import Template, filled, given, missing, templates
+from refold.values.text import seen
+
+LARGEST = 256 * 1024  # bytes
+_MOST = 200  # of one folder
+_SUFFIX = ".md"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.IGNORECASE)
+_WORD = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
+_PLACE = re.compile(r"\$(?:ARGUMENTS\b|([1-9])(?!\d))")
+_FRONT = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
+# Read by line: what follows here is often no YAML, as in [number] [priority].
+_KEY = re.compile(r"^(description|argument-hint):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+
+
+class CommandFile(Struct, frozen=True):
+    """`where` is the file as a person calls it; `bound`: its links may not lead out of it."""
+
+    name: str  # "review", or "git:review" of the folder git
+    path: str
+    where: str
+    bound: str = ""
+
+
+class CommandText(Struct, frozen=True):
+    """What stands in it. `usage` says what may follow its name."""
+
+    text: str
+    about: str
+    usage: str
+
+
+def command_files(
+    places: Iterable[SkillFolder],
+) -> tuple[tuple[CommandFile, ...], tuple[str, ...]]:
+    """All there are, those that win first, and sentences about what does not count."""
+    taken, problems = dict[str, CommandFile](), list[str]()
+    for place in places:
+        for each in _in(place, problems):
+            if each.name not in taken:
+                taken[each.name] = each
+            elif os.path.realpath(each.path) != os.path.realpath(taken[each.name].path):
+                problems.append(
+                    f"the command {escaped(each.where)} does not count: "
+                    f"{escaped(taken[each.name].where)} comes first"
+                )
+    return tuple(taken.values()), tuple(problems)
+
+
+def read(file: CommandFile) -> CommandText:
+    """As it stands there now. Raises `ToolFailed`."""
+    try:
+        text = content_of(file.path, file.bound, LARGEST).decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise ToolFailed(f"{escaped(file.where)} has gone") from error
+    except UnicodeDecodeError as error:
+        raise ToolFailed(f"{escaped(file.where)} is no UTF-8 text") from error
+    except ToolFailed as error:
+        raise ToolFailed(f"{escaped(file.where)}: {error}") from error
+    text = seen(text.replace("\r\n", "\n"))
+    front = _FRONT.match(text)
+    keys = {k: _bare(v) for k, v in _KEY.findall(front[1])} if front else {}
+    body = (text[front.end() :] if front else text).strip()
+    if not body:
+        raise ToolFailed(f"{escaped(file.where)} has no text")
+    first = next(line.strip("# \t") for line in body.splitlines() if line.strip())
+    return CommandText(
+        body, keys.get("description") or first, keys.get("argument-hint", "")
+    )
+
+
+def said(written: CommandText, words: str) -> str:
+    """Its text with the words in their places, or behind it where it has none.
+
+    What is filled in is not looked at again.
+    """
+    each = [next(p for p in w.groups() if p is not None) for w in _WORD.finditer(words)]
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return words.strip()
+        at = int(found[1]) - 1
+        return each[at] if at < len(each) else ""
+
+    text, places = _PLACE.subn(value, written.text)
+    return f"{text}\n\n{words.strip()}" if words.strip() and not places else text
+
+
+def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[CommandFile]:
+    """Those in a folder, and in the folders in that: these are called `folder:name`."""
+    real, many = os.path.realpath(os.path.join(place.path, folder)), 0
+    called = f"{place.called}/{folder}" if folder else place.called
+    here = SkillFolder(place.path, called, place.whose, place.bound)
+    for each in listed(real, here, "commands", problems):
+        stem, suffix = os.path.splitext(each.name)
+        path, where = os.path.join(real, each.name), f"{called}/{each.name}"
+        if not folder and _NAME.fullmatch(each.name) and each.is_dir():
+            yield from _in(place, problems, each.name)
+        elif suffix == _SUFFIX and not _NAME.fullmatch(stem):
+            problems.append(
+                f"the command {escaped(where)} does not count: use letters, digits, - and _"
+            )
+        elif suffix == _SUFFIX and (many := many + 1) <= _MOST:
+            name = f"{folder}:{stem}" if folder else stem
+            yield CommandFile(name.lower(), path, where, place.bound)
+    if many > _MOST:
+        problems.append(f"{escaped(called)}: only the first {_MOST} commands count")
+
+
+def _bare(value: str) -> str:
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return "" if value in (">", "|", ">-", "|-") else value[1:-1] if quoted else value
+
+
+PREFIX = "skill:"
+Shortcut: TypeAlias = Template | CommandFile | Skill
+_OURS = "refold"  # where a template stands that comes with it
+
+
+class Offered(NamedTuple):
+    """How a shortcut is written, what may follow, and what it is for."""
+
+    name: str  # "/fix"
+    usage: str  # "<file>"
+    about: str
+
+
+class Shortcuts:
+    """`taken` are the names of the built-in commands, without the slash."""
+
+    def __init__(
+        self, catalogue: Catalogue, around: SkillScope, taken: Collection[str]
+    ) -> None:
+        self._catalogue, self._taken = catalogue, frozenset(taken)
+        found, problems = templates(of_templates(around))
+        files, others = command_files(of_commands(around))
+        shipped = {each.name: each for each in found if each.where == _OURS}
+        written = {each.name: each for each in found if each.where != _OURS}
+        lost = tuple(
+            f"the command {escaped(each.where)} does not count: the template /{each.name} "
+            f"in {escaped(written[each.name].where)} comes first"
+            for each in files
+            if each.name in written
+        )
+        self._problems = (*problems, *others, *lost)
+        self._templates: dict[str, Template | CommandFile] = {
+            **shipped, **{each.name: each for each in files}, **written,
+        }  # fmt: skip
+
+    def notices(self) -> tuple[str, ...]:
+        """What of the templates does not count, or goes by another name."""
+        lost = sorted(self._taken & self._templates.keys())
+        return (
+            *self._problems,
+            *(f"/{n} is a command: yours is /{PREFIX}{n}" for n in lost),
+        )
+
+    def offered(self) -> tuple[Offered, ...]:
+        """All that can be written, for lists and completion."""
+        written = [self._offered(each) for each in self._templates.values()]
+        others = self._taken | self._templates.keys()
+        skills = [
+            Offered(self._written(each.name, others), "[task]", each.description)
+            for each in self._catalogue.found.skills
+        ]
+        return tuple(sorted((*written, *skills)))
+
+    def find(self, name: str) -> Shortcut | None:
+        """What `/name` stands for, if it is one. `name` is without the slash."""
+        wanted = name.casefold()
+        if wanted in self._taken:
+            return None
+        skill = self._skill(wanted.removeprefix(PREFIX))
+        template = self._templates.get(wanted.removeprefix(PREFIX))
+        if wanted.startswith(PREFIX):
+            return skill or template
+        return template or skill
+
+    def missing(self, name: str, words: str) -> tuple[str, ...]:
+        """The arguments that a person has to be asked for before `expanded`."""
+        found = self.find(name)
+        if not isinstance(found, Template):
+            return ()
+        return missing(found, given(found, words))
+
+    def expanded(self, name: str, words: str, answers: Mapping[str, str]) -> str:
+        """What is said instead of `/name words`; `answers` are for what was missing.
+
+        Raises `BadInput` where there is no such shortcut or a value is still missing.
+        """
+        found = self.find(name)
+        match found:
+            case Template():
+                values = {**given(found, words), **answers}
+                if left := missing(found, values):
+                    raise BadInput(
+                        f"/{name} takes {found.usage}: {' and '.join(left)} is missing"
+                    )
+                return filled(found, values, words)
+            case CommandFile():
+                try:
+                    return said(read(found), words)
+                except ToolFailed as error:
+                    raise BadInput(str(error)) from error
+            case Skill():
+                task = words.strip() or "ask what to do with it, if it is not clear."
+                try:
+                    text = self._catalogue.told(found.name)
+                except ToolFailed as error:
+                    raise BadInput(str(error)) from error
+                return f"Use the skill {found.name}: {task}\n\n{text}"
+            case None:
+                raise BadInput(f"there is no command or skill /{escaped(name)[:80]}")
+
+    def _offered(self, each: Template | CommandFile) -> Offered:
+        name = self._written(each.name, self._taken)
+        if isinstance(each, Template):
+            return Offered(name, each.usage, each.about)
+        try:
+            written = read(each)
+        except ToolFailed as error:
+            return Offered(name, "", f"does not count: {error}")
+        return Offered(name, written.usage, written.about)
+
+    def _skill(self, name: str) -> Skill | None:
+        return next((s for s in self._catalogue.found.skills if s.name == name), None)
+
+    def _written(self, name: str, taken: Collection[str]) -> str:
+        return f"/{PREFIX}{name}" if name in taken else f"/{name}"

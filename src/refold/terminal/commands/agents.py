@@ -1,0 +1,25 @@
+"""/agents: list the agents that can be chosen."""
+
+from refold.terminal.commands.agent import current
+from refold.terminal.terminal import Terminal
+from refold.views.cell_width import cells
+from refold.views.escape import on_one_line
+
+MAIN = "main"
+
+
+async def run(here: Terminal, rest: str) -> None:
+    there = here.around.agents
+    found = there.every("main")
+    now = next((each.name for each in found if each.name == current(here)), MAIN)
+    wide = max(cells(each.name) for each in found)
+    for each in found:
+        mark = "*" if each.name == now else " "
+        pad = " " * (wide - cells(each.name))
+        about = on_one_line(each.description)
+        where = f"  ({on_one_line(each.where)})" if each.where else ""
+        here.printer.line((
+            ("accent", f"{mark} {each.name}{pad}"), ("plain", f"  {about}"), ("dim", where),
+        ))  # fmt: skip
+    for problem in there.problems:
+        here.printer.say(on_one_line(problem), "dim")

@@ -1,0 +1,56 @@
+"""/budget: show or set the budget of a turn."""
+
+import re
+
+from msgspec.structs import replace
+
+from refold.errors import BadInput
+from refold.journal.state.budget_used import budget_of
+from refold.terminal.terminal import Terminal
+from refold.values.limits import NO_LIMIT, Budget
+from refold.views.budget_lines import budget_lines
+
+_HOW = (
+    "type /budget USD, /budget tokens N, /budget calls N, /budget seconds N, or /budget off"
+)
+_MANY = {"k": 1_000, "m": 1_000_000, "": 1}
+_NUMBER = re.compile(r"\$?(\d+(?:[._,]\d+)*)\s*([km]?)", re.IGNORECASE)
+
+
+async def run(here: Terminal, rest: str) -> None:
+    """Show it, or change one limit of it for this session."""
+    default = here.around.budget
+    if rest:
+        now = budget_of(here.session.view, default)
+        await here.session.inbox.set_budget(parsed(rest, now))
+    here.printer.lines(budget_lines(here.session.view, default))
+
+
+def parsed(text: str, now: Budget) -> Budget:
+    """`now` with the limit that `text` names changed. Raises `BadInput`."""
+    if text.lower() == "off":
+        return NO_LIMIT
+    kind, _, number = text.rpartition(" ")
+    match kind.strip().lower():
+        case "" | "usd":
+            return replace(now, dollars=_amount(number, text))
+        case "tokens" | "calls" as limit:
+            count = _amount(number, text)
+            if not count.is_integer():
+                raise BadInput(f"{text!r} is not a budget: {limit} must be a whole number")
+            return replace(now, **{limit: int(count)})
+        case "seconds":
+            return replace(now, seconds=_amount(number, text))
+        case _:
+            raise BadInput(f"{text!r} is not a budget: {_HOW}")
+
+
+def _amount(number: str, text: str) -> float:
+    found = _NUMBER.fullmatch(number)
+    try:
+        value = float(found[1].replace(",", "").replace("_", "")) if found else 0.0
+    except ValueError:
+        value = 0.0
+    if found is None or not value:
+        raise BadInput(f"{text!r} is not a budget: {_HOW}")
+    return value * _MANY[found[2].lower()]

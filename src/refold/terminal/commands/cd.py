@@ -1,0 +1,71 @@
+"""/cd: show the working directory, or continue in another one.
+
+The directory is checked here; switching is done by `Terminal.switch`.
+"""
+
+import os
+
+import anyio
+
+from refold.errors import BadInput
+from refold.terminal.greeting import heading, shown
+from refold.terminal.surroundings import Way
+from refold.terminal.terminal import Terminal
+
+
+async def run(here: Terminal, rest: str) -> None:
+    about = here.session.view.session
+    if not rest:
+        show_directories(here)
+        return
+    directory = await anyio.to_thread.run_sync(
+        directory_named, "/cd", rest, about.directory
+    )
+    if directory == about.directory:
+        here.printer.say(f"{shown(directory)} is the working directory already.", "dim")
+        return
+    await switch_to(here, Way(about.id, directory))
+
+
+async def switch_to(here: Terminal, way: Way) -> None:
+    """Continue there, and show where that is."""
+    notices = await here.switch(way)
+    heading(here.session.view, here.around, here.printer)
+    _roots(here)
+    for notice in notices:
+        here.printer.say(notice, "warn")
+    if not here.session.idle:
+        await here.settle()
+
+
+def show_directories(here: Terminal) -> None:
+    here.printer.say(shown(here.session.view.session.directory))
+    _roots(here)
+
+
+def directory_named(command: str, text: str, directory: str) -> str:
+    """The real path of the directory `text`. Raises `BadInput` if there is none."""
+    found = os.path.join(directory, os.path.expanduser(text))
+    try:
+        real = os.path.realpath(found)
+        is_there, is_folder = os.path.lexists(found), os.path.isdir(real)
+    except ValueError as error:
+        raise BadInput(f"{command} {text!r}: {error}") from error
+    if not is_folder:
+        why = "is not a directory" if is_there else "does not exist"
+        raise BadInput(f"{command} {text!r}: {found} {why}")
+    if not os.access(real, os.R_OK | os.X_OK):
+        raise BadInput(f"{command} {text!r}: you have no permission to enter {real}")
+    try:
+        real.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"{command} {text!r}: {real!r} cannot be written into a journal, because its "
+            "name is not valid UTF-8"
+        ) from error
+    return real
+
+
+def _roots(here: Terminal) -> None:
+    for root in here.session.view.session.roots:
+        here.printer.say(f"and {shown(root)}", "dim")

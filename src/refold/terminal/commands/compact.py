@@ -1,0 +1,45 @@
+"""/compact: compact the conversation, or prune old tool results."""
+
+from refold.errors import BadInput
+from refold.journal.state.fold import View
+from refold.terminal.terminal import Terminal
+from refold.values.control import CompactionKind
+
+_EMPTY = "There are no messages yet, so there is nothing to compact."
+
+
+async def run(here: Terminal, rest: str) -> None:
+    """At once between turns; in a turn, before its next step."""
+    kind, focus = _wanted(rest)
+    if not here.session.view.conversation.messages:
+        raise BadInput(_EMPTY)
+    if here.session.running or here.session.view.turn.seq:
+        await here.session.inbox.compact(kind, focus)
+        here.printer.say("The conversation will be compacted before the next step.", "dim")
+        return
+    session, before, done = here.session, here.session.view, False
+
+    async def compacted() -> View:
+        nonlocal done
+        await session.compact(kind, focus)
+        done = True
+        return session.view
+
+    await here.through(compacted)
+    if not done:
+        here.printer.say("Stopped. The conversation is unchanged.", "dim")
+    elif session.view.conversation.size != before.conversation.size:
+        undo = f"/rewind {before.seq + 1} conversation"
+        here.printer.say(f"To undo this: {undo}", "dim")
+
+
+def _wanted(rest: str) -> tuple[CompactionKind, str]:
+    """How to compact, and what the summary must preserve."""
+    head, _, more = rest.partition(" ")
+    if head == "prune":
+        if more.strip():
+            raise BadInput(
+                "/compact prune takes no focus: it only removes old tool results"
+            )
+        return "prune", ""
+    return "full", (more if head == "full" else rest).strip()

@@ -1,0 +1,61 @@
+"""Completion at the prompt of a session: its commands, and what each takes."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from refold.terminal.commands.dispatch import choices_of
+from refold.terminal.commands.table import commands
+from refold.terminal.input.completion import (
+    Choices,
+    Complete,
+    CompletionChoice,
+    NamedCommand,
+    Offer,
+    completing,
+    kept,
+)
+from refold.terminal.input.workspace_files import WorkspaceFiles
+from refold.terminal.surroundings import Surroundings
+from refold.terminal.terminal import Terminal
+from refold.views.escape import on_one_line
+
+
+def offering(here: Callable[[], Terminal]) -> Complete:
+    """`here` is called at each key, for the session may have been switched."""
+    of: Surroundings | None = None
+    found = completing((), {}, os.getcwd)
+
+    def complete(before: str) -> Iterator[Offer]:
+        nonlocal of, found
+        if (around := here().around) is not of:
+            of, found = around, offers_of(around, directory)
+        return found(before)
+
+    def directory() -> str:
+        return here().session.view.session.directory or "."
+
+    return complete
+
+
+def offers_of(around: Surroundings, directory: Callable[[], str]) -> Complete:
+    """`directory` is where the session works now."""
+    table = [NamedCommand(c.name, c.about, c.takes) for c in commands()]
+    if around.shortcuts:
+        table += [
+            NamedCommand(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
+            for each in around.shortcuts.offered()
+        ]
+    files = WorkspaceFiles(directory)
+    return completing(table, _choices(around), directory, files.found)
+
+
+def _choices(around: Surroundings) -> Mapping[str, Choices]:
+    """For each name of a command; cached, so that not each key looks for them."""
+    found = dict[str, Choices]()
+    for each in commands():
+        choices = kept(partial(choices_of, each, around))
+        found |= dict.fromkeys(each.names, choices)
+    helped = [CompletionChoice(name) for each in commands() for name in each.names]
+    found |= dict.fromkeys(("help", "?"), lambda: helped)
+    return found

@@ -1,0 +1,14 @@
+"""/context: context usage, by part."""
+
+from refold.errors import BadInput
+from refold.terminal.terminal import Terminal
+from refold.views.context import context_lines, context_usage
+
+
+async def run(here: Terminal, rest: str) -> None:
+    if rest:
+        raise BadInput(
+            "/context takes no argument; `refold context --json` is for programs"
+        )
+    found = context_usage(here.session.view, here.around.window)
+    here.printer.lines(context_lines(found, signs=here.printer.look.signs))

@@ -1,0 +1,58 @@
+"""/expand: a tool result in full, of which the screen shows only start and end.
+
+What was cut for the model is read from where the journal keeps it.
+"""
+
+from collections.abc import Sequence
+
+from refold.errors import BadInput, JournalError
+from refold.journal.events.kinds import Ended, Entry, ModelAnswered
+from refold.terminal.screen.pager import show
+from refold.terminal.terminal import Terminal
+from refold.values.display import Output
+from refold.values.messages import ToolCall
+from refold.views.call_summary import label, whole
+from refold.views.styled import Line, line
+
+_HOW = "type /expand for the newest result, or /expand N for the Nth newest"
+
+
+async def run(here: Terminal, rest: str) -> None:
+    """The newest result, or the Nth newest."""
+    if rest and not (rest.isdecimal() and int(rest)):
+        raise BadInput(f"{_HOW}, not {rest!r}")
+    entries = await here.session.record.entries()
+    ends = [each.event for each in entries if isinstance(each.event, Ended)]
+    number = int(rest or 1)
+    if number > len(ends):
+        there = f"there are {len(ends)}" if ends else "there is none yet"
+        raise BadInput(f"there is no result {number} in this session: {there}")
+    end = ends[-number]
+    await show(await _rows(end, _called(end.call_id, entries), here), here.printer)
+
+
+async def _rows(end: Ended, call: ToolCall | None, here: Terminal) -> list[Line]:
+    room = here.printer.room - 1
+    about = here.session.view.session.directory
+    head = label(call, here.around.tool(call.name)) if call else end.call_id
+    rows = whole(end, await _text(end, here), room, about)
+    return [line(head, "strong"), *rows]
+
+
+async def _text(end: Ended, here: Terminal) -> str:
+    if end.full_blob:
+        try:
+            return (await here.session.record.get(end.full_blob)).decode(errors="replace")
+        except JournalError as error:
+            return f"{end.text}\n(The full result cannot be read: {error})"
+    printed = [part.text for part in end.shown if isinstance(part, Output)]
+    return "\n".join(printed) if any(printed) else end.text
+
+
+def _called(call_id: str, entries: Sequence[Entry]) -> ToolCall | None:
+    for each in reversed(entries):
+        if isinstance(each.event, ModelAnswered):
+            for call in each.event.message.calls:
+                if call.id == call_id:
+                    return call
+    return None

@@ -1,0 +1,103 @@
+"""/help: all commands by group, the keys, or one command in detail."""
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+from refold.errors import BadInput
+from refold.skills.slash_names import Offered
+from refold.terminal.commands.table import GROUPS, SlashCommand, commands
+from refold.terminal.terminal import Terminal
+from refold.views.cell_width import cells, cut
+from refold.views.escape import on_one_line
+from refold.views.styled import Line, line
+
+_KEYS = (
+    ("Esc Enter", "a line break; so does a backslash at the end"),
+    ("Shift+Tab", "the next mode: default, accept-edits, plan"),
+    ("Ctrl+C", "while it works: redirect or stop"),
+    ("Ctrl+L", "clear the screen; the session continues"),
+    ("message, Enter", "while it works: sent at the next step"),
+    ("Alt+Enter", "while it works: sent after this turn"),
+    ("@path", "Tab completes file names"),
+    ("!command", "run a shell command yourself"),
+    ("#text", "save a note"),
+)
+_TWO_COLUMNS = 60  # cells that they need
+_NEAR = 0.65  # a lower one would offer /tools for /hooks
+_WIDE = 24  # cells of the left column, at most
+AT_ONCE = "While a turn runs, it runs at once."
+LATER = "While a turn runs, it waits until the turn is over."
+
+
+async def run(here: Terminal, rest: str) -> None:
+    own = here.around.shortcuts.offered() if here.around.shortcuts else ()
+    if rest:
+        here.printer.lines(found(rest, commands(), own))
+    else:
+        here.printer.lines(all_of(commands(), own, here.printer.room))
+
+
+def all_of(
+    table: Sequence[SlashCommand], own: Sequence[Offered], room: int
+) -> Iterator[Line]:
+    """Every command with a line, by group; then templates and skills, and the keys."""
+    for group, title in GROUPS.items():
+        rows = [(c.usage, c.about) for c in table if c.group == group]
+        yield from _section(title, rows, room)
+    shown = [
+        (
+            cut(on_one_line(f"{each.name} {each.usage}".strip()), _WIDE),
+            cut(on_one_line(each.about), max(room - _WIDE - 4, _WIDE)),
+        )
+        for each in own
+    ]
+    yield from _section("Templates and skills", shown, room)
+    yield from _section("Keys", _KEYS, room)
+    yield line("/help NAME describes one command.", "dim")
+
+
+def whole(command: SlashCommand) -> Iterator[Line]:
+    """One command: its usage, what it does, its aliases."""
+    yield (("accent", command.usage),)
+    yield line(f"  {command.about}")
+    if command.more:
+        yield line(f"  {command.more}")
+    if command.aliases:
+        yield line(f"  Also: {', '.join(f'/{name}' for name in command.aliases)}", "dim")
+    yield line(f"  {AT_ONCE if command.at_once else LATER}", "dim")
+
+
+def found(name: str, table: Sequence[SlashCommand], own: Sequence[Offered]) -> list[Line]:
+    """The help for this name. Raises `BadInput` if there is none."""
+    wanted = name.removeprefix("/").lower()
+    for command in table:
+        if wanted in command.names:
+            return list(whole(command))
+    for each in own:
+        if each.name == f"/{wanted}":
+            usage = on_one_line(f"{each.name} {each.usage}".strip())
+            return [(("accent", usage),), line(f"  {on_one_line(each.about)}")]
+    raise BadInput(unknown(wanted, table, own))
+
+
+def unknown(name: str, table: Sequence[SlashCommand], own: Sequence[Offered]) -> str:
+    """The error for an unknown command, with the nearest name."""
+    names = [known for command in table for known in command.names]
+    near = get_close_matches(name, [*names, *(each.name[1:] for each in own)], 1, _NEAR)
+    hint = f"Did you mean /{on_one_line(near[0])}?" if near else "/help lists all commands."
+    return f"There is no command /{cut(on_one_line(name), 60)}. {hint}"
+
+
+def _section(title: str, rows: Sequence[tuple[str, str]], room: int) -> Iterator[Line]:
+    if not rows:
+        return
+    yield line(title, "strong")
+    wide = min(max(cells(left) for left, _ in rows), _WIDE)
+    for left, about in rows:
+        if room < _TWO_COLUMNS or cells(left) > wide:
+            yield (("accent", f"  {left}"),)
+            pad = 6 if room < _TWO_COLUMNS else wide + 4
+            yield line(f"{'':{pad}}{about}")
+        else:
+            pad = wide - cells(left)
+            yield (("accent", f"  {left}{'':{pad}}"), ("plain", f"  {about}"))

@@ -1,0 +1,68 @@
+"""/memory: show, forget or update the notes kept between sessions."""
+
+import anyio
+
+from refold.app.project_memory import ProjectMemory
+from refold.errors import BadInput
+from refold.memory.notes import Listed
+from refold.terminal.terminal import Terminal
+from refold.views.escape import on_one_line
+from refold.views.styled import Line
+
+_OFF = "memory is off: --no-memory was given, or memory = false is set"
+
+
+async def run(here: Terminal, rest: str) -> None:
+    what, _, more = rest.partition(" ")
+    match what:
+        case "" | "show" if not more:
+            _show(memory_of(here), here)
+        case "forget" if more.strip():
+            gone = await anyio.to_thread.run_sync(
+                memory_of(here).memory.forget, more.strip()
+            )
+            for text in dict.fromkeys(each.line.text for each in gone):
+                here.printer.say(f"forgotten: {on_one_line(text)}", "dim")
+        case "update" if not more:
+            memory_of(here)
+            await _update(here)
+        case _:
+            raise BadInput("type /memory, /memory forget NUMBER or TEXT, or /memory update")
+
+
+def memory_of(here: Terminal) -> ProjectMemory:
+    if here.around.remembering is None:
+        raise BadInput(_OFF)
+    return here.around.remembering
+
+
+def _show(remembering: ProjectMemory, here: Terminal) -> None:
+    notes = remembering.memory.listed()
+    if not notes:
+        here.printer.say("There are no notes yet. A line that begins with # saves one.")
+    before = ("", "")
+    for each in notes:
+        if (each.whose, each.line.section) != before:
+            before = (each.whose, each.line.section)
+            about = " (about you)" if each.whose == "person" else ""
+            here.printer.say(
+                f"{on_one_line(each.line.section) or 'Notes'}{about}", "strong"
+            )
+        here.printer.line(_note(each))
+    if notes:
+        here.printer.say("/memory forget NUMBER deletes a note for good", "dim")
+
+
+def _note(each: Listed) -> Line:
+    return (("dim", f"  {each.number:>3}  "), ("plain", on_one_line(each.line.text)))
+
+
+async def _update(here: Terminal) -> None:
+    here.printer.say("Reading the conversation …", "dim")
+    learned = await here.around.learn(here.session)
+    for change in learned.changes:
+        text = f"{change.sign} {on_one_line(change.section)}: {on_one_line(change.text)}"
+        here.printer.say(text, "added" if change.sign == "+" else "gone")
+    if not learned.changes:
+        why = f": {learned.why}" if learned.why else "."
+        here.printer.say(f"No new notes{why}", "dim")

@@ -1,0 +1,50 @@
+"""/mode: show or change what runs without asking.
+
+What a mode means is decided in `permissions`.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from refold.engine.authorize import mode_of
+from refold.errors import BadInput
+from refold.terminal.commands.table import MODES
+from refold.terminal.terminal import Terminal
+from refold.values import modes
+from refold.values.modes import Mode
+
+MEANINGS: Mapping[Mode, str] = {
+    "default": "read-only calls run without asking; edits and commands ask",
+    "accept-edits": "edits inside the workspace run without asking, too",
+    "plan": "only read-only calls; the model makes a plan for you to approve",
+    "rules-only": "only what an allow rule covers runs without asking",
+    "bypass": "everything runs without asking, except what every mode asks about",
+}
+
+
+async def run(here: Terminal, rest: str) -> None:
+    if not rest:
+        now = mode_of(here.around, here.session.view)
+        for each in MODES:
+            sign = "*" if each == now else " "
+            here.printer.say(f"{sign} {each:14}{MEANINGS[each]}")
+        return
+    await change(here, _named(rest))
+
+
+async def change(here: Terminal, wanted: Mode) -> None:
+    await here.session.inbox.set_mode(wanted)
+    style = "warn" if wanted == "bypass" else "dim"
+    here.printer.say(f"{wanted}: {MEANINGS[wanted]}", style)
+
+
+def _named(text: str) -> Mode:
+    if (found := modes.MODES.get(text)) is not None:
+        return found
+    near = get_close_matches(text.lower(), modes.MODES, 1, 0.5)
+    hint = (
+        f"Did you mean {modes.MODES[near[0]]}?"
+        if near
+        else f"There are {', '.join(MODES)}."
+    )
+    raise BadInput(f"{text!r} is not a mode. {hint}")

@@ -1,0 +1,55 @@
+"""/preset: list the system prompts of the agent main, and set the default."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from refold.errors import BadInput
+from refold.terminal.input.completion import CompletionChoice
+from refold.terminal.surroundings import Surroundings
+from refold.terminal.terminal import Terminal
+from refold.views.cell_width import cells
+from refold.views.escape import on_one_line
+
+_HOW = "A preset is chosen when a session starts: refold --preset NAME"
+
+
+def choices(around: Surroundings) -> Iterable[CompletionChoice]:
+    return (CompletionChoice(name, about) for name, about in around.presets())
+
+
+async def run(here: Terminal, rest: str) -> None:
+    there = here.around.presets()
+    name, _, save = rest.partition(" ")
+    if not name:
+        _list(here)
+        return
+    if name not in [each for each, _ in there]:
+        raise BadInput(_no_preset(name, [on_one_line(each) for each, _ in there]))
+    if save.strip() == "save":
+        here.around.remember("preset", name)
+        here.printer.say(f"The default of new sessions: {name}", "dim")
+    elif save:
+        raise BadInput(f"type /preset, or /preset {name} save, not {rest!r}")
+    else:
+        how = _HOW.replace("NAME", name)
+        here.printer.say(f"{how}; /preset {name} save makes it the default.", "dim")
+
+
+def _list(here: Terminal) -> None:
+    there = here.around.presets()
+    wide = max((cells(on_one_line(each)) for each, _ in there), default=0)
+    for each, about in there:
+        mark = "*" if each == here.around.preset else " "
+        pad = " " * (wide - cells(on_one_line(each)))
+        here.printer.line((
+            ("accent", f"{mark} {on_one_line(each)}{pad}"),
+            ("plain", f"  {on_one_line(about)}"),
+        ))  # fmt: skip
+    here.printer.say(f"{_HOW}; /preset NAME save makes it the default.", "dim")
+
+
+def _no_preset(name: str, there: list[str]) -> str:
+    near = get_close_matches(name, there, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    names = ", ".join(there) or "none"
+    return f"there is no preset {name!r}. {hint}Available: {names}"

@@ -1,0 +1,86 @@
+"""/rewind: go back to before a message: the conversation, the files, or both.
+
+What would change is shown first; `session.rewind` does it.
+"""
+
+from collections.abc import Mapping
+
+import anyio
+
+from refold.errors import BadInput
+from refold.place.port import Snapshots
+from refold.session.rewind import plan, preview, rewind, steps
+from refold.terminal.terminal import Terminal
+from refold.views.rewind_points import What, point_lines, preview_lines, report_text
+
+_WHAT: Mapping[str, What] = {
+    "": "both", "both": "both", "conversation": "conversation", "files": "files",
+}  # fmt: skip
+NOWHERE = "There are no messages in this session yet, so there is nothing to rewind."
+
+
+async def run(here: Terminal, rest: str) -> None:
+    """List the points to rewind to; or rewind to before one of them."""
+    if not rest:
+        view = here.session.view
+        snapshots = here.around.snapshots(view)
+        found = await anyio.to_thread.run_sync(steps, view, snapshots)
+        here.printer.lines(point_lines(found, here.printer.room))
+        here.printer.say("/rewind N goes back to before N" if found else NOWHERE, "dim")
+        return
+    number, _, what = rest.partition(" ")
+    wanted = _WHAT.get(what.strip())
+    if not number.isdecimal() or wanted is None:
+        raise BadInput(
+            f"type /rewind, or /rewind N [conversation|files|both], not {rest!r}"
+        )
+    await rewind_to(here, int(number), wanted)
+
+
+async def rewind_to(here: Terminal, seq: int, what: What) -> None:
+    snapshots = here.around.snapshots(here.session.view)
+    if snapshots is None:
+        await _conversation_back(here, seq, what)
+        return
+    found = await preview(here.session.view, snapshots, seq, what)
+    directory, printer = here.session.view.session.directory, here.printer
+    printer.lines(preview_lines(found, directory, printer.room))
+    if not (found.plan.mark or found.changes):
+        printer.say("Nothing would change.", "dim")
+        return
+    question = "Rewind? y/n"
+    if found.drift:
+        question = "Rewind, and lose what others have changed, too? y/n"
+    if await here.ask(question, "yn") != "y":
+        printer.say("Nothing was changed.", "dim")
+        return
+    await _done(here, snapshots, seq, what, force=bool(found.drift))
+
+
+async def _done(
+    here: Terminal, snapshots: Snapshots, seq: int, what: What, *, force: bool
+) -> None:
+    report = await rewind(here.session, snapshots, seq, what, force=force)
+    part = "" if what == "both" else f" {what}"
+    way = f"/rewind {report.undo}{part}"
+    here.printer.say(report_text(report, way), "good" if report.undo else "dim")
+
+
+async def _conversation_back(here: Terminal, seq: int, what: What) -> None:
+    """Without checkpoints only the conversation can be rewound."""
+    if what == "files":
+        raise BadInput(
+            "files are not checkpointed here, so only the conversation can be rewound"
+        )
+    mark = plan(here.session.view, seq, "conversation").mark
+    here.printer.say(
+        "Files are not checkpointed here: only the conversation is rewound.", "warn"
+    )
+    if await here.ask("Rewind? y/n", "yn") != "y":
+        here.printer.say("Nothing was changed.", "dim")
+    elif await here.session.rewind(mark):
+        undo_it = here.session.view.seq
+        here.printer.say(
+            f"The conversation was rewound. To undo this: /rewind {undo_it} conversation",
+            "good",
+        )

@@ -1,0 +1,50 @@
+"""/skills: list skills and templates, or show one."""
+
+from collections.abc import Iterable
+
+import anyio
+
+from refold.errors import BadInput, ToolFailed
+from refold.terminal.input.completion import CompletionChoice
+from refold.terminal.surroundings import Surroundings
+from refold.terminal.terminal import Terminal
+from refold.views.cell_width import cells, cut
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line, line
+
+
+def choices(around: Surroundings) -> Iterable[CompletionChoice]:
+    if around.skills is not None:
+        for each in around.skills.found.skills:
+            yield CompletionChoice(each.name, each.description)
+
+
+async def run(here: Terminal, rest: str) -> None:
+    catalogue = here.around.skills
+    if catalogue is None:
+        raise BadInput("skills are off: skills = false is set")
+    if rest:
+        try:
+            text = await anyio.to_thread.run_sync(
+                catalogue.told, catalogue.skill(rest).name
+            )
+        except ToolFailed as error:
+            raise BadInput(str(error)) from error
+        here.printer.say(visible(text).rstrip("\n"))
+        return
+    offered = here.around.shortcuts.offered() if here.around.shortcuts else ()
+    if not offered:
+        here.printer.say("There are no skills and no templates.")
+    heads = [on_one_line(f"{each.name} {each.usage}".strip()) for each in offered]
+    wide = max(map(cells, heads), default=0)
+    for head, each in zip(heads, offered, strict=True):
+        here.printer.line(_offered(head, wide, each.about, here.printer.room))
+
+
+def _offered(head: str, wide: int, about: str, room: int) -> Line:
+    pad = wide - cells(head) if wide <= room // 2 else 0
+    left = max(room - cells(head) - pad - 4, 10)
+    return (
+        ("accent", f"  {head}{'':{pad}}"),
+        *line(f"  {cut(on_one_line(about), left)}", "dim"),
+    )

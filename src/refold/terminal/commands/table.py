@@ -1,0 +1,241 @@
+"""The slash commands, from the first to the last: help, completion, docs and tests read this.
+
+What a command does is in the module of its name, whose `run` gets the rest of the line.
+`commands.dispatch` imports it when the command is typed.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
+
+from msgspec import Struct
+
+from refold.values.modes import Effort, Mode
+
+Group: TypeAlias = Literal[
+    "session", "model", "permissions", "plan", "context", "agents", "knowledge", "terminal"
+]
+GROUPS: Mapping[Group, str] = {
+    "session": "Sessions",
+    "model": "Model and agent",
+    "permissions": "Permissions",
+    "plan": "Plans and rewinding",
+    "context": "Context, cost and results",
+    "agents": "Agents and subagents",
+    "knowledge": "Skills and memory",
+    "terminal": "Terminal",
+}
+EFFORTS: tuple[str, ...] = tuple(each for each in get_args(Effort) if each)
+MODES: tuple[Mode, ...] = get_args(Mode)
+FORMATS = ("plain", "markdown", "json", "xml")  # of a conversation for a CLI backend
+THEMES = ("auto", "dark", "light", "mono")
+
+
+class SlashCommand(Struct, frozen=True):
+    """`words` may follow it; a module may have further `choices`, which depend on the session.
+
+    `at_once`: it runs at once while a turn runs; any other waits until the turn is over.
+    `more` is what /help NAME says besides `about`.
+    """
+
+    name: str
+    about: str
+    takes: str = ""
+    aliases: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    at_once: bool = False
+    more: str = ""
+    group: Group = "terminal"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    @property
+    def usage(self) -> str:
+        return f"/{self.name} {self.takes}".strip()
+
+
+def commands() -> tuple[SlashCommand, ...]:
+    return (
+        *_sessions(), *_models(), *_permissions(), *_plans(),
+        *_context(), *_agents(), *_knowledge(), *_terminal(),
+    )  # fmt: skip
+
+
+def _sessions() -> tuple[SlashCommand, ...]:
+    return (
+        SlashCommand("sessions", "list the other sessions of this directory, and switch to one",
+                "[WORDS]", group="session",
+                more="WORDS are searched in names, titles and tags."),
+        SlashCommand("resume", "switch to another session; without a name, pick one from a list",
+                "[NAME|ID|last]", ("load",), group="session",
+                more="It continues in its own directory. `last` is the newest other session of "
+                "this directory. The session you leave is closed and kept. A session that is "
+                "open in another process is not taken over."),
+        SlashCommand("search", "search the messages of the sessions of this directory", "WORDS",
+                group="session", more='"exact words" in quotes, or the beginning of a word with *.'),
+        SlashCommand("rename", "show or set the name of this session", "[NAME]", ("save",),
+                at_once=True, group="session",
+                more='refold -r NAME resumes it; /rename "" removes the name.'),
+        SlashCommand("tag", "show, add or remove tags of this session", "[+TAG|-TAG]",
+                at_once=True, group="session"),
+        SlashCommand("history", "the conversation, with the numbers that /rewind takes", "[N]",
+                group="session", more="N: only the last N of your messages."),
+        SlashCommand("export", "write this session to a file", "[md|html|tar|text] [FILE]",
+                words=("md", "html", "tar", "text"), group="session",
+                more="Without FILE, it is written to the working directory and named after the session."),
+        SlashCommand("fork", "continue in a copy of this session; this one stays as it is",
+                "[EVENT]", group="session",
+                more="EVENT is a number from /history: the copy ends there."),
+        SlashCommand("cd", "show the working directory, or continue in another one", "[DIR]",
+                group="session",
+                more="Files of the previous directory no longer belong to the workspace. The "
+                "settings and instructions of DIR apply if you trust them."),
+        SlashCommand("add-dir", "show the directories of the workspace, or add one", "[DIR]",
+                group="session"),
+        SlashCommand("worktree", "continue in a new git worktree", "[NAME]", group="session",
+                more="It is created beside the repository, as by refold -w, and removed at the "
+                "end if nothing in it has changed."),
+        SlashCommand("clear", "start a new session", aliases=("new",), group="session",
+                more="This session is kept. Ctrl+L only clears the screen."),
+        SlashCommand("continue", "continue without a new message", group="session"),
+        SlashCommand("quit", "leave; the session is kept", aliases=("exit", "q"),
+                group="session"),
+    )  # fmt: skip
+
+
+def _models() -> tuple[SlashCommand, ...]:
+    return (
+        SlashCommand("model", "show or change the model", "[NAME] [save]", ("backend",),
+                at_once=True, group="model",
+                more="It applies from the next turn; `save` makes it the default. The name of a "
+                "provider or of a CLI backend alone selects its default model."),
+        SlashCommand("effort", "show or change the reasoning effort",
+                f"[{'|'.join(EFFORTS)}] [save]", words=EFFORTS, at_once=True, group="model",
+                more="It applies from the next turn; `save` makes it the default."),
+        SlashCommand("agent", "show or change the agent", "[NAME]", group="model"),
+        SlashCommand("preset", "list the system prompts of the agent main", "[NAME save]",
+                at_once=True, group="model", more="NAME save makes one of them the default."),
+        SlashCommand("format", "show or set how the conversation is sent to a CLI backend",
+                f"[{'|'.join(FORMATS)}]", words=FORMATS, at_once=True, group="model",
+                more="It sets backend.format, which applies to new sessions."),
+    )  # fmt: skip
+
+
+def _permissions() -> tuple[SlashCommand, ...]:
+    return (
+        SlashCommand("mode", "show or change what runs without asking", f"[{'|'.join(MODES)}]",
+                words=MODES, at_once=True, group="permissions"),
+        SlashCommand("approval", "on: ask as usual; off: run everything without asking",
+                "[on|off]", words=("on", "off"), at_once=True, group="permissions"),
+        SlashCommand("permissions", "list the rules, or allow something for this session",
+                "[allow RULE]", words=("allow",), at_once=True, group="permissions"),
+        SlashCommand("tools", "list the tools, and which of them run without asking", "[NAME]",
+                at_once=True, group="permissions"),
+    )  # fmt: skip
+
+
+def _plans() -> tuple[SlashCommand, ...]:
+    return (
+        SlashCommand("plan", "switch to plan mode; `list` shows the plans", "[list|MESSAGE]",
+                words=("list",), group="plan", more="In plan mode nothing is changed."),
+        SlashCommand("plans", "list the plans of this session, or show one", "[N]",
+                at_once=True, group="plan"),
+        SlashCommand("execute", "approve the plan, or leave plan mode", group="plan"),
+        SlashCommand("rewind", "go back to before a message: the conversation, the files, or both",
+                "[N] [conversation|files|both]", group="plan",
+                more="Without N, it lists the points you can go back to. It shows what would "
+                "change, and asks before it changes anything."),
+        SlashCommand("undo", "undo everything since your last message", group="plan"),
+    )  # fmt: skip
+
+
+def _context() -> tuple[SlashCommand, ...]:
+    return (
+        SlashCommand("context", "context usage, by part", at_once=True, group="context"),
+        SlashCommand("compact", "compact the conversation; `prune` only removes old tool results",
+                "[prune] [FOCUS]", words=("prune", "full"), at_once=True, group="context",
+                more="FOCUS is what the summary must preserve."),
+        SlashCommand("todos", "the todo list and its progress", at_once=True, group="context"),
+        SlashCommand("cost", "tokens and cost of this session; `turns` lists every turn",
+                "[turns]", words=("turns",), at_once=True, group="context"),
+        SlashCommand("budget", "show or set the budget of a turn",
+                "[USD|tokens N|calls N|seconds N|off]",
+                words=("tokens", "calls", "seconds", "off"), at_once=True, group="context"),
+        SlashCommand("iterations", "show or set the number of model responses per turn",
+                "[N|off]", words=("off",), at_once=True, group="context",
+                more="It applies to this session, including the running turn; `off` returns to limits.steps."),
+        SlashCommand("timeline", "every call with its time and cost", "[N]", group="context",
+                more="N: only the N slowest calls. Calls of subagents are included."),
+        SlashCommand("verify", "check the claims of the last answer", "[TURN]", group="context",
+                more="They are compared with the journal and the files, without a model."),
+        SlashCommand("expand", "show the newest tool result in full; N: the Nth newest", "[N]",
+                group="context"),
+    )  # fmt: skip
+
+
+def _agents() -> tuple[SlashCommand, ...]:
+    return (
+        SlashCommand("agents", "list the agents", at_once=True, group="agents"),
+        SlashCommand("tree", "the running subagents, with progress and cost", at_once=True,
+                group="agents"),
+        SlashCommand("background", "the subagents that run in the background", at_once=True,
+                group="agents"),
+        SlashCommand("stop", "stop one subagent or all of them; the turn continues", "[child-1]",
+                at_once=True, group="agents"),
+    )  # fmt: skip
+
+
+def _knowledge() -> tuple[SlashCommand, ...]:
+    return (
+        SlashCommand("skills", "list skills and templates, or show one", "[NAME]", at_once=True,
+                group="knowledge"),
+        SlashCommand("memory", "show, forget or update the notes kept between sessions",
+                "[show|forget N|update]", words=("show", "forget", "update"), group="knowledge"),
+        SlashCommand("note", "save a note, as does a line that begins with #", "TEXT",
+                at_once=True, group="knowledge"),
+    )  # fmt: skip
+
+
+def _terminal() -> tuple[SlashCommand, ...]:
+    return (
+        SlashCommand("help", "list what you can type here, or describe one command", "[NAME]",
+                ("?",), at_once=True),
+        SlashCommand("shell", "run a command yourself, as does a line that begins with !",
+                "COMMAND", at_once=True),
+        SlashCommand("config", "show the settings, and where each comes from", "[KEY]",
+                at_once=True, more="KEY may be a table. refold config set changes a setting."),
+        SlashCommand("theme", "show or change the colours", f"[{'|'.join(THEMES)}] [save]",
+                words=THEMES, at_once=True, more="`save` makes it the default."),
+        SlashCommand("vi", "switch between vi and Emacs keys", "[on|off]", words=("on", "off")),
+    )  # fmt: skip
+
+
+def command_in(typed: str) -> tuple[str, str] | None:
+    """The command's name and the rest, or None: it is a message for the model.
+
+    `/etc/hosts is wrong` is no command; `exit`, `quit` and `clear` alone are. `#text` is
+    a note, `!command` a command of the person's own shell.
+    """
+    text = typed.strip()
+    if text.startswith("!"):
+        return "shell", text[1:].strip()
+    if text.startswith("#") and "\n" not in text:
+        return "note", text.lstrip("#").strip()
+    if text in ("exit", "quit", "clear"):
+        return text, ""
+    if text == "/":
+        return "help", ""
+    head, _, rest = text.partition(" ")
+    if not head.startswith("/") or "/" in head[1:] or "\n" in head or head == "/":
+        return None
+    return head[1:].lower(), rest.strip()
+
+
+def find(name: str) -> SlashCommand | None:
+    return next((each for each in commands() if name in each.names), None)
+
+
+def names() -> frozenset[str]:
+    """All names and aliases, without the slash."""
+    return frozenset(name for each in commands() for name in each.names)

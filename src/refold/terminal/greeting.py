@@ -1,0 +1,70 @@
+"""The first lines of a session at a terminal: what it is, what was said, how to go on."""
+
+import os
+
+from refold.journal.state.fold import View
+from refold.terminal.screen.printer import Printer
+from refold.terminal.surroundings import Surroundings
+from refold.views.escape import on_one_line
+from refold.views.history import recap
+from refold.views.notices import unsent_messages, unsent_notice
+from refold.views.number_format import outcome_line
+
+_WIDEST = 100  # cells
+
+
+def greet(view: View, around: Surroundings, printer: Printer) -> None:
+    heading(view, around, printer)
+    for notice in around.notices:
+        printer.say(on_one_line(notice), "warn")
+    sign = printer.look.sign("prompt")
+    if before := recap(view, min(printer.room, _WIDEST), sign):
+        printer.gap()
+        printer.lines(before)
+        if can_go_on(view) and (how := outcome_line(view.turn.outcome, view.turn.reason)):
+            printer.line(how)
+        if waits := unsent_notice(view):
+            printer.say(waits, "dim")
+    elif not view.turn.seq:
+        printer.say("/help lists the commands · Ctrl+D leaves", "dim")
+
+
+def heading(view: View, around: Surroundings, printer: Printer) -> None:
+    """What works here, and where that is."""
+    model = on_one_line(view.session.model or around.model)
+    where = shown(view.session.directory)
+    said = "".join(f" · {part}" for part in (model, where) if part)
+    printer.line((("strong", "refold"), ("dim", said)))
+
+
+def way_back(view: View) -> str:
+    """What to type to go on with this session, once it was left."""
+    id_, directory = view.session.id, view.session.directory
+    if not id_:
+        return "refold -c"
+    # Who leaves stands where refold was started, and -c is about that place.
+    here = directory == _standing()
+    return f"refold -c   (or refold -r {id_})" if here else f"refold -r {id_}"
+
+
+def can_go_on(view: View) -> bool:
+    """Was it stopped by a limit, or with words that nobody has heard?"""
+    return bool(unsent_messages(view)) or view.turn.outcome in ("step_limit", "budget")
+
+
+def _standing() -> str:
+    try:
+        return os.path.realpath(os.curdir)
+    except OSError:  # it is gone
+        return ""
+
+
+def shown(directory: str) -> str:
+    """A directory as people write it, fit for a screen."""
+    return on_one_line(_short(directory))
+
+
+def _short(directory: str) -> str:
+    home = os.path.expanduser("~")
+    inside = directory == home or directory.startswith(home + os.sep)
+    return "~" + directory[len(home) :] if inside and len(home) > 1 else directory

@@ -1,0 +1,201 @@
+"""What could stand at the cursor: a command, what it takes, a file after "@".
+
+Looks into one directory at most. The files of the whole workspace are listed by
+`workspace_files`; how offers are shown is the line editor's business.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+
+from msgspec import Struct
+
+from refold.place.printable_names import escaped, unescaped
+
+QUOTE = '"'
+# A file that is being named at the end: @"with spaces", or @without.
+_NAMED = re.compile(r"(?:^|[\s(\[])@(?:\"([^\"]*)|([^\s\"]*))$")
+_SHELL_WORD = re.compile(r"^\s*!.*?([\w./~+@%:,=-]*)$", re.DOTALL)
+_SHELL_SAFE = re.compile(r"[\w./~+@%:,=-]+")
+DIRECTORY = "[DIR]"  # what a command takes
+_MOST = 50  # names offered at once
+_LEAST = 2  # letters of a name that is looked for everywhere
+
+
+class NamedCommand(Struct, frozen=True):
+    """A command: its name without the slash, what it takes, and what it is for."""
+
+    name: str
+    about: str = ""
+    takes: str = ""
+
+
+class CompletionChoice(Struct, frozen=True):
+    """What may follow a command. It is found by `also`, too."""
+
+    word: str
+    about: str = ""
+    also: str = ""
+
+
+class Offer(Struct, frozen=True):
+    """`text` instead of the last `instead_of` letters. `shown`: if not the text itself."""
+
+    text: str
+    instead_of: int
+    about: str = ""
+    shown: str = ""
+
+
+Complete = Callable[[str], Iterator[Offer]]
+Choices = Callable[[], Iterable[CompletionChoice]]
+Found = Callable[[str], Sequence[str]]
+
+
+def these(*words: str) -> Choices:
+    """A choice that is always the same."""
+    found = tuple(map(CompletionChoice, words))
+    return lambda: found
+
+
+def kept(choices: Choices, seconds: float = 5.0) -> Choices:
+    """The same, not looked for again at each key."""
+    lock = Lock()
+    until, found = 0.0, list[CompletionChoice]()
+
+    def look() -> Sequence[CompletionChoice]:
+        nonlocal until, found
+        with lock:
+            if time.monotonic() >= until:
+                found = list(choices())
+                until = time.monotonic() + seconds
+            return found
+
+    return look
+
+
+def nowhere(wanted: str) -> Sequence[str]:
+    return ()
+
+
+def completing(
+    commands: Sequence[NamedCommand],
+    choices: Mapping[str, Choices],
+    directory: Callable[[], str],
+    found: Found = nowhere,
+) -> Complete:
+    """`choices` are what may follow a command. `found` are files by parts of their names."""
+    among_directories = {each.name for each in commands if each.takes == DIRECTORY}
+
+    def complete(before: str) -> Iterator[Offer]:
+        if named := _NAMED.search(before):
+            quoted, plain = named[1], named[2]
+            name = quoted if quoted is not None else plain
+            yield from _files(name, directory(), found, quoted=quoted is not None)
+        elif before.startswith("/") and "\n" not in before:
+            head, space, rest = before.partition(" ")
+            if space and head[1:] in among_directories:
+                yield from _directories(rest, directory())
+            elif space:
+                yield from _following(rest, choices.get(head[1:]))
+            else:
+                yield from _commands(before, commands)
+        elif word := _SHELL_WORD.search(before):
+            yield from _for_a_shell(word[1], directory())
+
+    return complete
+
+
+def names_a_file(before: str) -> bool:
+    """Does this end with a file that is being named?"""
+    return _NAMED.search(before) is not None
+
+
+def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[Offer]:
+    for each in commands:
+        if each.name.startswith(before[1:].lower()):
+            shown = f"/{each.name} {each.takes}".rstrip()
+            yield Offer(f"/{each.name}", len(before), each.about, shown)
+
+
+def _following(rest: str, choices: Choices | None) -> Iterator[Offer]:
+    if choices is None:
+        return
+    wanted, left = rest.casefold(), _MOST
+    for each in choices():
+        if wanted in each.word.casefold() or wanted in each.also.casefold():
+            yield Offer(each.word, len(rest), each.about)
+            left -= 1
+            if not left:
+                return
+
+
+def _directories(begun: str, directory: str) -> Iterator[Offer]:
+    folder, name = os.path.split(begun)
+    for item, _ in _in_directory(folder, name, directory, only_folders=True):
+        if escaped(item) == item:
+            yield Offer(f"{item}/", len(name))
+
+
+def _files(begun: str, directory: str, found: Found, *, quoted: bool) -> Iterator[Offer]:
+    """First what stands in the directory that is named, then what is found below."""
+    seen = set[str]()
+    folder, name = os.path.split(begun)
+    for item, is_folder in _in_directory(folder, name, directory):
+        seen.add(path := os.path.join(folder, item))
+        if offer := _offer(path, begun, quoted=quoted, is_folder=is_folder):
+            yield offer
+    if len(begun) < _LEAST or begun.startswith(("/", "~", "../")):
+        return
+    for path in found(begun):
+        if len(seen) >= _MOST:
+            return
+        if path not in seen and (offer := _offer(path, begun, quoted=quoted)):
+            seen.add(path)
+            yield offer
+
+
+def _in_directory(
+    folder: str, name: str, directory: str, *, only_folders: bool = False
+) -> Iterator[tuple[str, bool]]:
+    """Names that begin so, and whether each is a directory."""
+    try:
+        where = os.path.join(directory, os.path.expanduser(unescaped(folder)))
+        with os.scandir(where) as entries:
+            items = sorted(entries, key=lambda item: item.name)
+    except (OSError, ValueError):
+        return
+    left = _MOST
+    for item in items:
+        if not escaped(item.name).lower().startswith(name.lower()):
+            continue
+        if item.name.startswith(".") and not name.startswith("."):
+            continue
+        if only_folders and not item.is_dir():
+            continue
+        yield item.name, item.is_dir()
+        left -= 1
+        if not left:
+            return
+
+
+def _offer(path: str, begun: str, *, quoted: bool, is_folder: bool = False) -> Offer | None:
+    """The name as a person can write it, and the tools understand it: on one line."""
+    name = escaped(path)
+    end = "/" if is_folder else ""
+    if not quoted and not re.search(r"\s", name) and not name.startswith(QUOTE):
+        return Offer(name + end, len(begun))
+    if QUOTE in name:  # there is no way to write it
+        return None
+    opened = "" if quoted else QUOTE  # else it would end at the space
+    return Offer(f"{opened}{name}{end or QUOTE}", len(begun), shown=name + end)
+
+
+def _for_a_shell(begun: str, directory: str) -> Iterator[Offer]:
+    """Names that mean themselves in a shell."""
+    folder, name = os.path.split(begun)
+    for item, is_folder in _in_directory(folder, name, directory):
+        if _SHELL_SAFE.fullmatch(item):
+            yield Offer(item + ("/" if is_folder else ""), len(name))

@@ -1,0 +1,48 @@
+"""A text in the person's own editor, and back. The editor has the terminal meanwhile.
+
+Which one it is, $VISUAL or $EDITOR says; without either there is none.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from tempfile import TemporaryDirectory
+
+import anyio
+
+from refold import programs
+from refold.errors import RefoldError
+from refold.programs import Programs
+
+
+def editor_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The command that edits a file, or () where the person has named none."""
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            if words := shlex.split(environ.get(name, "")):
+                return tuple(words)
+        except ValueError as error:
+            raise RefoldError(f"${name} is no command: {error}") from error
+    return ()
+
+
+async def edited(text: str, command: tuple[str, ...], name: str) -> str:
+    """`text` as it is when the editor has ended. Raises `RefoldError`."""
+    with TemporaryDirectory(prefix="refold-") as directory:
+        file = anyio.Path(directory, name)
+        await file.write_text(text, encoding="utf-8")
+        try:
+            program = Programs(os.environ).need(command[0])
+            async with await programs.open_process(
+                [program, *command[1:], str(file)],
+                stdin=None,
+                stdout=None,
+                stderr=None,
+                env=programs.plain(os.environ),
+            ) as running:
+                code = await running.wait()
+            if code:
+                raise RefoldError(f"{command[0]} ended with exit code {code}")
+            return await file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RefoldError(f"{command[0]} could not edit it: {error}") from error

@@ -1,0 +1,89 @@
+"""How whatever prompt_toolkit draws for us looks: its output, its colours, its styles.
+
+What is drawn with it is the business of the prompt and of the list of sessions.
+"""
+
+import os
+import sys
+from typing import Any
+
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style as Styles
+
+from refold.terminal.screen import colours
+from refold.terminal.screen.capabilities import Look
+
+ESC_ALONE = 0.1  # seconds, after which it is no beginning of another key
+_INKS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
+_MARKS = {
+    "1": "bold",
+    "2": "fg:ansibrightblack",
+    "3": "italic",
+    "4": "underline",
+    "7": "reverse",
+}
+# Where each kind of light of the 216 colours stands, of 255.
+_LIGHT = (0, 95, 135, 175, 215, 255)
+
+
+def drawing(look: Look) -> dict[str, Any]:
+    """What an application is given for it."""
+    return {
+        # No cursor position is asked for: an answer that comes late would be typed text.
+        "output": Vt100_Output(
+            sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False
+        ),
+        "include_default_pygments_style": False,
+        **colouring(look),
+    }
+
+
+def colouring(look: Look) -> dict[str, Any]:
+    """What of that a theme changes: the same colours as all else has on this terminal."""
+    # Where there is a line editor, a style's order says its codes as ECMA-48 does.
+    codes = {style: begin[2:-1] for style, begin in look.paints.items()}
+    styles = {
+        style: " ".join(map(_said, colours.parts(code))) for style, code in codes.items()
+    }
+    depth = ColorDepth.DEPTH_4_BIT
+    if not look.color or look.mono:
+        depth = ColorDepth.DEPTH_1_BIT
+    elif any("#" in style for style in styles.values()):
+        depth = ColorDepth.DEPTH_8_BIT
+    dim = styles.get("dim", "")
+    return {
+        "color_depth": depth,
+        "style": Styles.from_dict({**styles, "auto-suggestion": dim}),
+    }
+
+
+def _said(part: str) -> str:
+    """One code, in the words of prompt_toolkit."""
+    number = colours.ink(part)
+    if number is None:
+        return _MARKS.get(part, "")
+    if number < 8:
+        return f"fg:ansi{_INKS[number]}"
+    if number < 16:
+        return "fg:ansiwhite" if number == 15 else f"fg:ansibright{_INKS[number - 8]}"
+    return "fg:#{:02x}{:02x}{:02x}".format(*_lights(number))
+
+
+def _lights(number: int) -> tuple[int, int, int]:
+    """Red, green and blue of one of the 256 colours."""
+    if number >= 232:
+        grey = 8 + 10 * (number - 232)
+        return grey, grey, grey
+    cube = number - 16
+    return _LIGHT[cube // 36], _LIGHT[cube // 6 % 6], _LIGHT[cube % 6]
+
+
+def _size() -> Size:
+    try:
+        found = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        return Size(24, 80)
+    # Some terminals say 0 for what they do not know.
+    return Size(found.lines or 24, found.columns or 80)

@@ -1,0 +1,48 @@
+"""What is typed at a prompt, edited in the person's own editor. It is not sent."""
+
+import os
+
+from prompt_toolkit.application import in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.key_binding import KeyPressEvent
+
+from refold.errors import RefoldError
+from refold.terminal.input.editor import edited, editor_of
+from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.screen.printer import Printer
+from refold.terminal.strip_escapes import unordered
+from refold.views.escape import visible
+
+_NO_EDITOR = "No editor is set: set $VISUAL or $EDITOR."
+
+
+class Elsewhere:
+    """`away`: an editor has the terminal now."""
+
+    def __init__(self, printer: Printer, pasted: Pasted) -> None:
+        self._printer, self._pasted = printer, pasted
+        self.away = False
+
+    def edit(self, event: KeyPressEvent) -> None:
+        event.app.create_background_task(self._edited(event.current_buffer))
+
+    async def _edited(self, buffer: Buffer) -> None:
+        text, problem = self._pasted.whole(buffer.text), ""
+        self.away = True
+        try:
+            async with in_terminal():
+                try:
+                    if command := editor_of(os.environ):
+                        text = await edited(text, command, "words.md")
+                    else:
+                        problem = _NO_EDITOR
+                except RefoldError as error:
+                    problem = str(error)
+                if problem:
+                    self._printer.say(visible(problem), "bad")
+        finally:
+            self.away = False
+        if not problem:
+            found = unordered(text).rstrip("\n")
+            buffer.set_document(Document(found, len(found)), bypass_readonly=True)

@@ -1,0 +1,125 @@
+"""What was typed at earlier prompts: kept from run to run, and suggested.
+
+Several programs write the same file: each adds an entry in one piece, and none writes
+what another has written anew. What looks like a key can be fetched back in this
+session, and is not written down.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+
+from prompt_toolkit.auto_suggest import AutoSuggest, Suggestion
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import History, InMemoryHistory
+
+from refold.safe_open import made, opened
+
+_LONGEST = 10_000  # characters of an entry
+_BIGGEST = 1_000_000  # bytes of the file; then the older half goes
+
+
+def history(
+    path: Path | None, whole: Callable[[str], str], masked: Callable[[str], str]
+) -> History:
+    """The one in this file. An entry stands there `whole`, with its secrets `masked`."""
+    if path is None:
+        return InMemoryHistory()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(opened(path, os.O_WRONLY | os.O_CREAT))
+    except OSError:  # a disk that is full or read-only: history is a convenience
+        return InMemoryHistory()
+    return _Kept(path, whole, masked)
+
+
+class _Kept(History):
+    """A line with the time, then each line of the entry behind a plus."""
+
+    def __init__(
+        self, path: Path, whole: Callable[[str], str], masked: Callable[[str], str]
+    ) -> None:
+        super().__init__()
+        self._path, self._whole, self._masked = path, whole, masked
+
+    def load_history_strings(self) -> Iterable[str]:
+        try:
+            return reversed(_entries(self._bounded()))
+        except OSError:
+            return ()
+
+    def store_string(self, string: str) -> None:
+        if len(text := self._whole(string)) > _LONGEST:
+            return
+        lines = "".join(f"+{line}\n" for line in self._masked(text).split("\n"))
+        when = time.strftime("%Y-%m-%d %H:%M:%S")
+        entry = f"\n# {when}\n{lines}".encode(errors="replace")
+        try:
+            with _alone(self._path) as file:
+                os.write(file, entry)
+        except OSError:  # it can still be fetched back in this session
+            return
+
+    def _bounded(self) -> bytes:
+        with _alone(self._path) as file:
+            size = os.fstat(file).st_size
+            found = os.pread(file, size, 0)
+            if size <= _BIGGEST:
+                return found
+            newer = found[size - _BIGGEST // 2 :]
+            newer = newer[newer.find(b"\n\n") + 1 :]
+            half = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            half.unlink(missing_ok=True)
+            made(half, newer)
+            half.replace(self._path)
+            return newer
+
+
+class Suggested(AutoSuggest):
+    """The rest of the newest line that began like what is typed."""
+
+    def get_suggestion(self, buffer: Buffer, document: Document) -> Suggestion | None:
+        typed = document.text
+        if len(typed) < 2 or "\n" in typed or not document.is_cursor_at_the_end:
+            return None
+        for entry in reversed(buffer.history.get_strings()):
+            if entry.startswith(typed):
+                rest = entry[len(typed) :].partition("\n")[0]
+                if rest and rest.isprintable():
+                    return Suggestion(rest)
+        return None
+
+
+@contextmanager
+def _alone(path: Path) -> Generator[int]:
+    """The file, to read and add to, while no other program of ours does."""
+    while True:
+        file = opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                same = os.path.samestat(os.fstat(file), path.lstat())
+            except FileNotFoundError:
+                same = False
+            if same:
+                yield file
+                return
+        finally:
+            os.close(file)
+
+
+def _entries(found: bytes) -> list[str]:
+    """Oldest first. An entry cut off by a crash ends where the next one begins."""
+    entries = list[str]()
+    lines = list[str]()
+    for line in [*found.decode(errors="replace").split("\n"), ""]:
+        if line.startswith("+"):
+            lines.append(line[1:])
+        elif lines:
+            entries.append("\n".join(lines))
+            lines = []
+    return entries

@@ -1,0 +1,214 @@
+"""What the keys do at a prompt, where it is not what the line editor does anyway."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.application.current import get_app
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import (
+    Condition,
+    emacs_mode,
+    has_focus,
+    has_selection,
+    vi_insert_mode,
+    vi_navigation_mode,
+)
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.reader import Key, Later
+from refold.terminal.signals import stop_here
+
+_LEAVING = (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC))
+# What Shift+Enter and Ctrl+Enter are where a terminal tells them from Enter: as xterm
+# says it, which the line editor takes for Enter, and as kitty does, which it does not know.
+_WITH_ENTER = ("\x1b[27;2;13~", "\x1b[27;5;13~", "\x1b[27;6;13~")
+_AS_KITTY_SAYS = ("2", "5", "6")
+
+
+class Doing(Struct, frozen=True):
+    """What keys of the prompt for words set off.
+
+    `ahead`: were they typed before the prompt was there?
+    """
+
+    cycle: Callable[[], None]
+    edit: Callable[[KeyPressEvent], None]
+    ahead: Callable[[], bool]
+
+
+def editing(pasted: Pasted, doing: Doing) -> KeyBindings:
+    """For words of several lines."""
+    keys = pasting(pasted)
+    here = has_focus(DEFAULT_BUFFER)
+
+    @keys.add("s-tab", filter=here)
+    def _(event: KeyPressEvent) -> None:
+        doing.cycle()
+
+    @keys.add("c-x", "c-e", filter=here & emacs_mode & ~has_selection)
+    @keys.add("c-g", filter=here & ~has_selection)
+    @keys.add("v", filter=here & vi_navigation_mode)
+    def _(event: KeyPressEvent) -> None:
+        doing.edit(event)
+
+    _ending(keys, doing.ahead)
+    _leaving_words(keys)
+    return keys
+
+
+def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
+    """Enter sends; a backslash before it, or another key with it, begins a new line."""
+    here = has_focus(DEFAULT_BUFFER)
+
+    @keys.add("enter", filter=here)
+    def send(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if event.data in _WITH_ENTER:
+            _new_line(event)
+        elif _chosen(event):
+            buffer.complete_state = None
+        elif buffer.document.char_before_cursor == "\\":
+            buffer.delete_before_cursor()
+            _new_line(event)
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("c-j", filter=here)
+    def _(event: KeyPressEvent) -> None:
+        # A terminal that no prompt has yet made raw turns Enter into this.
+        if ahead():
+            send(event)
+        else:
+            _new_line(event)
+
+    @keys.add("escape", "enter", filter=here)
+    def _(event: KeyPressEvent) -> None:
+        _new_line(event)
+
+    for modifier in _AS_KITTY_SAYS:
+
+        @keys.add("escape", "[", "1", "3", ";", modifier, "u", filter=here)
+        def _(event: KeyPressEvent) -> None:
+            _new_line(event)
+
+
+def _new_line(event: KeyPressEvent) -> None:
+    event.current_buffer.insert_text("\n")
+
+
+def _chosen(event: KeyPressEvent) -> bool:
+    """Was a file chosen from the menu? A command that was chosen is sent at once."""
+    state = event.current_buffer.complete_state
+    chosen = state is not None and state.current_completion is not None
+    return chosen and not event.current_buffer.text.startswith("/")
+
+
+def _leaving_words(keys: KeyBindings) -> None:
+    """Ctrl+C and Ctrl+D take back what was typed, or leave where nothing was."""
+    here = has_focus(DEFAULT_BUFFER)
+
+    @keys.add("c-c", filter=here)
+    def _(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(result=Key.CTRL_C)
+
+    @keys.add("c-d", filter=here)
+    def _(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.delete()
+        else:
+            event.app.exit(result=Key.CTRL_D)
+
+
+def pasting(pasted: Pasted) -> KeyBindings:
+    """A paste sends nothing, asks for no completion, and stands as a mark if it is long."""
+    keys = _stopping()
+
+    @Condition
+    def behind_a_mark() -> bool:
+        return bool(
+            pasted.mark_before(get_app().current_buffer.document.text_before_cursor)
+        )
+
+    @Condition
+    def suggested() -> bool:
+        buffer = get_app().current_buffer
+        return buffer.suggestion is not None and buffer.document.is_cursor_at_the_end
+
+    @keys.add(Keys.BracketedPaste)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text(pasted.shown(event.data), fire_event=False)
+
+    @keys.add("backspace", filter=behind_a_mark & (emacs_mode | vi_insert_mode))
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        mark = pasted.mark_before(buffer.document.text_before_cursor)
+        buffer.delete_before_cursor(len(mark))
+
+    @keys.add("end", filter=suggested)
+    def _(event: KeyPressEvent) -> None:
+        if found := event.current_buffer.suggestion:
+            event.current_buffer.insert_text(found.text)
+
+    return keys
+
+
+def _stopping() -> KeyBindings:
+    """Ctrl+Z gives the terminal to the shell until we go on, as it does while we work."""
+    keys = KeyBindings()
+
+    @keys.add("c-z")
+    def _(event: KeyPressEvent) -> None:
+        run_in_terminal(lambda: stop_here(group=0))
+
+    return keys
+
+
+def leaving() -> KeyBindings:
+    """For a question: Esc, at once, is a way out."""
+    keys = _stopping()
+    for name, key in _LEAVING:
+
+        @keys.add(name, eager=True)
+        def _(event: KeyPressEvent, key: Key = key) -> None:
+            event.app.exit(result=key)
+
+    return keys
+
+
+def sending() -> KeyBindings:
+    """Enter sends, Alt+Enter sends for later, which is Esc and Enter to a terminal."""
+    keys = KeyBindings()
+    for name, key in _LEAVING:
+
+        @keys.add(name)
+        def _(event: KeyPressEvent, key: Key = key) -> None:
+            event.app.exit(result=key)
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(result=Later(event.current_buffer.text))
+
+    return keys
+
+
+def one_of(letters: str) -> KeyBindings:
+    """One key is the answer."""
+    keys = leaving()
+
+    @keys.add("<any>")
+    def _(event: KeyPressEvent) -> None:
+        pressed = event.data.lower()  # or all that was pasted
+        known = len(pressed) == 1 and pressed in letters
+        event.app.exit(result=pressed if known else "")
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(result="")
+
+    return keys

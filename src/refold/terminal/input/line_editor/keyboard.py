@@ -1,0 +1,213 @@
+"""The keyboard while the session works, where there is a line editor.
+
+Pastes come between marks then too, or each of their lines would be sent by itself. One
+that is under way when a prompt comes or goes is read by both: whoever has read its
+beginning hands it on with all that came of it.
+"""
+
+import os
+import select
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import anyio
+from prompt_toolkit.input.posix_utils import PosixStdinReader
+from prompt_toolkit.input.typeahead import clear_typeahead, store_typeahead
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.keys import Keys
+
+from refold.terminal.input.keys import forget, one_by_one, readable
+from refold.terminal.input.line_editor.drawing import ESC_ALONE
+from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.reader import CTRL_C
+from refold.terminal.screen.printer import Printer
+from refold.values.text import clean
+
+_AT_ONCE = 65_536  # bytes
+_MARKED, _BARE = "\x1b[?2004h", "\x1b[?2004l"
+START, _END = "\x1b[200~", "\x1b[201~"
+BY_HAND = 2  # letters of a mark that a person may have typed: Esc, or Alt and [
+
+
+# Keys out of what a terminal sends, also when that is a paste of megabytes.
+class Paste:
+    """What comes between two marks, in pieces: no piece is looked through twice."""
+
+    def __init__(self, begun: str = "") -> None:
+        self._pieces, self._last = list[str](), ""
+        self.over = False
+        self.add(begun)
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        end = self._last + piece
+        self._last = end[-len(_END) :]
+        self.over = self.over or _END in end
+
+    @property
+    def whole(self) -> str:
+        """All that came, the end mark and what is behind it too."""
+        return "".join(self._pieces)
+
+    def parts(self) -> tuple[str, str]:
+        """What was pasted, and what was typed behind it."""
+        text, _, behind = self.whole.partition(_END)
+        return text, behind
+
+
+def begun(typed: str) -> tuple[str, Paste | None]:
+    """What was typed before a paste, and that paste."""
+    before, mark, rest = typed.partition(START)
+    return before, Paste(rest) if mark else None
+
+
+def half_a_mark(typed: str) -> int:
+    """How many letters at the end may be the beginning of a paste's first mark."""
+    lengths = range(len(START) - 1, 0, -1)
+    return next((n for n in lengths if typed.endswith(START[:n])), 0)
+
+
+class Parser(Vt100Parser):
+    """Gives the line editor a paste once all of it is there.
+
+    `fed` counts what came since somebody set it to zero.
+    """
+
+    def __init__(self, on_key: Callable[[KeyPress], None]) -> None:
+        super().__init__(on_key)
+        self._half = ""  # of the first mark, perhaps
+        self._paste: Paste | None = None
+        self.fed = 0
+
+    def feed(self, data: str) -> None:
+        self.fed += 1
+        if self._paste is None:
+            before, self._paste = begun(self._half + data)
+            keys = len(before) - (0 if self._paste else half_a_mark(before))
+            self._half = before[keys:]
+            super().feed(before[:keys])
+        else:
+            self._paste.add(data)
+        if self._paste is not None and self._paste.over:
+            text, behind = self._paste.parts()
+            self._paste = None
+            self.feed_key_callback(KeyPress(Keys.BracketedPaste, text))
+            self.feed(behind)
+
+    def flush(self) -> None:
+        """Nothing more comes for now: what a person may have typed is whole."""
+        if len(self._half) <= BY_HAND:
+            half, self._half = self._half, ""
+            super().feed(half)
+        super().flush()
+
+    def taken(self) -> str:
+        """What has come of a paste that is not all there: whoever reads on goes on with it."""
+        paste, half = self._paste, self._half
+        self._paste, self._half = None, ""
+        return half if paste is None else START + paste.whole
+
+
+class Keyboard:
+    """What comes from `input`, whose prompts it shares it with."""
+
+    def __init__(self, input_: Vt100Input, printer: Printer, pasted: Pasted) -> None:
+        self._input, self._printer, self._pasted = input_, printer, pasted
+        self.parser = Parser(input_.vt100_parser.feed_key_callback)
+        self._reader = _Reader(input_.fileno(), encoding=input_.stdin.encoding)
+        input_.vt100_parser, input_.stdin_reader = self.parser, self._reader
+        self._quiet = False
+
+    @contextmanager
+    def quiet(self) -> Generator[None]:
+        with one_by_one(self._input.fileno()):
+            self._quiet = True
+            self.marking_pastes()
+            try:
+                yield
+            finally:
+                self._quiet = False
+                self._printer.ring(_BARE)
+
+    def marking_pastes(self) -> None:
+        """A prompt puts an end to that with itself: from here on again."""
+        if self._quiet:
+            self._printer.ring(_MARKED)
+
+    def forget(self) -> None:
+        """Throw away what was typed by now, but for the beginning of a paste: its rest may
+        still come, and must not be taken for keys."""
+        while typed := self._reader.read():
+            self.parser.feed(typed)
+        forget(self._input.fileno())
+        self._input.read_keys()
+        clear_typeahead(self._input)
+
+    async def typed(self) -> str:
+        come = self.parser.taken()
+        while True:
+            before, paste = await self._come(come)
+            if CTRL_C in before:  # as in any terminal, what was typed with it is gone
+                return CTRL_C
+            if paste is None:
+                return clean(before)
+            text, come = paste.parts()
+            if typed := before + self._pasted.shown(text, most=1):
+                if come:
+                    self._hand_on(come)
+                return clean(typed)
+
+    async def _come(self, come: str) -> tuple[str, Paste | None]:
+        """What is typed next, behind what has `come`, and the paste that it goes on with."""
+        paste = None
+        try:
+            come = come or await self._read()
+            while (half := half_a_mark(come)) and (more := await self._rest_of(half)):
+                come += more
+            come, paste = begun(come)
+            while paste is not None and not paste.over and (piece := await self._read()):
+                paste.add(piece)
+        except anyio.get_cancelled_exc_class():
+            self._hand_on(come + (START + paste.whole if paste else ""))
+            raise
+        return come, paste
+
+    async def _rest_of(self, half: int) -> str:
+        """What follows so many letters of a mark; "" if they were a key."""
+        with anyio.move_on_after(ESC_ALONE if half <= BY_HAND else None):
+            return await self._read()
+        return ""
+
+    def _hand_on(self, typed: str) -> None:
+        """The next prompt begins with it."""
+        self.parser.feed(typed)
+        store_typeahead(self._input, self._input.read_keys())
+
+    async def _read(self) -> str:
+        """ "" where nothing will ever come any more."""
+        found = ""
+        while not found:  # half a letter is none
+            await readable(self._input.fileno())
+            found = self._reader.read(_AT_ONCE)
+            if self._reader.gone:
+                break
+        return found
+
+
+class _Reader(PosixStdinReader):
+    """What comes as text: half a letter is kept for whoever reads its rest."""
+
+    gone = False
+
+    def read(self, count: int = 1024) -> str:
+        if self.closed or not select.select([self.stdin_fd], [], [], 0)[0]:
+            return ""
+        try:
+            data = os.read(self.stdin_fd, count)
+            self.closed = not data
+        except OSError:
+            data = b""
+        self.gone = not data
+        return self._stdin_decoder.decode(data)

@@ -1,0 +1,46 @@
+"""Long pastes, each standing as one mark in what is typed. Pure.
+
+`[pasted 40 lines]` is what the person sees and edits; what was pasted is put in its
+place when the words are sent. Without the mark each key would draw all of it anew.
+"""
+
+import re
+
+from refold.terminal.strip_escapes import unordered
+
+_MOST_LINES = 15
+_MOST_CHARACTERS = 1_500
+
+
+class Pasted:
+    """What was pasted at this prompt and those before it: history brings the marks back."""
+
+    def __init__(self) -> None:
+        self._texts = dict[str, str]()
+
+    def shown(self, pasted: str, most: int = _MOST_LINES) -> str:
+        """What stands in the prompt for it: itself, or a mark if it has more lines."""
+        text = unordered(pasted).rstrip("\n")
+        lines = text.count("\n") + 1
+        if lines <= most and len(text) <= _MOST_CHARACTERS:
+            return text
+        what = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+        mark, number = f"[pasted {what}]", 1
+        while self._texts.get(mark, text) != text:
+            number += 1
+            mark = f"[pasted {what}, {number}]"
+        self._texts[mark] = text
+        return mark
+
+    def whole(self, typed: str) -> str:
+        """What was typed, with each paste in the place of its mark."""
+        if "[pasted " not in typed or not self._texts:
+            return typed
+        marks = re.compile("|".join(map(re.escape, self._texts)))
+        return marks.sub(lambda found: self._texts[found[0]], typed)
+
+    def mark_before(self, typed: str) -> str:
+        """The mark that this ends with, or ""."""
+        if not typed.endswith("]"):
+            return ""
+        return next((mark for mark in self._texts if typed.endswith(mark)), "")

@@ -1,0 +1,121 @@
+"""The list of sessions, drawn by prompt_toolkit while it is picked from.
+
+Nothing of it stays on the screen. What the keys mean is `views.session_list`.
+"""
+
+import time
+
+import anyio
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.input import create_input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import (
+    BufferControl,
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    VSplit,
+    Window,
+)
+
+from refold.journal.catalogue.session_card import Card
+from refold.terminal.input.line_editor.drawing import ESC_ALONE, drawing
+from refold.terminal.screen.printer import Printer
+from refold.views.session_list import (
+    Search,
+    SessionPicker,
+    moved,
+    picker_rows,
+    with_matches,
+    with_query,
+)
+
+_ABOVE = 3  # picker_rows of a screen that are not the list
+_PAGE = 10
+_STEPS = {
+    "up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_PAGE, "pagedown": _PAGE,
+    "c-home": -1_000_000, "c-end": 1_000_000,
+}  # fmt: skip
+
+
+async def picked(printer: Printer, cards: tuple[Card, ...], search: Search) -> str:
+    """The id of the one that was chosen; "" where the person has left."""
+    return await _List(printer, cards, search).run()
+
+
+class _List:
+    def __init__(self, printer: Printer, cards: tuple[Card, ...], search: Search) -> None:
+        self._printer, self._search = printer, search
+        self._picking = SessionPicker(cards)
+        self._buffer = Buffer(multiline=False, on_text_changed=self._typed)
+        self._app = self._application()
+
+    async def run(self) -> str:
+        try:
+            return await self._app.run_async(handle_sigint=False)
+        except EOFError:  # the terminal is gone
+            return ""
+
+    def _application(self) -> Application[str]:
+        ask = "Resume which session? "
+        typed = VSplit(
+            [
+                Window(FormattedTextControl([("class:strong", ask)]), width=len(ask)),
+                Window(BufferControl(self._buffer), height=1),
+            ],
+            height=1,
+        )
+        rows_ = Window(FormattedTextControl(self._rows), dont_extend_height=True)
+        app = Application[str](
+            layout=Layout(HSplit([typed, rows_])),
+            key_bindings=self._keys(),
+            erase_when_done=True,
+            input=create_input(),
+            **drawing(self._printer.look),
+        )
+        app.ttimeoutlen = app.timeoutlen = ESC_ALONE
+        return app
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def _(event: KeyPressEvent) -> None:
+            if (card := self._picking.chosen) is not None:
+                event.app.exit(result=card.id)
+
+        for name in ("escape", "c-c", "c-d"):
+
+            @keys.add(name, eager=name != "escape")
+            def _(event: KeyPressEvent) -> None:
+                event.app.exit(result="")
+
+        for name, by in _STEPS.items():
+
+            @keys.add(name)
+            def _(event: KeyPressEvent, by: int = by) -> None:
+                self._picking = moved(self._picking, by)
+
+        return keys
+
+    def _rows(self) -> StyleAndTextTuples:
+        height = (self._printer.look.height() or 24) - _ABOVE
+        found: StyleAndTextTuples = []
+        for row in picker_rows(self._picking, self._printer.room - 1, height, time.time()):
+            found += [(f"class:{style}", text) for style, text in row]
+            found.append(("", "\n"))
+        return found[:-1]
+
+    def _typed(self, buffer: Buffer) -> None:
+        text = buffer.text.strip()
+        if text != self._picking.query:
+            self._picking = with_query(self._picking, text)
+            if text:
+                self._app.create_background_task(self._look_for(text))
+
+    async def _look_for(self, text: str) -> None:
+        ids = await anyio.to_thread.run_sync(self._search, text)
+        self._picking = with_matches(self._picking, text, ids)
+        self._app.invalidate()

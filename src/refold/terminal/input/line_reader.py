@@ -1,0 +1,164 @@
+"""Reading whole lines, from a dumb terminal, a screen reader or a pipe.
+
+Nothing is written but the prompt, and nothing is assumed of the terminal, which echoes
+and edits the line itself. A backslash at the end of a line joins the next one to it; Esc,
+alone on a line, is that key.
+"""
+
+import codecs
+import os
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import anyio
+from anyio import to_thread
+
+from refold.terminal.input.keys import (
+    by_line,
+    forget,
+    left_over,
+    one_by_one,
+    pressed,
+    readable,
+    unseen,
+)
+from refold.terminal.input.reader import Key, Later
+from refold.terminal.screen.printer import Printer
+from refold.views.styled import Line
+
+_ESC = "\x1b"
+
+
+class LineReader:
+    """Reads from the file descriptor `source`."""
+
+    lively = False
+
+    def __init__(self, printer: Printer, source: int = 0) -> None:
+        self._printer, self._source = printer, source
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._echoed = os.isatty(source)
+        self._read = ""
+        self._over = False
+        self._asking: anyio.CancelScope | None = None
+        self._prompt: Line = ()
+
+    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+        lines = list[str]()
+        while True:
+            found = await self._line((("plain", "  "),) if lines else prompt())
+            if isinstance(found, Key):
+                return found
+            if not found.endswith("\\"):
+                return "\n".join([*lines, found])
+            lines.append(found[:-1])
+
+    async def brief(self, prompt: Line, text: str = "") -> str | Key:
+        found = await self._line((*prompt, ("plain", text)) if text else prompt)
+        if isinstance(found, Key):
+            return found
+        return Key.ESC if found.strip(" ") == _ESC else text + found
+
+    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
+        return await self.brief(prompt, text)
+
+    async def choice(self, prompt: Line, keys: str) -> str | Key:
+        if self._echoed:  # a line that was typed before the question is no answer to it
+            forget(self._source)
+            self._read = ""
+        found = await self.brief(prompt)
+        if isinstance(found, Key):
+            return found
+        first = found.strip().lower()[:1]
+        return first if first and first in keys else ""
+
+    async def secret(self, prompt: Line) -> str | Key:
+        found = await self._line(prompt, unseen)
+        if self._echoed:
+            self._printer.say("")
+        return found
+
+    @contextmanager
+    def quiet(self) -> Generator[None]:
+        with one_by_one(self._source) if self._printer.look.moves else nullcontext():
+            try:
+                yield
+            finally:
+                self._take_in()
+
+    async def typed(self) -> str:
+        if not self._echoed:  # a script's lines are answers, and wait for their questions
+            await anyio.sleep_forever()
+        if self._printer.look.moves:
+            taken, self._read = self._read, ""
+            return taken or await pressed(self._source)
+        await self._whole_line()
+        line, end, self._read = self._read.partition("\n")
+        return _ESC if line.strip(" ") == _ESC else line + end
+
+    def interrupt(self) -> bool:
+        if self._asking is None:
+            return False
+        self._asking.cancel()
+        return True
+
+    def redraw(self) -> None:
+        """What is printed stays: the question stands there once more."""
+        if self._asking is not None:
+            self._ask()
+
+    def vi(self, on: bool | None = None) -> None:
+        """The terminal edits the line."""
+
+    async def _line(
+        self,
+        prompt: Line,
+        seen: Callable[[int], AbstractContextManager[None]] = by_line,
+    ) -> str | Key:
+        self._prompt = prompt
+        self._take_in()
+        self._ask()
+        with seen(self._source), anyio.CancelScope() as self._asking:
+            try:
+                await self._whole_line()
+            except anyio.get_cancelled_exc_class():
+                self._printer.fresh()
+                raise
+        interrupted, self._asking = self._asking.cancelled_caught, None
+        if interrupted:
+            if self._echoed:  # the terminal has thrown away what came with it
+                self._read = ""
+            return Key.CTRL_C
+        if self._echoed and "\n" in self._read:  # Ctrl+D leaves the cursor in the line
+            self._printer.typed()
+        else:
+            self._printer.fresh()
+        if not self._read:
+            return Key.CTRL_D
+        line, _, self._read = self._read.partition("\n")
+        return line.removesuffix("\r")
+
+    def _ask(self) -> None:
+        self._printer.fresh()
+        sign = self._printer.look.sign("prompt")
+        self._printer.pieces(
+            (style, text.replace("›", sign)) for style, text in self._prompt
+        )
+
+    def _take_in(self) -> None:
+        self._read += self._decoder.decode(left_over(self._source))
+
+    async def _whole_line(self) -> None:
+        while "\n" not in self._read and not self._over:
+            await self._more()
+
+    async def _more(self) -> None:
+        try:
+            await readable(self._source)
+            data = os.read(self._source, 65_536)
+        except PermissionError:  # a file is always readable, and cannot be waited for
+            data = await to_thread.run_sync(os.read, self._source, 65_536)
+        except OSError:  # the terminal is gone
+            data = b""
+        self._over = not data
+        self._read += self._decoder.decode(data, final=not data)

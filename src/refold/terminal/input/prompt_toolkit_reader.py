@@ -1,0 +1,240 @@
+"""Reading with a line editor: history, completion, several lines, single keys.
+
+Built on prompt_toolkit, which is imported here and in `line_editor` only, once a
+terminal that can do it is really there: importing it takes longer than all the rest.
+What keys do says `line_editor.keys`.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import anyio
+from prompt_toolkit import PromptSession
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import DummyHistory
+from prompt_toolkit.input import create_input
+from prompt_toolkit.input.typeahead import (
+    get_typeahead,
+    store_typeahead,
+)
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
+from prompt_toolkit.key_binding.vi_state import InputMode
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.processors import TabsProcessor
+
+from refold.session.redactor import Redactor
+from refold.terminal.input.completion import Complete, names_a_file
+from refold.terminal.input.line_editor.completer import Offers
+from refold.terminal.input.line_editor.drawing import ESC_ALONE, colouring, drawing
+from refold.terminal.input.line_editor.external_editor import Elsewhere
+from refold.terminal.input.line_editor.history import Suggested, history
+from refold.terminal.input.line_editor.key_bindings import (
+    Doing,
+    editing,
+    leaving,
+    one_of,
+    pasting,
+    sending,
+)
+from refold.terminal.input.line_editor.keyboard import Keyboard
+from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_editor.resize import taking_all_back
+from refold.terminal.input.reader import CTRL_C, Key, Later
+from refold.terminal.screen.printer import Printer
+from refold.values.text import clean
+from refold.views.styled import Line, Piece
+from refold.views.wrap import wrap_line
+
+_TYPED_AHEAD = 0.1  # seconds in which that comes
+_VI = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
+_Answer = str | Later | Key
+
+
+class PromptToolkitReader:
+    """`complete` gives what could stand at the cursor; `cycle` hears Shift+Tab."""
+
+    lively = True
+
+    def __init__(
+        self,
+        printer: Printer,
+        *,
+        history: Path | None = None,
+        complete: Complete | None = None,
+        cycle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._printer = printer
+        self._input = create_input()
+        assert isinstance(self._input, Vt100Input)  # it is a terminal
+        self._history, self._complete, self._cycle = history, complete, cycle
+        self._pasted = Pasted()
+        self._asking: anyio.CancelScope | None = None
+        self._began = 0.0
+        self._keyboard = Keyboard(self._input, printer, self._pasted)
+        self._elsewhere = Elsewhere(printer, self._pasted)
+
+    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+        self._began, self._keyboard.parser.fed = time.monotonic(), 0
+        found = await self._ask(self._editor, lambda: self._with_vi(prompt()), default=text)
+        self._printer.typed()
+        return _now(found)
+
+    async def brief(self, prompt: Line, text: str = "") -> str | Key:
+        return _now(await self._short_line(prompt, text, leaving()))
+
+    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
+        return await self._short_line(prompt, text, sending())
+
+    async def choice(self, prompt: Line, keys: str) -> str | Key:
+        self._keyboard.forget()
+        keyed = one_of(keys)
+        return _now(
+            await self._ask(
+                self._short, lambda: prompt, key_bindings=keyed, is_password=False
+            )
+        )
+
+    async def secret(self, prompt: Line) -> str | Key:
+        return _now(
+            await self._ask(
+                self._short, lambda: prompt, key_bindings=leaving(), is_password=True
+            )
+        )
+
+    def quiet(self) -> AbstractContextManager[None]:
+        return self._keyboard.quiet()
+
+    async def typed(self) -> str:
+        return CTRL_C if self._pressed_ahead() else await self._keyboard.typed()
+
+    def vi(self, on: bool | None = None) -> bool:
+        on = not self._is_vi if on is None else on
+        app = self._editor.app
+        app.editing_mode = EditingMode.VI if on else EditingMode.EMACS
+        # There Esc is a key of its own, and not the first half of Alt and another.
+        app.ttimeoutlen, app.timeoutlen = (ESC_ALONE,) * 2 if on else (0.5, 1.0)
+        return on
+
+    def interrupt(self) -> bool:
+        if self._asking is None:
+            return False
+        if not self._elsewhere.away:  # else it is the editor's
+            self._asking.cancel()
+        return True
+
+    def redraw(self) -> None:
+        if self._asking is not None:
+            self._editor.app.invalidate()
+
+    @cached_property
+    def _common(self) -> dict[str, Any]:
+        return {"input": self._input, **drawing(self._printer.look)}
+
+    @cached_property
+    def _editor(self) -> "PromptSession[_Answer]":
+        doing = Doing(self._cycle, self._elsewhere.edit, self._ahead)
+        found = PromptSession[_Answer](
+            history=history(self._history, self._pasted.whole, Redactor().masked),
+            auto_suggest=Suggested(),
+            multiline=True,
+            prompt_continuation="  ",
+            key_bindings=editing(self._pasted, doing),
+            completer=Offers(self._complete) if self._complete else None,
+            complete_in_thread=True,
+            complete_while_typing=Condition(self._names_something),
+            reserve_space_for_menu=6,
+            enable_history_search=False,
+            input_processors=[TabsProcessor(char1=" ", char2=" ")],
+            **self._common,
+        )
+        taking_all_back(found.app, self._printer.look)
+        return found
+
+    @cached_property
+    def _short(self) -> "PromptSession[_Answer]":
+        # What was typed there may be a secret: nobody fetches it back.
+        found = PromptSession[_Answer](
+            history=DummyHistory(), erase_when_done=True, **self._common
+        )
+        taking_all_back(found.app, self._printer.look)
+        # Esc alone must not be taken for the beginning of Alt+Enter for long.
+        found.app.ttimeoutlen = found.app.timeoutlen = ESC_ALONE
+        return found
+
+    async def _short_line(self, prompt: Line, text: str, keys: KeyBindings) -> _Answer:
+        bound = merge_key_bindings([pasting(self._pasted), keys])
+        return await self._ask(
+            self._short, lambda: prompt, default=text, key_bindings=bound, is_password=False
+        )
+
+    async def _ask(
+        self, session: "PromptSession[_Answer]", prompt: Callable[[], Line], **more: Any
+    ) -> _Answer:
+        self._printer.fresh()
+        self._printer.no_status()
+
+        def message() -> FormattedText:
+            shown = wrap_line(prompt(), self._printer.room)
+            return FormattedText([(f"class:{style}", text) for style, text in shown])
+
+        answer: _Answer = Key.CTRL_C
+        with anyio.CancelScope() as self._asking:
+            try:
+                answer = await session.prompt_async(
+                    message, handle_sigint=False, **colouring(self._printer.look), **more
+                )
+            except EOFError:
+                answer = Key.CTRL_D
+        self._asking = None
+        self._keyboard.marking_pastes()
+        return self._whole(answer)
+
+    def _whole(self, answer: _Answer) -> _Answer:
+        match answer:
+            case str():
+                return clean(self._pasted.whole(answer))
+            case Later(words):
+                return Later(clean(self._pasted.whole(words)))
+            case Key():
+                return answer
+
+    def _names_something(self) -> bool:
+        document = self._editor.default_buffer.document
+        before = document.current_line_before_cursor[-1024:]
+        return document.text.startswith("/") or names_a_file(before)
+
+    @property
+    def _is_vi(self) -> bool:
+        return self._editor.app.editing_mode == EditingMode.VI
+
+    def _with_vi(self, prompt: Line) -> Line:
+        """The prompt, and before it which keys hold: those for text, or for commands."""
+        if not self._is_vi:
+            return prompt
+        mode = self._editor.app.vi_state.input_mode
+        sign: Piece = ("dim", f"[{_VI.get(mode, 'n')}] ")
+        return (sign, *prompt)
+
+    def _pressed_ahead(self) -> bool:
+        """Did Ctrl+C come right behind what ended the last line? The rest is kept for the next."""
+        ahead = get_typeahead(self._input)
+        if any(each.key == Keys.ControlC for each in ahead):
+            return True
+        store_typeahead(self._input, ahead)
+        return False
+
+    def _ahead(self) -> bool:
+        return (
+            self._keyboard.parser.fed <= 1 and time.monotonic() - self._began < _TYPED_AHEAD
+        )
+
+
+def _now(answer: _Answer) -> str | Key:
+    return answer.words if isinstance(answer, Later) else answer

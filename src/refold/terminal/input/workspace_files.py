@@ -1,0 +1,175 @@
+"""The files of the workspace by parts of their names: `@enparser` is engine/parser.py.
+
+They are listed beside the keys, by ripgrep where it is installed and by our own walk
+elsewhere: what git ignores is left out. A list is kept for some seconds, and looked
+through in pieces, so that no key ever waits for all of it.
+"""
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from heapq import nsmallest
+from threading import Condition, Thread
+
+from refold import programs
+from refold.programs import Programs
+
+_FRESH = 10.0  # seconds after which the files are listed anew
+_PATIENCE = 1.0  # seconds that an offer waits for the first list
+_MOST_FILES = 200_000
+_LONGEST = 20.0  # seconds of listing
+_PIECE = 2_000  # names that are looked through at once
+_MOST = 50
+_ALIKE = 75  # of 100: a name with letters mistyped
+
+
+class WorkspaceFiles:
+    """`directory` is where they are looked for now."""
+
+    def __init__(self, directory: Callable[[], str]) -> None:
+        self._directory = directory
+        self._news = Condition()
+        self._of, self._at = "", 0.0
+        self._pieces: tuple[tuple[str, ...], ...] = ()
+        self._listing = False
+
+    def found(self, wanted: str) -> Sequence[str]:
+        """The best first. Called in a thread; the first time it waits a moment."""
+        pieces = self._now()
+        best = nsmallest(_MOST, _matching(wanted, pieces))
+        return [path for *_, path in best] or _alike(wanted, pieces)
+
+    def _now(self) -> Sequence[Sequence[str]]:
+        directory = self._directory()
+        with self._news:
+            other = directory != self._of
+            old = time.monotonic() - self._at > _FRESH
+            if (other or old) and not self._listing:
+                self._listing = True
+                if other:
+                    self._of, self._pieces = directory, ()
+                Thread(target=self._list, args=(directory,), daemon=True).start()
+            if not self._pieces:
+                self._news.wait_for(lambda: not self._listing, _PATIENCE)
+            return self._pieces
+
+    def _list(self, directory: str) -> None:
+        new = list[tuple[str, ...]]()
+        with suppress(OSError):
+            for piece in _pieces(_listed(directory)):
+                new.append(piece)
+                with self._news:
+                    if len(new) > len(self._pieces):
+                        self._pieces = tuple(new)
+        with self._news:
+            self._pieces, self._at, self._listing = tuple(new), time.monotonic(), False
+            self._news.notify_all()
+
+
+def _pieces(names: Iterator[str]) -> Iterator[tuple[str, ...]]:
+    piece, left = list[str](), _MOST_FILES
+    for name in names:
+        piece.append(name)
+        left -= 1
+        if len(piece) == _PIECE or not left:
+            yield tuple(piece)
+            piece = []
+            if not left:
+                return
+    if piece:
+        yield tuple(piece)
+
+
+def _listed(directory: str) -> Iterator[str]:
+    where = os.path.realpath(directory)
+    if program := Programs(os.environ, (where,)).find("rg"):
+        yield from _by_ripgrep(program, where)
+    else:
+        yield from _by_walking(where)
+
+
+def _by_ripgrep(program: str, where: str) -> Iterator[str]:
+    from refold.tools.find import ripgrep
+
+    _, *options = ripgrep(where)
+    until = time.monotonic() + _LONGEST
+    with programs.start(
+        [program, *options, "--files", "--null"], cwd=where,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        start_new_session=True, env=programs.plain(os.environ),
+    ) as running:  # fmt: skip
+        assert running.stdout is not None  # it is a pipe
+        reader, rest = running.stdout.fileno(), b""
+        try:
+            while time.monotonic() < until and (more := os.read(reader, 65_536)):
+                *names, rest = (rest + more).split(b"\0")
+                yield from map(os.fsdecode, names)
+        finally:
+            running.kill()
+
+
+def _by_walking(where: str) -> Iterator[str]:
+    from refold.place.file_walk import walk
+
+    until = time.monotonic() + _LONGEST
+
+    def on_step() -> None:
+        if time.monotonic() > until:
+            raise TimeoutError
+        time.sleep(0.0005)  # a key that was pressed meanwhile comes first
+
+    for path in walk(where, on_step):
+        yield path[len(where) :].lstrip("/")
+
+
+def _matching(
+    wanted: str, pieces: Iterable[Sequence[str]]
+) -> Iterator[tuple[bool, int, float, int, str]]:
+    """Those that hold these letters in this order, each with how far it is from best."""
+    from rapidfuzz import fuzz
+
+    letters = [re.escape(letter) for letter in wanted.lower() if not letter.isspace()]
+    order = re.compile("".join(f"[^{x}\n]*{x}" for x in letters), re.IGNORECASE)
+    whole = wanted.lower()
+    for piece in pieces:
+        for path in piece:
+            if order.match(path):
+                low = path.lower()
+                name = low[low.rfind("/") + 1 :]
+                place = _place(whole, name, low)
+                likeness = fuzz.ratio(whole, name)
+                if place == _SCATTERED:
+                    likeness += fuzz.partial_ratio(whole, low)
+                hidden = low.startswith(".") or "/." in low
+                yield hidden, place, -likeness, len(path), path
+
+
+_SCATTERED = 3
+
+
+def _place(wanted: str, name: str, path: str) -> int:
+    if name.startswith(wanted):
+        return 0
+    if wanted in name:
+        return 1
+    return 2 if wanted in path else _SCATTERED
+
+
+def _alike(wanted: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]:
+    """Nothing holds these letters: one of them may be wrong."""
+    from rapidfuzz import fuzz, process
+
+    found = list[tuple[float, str]]()
+    name = wanted.lower().rpartition("/")[2]
+    if not name:
+        return ()
+    for piece in pieces:
+        names = [path.lower().rpartition("/")[2] for path in piece]
+        for _, score, at in process.extract(
+            name, names, scorer=fuzz.ratio, limit=5, score_cutoff=_ALIKE
+        ):
+            found.append((-score, piece[at]))
+    return [path for _, path in nsmallest(_MOST, found)]

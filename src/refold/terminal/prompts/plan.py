@@ -1,0 +1,154 @@
+"""A plan before the person: shown, and approved, edited, sent back or rejected.
+
+What comes of it is the inbox's and the next turn's business. A plan that was judged
+elsewhere meanwhile is taken back.
+"""
+
+import os
+
+import anyio
+from msgspec import Struct
+
+from refold.errors import RefoldError
+from refold.journal.events.kinds import Entry, PlanAnswered
+from refold.journal.state.fold import View
+from refold.journal.state.plans import Plan
+from refold.session.pending_requests import PlanToJudge, requests
+from refold.session.session import Session
+from refold.terminal.input.editor import edited, editor_of
+from refold.terminal.input.reader import Key, TerminalReader
+from refold.terminal.screen.markdown import print_words
+from refold.terminal.screen.printer import Printer
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line, line
+
+_KEYS: Line = (
+    ("strong", "y "), ("plain", "approve"), ("strong", " · e "), ("plain", "edit"),
+    ("strong", " · f "), ("plain", "feedback"), ("strong", " · n "), ("plain", "reject"),
+    ("dim", " · esc later "),
+)  # fmt: skip
+_HINT = "Press y, e, f or n; Esc leaves the plan waiting."
+_LATER = "The plan waits: /execute approves it, /plan shows it again, a message continues planning."
+
+
+class Verdict(Struct, frozen=True):
+    """`text` is the plan as it was edited; `feedback` what is wrong with it."""
+
+    approved: bool
+    said: str
+    text: str = ""
+    feedback: str = ""
+
+
+class Queue:
+    """Which plan of a session is to be put before the next prompt."""
+
+    def __init__(self) -> None:
+        self._later = 0  # the plan that the person wants to judge later
+        self._now = False  # or now, after all
+
+    def now(self) -> None:
+        self._now = True
+
+    def put_off(self, plan: Plan) -> None:
+        self._later = plan.seq
+
+    def next(self, view: View) -> Plan | None:
+        if self._now:
+            self._now = False
+            return view.plans.waiting
+        due = (r.plan for r in requests(view) if isinstance(r, PlanToJudge))
+        return next((plan for plan in due if plan.seq != self._later), None)
+
+
+async def put(
+    plan: Plan, session: Session, printer: Printer, reader: TerminalReader
+) -> bool:
+    """Show the plan and ask. False: it is left for later."""
+    verdict, answered = None, False
+    with anyio.CancelScope() as scope:
+
+        def heed(entry: Entry) -> None:
+            nonlocal answered
+            if isinstance(entry.event, PlanAnswered) and entry.event.plan == plan.seq:
+                answered = True
+                scope.cancel()
+
+        leave = session.hub.heed(heed)
+        try:
+            verdict = await _judge(plan, printer, reader)
+        finally:
+            leave()
+    if verdict is None and not answered:
+        printer.say(_LATER, "dim")
+        return False
+    if verdict is None or not await _send(verdict, plan, session):
+        printer.under([(("warn", "answered elsewhere"),)])
+    else:
+        printer.under([(("good" if verdict.approved else "warn", verdict.said),)])
+    return True
+
+
+async def _send(verdict: Verdict, plan: Plan, session: Session) -> bool:
+    if verdict.approved:
+        return await session.inbox.approve_plan(plan.seq, text=verdict.text)
+    return await session.inbox.reject_plan(plan.seq, feedback=verdict.feedback)
+
+
+async def _judge(plan: Plan, printer: Printer, reader: TerminalReader) -> Verdict | None:
+    text = plan.text
+    _show(plan.title, text, printer)
+    while True:
+        match await reader.choice(_KEYS, "yefn"):
+            case "y":
+                changed = text != plan.text
+                said = "approved, as you edited it" if changed else "approved"
+                return Verdict(True, said, text if changed else "")
+            case "e":
+                new = await _edited(text, printer, reader)
+                if new is not None and new.strip() and new != text:
+                    text = new
+                    _show(plan.title, text, printer)
+                else:
+                    printer.say("The plan is unchanged.", "dim")
+            case "f":
+                if (words := await _feedback(reader)) is not None:
+                    said = f"to be revised: {visible(words)}"
+                    return Verdict(False, said, feedback=words)
+            case "n":
+                return Verdict(False, "rejected")
+            case Key.ESC | Key.CTRL_C | Key.CTRL_D:
+                return None
+            case _:
+                printer.say(_HINT, "dim")
+
+
+def _show(title: str, text: str, printer: Printer) -> None:
+    printer.gap()
+    first = next((row.strip("# \t") for row in text.splitlines() if row.strip("# \t")), "")
+    named = f": {on_one_line(title)}" if title != first else ""
+    printer.line((("warn", "? "), ("strong", f"The plan{named}")))
+    printer.gap()
+    print_words(text, printer)
+    printer.gap()
+
+
+async def _edited(text: str, printer: Printer, reader: TerminalReader) -> str | None:
+    try:
+        if command := editor_of(os.environ):
+            printer.say(f"in {on_one_line(command[0])} …", "dim")
+            return await edited(text, command, "plan.md")
+    except RefoldError as error:
+        printer.say(visible(str(error)), "bad")
+    how = "Edit the plan; Enter sends it." if reader.lively else (
+        "Type the whole plan; end a line with a backslash to continue on the next."
+    )  # fmt: skip
+    printer.say(how, "dim")
+    typed = await reader.words(lambda: line("plan › ", "person"), text)
+    return typed if isinstance(typed, str) else None
+
+
+async def _feedback(reader: TerminalReader) -> str | None:
+    prompt: Line = (("dim", "what should be different?\n"), ("person", "feedback › "))
+    typed = await reader.brief(prompt)
+    return typed.strip() or None if isinstance(typed, str) else None

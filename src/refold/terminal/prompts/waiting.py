@@ -1,0 +1,142 @@
+"""What waits for the person while the session works: put, taken back, answered.
+
+One question at a time, in the order in which they came up. Whoever answers first
+wins, here or elsewhere; too long a silence on this screen is a no.
+"""
+
+import anyio
+
+from refold.errors import first
+from refold.journal.events.child_events import ChildAnswered
+from refold.journal.events.kinds import Answered, Entry
+from refold.session.pending_requests import Permission, Questions, requests
+from refold.session.question_timeout import LATE
+from refold.session.session import Session
+from refold.terminal.input.reader import Key, TerminalReader
+from refold.terminal.prompts import permission
+from refold.terminal.prompts.permission import PermissionAnswer
+from refold.terminal.screen.printer import Printer
+from refold.terminal.surroundings import Surroundings
+from refold.values.questions import Asking
+from refold.views.escape import on_one_line, visible
+from refold.views.questions import asker_line, chosen, hint, question_lines
+from refold.views.styled import Line
+
+
+class Asker:
+    def __init__(
+        self,
+        session: Session,
+        around: Surroundings,
+        printer: Printer,
+        reader: TerminalReader,
+    ) -> None:
+        self._session, self._around = session, around
+        self._printer, self._reader = printer, reader
+        self._put: tuple[str, anyio.CancelScope] | None = None
+        self._answered: Answered | ChildAnswered | None = None  # what was put, by somebody
+
+    def waiting(self) -> Permission | Questions | None:
+        """What is to be put next."""
+        found = requests(self._session.view)
+        return next((r for r in found if isinstance(r, Permission | Questions)), None)
+
+    def is_open(self, call_id: str) -> bool:
+        return any(found.id == call_id for found in requests(self._session.view))
+
+    def heed(self, entry: Entry) -> None:
+        """Take back the question that this answers."""
+        if self._put is None:
+            return
+        call_id, scope = self._put
+        match entry.event:
+            case Answered(id_) | ChildAnswered(id_) if id_ == call_id:
+                self._answered = entry.event
+            case _:
+                pass
+        if not self.is_open(call_id):
+            scope.cancel()
+
+    async def put(self, request: Permission | Questions) -> None:
+        """Ask, send the answer, and say on the screen what came of it."""
+        answer = self._answered = None
+        with anyio.CancelScope() as scope:
+            self._put = (request.id, scope)
+            try:
+                async with self._session.patience.shown(request.id, request.call.hash):
+                    answer = await self._ask(request)
+            except BaseExceptionGroup as group:
+                raise first(group) from group
+            finally:
+                self._put = None
+        sent = answer is not None and await permission.send(
+            answer, request.call, self._session.inbox
+        )
+        if sent and answer:
+            self._printer.under([(("good" if answer.allowed else "warn", answer.said),)])
+            if answer.always and self._around.always is not None:
+                self._around.always(answer.grant)  # now that the yes has counted
+        else:
+            self._printer.under([(("warn", self._elsewhere()),)])
+
+    async def _ask(self, request: Permission | Questions) -> permission.PermissionAnswer:
+        if isinstance(request, Questions):
+            return await _answers(request, self._printer, self._reader)
+        return await permission.ask(
+            request, self._session, self._around, self._printer, self._reader
+        )
+
+    def _elsewhere(self) -> str:
+        late = LATE.format(seconds=self._session.patience.seconds or 0)
+        if self._answered is not None and self._answered.reason == late:
+            return f"no: {late}"
+        gone = isinstance(self._answered, ChildAnswered) and self._answered.withdrawn
+        return "no longer asked" if gone else "answered elsewhere"
+
+
+# What the model asks the person: options by number, or words.
+#
+# Every question is answered, if only with nothing, and all answers go out together.
+async def _answers(
+    found: Questions, printer: Printer, reader: TerminalReader
+) -> PermissionAnswer:
+    """Put the questions one by one. Ctrl+C stops the turn."""
+    answers: list[str] = []
+    for number, asked in enumerate(found.questions, 1):
+        printer.gap()
+        printer.lines(asker_line(found.who))
+        printer.lines(question_lines(asked, number, len(found.questions), printer.room))
+        answer = await _answer(asked, printer, reader)
+        if answer is None:
+            return PermissionAnswer(False, "stopped", stop=True)
+        answers.append(answer)
+        if number < len(found.questions):  # what was said last is shown by whoever sends it
+            printer.under([(("good" if answer else "dim", _said(answer)),)])
+    return PermissionAnswer(
+        True, _said(answers[-1]) if answers else "", answers=tuple(answers)
+    )
+
+
+async def _answer(asked: Asking, printer: Printer, reader: TerminalReader) -> str | None:
+    prompt: Line = (("dim", f"{hint(asked)}\n"), ("person", "answer › "))
+    while True:
+        match await reader.brief(prompt):
+            case str(words):
+                answer = chosen(words, asked)
+                if answer is not None:
+                    return answer
+                printer.say(_wrong(words, asked), "dim")
+            case Key.ESC:
+                return ""
+            case _:
+                return None
+
+
+def _wrong(words: str, asked: Asking) -> str:
+    numbers = on_one_line(words.strip())
+    many = "" if asked.many else "Only one can be chosen. "
+    return f"{many}{numbers} does not fit."
+
+
+def _said(answer: str) -> str:
+    return visible(answer) if answer else "no answer"

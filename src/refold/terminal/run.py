@@ -1,0 +1,194 @@
+"""The line terminal from its first line to its last: prompt, work, prompt.
+
+What a person types is a message or a command. `terminal` shows the work between two prompts.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import anyio
+
+from refold.engine.authorize import mode_of
+from refold.errors import RefoldError
+from refold.session.session import Session
+from refold.terminal.commands.completions import offering
+from refold.terminal.commands.dispatch import CommandRunner
+from refold.terminal.greeting import can_go_on, greet, way_back
+from refold.terminal.input.reader import Key, TerminalReader
+from refold.terminal.prompts import plan as plans
+from refold.terminal.screen.printer import Printer
+from refold.terminal.signals import hearing
+from refold.terminal.surroundings import Surroundings
+from refold.terminal.terminal import Terminal
+from refold.terminal.this_terminal import this_terminal
+from refold.terminal.work import sentence
+from refold.tools.contract import Picture
+from refold.values.modes import Mode
+from refold.views.styled import Line
+
+# bypass is not among them: it must be asked for by name.
+_CYCLE: Sequence[Mode] = ("default", "accept-edits", "plan")
+
+
+async def run(
+    session: Session,
+    around: Surroundings,
+    first_words: str = "",
+    pictures: Sequence[Picture] = (),
+    typed: str | None = None,
+) -> int:
+    """Converse until the person leaves. The exit code comes back."""
+
+    def here() -> Terminal:
+        return loop.terminal
+
+    mode_key = ModeKey()
+    printer, reader = this_terminal(
+        color=around.color, history=around.history, complete=offering(here),
+        cycle=mode_key.press, display=around.display, theme=around.theme,
+    )  # fmt: skip
+    if around.vi:
+        reader.vi(on=True)
+    loop = PromptLoop(session, around, printer, reader, mode_key)
+    return await loop.run(first_words, pictures, typed)
+
+
+class PromptLoop:
+    """Reads prompts, and sends what is typed, until the person leaves."""
+
+    def __init__(
+        self,
+        session: Session,
+        around: Surroundings,
+        printer: Printer,
+        reader: TerminalReader,
+        mode_key: "ModeKey | None" = None,
+    ) -> None:
+        self.terminal = Terminal(session, around, printer, reader, CommandRunner)
+        self._printer, self._reader = printer, reader
+        self._mode_key = mode_key or ModeKey()
+
+    async def run(
+        self,
+        first_words: str = "",
+        pictures: Sequence[Picture] = (),
+        typed: str | None = None,
+    ) -> int:
+        here = self.terminal
+
+        async def converse() -> None:
+            greet(here.session.view, here.around, here.printer)
+            await self._resume_turn()
+            if first_words or pictures:
+                await here.say(first_words, pictures, typed=typed, seen=False)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._mode_key.switch_modes, here)
+                group.start_soon(learn_when_idle, here)
+                await self._prompts()
+                group.cancel_scope.cancel()
+
+        try:
+            stopping = self._printer.no_status, self._reader.redraw
+            return await hearing(converse, here.interrupt, here.end, stopping)
+        finally:
+            self._printer.fresh()  # an error may be printed after this
+            await here.close()
+
+    async def _resume_turn(self) -> None:
+        """Finish the turn that was under way when the last process ended."""
+        if not self.terminal.session.idle:
+            self._printer.gap()
+            self._printer.say("Continuing the interrupted turn.", "dim")
+            await self.terminal.settle()
+
+    async def _prompts(self) -> None:
+        here = self.terminal
+        pressed = False  # Ctrl+C, at the prompt before this one
+        while not here.leaving:
+            try:
+                await self._judge_plans()
+            except RefoldError as error:  # the answer could not be written to the disk
+                self._printer.line(sentence(error))
+            self._printer.gap()
+            here.at_prompt()
+            typed = await self._reader.words(self._prompt)
+            if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
+                break
+            pressed = typed is Key.CTRL_C
+            if isinstance(typed, Key):
+                self._printer.say("Press Ctrl+C again to leave, or Ctrl+D.", "dim")
+            else:
+                await self._typed(typed)
+        if here.session.view.session.title:
+            self._printer.say(f"To resume: {way_back(here.session.view)}", "dim")
+
+    async def _judge_plans(self) -> None:
+        """Ask about the plan that waits, unless it was put off, and about each revision."""
+        here = self.terminal
+        while not here.leaving and (plan := here.plans.next(here.session.view)):
+            if not await plans.put(plan, here.session, self._printer, self._reader):
+                here.plans.put_off(plan)
+                return
+            if not here.session.idle:
+                await here.settle()
+
+    async def _typed(self, typed: str) -> None:
+        here = self.terminal
+        if not typed.strip():
+            if can_go_on(here.session.view):
+                await here.continue_()
+        elif here.commands.is_command(typed):
+            await here.commands.run(typed)
+        else:
+            await here.say(typed)
+
+    def _prompt(self) -> Line:
+        mode = mode_of(self.terminal.around, self.terminal.session.view)
+        sign = self._printer.look.sign("prompt")
+        before: Line = () if mode == "default" else (("warn", f"{mode} "),)
+        return (*before, ("person", f"{sign} "))
+
+
+class ModeKey:
+    """Shift+Tab: pressed where nothing can be awaited, obeyed in a task."""
+
+    def __init__(self) -> None:
+        self._pressed, self._news = 0, anyio.Event()
+
+    def press(self) -> None:
+        self._pressed += 1
+        self._news.set()
+
+    async def switch_modes(self, here: Terminal) -> None:
+        """Switch to the next mode each time that it is pressed."""
+        while True:
+            await self._once()
+            now = mode_of(here.around, here.session.view)
+            try:
+                await here.session.inbox.set_mode(mode_after(now))
+            except RefoldError as error:
+                here.printer.line(sentence(error))
+            here.reader.redraw()
+
+    async def _once(self) -> None:
+        while not self._pressed:
+            self._news = anyio.Event()
+            await self._news.wait()
+        self._pressed -= 1
+
+
+def mode_after(mode: Mode) -> Mode:
+    at = _CYCLE.index(mode) + 1 if mode in _CYCLE else 0
+    return _CYCLE[at % len(_CYCLE)]
+
+
+async def learn_when_idle(here: Terminal) -> None:
+    """Make notes of the session after each long silence, until this is cancelled."""
+    while True:
+        seen = here.session.view.seq
+        await anyio.sleep(here.around.idle)
+        now, learn = here.session, here.around.learn_idle
+        silent = not here.working and now.idle and now.view.seq == seen
+        if learn is not None and silent:
+            with suppress(RefoldError):  # the next silence, or the end, tries again
+                await learn(now)

@@ -1,0 +1,57 @@
+"""A word to somebody who looks elsewhere: the bell, and a notice where one is understood.
+
+A notice is for the display `line`, `status` has the bell, and `plain` nothing: its terminal
+may print whatever comes. What stands in a notice is made visible first, so that no text of
+a model orders a terminal about. When to ring is `work`'s business.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+from refold.terminal.screen.displays import Display
+from refold.views.cell_width import cut
+from refold.views.escape import on_one_line
+
+BELL = "\x07"
+_END = "\x1b\\"
+_TITLE = "refold"
+_WIDEST = 120  # cells
+
+
+def ring(environ: Mapping[str, str], text: str, display: Display = "line") -> str:
+    """What to send to the terminal: the bell, and before it a notice if it shows them.
+
+    OSC 9 is iTerm2's, OSC 99 kitty's, OSC 777 came from urxvt and is VTE's. Nothing is
+    sent through tmux or screen, which would need to be told to pass it on.
+    """
+    if display == "plain":
+        return ""
+    if display == "status" or environ.get("TMUX") or environ.get("STY"):
+        return BELL
+    said = cut(on_one_line(text), _WIDEST)
+    term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
+    if "kitty" in term or environ.get("KITTY_WINDOW_ID"):
+        return f"\x1b]99;;{_TITLE}: {said}{_END}{BELL}"
+    if program in ("iTerm.app", "WezTerm", "ghostty"):
+        return f"\x1b]9;{_TITLE}: {said}{_END}{BELL}"
+    if environ.get("VTE_VERSION") or term.startswith(("foot", "rxvt-unicode")):
+        return f"\x1b]777;notify;{_TITLE};{said}{_END}{BELL}"
+    return BELL
+
+
+class Bell:
+    """Whether the person has waited so long that they may look elsewhere.
+
+    `after` in seconds; 0: they never have. They are here whenever they do something.
+    """
+
+    def __init__(self, clock: Callable[[], float], after: float) -> None:
+        self._clock, self._after = clock, after
+        self._seen = math.inf
+
+    def seen(self) -> None:
+        self._seen = self._clock()
+
+    @property
+    def over(self) -> bool:
+        return bool(self._after) and self._clock() - self._seen >= self._after

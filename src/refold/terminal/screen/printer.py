@@ -1,0 +1,159 @@
+"""Where text ends up: lines that stay, and one status line that never does.
+
+Append-only: what stands on the screen is never painted over. The status line is
+drawn only at the start of a line, and taken back before anything else is
+written. Whoever writes here has made the text visible before.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TextIO
+
+from refold.terminal.screen.ascii_fallback import MOST, is_all_of_unicode, spelled
+from refold.terminal.screen.capabilities import Look, look
+from refold.views.cell_width import cells, cut
+from refold.views.styled import Line, Piece, Style, joined
+from refold.views.wrap import wrap_line
+
+_FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
+_FAR_IN = 16  # cells: what begins there stands in a second column by itself
+
+
+class Printer:
+    def __init__(self, out: TextIO, look: Look) -> None:
+        self.look = look
+        self._out = out
+        self._at_start, self._after_gap = True, True
+        self.written = 0  # how often something was, to stay
+        self._status, self._drawn = "", 0  # and how many cells it takes
+
+    @property
+    def room(self) -> int:
+        return self.look.room()
+
+    def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
+        """Paint in these colours from now on. Where nothing is painted, nothing will be."""
+        now = self.look
+        self.look = look(self._out, environ, now.color, wanted=now.display, theme=theme)
+
+    @property
+    def at_start(self) -> bool:
+        """Does nothing stand on this line?"""
+        return self._at_start
+
+    def pieces(self, pieces: Iterable[Piece]) -> None:
+        """Text that goes on where the last one ended."""
+        whole = joined(pieces)
+        if text := "".join(text for _, text in whole):
+            self._write("".join(self.look.paint(*piece) for piece in whole), text)
+
+    def line(self, line: Line) -> None:
+        self.fresh()
+        room = self.room if self.look.moves else sys.maxsize
+        indent = _indent("".join(text for _, text in line), room)
+        self.pieces((*wrap_line(line, room, indent), ("plain", "\n")))
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        for line in lines:
+            self.line(line)
+
+    def under(self, lines: Iterable[Line]) -> None:
+        """Lines that belong to the one above."""
+        sign = self.look.sign("result")
+        for at, line in enumerate(lines):
+            self.line((("dim", "    " if at else f"  {sign} "), *line))
+
+    def say(self, text: str, style: Style = "plain") -> None:
+        self.line(((style, text),))
+
+    def fresh(self) -> None:
+        """Be at the start of a line."""
+        if not self._at_start:
+            self._write("\n", "\n")
+
+    def gap(self) -> None:
+        """Leave one empty line, and not two."""
+        self.fresh()
+        if not self._after_gap:
+            self._write("\n", "\n")
+
+    def typed(self) -> None:
+        """A person has just typed a line here; the cursor stands below it."""
+        self._at_start, self._after_gap = True, False
+
+    def echoed(self) -> None:
+        """Ctrl+C was pressed: where keys are echoed all the time, ^C stands there now."""
+        if self.look.display == "plain":
+            self._at_start = self._after_gap = False
+
+    def status(self, line: Line) -> None:
+        """Show a line for a while. Nothing is shown where it could not be taken back."""
+        if not self.look.moves or not self._at_start:
+            return
+        encoding = self._encoding
+        # What a cut is marked with is spelled longer where its sign is not to be had.
+        left = self._width - 1 - (0 if is_all_of_unicode(encoding) else MOST)
+        shown, drawn = "", 0
+        for style, text in line:
+            part = spelled(cut(spelled(text, encoding), left), encoding)
+            left -= cells(part)
+            drawn += cells(part)
+            shown += self.look.paint(style, part)
+        if shown != self._status:
+            back = self._back()
+            self._status, self._drawn = shown, drawn
+            self._send(back + shown)
+
+    @property
+    def has_status(self) -> bool:
+        return bool(self._status)
+
+    def no_status(self) -> None:
+        if self._status:
+            back = self._back()
+            self._status, self._drawn = "", 0
+            self._send(back)
+
+    def ring(self, order: str) -> None:
+        """Send the terminal an order that shows nothing here; none where it might."""
+        if self.look.moves:
+            self._send(order)
+
+    @property
+    def _width(self) -> int:
+        return self.look.width() or self.room
+
+    @property
+    def _encoding(self) -> str:
+        return self.look.encoding or self._out.encoding or "utf-8"
+
+    def _back(self) -> str:
+        """Take back what was drawn, on every line that it stands on by now."""
+        look = self.look
+        above = max(self._drawn - 1, 0) // self._width if look.up else 0
+        return look.back + (look.up + look.back) * above
+
+    def _write(self, painted: str, bare: str) -> None:
+        self.written += 1
+        self.no_status()
+        self._send(painted)
+        self._after_gap = bare.endswith("\n\n") or (bare == "\n" and self._at_start)
+        self._at_start = bare.endswith("\n")
+
+    def _send(self, text: str) -> None:
+        try:
+            self._out.write(spelled(text, self._encoding))
+            self._out.flush()
+        except OSError:  # the terminal is gone; the session need not end for that
+            return
+
+
+def _indent(text: str, room: int) -> int:
+    """Where a line goes on that is broken: in its second column, or below its words."""
+    column = _FIRST_COLUMN.match(text)
+    if column and cells(column[0]) <= room // 2:
+        return cells(column[0])
+    mark = 2 if text.startswith("* ") else 0  # of the one that is chosen, in a list
+    indent = len(text) - len(text[mark:].lstrip(" "))
+    return indent + 2 if 0 < indent < _FAR_IN else indent

@@ -1,0 +1,125 @@
+"""What a model says and thinks, printed as it comes.
+
+Words stay on the screen as they were printed; a thought is shown while it lasts, and
+stays as one line. What is known here is only what has been printed of the answer under
+way; what else happens in a turn prints `showing`.
+"""
+
+from typing import TYPE_CHECKING
+
+from refold.terminal.screen.markdown import words_on
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.status_line import Doing
+from refold.views.cell_width import cut
+from refold.views.escape import Visible, visible
+from refold.views.styled import Piece
+
+if TYPE_CHECKING:
+    from refold.views.markdown.renderer import MarkdownRenderer
+
+
+class Speech:
+    def __init__(self, printer: Printer, doing: Doing) -> None:
+        self._printer, self._doing = printer, doing
+        self._said = list[str]()  # of the answer under way, in the pieces that came
+        self._thought = list[str]()
+        self._thinking = list[str]()  # of the thought that is not printed yet
+        self._prose: MarkdownRenderer | None = None
+        self._visible = Visible()
+        self._parted = False  # has something else been printed within these words?
+
+    def anew(self) -> None:
+        """Another answer begins, of which nothing is printed."""
+        self._said.clear()
+        self._thought.clear()
+
+    def words_came(self, text: str) -> bool:
+        """A piece of the answer under way. True if the words begin with this."""
+        self._said.append(text)
+        return self.say(text)
+
+    def thought_came(self, text: str) -> None:
+        self._thought.append(text)
+        self.think(text)
+
+    def think(self, text: str) -> None:
+        self._thinking.append(text)
+        last = "".join(self._thinking[-50:])[-300:]
+        self._doing.tail("thinking", " ".join(last.split())[-60:])
+
+    def say(self, text: str) -> bool:
+        """True if the words begin with this."""
+        begins = self._prose is None
+        if self._prose is None:
+            if not text.strip():
+                return False
+            self._close_thinking()
+            self._printer.gap()
+            self._doing.now("")
+            self._prose = words_on(self._printer)
+            text = text.lstrip("\n")
+        self._put(self._prose.add(self._visible.add(text)))
+        self._doing.writes(self._prose.waiting)
+        return begins
+
+    def unsaid(self, text: str) -> str:
+        """What has not come before of these words of the answer, which is whole now."""
+        return _rest(self._said, text)
+
+    def unthought(self, text: str) -> str:
+        return _rest(self._thought, text)
+
+    def close(self) -> bool:
+        """What is under way has come to its end. True if a thought was printed."""
+        thought = self._close_thinking()
+        self.close_words()
+        return thought
+
+    def part(self) -> bool:
+        """Something else is printed now; words that stand in rows go on below it.
+
+        To end them here would cut a word in two, and a block of code would go on as none.
+        """
+        if self._prose is None or not self._prose.whole_rows:
+            return self.close()
+        self._parted = True
+        return self._close_thinking()
+
+    def close_words(self) -> None:
+        if self._prose is not None:
+            rest = self._prose.add(self._visible.end()) + self._prose.end()
+            self._put(rest)
+            self._printer.fresh()
+            self._prose, self._parted = None, False
+            self._doing.writes("")
+
+    def _put(self, pieces: list[Piece]) -> None:
+        text = "".join(text for _, text in pieces)
+        if text and self._parted:
+            self._parted = False
+            if not text.startswith("\n"):
+                self._printer.gap()
+        self._printer.pieces(pieces)
+
+    def _close_thinking(self) -> bool:
+        words = " ".join(visible("".join(self._thinking)).split())
+        self._thinking.clear()
+        self._doing.no_tail("thinking")
+        if words:
+            sign = self._printer.look.sign("thought")
+            self._printer.gap()
+            self._printer.say(cut(f"{sign} {words}", self._printer.room), "dim")
+        return bool(words)
+
+
+def _rest(came: list[str], text: str) -> str:
+    """What came is used up by `text`: what remains of it begins the next words.
+
+    Who has read something else, before it was masked, is not told it twice.
+    """
+    before, text = "".join(came).lstrip(), text.lstrip()
+    came.clear()
+    if before.startswith(text):
+        came.append(before[len(text) :])
+        return ""
+    return text[len(before) :] if text.startswith(before) else ""

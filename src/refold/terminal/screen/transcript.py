@@ -1,0 +1,278 @@
+"""From what a screen shows to what is printed of it: whatever is new, and nothing twice.
+
+Hears every frame of the hub, in order. What there is to show says `views.screen`; all
+that is remembered here is what has been printed. Asks nobody: `work` does that. Of a
+call that runs alone the line stands there before its result; those that run side by side
+are named in the line of what is done, and stand with their results.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import Entry
+from refold.journal.state.conversation import SHELL
+from refold.journal.state.fold import View
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.status_line import Doing
+from refold.terminal.screen.streamed_text import Speech
+from refold.terminal.surroundings import Surroundings
+from refold.tools.task import NAME as TASK
+from refold.values.questions import ASK_USER
+from refold.views.call_summary import label
+from refold.views.cell_width import cut
+from refold.views.children_list import report_lines, running_summary
+from refold.views.escape import visible
+from refold.views.number_format import duration
+from refold.views.screen.activity import Status
+from refold.views.screen.block_lines import is_plan, result_rows, turn_rows
+from refold.views.screen.blocks import (
+    Block,
+    Called,
+    Coming,
+    Heard,
+    News,
+    Open,
+    Thought,
+    TurnOver,
+    Words,
+)
+from refold.views.screen.conversation import from_child
+from refold.views.screen.screen import Screen, screen_at, shown
+from refold.views.styled import Line, line
+
+_MADE = 10  # calls that the code of one call makes, and that are printed
+_HINT = "; /expand shows all"
+_NAMED = 3  # of the calls that run side by side
+_SHORT = 24  # cells of such a name
+
+
+class Showing:
+    """`own` are the client keys of words the person typed at our own prompt."""
+
+    def __init__(
+        self, printer: Printer, around: Surroundings, clock: Callable[[], float]
+    ) -> None:
+        self.own: set[str] = set()
+        self._printer, self._around = printer, around
+        self._now = Screen(window=around.window)
+        self._last = ""  # the call whose line was printed last, with nothing after it
+        self._put: set[str] = set()  # calls that were asked about here, until they run
+        self._dense = False  # what was printed last is a line or two: the next stands close
+        self._made: dict[str, int] = {}  # by the code of each call that runs
+        self._doing = Doing(clock, printer.look.sign("wheel"))
+        self._speech = Speech(printer, self._doing)
+
+    def begin(self, view: View) -> None:
+        """Print what comes after this. What was before is not looked at."""
+        self._now = screen_at(view, self._around.window)
+        self._doing.now(self._now.status.doing)
+
+    def show(self, frame: Frame) -> None:
+        before, self._now = self._now, shown(self._now, frame)
+        now = self._now
+        for at in range(len(before.done), len(now.done)):
+            self._block(now.done[at])
+        if now.coming is not before.coming:
+            self._comes(before.coming, now.coming)
+        if now.open is not before.open:
+            self._opened(before, now)
+        if isinstance(frame.item, Entry) or now.status is not before.status:
+            self._does(before.status, now.status)
+        if now.view.turn.open_request is not before.view.turn.open_request:
+            self._speech.anew()
+
+    def status(self) -> Line:
+        """What is being done right now, for a line that will be taken back."""
+        view, moved = self._now.view, {each.node: each for each in self._now.moved}
+        below = running_summary(view.children, moved, view.turn.seq)
+        if not below and self._doing.what:  # else a question has taken the line
+            below = _side_by_side(self._now.open, self._last, self._around)
+        return self._doing.line(_waiting(view), below)
+
+    def asked(self, call_id: str) -> None:
+        """A question about this call was printed, and stands for its line."""
+        self._doing.now("")
+        self._put.add(call_id)
+        self._last, self._dense = call_id, False
+
+    def _block(self, block: Block) -> None:
+        match block:
+            case Heard():
+                self._heard(block)
+            case Words(text=text):
+                if new := self._speech.unsaid(text):
+                    self._says(begins=self._speech.say(new))
+                    self._close()
+            case Thought(text=text):
+                if new := self._speech.unthought(text):
+                    self._speech.think(new)
+                    self._close()
+            case Called():
+                self._ended(block)
+            case News():
+                self._beside(block.line)
+            case TurnOver():
+                self._close()
+                self._doing.over()
+                self._printer.gap()
+                self._printer.lines(turn_rows(block))
+            case _:
+                assert_never(block)
+
+    def _heard(self, block: Heard) -> None:
+        if self._stands(block):
+            return
+        self._part()
+        self._printer.gap()
+        if from_child(block.sender):
+            rows = report_lines(block.sender, block.words, self._printer.room)
+            self._printer.lines(rows)
+            self._dense = False
+        else:
+            sign = self._printer.look.sign("prompt")
+            self._printer.say(f"{sign} {visible(block.said)}", "person")
+        self._last = ""
+
+    def _stands(self, block: Heard) -> bool:
+        """It was typed here, and stands here since."""
+        return (block.key != "" and block.key in self.own) or block.sender == SHELL
+
+    def _comes(self, before: tuple[Coming, ...], now: tuple[Coming, ...]) -> None:
+        """The answer under way, from where it was when it was last looked at."""
+        if len(now) < len(before):
+            self._close()
+        for at in range(max(min(len(before), len(now)) - 1, 0), len(now)):
+            part = now[at]
+            new = part.text.after(len(before[at].text) if at < len(before) else 0)
+            match part.kind:
+                case "words":
+                    self._says(begins=self._speech.words_came(new))
+                case "thought":
+                    self._speech.close_words()
+                    self._speech.thought_came(new)
+                case "call":
+                    self._close()
+
+    def _opened(self, before: Screen, now: Screen) -> None:
+        stood = {b.call.id: b for b in before.open if isinstance(b, Called)}
+        waited = {b.seq for b in before.open if isinstance(b, Heard)}
+        alone = sum(isinstance(b, Called) and not b.within for b in now.open) == 1
+        for block in now.open:
+            if isinstance(block, Heard):
+                if block.seq not in waited:
+                    self._put_off(block)
+                continue
+            was = stood.get(block.call.id)
+            if block.stage == "running" and (was is None or was.stage != "running"):
+                self._started(block, alone=alone)
+            if was is not None and was.tail != block.tail:
+                self._doing.tail(block.call.id, block.tail)
+
+    def _put_off(self, block: Heard) -> None:
+        """Words for later. Those instead of a turn that is stopped are shown after it."""
+        if self._stands(block) or self._now.view.turn.stopped:
+            return
+        self._beside(line(f"after this turn: {visible(block.said)}", "dim"))
+
+    def _beside(self, told: Line) -> None:
+        self._part()
+        if not self._dense:
+            self._printer.gap()
+        self._printer.line(told)
+        self._last, self._dense = "", True
+
+    def _does(self, before: Status, now: Status) -> None:
+        if now.tries > before.tries:
+            wait = f"; retrying in {duration(now.seconds)}" if now.seconds else ""
+            self._printer.say(visible(now.reason) + wait, "warn")
+        # A question that was put here has taken the line; the work may have gone on.
+        if now.doing != self._doing.what or now.tries != before.tries:
+            self._doing.now(now.doing)
+
+    def _says(self, *, begins: bool) -> None:
+        if begins:
+            self._last, self._dense = "", False
+
+    def _close(self) -> None:
+        if self._speech.close():
+            self._dense = False
+
+    def _part(self) -> None:
+        """Something is printed that does not end the words under way."""
+        if self._speech.part():
+            self._dense = False
+
+    def _started(self, block: Called, *, alone: bool) -> None:
+        if self._many(block):
+            return
+        if block.call.name != ASK_USER:
+            self._put.discard(block.call.id)
+        if alone and block.call.name != TASK:  # that its child begins is told
+            self._announce(block)
+
+    def _announce(self, block: Called) -> None:
+        call = block.call
+        if self._last == call.id:
+            return
+        self._close()
+        if not self._dense:  # short calls in a row stand close together
+            self._printer.gap()
+        name, _, rest = label(call, self._around.tool(call.name)).partition(" ")
+        said = f" {cut(rest, self._printer.room - len(name) - 4)}" if rest else ""
+        sign = self._printer.look.sign("call")
+        self._printer.line((("accent", f"{sign} "), ("strong", name), ("plain", said)))
+        self._last, self._dense = call.id, False
+
+    def _many(self, block: Called) -> bool:
+        """Has code made more calls by now than anybody wants to read?"""
+        return self._made.get(block.within, 0) >= _MADE
+
+    def _ended(self, block: Called) -> None:
+        id_, where = block.call.id, self._now.view.session.directory
+        self._doing.no_tail(id_)
+        many = self._many(block)
+        if block.within:
+            self._made[block.within] = self._made.get(block.within, 0) + 1
+        if many:
+            return
+        rows = result_rows(block, self._printer.room - 4, where, _HINT)
+        if (more := self._made.pop(id_, 0) - _MADE) > 0:
+            rows.insert(0, line(f"… {more} more calls by its code …", "dim"))
+        # What came of a question was said below it, and of a child in a line of its own.
+        if id_ not in self._put and not _is_told(block, self._now.view):
+            self._announce(block)
+            self._printer.under([] if is_plan(block) else rows)
+        self._put.discard(id_)
+        self._last, self._dense = "", len(rows) == 1
+
+
+def _is_told(block: Called, view: View) -> bool:
+    """Is there a child of this call, of which there is news and nothing else to be said?"""
+    born = (child.born for child in view.children.children)
+    return block.stage == "done" and any(
+        each.call_id == block.call.id and not (each.key or each.branch) for each in born
+    )
+
+
+def _side_by_side(open_: Sequence[Open], last: str, around: Surroundings) -> str:
+    """The calls that run, but for the one whose line stands right above."""
+    running = [
+        block.call for block in open_
+        if isinstance(block, Called) and block.stage == "running"
+        and not block.within and block.call.id != last
+    ]  # fmt: skip
+    named = [cut(label(call, around.tool(call.name)), _SHORT) for call in running[:_NAMED]]
+    more = [f"{len(running) - _NAMED} more"] if len(running) > _NAMED else []
+    return " · ".join([*named, *more])
+
+
+def _waiting(view: View) -> str:
+    """How many words wait, and for what."""
+    waiting = view.conversation.undelivered if view.turn.steps else ()
+    unheard = [each.said.when for each in waiting if each.said.sender != SHELL]
+    soon, later = unheard.count("now"), unheard.count("next")
+    parts = (f"{soon} for the next step", f"{later} after this turn")
+    return " · ".join(
+        part for part, count in zip(parts, (soon, later), strict=True) if count
+    )

@@ -1,0 +1,82 @@
+"""Ctrl+C where it comes as a signal, Ctrl+Z, and the signals that end us.
+
+A program that is stopped leaves the terminal to the shell as it found it, and takes it up
+again when it goes on.
+"""
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from refold.terminal.input.keys import modes, put
+
+_PATIENCE = 5.0  # seconds in which what is under way may be ended in good order
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+async def _nothing(reason: str) -> None:
+    return
+
+
+async def hearing(
+    doing: Callable[[], Awaitable[None]],
+    on_interrupt: Callable[[], Awaitable[None]],
+    on_end: Callable[[str], Awaitable[None]] = _nothing,
+    around_a_stop: tuple[Callable[[], None], Callable[[], None]] | None = None,
+) -> int:
+    """Do it, and hear signals meanwhile. The exit code comes back.
+
+    `on_end` ends what is under way, with the reason that it is given. `around_a_stop` is
+    called before Ctrl+Z takes effect, and after we go on.
+    """
+    code, found = 0, modes(0)
+
+    async def hear() -> None:
+        nonlocal code
+        async for number in news:
+            if number == signal.SIGTSTP and around_a_stop is not None:
+                before, after = around_a_stop
+                before()
+                stop_here(found)
+                after()
+            elif number in _ENDING:
+                code = 128 + number
+                group.start_soon(end, f"stopped by {signal.Signals(number).name}")
+            elif not code:
+                await on_interrupt()
+
+    async def end(reason: str) -> None:
+        with anyio.move_on_after(_PATIENCE):
+            await on_end(reason)
+        group.cancel_scope.cancel()
+
+    with anyio.open_signal_receiver(*_heard(stops=around_a_stop is not None)) as news:
+        async with anyio.create_task_group() as group:
+            group.start_soon(hear)
+            await doing()
+            if not code:
+                group.cancel_scope.cancel()
+    return code
+
+
+def stop_here(found: list[int] | None = None, group: int | None = None) -> None:
+    """Stop as Ctrl+Z does, with the terminal set as it was `found`; return when we go on.
+
+    `group` is who stops: 0 for all that the shell started with us, None for us alone.
+    """
+    now, hears = modes(0), signal.getsignal(signal.SIGTSTP)
+    put(0, found or [])
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill(os.getpid() if group is None else group, signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, hears)
+    signal.siginterrupt(signal.SIGTSTP, False)
+    put(0, now)
+
+
+def _heard(*, stops: bool) -> tuple[signal.Signals, ...]:
+    ours = (signal.SIGINT, *_ENDING)
+    # Where a stop was switched off when we were started, it stays so.
+    can = stops and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+    return (*ours, signal.SIGTSTP) if can else ours

@@ -1,0 +1,130 @@
+"""What a person types while the session works: messages, commands, what to do instead.
+
+`work` decides when the keyboard is read.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from refold.client.workspace import attached
+from refold.session.session import Session
+from refold.terminal.input.reader import Key, Later, TerminalReader
+from refold.terminal.screen.printer import Printer
+from refold.tools.contract import Picture
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line
+
+_INSTEAD = "type what to do instead · Enter stops · {esc} continues\n"
+_STEER = "Enter: send at the next step · Alt+Enter: after this turn · Esc: discard\n"
+_STEER_PLAIN = "sent at the next step · Esc and Enter: discard\n"
+_LATER = ("\x1b\r", "\x1b\n")  # Alt+Enter at the end of text that came in one piece
+Unread = Callable[[str], str]
+
+
+class Commands(Protocol):
+    """The commands that can be typed instead of a message."""
+
+    def is_command(self, typed: str) -> bool: ...
+    def is_immediate(self, typed: str) -> bool:
+        """False: it has to wait until the turn is over."""
+        ...
+
+    async def run(self, typed: str) -> None: ...
+
+
+class NoCommands:
+    """Where everything that is typed is a message."""
+
+    def is_command(self, typed: str) -> bool:
+        return False
+
+    def is_immediate(self, typed: str) -> bool:
+        return False
+
+    async def run(self, typed: str) -> None:
+        return
+
+
+class Steering:
+    """`delayed` are the commands that have to wait until the turn is over.
+
+    `obeyed` is called after one that ran at once.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        printer: Printer,
+        reader: TerminalReader,
+        unread: Unread,
+        commands: Commands,
+        obeyed: Callable[[], None],
+    ) -> None:
+        self._session, self._printer, self._reader = session, printer, reader
+        self._unread, self._commands, self._obeyed = unread, commands, obeyed
+        self.delayed: list[str] = []
+
+    async def redirect(self) -> bool:
+        """Ask what to do instead. False: the person lets it continue."""
+        inbox, turn = self._session.inbox, self._session.view.turn
+        if not turn.seq or turn.stopped:
+            return True
+        match await self._reader.brief(self._instead()):
+            case Key.ESC:
+                return False
+            case str(words) if words.strip():
+                if not await inbox.interrupt(instead=words):
+                    await inbox.say(words)
+            case _:
+                await inbox.interrupt()
+        return True
+
+    async def hear(self, typed: str) -> None:
+        """A message for the running turn or for after it, or a command."""
+        found: str | Later | Key = typed.rstrip("\r\n")
+        if typed.endswith(_LATER):
+            found = Later(typed[:-2])
+        elif found == typed or "\n" in typed[:-1]:  # no whole line yet, or more than one
+            found = await self._reader.aside(self._steer(), typed.rstrip("\r\n"))
+        if isinstance(found, Key):
+            return
+        words = found.words if isinstance(found, Later) else found
+        if not words.strip():
+            return
+        if self._commands.is_command(words):
+            await self._command(words)
+            return
+        shown = with_pictures(words, self._session, self._printer, self._unread)
+        when = "next" if isinstance(found, Later) else "now"
+        await self._session.inbox.say(words, when=when, pictures=shown)
+
+    def _instead(self) -> Line:
+        esc = "Esc" if self._reader.lively else "Esc and Enter"
+        return (("dim", _INSTEAD.format(esc=esc)), ("warn", "instead › "))
+
+    def _steer(self) -> Line:
+        said = _STEER if self._reader.lively else _STEER_PLAIN
+        return (("dim", said), ("person", "› "))
+
+    async def _command(self, typed: str) -> None:
+        shown = visible(typed.strip())
+        if not self._commands.is_immediate(typed):
+            self.delayed.append(typed)
+            self._printer.say(f"after this turn: {shown}", "dim")
+            return
+        if self._reader.lively:  # what was typed is wiped away
+            self._printer.say(f"{self._printer.look.sign('prompt')} {shown}", "dim")
+        await self._commands.run(typed)
+        self._obeyed()
+
+
+def with_pictures(
+    words: str, session: Session, printer: Printer, unread: Unread
+) -> Sequence[Picture]:
+    """The images that a message names; a line about each is printed."""
+    pictures, problems = attached(words, session.view.session.directory, unread)
+    for picture in pictures:
+        printer.say(f"image sent: {on_one_line(picture.name)}", "dim")
+    for problem in problems:
+        printer.say(visible(problem), "warn")
+    return pictures

@@ -1,0 +1,210 @@
+"""An open terminal: its session, where it prints and reads, and what a command may do.
+
+Here a message is sent and the work is shown until it is over. Prompts are read in `run`;
+what a command does is in `commands`.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import TypeVar
+
+import anyio
+
+from refold.errors import BadInput
+from refold.journal.state.fold import View
+from refold.session.session import Session
+from refold.terminal.input.reader import Key, TerminalReader
+from refold.terminal.prompts import plan as plans
+from refold.terminal.screen.printer import Printer
+from refold.terminal.steering import Commands, NoCommands, with_pictures
+from refold.terminal.surroundings import Surroundings, Way
+from refold.terminal.work import Work, sentence
+from refold.tools.contract import Picture
+from refold.views.escape import visible
+from refold.views.styled import line
+
+T = TypeVar("T")
+
+
+class Terminal:
+    """`commands` makes what runs the commands that are typed here."""
+
+    def __init__(
+        self,
+        session: Session,
+        around: Surroundings,
+        printer: Printer,
+        reader: TerminalReader,
+        commands: Callable[["Terminal"], Commands] = lambda _: NoCommands(),
+    ) -> None:
+        self.session, self.around = session, around
+        self.printer, self.reader = printer, reader
+        self.job = CancellableJob(printer, reader)
+        self.plans = plans.Queue()
+        self.leaving = False
+        self.commands = commands(self)
+        self._given, self._work = session, None
+        self._keys = map(f"{os.urandom(8).hex()}-{{}}".format, count(1))
+        self._pressed_early = False  # Ctrl+C, after the prompt and before the work
+
+    _work: Work | None
+
+    @property
+    def working(self) -> bool:
+        return self._work is not None
+
+    async def switch(self, way: Way) -> Sequence[str]:
+        """Close this session and open the one the way leads to. Notices come back.
+
+        Raises where it leads nowhere; then this session stays open.
+        """
+        arrived = await self.around.go_on(self.session, way, partial(trusted, self))
+        self.session, self.around = arrived.session, arrived.around
+        self.plans = plans.Queue()
+        return arrived.notices
+
+    async def change(self, session: Session, notice: str) -> None:
+        """Close this session, and continue in another of the same directory."""
+        left, self.session = self.session, session
+        self.plans = plans.Queue()
+        await left.close()
+        self.printer.say(notice, "dim")
+
+    async def say(
+        self,
+        text: str,
+        pictures: Sequence[Picture] = (),
+        *,
+        typed: str | None = None,
+        seen: bool = True,
+    ) -> None:
+        """Send a message, and show the work until it is over.
+
+        `typed` is what the person wrote of it, if not all; `seen`: it is on the screen already.
+        """
+        key = next(self._keys)
+        found = with_pictures(text, self.session, self.printer, self.around.unread)
+
+        async def said() -> View:
+            shown = (*pictures, *found)
+            inbox = self.session.inbox
+            await inbox.say(text, client_key=key, pictures=shown, typed=typed)
+            return await self.session.go()
+
+        await self.through(said, key if seen else "")
+
+    async def settle(self) -> None:
+        """Run turns until nothing is left to do."""
+        await self.through(self.session.go)
+
+    async def continue_(self) -> None:
+        await self.through(self.session.continue_)
+
+    async def through(self, start: Callable[[], Awaitable[View]], own: str = "") -> None:
+        """Call `start`, and show what happens until the work is over."""
+        self._work = Work(
+            self.session, self.around, self.printer, self.reader, self.commands
+        )
+        try:
+            if self._pressed_early:
+                self._pressed_early = False
+                await self._work.interrupt()
+            failure = await self._work.through(start, own)
+            delayed = self._work.delayed
+        finally:
+            self._work = None
+        if failure is not None:
+            self.printer.line(sentence(failure))
+        for typed in delayed:
+            await self.commands.run(typed)
+
+    async def ask(self, prompt: str, keys: str) -> str:
+        """The key of `keys` that was pressed, or ""."""
+        found = await self.reader.choice(line(f"{prompt} ", "strong"), keys)
+        return found if isinstance(found, str) else ""
+
+    async def ask_text(self, prompt: str) -> str:
+        """What was typed, or ""."""
+        found = await self.reader.brief(line(f"{prompt} ", "strong"))
+        text = found if isinstance(found, str) else ""
+        if text.strip() and self.reader.lively:  # the line is gone from the screen
+            self.printer.say(f"{prompt} {visible(text.strip())}", "dim")
+        return text
+
+    def show_plan(self) -> None:
+        """Ask about the plan that waits before the next prompt."""
+        self.plans.now()
+
+    def quit(self) -> None:
+        self.leaving = True
+
+    def at_prompt(self) -> None:
+        """A prompt is about to be read."""
+        self._pressed_early = False
+
+    async def interrupt(self) -> None:
+        """Ctrl+C came as a signal."""
+        if self._work is not None:
+            await self._work.interrupt()
+        elif not self.job.stop():
+            self._pressed_early = not self.reader.interrupt()
+
+    async def end(self, reason: str) -> None:
+        """A signal ends the process: stop the turn, and record that."""
+        self.leaving = True
+        if self._work is not None:
+            await self._work.end(reason)
+
+    async def close(self) -> None:
+        """Close the session if it is not the one that was given at the start."""
+        if self.session is not self._given:
+            with anyio.CancelScope(shield=True):
+                await self.session.close()
+
+
+class CancellableJob:
+    """What a command does in a thread, until it is done or Ctrl+C ends it."""
+
+    def __init__(self, printer: Printer, reader: TerminalReader) -> None:
+        self._printer, self._reader = printer, reader
+        self._scope: anyio.CancelScope | None = None
+
+    async def do(self, work: Callable[[], T], *, leaves_nothing: bool = False) -> T | None:
+        """Do it in a thread. If it was stopped, say so, and return None.
+
+        The work notices where it calls `anyio.from_thread.check_cancelled`, and is waited
+        for until then; not at all if it `leaves_nothing` behind.
+        """
+        try:
+            with self._reader.quiet(), anyio.CancelScope() as self._scope:
+                return await anyio.to_thread.run_sync(
+                    work, abandon_on_cancel=leaves_nothing
+                )
+        finally:
+            self._scope = None
+        self._printer.echoed()
+        self._printer.say("stopped", "dim")
+        return None
+
+    def stop(self) -> bool:
+        """Ctrl+C came. False: no job runs."""
+        if self._scope is None:
+            return False
+        self._scope.cancel()
+        return True
+
+
+async def trusted(here: Terminal, rows: Sequence[str], question: str) -> bool:
+    """Show the rows and ask whether that folder is trusted. Raises if there is no answer."""
+    here.printer.gap()
+    for row in rows:
+        here.printer.say(row)
+    found = await here.reader.choice(line(f"{question} y/n ", "strong"), "yn")
+    if isinstance(found, Key):
+        raise BadInput("Cancelled: the session stays where it is.")
+    if found == "y":
+        return True
+    here.printer.say("Its settings and instructions are ignored.", "dim")
+    return False

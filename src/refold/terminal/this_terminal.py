@@ -1,0 +1,39 @@
+"""The terminal this process sits at: printer to print on, and a way to be heard."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from refold.terminal.input.completion import Complete
+from refold.terminal.input.line_reader import LineReader
+from refold.terminal.input.reader import TerminalReader
+from refold.terminal.screen.capabilities import look
+from refold.terminal.screen.printer import Printer
+from refold.views.escape import on_one_line
+
+_NO_STATUS = "Using the plain display: the terminal {!r} (TERM) cannot erase a line, as the display status does."
+
+
+def this_terminal(
+    *,
+    color: bool | None = None,
+    history: Path | None = None,
+    complete: Complete | None = None,
+    cycle: Callable[[], None] = lambda: None,
+    display: str = "auto",
+    theme: str = "auto",
+) -> tuple[Printer, TerminalReader]:
+    """The line editor where the terminal can do it, whole lines elsewhere."""
+    seen = look(sys.stdout, os.environ, color, wanted=display, theme=theme)
+    printer = Printer(sys.stdout, seen)
+    if seen.display != display == "status":
+        name = on_one_line(os.environ.get("TERM", ""))
+        printer.say(_NO_STATUS.format(name), "warn")
+    if seen.display != "line" or not sys.stdin.isatty():
+        return printer, LineReader(printer)
+    from refold.terminal.input.prompt_toolkit_reader import PromptToolkitReader
+
+    return printer, PromptToolkitReader(
+        printer, history=history, complete=complete, cycle=cycle
+    )

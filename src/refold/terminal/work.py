@@ -1,0 +1,317 @@
+"""While the session works: prints what happens, asks what must be asked, hears keys.
+
+One speaks at a time. Whoever asks the person something holds the floor, and what
+happens meanwhile is printed afterwards; the work itself goes on. Ctrl+C asks
+what to do instead, and again it stops the turn; a key that is typed opens
+a line for words into the running turn, or for after it.
+"""
+
+import math
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from refold.errors import RefoldError
+from refold.journal.events.kinds import Entry
+from refold.journal.state.fold import View
+from refold.session.hub import Watch
+from refold.session.session import Session
+from refold.terminal.input.reader import CTRL_C, TerminalReader
+from refold.terminal.prompts.waiting import Asker
+from refold.terminal.screen.bell import Bell, ring
+from refold.terminal.screen.plain_progress import PlainProgress
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.transcript import Showing
+from refold.terminal.steering import Commands, NoCommands, Steering
+from refold.terminal.surroundings import Surroundings
+from refold.views.escape import visible
+from refold.views.styled import Line
+
+TWICE = 2.0  # seconds in which a second Ctrl+C means it
+_TICK = 0.1
+
+
+class Work:
+    """One stretch of work: until the session has nothing left to do.
+
+    `obey` does a command that need not wait; false for one that has to.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        around: Surroundings,
+        printer: Printer,
+        reader: TerminalReader,
+        commands: Commands | None = None,
+    ) -> None:
+        self._session = session
+        self._printer, self._reader = printer, reader
+        self._transcript = Showing(printer, around, anyio.current_time)
+        self._lock = PromptLock(reader.typed)
+        self._asker = Asker(session, around, printer, reader)
+        self._steering = Steering(
+            session, printer, reader, around.unread,
+            commands or NoCommands(), self._lock.heard,  # a Ctrl+C was meant for the command
+        )  # fmt: skip
+        self.under_way, self._over = False, anyio.Event()
+        self._bell = Bell(anyio.current_time, around.notify)
+        self._pressed_at, self._hears = -math.inf, False
+        self._compaction = anyio.CancelScope()
+        self._cursor = PrintCursor()
+
+    @property
+    def delayed(self) -> Sequence[str]:
+        """Commands that were typed while it worked, and have to wait until now."""
+        return self._steering.delayed
+
+    async def through(
+        self, start: Callable[[], Awaitable[View]], own: str = ""
+    ) -> RefoldError | None:
+        """Work until nothing is left to do. What went wrong, if anything, comes back.
+
+        `own` is the key of words that the person sees already.
+        """
+        self._cursor.shown, self.under_way = self._session.view.seq, True
+        self._bell.seen()
+        watch = self._session.hub.watch()
+        leave = self._session.hub.heed(self._heed)
+        if own:
+            self._transcript.own.add(own)
+        self._transcript.begin(self._session.view)
+        failure: RefoldError | None = None
+        try:
+            with self._reader.quiet():
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._show, watch)
+                    group.start_soon(self._tick)
+                    group.start_soon(self._ask)
+                    group.start_soon(self._listen)
+                    failure = await self._go(start)
+                    group.cancel_scope.cancel()
+        finally:
+            self.under_way = False
+            leave()
+            watch.close()
+            self._printer.no_status()
+            self._over.set()
+        self._ring("it is done" if failure is None else str(failure))
+        return failure
+
+    async def interrupt(self) -> None:
+        """Ctrl+C came as a signal: ask what to do instead, or, if pressed twice, stop."""
+        now = anyio.current_time()
+        twice = now - self._pressed_at < TWICE
+        self._pressed_at = now
+        if self._lock.asking and self._reader.interrupt():
+            return
+        if not (twice and await self._session.inbox.interrupt()):
+            self._printer.echoed()
+            self._lock.want()
+
+    async def end(self, reason: str) -> None:
+        """Stop the turn for good, and wait until that is done."""
+        if self._only_compacts:
+            self._compaction.cancel()
+        await self._session.inbox.interrupt(reason)
+        if self._lock.asking:
+            self._reader.interrupt()
+        await self._over.wait()
+
+    async def _go(self, start: Callable[[], Awaitable[View]]) -> RefoldError | None:
+        go = start
+        while True:
+            view = self._session.view
+            try:
+                with anyio.CancelScope() as self._compaction:
+                    view = await go()
+            except RefoldError as error:
+                return error
+            if self._compaction.cancelled_caught:
+                return None
+            go = self._session.go
+            if view.turn.seq:  # it waits for the person
+                while self._session.view.seq <= view.seq:
+                    await self._cursor.more()
+                continue
+            await self._cursor.caught_up(view.seq)
+            async with self._lock.printing:  # somebody may be typing something
+                if self._session.idle and not self._hears:
+                    return None
+
+    async def _show(self, watch: Watch) -> None:
+        async for frame in watch.gathered():
+            async with self._lock.printing:
+                drawn = self._printer.has_status
+                self._transcript.show(frame)
+                if drawn and not self._printer.has_status:  # at once, or it would flicker
+                    self._printer.status(self._transcript.status())
+            if isinstance(frame.item, Entry):
+                self._cursor.shown = frame.seq
+                self._cursor.tell()
+
+    async def _tick(self) -> None:
+        aloud = PlainProgress(self._printer, anyio.current_time)
+        while True:
+            await anyio.sleep(_TICK)
+            if not self._lock.asking:
+                aloud.show(self._transcript.status())
+
+    async def _ask(self) -> None:
+        while True:
+            if (found := self._asker.waiting()) is None:
+                await self._cursor.more()
+                continue
+            await self._cursor.caught_up(found.call.since or self._session.view.seq)
+            async with self._taken():
+                if self._asker.is_open(found.id):
+                    self._ring("a question for you")
+                    await self._asker.put(found)
+                    self._transcript.asked(found.id)
+                    self._bell.seen()
+
+    async def _listen(self) -> None:
+        while True:
+            typed = await self._lock.typed()
+            if self._lock.wanted or typed == "\x1b":
+                await self._begun()
+                async with self._taken():
+                    self._lock.heard()  # one that comes from here on is another
+                    await self._redirected()
+            elif typed == CTRL_C:
+                await self.interrupt()
+            elif not typed:  # the terminal is gone
+                await anyio.sleep_forever()
+            elif typed[0].isprintable():
+                self._hears = True  # and is not over before that is done
+                async with self._taken():
+                    self._bell.seen()
+                    await self._steering.hear(typed)
+                self._hears = False
+
+    async def _begun(self) -> None:
+        """A turn that is stopped already, or not begun yet, is not the one that is meant."""
+        while not self._session.beside:
+            turn = self._session.view.turn
+            if turn.seq and not turn.stopped:
+                return
+            await self._cursor.more()
+
+    async def _redirected(self) -> None:
+        self._bell.seen()
+        if self._only_compacts:
+            self._compaction.cancel()
+        elif not await self._steering.redirect():
+            self._pressed_at = -math.inf  # the next Ctrl+C asks again
+
+    @property
+    def _only_compacts(self) -> bool:
+        """Is the talk made shorter, and nothing else done?"""
+        return not self._session.view.turn.seq and bool(self._session.beside)
+
+    def _ring(self, said: str) -> None:
+        """Tell the person who may look elsewhere by now."""
+        if self._bell.over:
+            title = self._session.view.session.title
+            told = f"{said}: {title}" if title else said
+            self._printer.ring(ring(os.environ, told, self._printer.look.display))
+
+    @asynccontextmanager
+    async def _taken(self) -> AsyncGenerator[None]:
+        """Have the floor for a question, with nothing else on its line."""
+        async with self._lock.taken():
+            self._printer.no_status()
+            try:
+                yield
+            except RefoldError as error:  # the disk would not take the answer
+                self._printer.line(sentence(error))
+
+    def _heed(self, entry: Entry) -> None:
+        self._cursor.tell()
+        self._asker.heed(entry)
+
+
+def sentence(error: RefoldError) -> Line:
+    return (("bad", visible(str(error))),)
+
+
+# Who may speak with the person now: one at a time, be it a printer or a question.
+#
+# Printing takes `printing` for a moment. A question takes the keyboard too: then
+# nobody else reads from it, or two readers would share one terminal and each get
+# half of what is typed.
+class PromptLock:
+    """`keyboard` gives what is typed while nobody asks anything."""
+
+    def __init__(self, keyboard: Callable[[], Awaitable[str]]) -> None:
+        self.printing = anyio.Lock()
+        self.asking = False
+        self._typed = keyboard
+        self._keyboard = anyio.Lock()
+        self._listening: anyio.CancelScope | None = None
+        self._wish = anyio.Event()
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncGenerator[None]:
+        """Have it for a question: nothing else is printed or read."""
+        async with self.printing:
+            self.asking = True
+            self._stop_listening()
+            try:
+                async with self._keyboard:
+                    yield
+            finally:
+                self.asking = False
+
+    @property
+    def wanted(self) -> bool:
+        """Has somebody pressed Ctrl+C, and not been asked what they want?"""
+        return self._wish.is_set()
+
+    def want(self) -> None:
+        self._wish.set()
+        self._stop_listening()
+
+    def heard(self) -> None:
+        self._wish = anyio.Event()
+
+    async def typed(self) -> str:
+        """What is typed while nobody asks anything; "" if a Ctrl+C came."""
+        while not self.wanted:
+            async with self._keyboard:
+                if self.asking:  # it waits for the keyboard, and was here first
+                    continue
+                with anyio.CancelScope() as self._listening:
+                    await checkpoint_if_cancelled()  # a line may be there already
+                    return await self._typed()
+        return ""
+
+    def _stop_listening(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+
+
+# How much of what happens is printed by now, and waiting for more.
+#
+# What happens is heard here only as "there was something": who prints it says how far.
+class PrintCursor:
+    """`shown` is the seq of the newest event that is printed."""
+
+    def __init__(self) -> None:
+        self.shown = 0
+        self._news = anyio.Event()
+
+    def tell(self) -> None:
+        """Something has happened, or has been shown."""
+        told, self._news = self._news, anyio.Event()
+        told.set()
+
+    async def more(self) -> None:
+        await self._news.wait()
+
+    async def caught_up(self, seq: int) -> None:
+        while self.shown < seq:
+            await self.more()

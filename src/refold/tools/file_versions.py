@@ -1,0 +1,132 @@
+"""Which version of a file the model has seen, and the diff between two versions.
+
+A file can be changed only in the version that the model last saw. `known` has the sha256
+of each file by its printable real path; the session collects it from tool results.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.place.port import Files, Real
+from refold.place.printable_names import escaped
+from refold.tools.text_files import EditableText
+from refold.values.display import Diff
+from refold.values.text import clean
+
+
+def current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
+    """The content of a file that was read here and has not changed since, or raise."""
+    name = files.called(real)
+    if files.kind(real) == "nothing":
+        raise ToolFailed(f"There is no file {name}: write_file makes one.")
+    now = files.read(real)
+    if escaped(real) not in known:
+        raise ToolFailed(
+            f"{name} was not read in this session. Read it first, then change it."
+        )
+    if known[escaped(real)] != digest(now):
+        raise ToolFailed(
+            f"{name} has changed since you last read it. Read it again, then change it."
+        )
+    return now
+
+
+def digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+def encoded(was: EditableText, text: str, name: str) -> bytes:
+    """`text` as bytes of a file that is written as it `was`, or raise."""
+    try:
+        return was.encoded(text)
+    except UnicodeEncodeError as error:
+        letter = text[error.start]
+        raise ToolFailed(
+            f"{name} is {was.encoding}, which cannot hold {letter!r}. "
+            "Use other letters, or write the whole file new with write_file."
+        ) from error
+
+
+class DiffText(Struct, frozen=True):
+    """`text` is the diff as far as it is shown, `plus` and `minus` count all lines."""
+
+    text: str
+    plus: int
+    minus: int
+
+    @property
+    def count(self) -> str:
+        return f"+{self.plus:,} -{self.minus:,}"
+
+
+def changed(real: Real, made: DiffText, before: bytes, after: bytes) -> Diff:
+    return Diff(escaped(real), "changed", made.text, digest(before), digest(after))
+
+
+_AROUND = 3  # lines of context
+_WIDEST = 4000  # lines, old and new together, that are compared
+_LONGEST = 20_000  # characters of a diff that is shown
+
+
+def change(before: str, after: str) -> DiffText:
+    """What became of `before`. Line ends are LF in both."""
+    old, new = _lines(clean(before)), _lines(clean(after))
+    first = _alike(old, new)
+    last = _alike(old[first:][::-1], new[first:][::-1])
+    gone, come = len(old) - first - last, len(new) - first - last
+    if gone + come > _WIDEST and gone and come:
+        return DiffText(
+            f"@@ {gone:,} lines became {come:,}: too many to show @@", come, gone
+        )
+    # What is equal on both sides need not be compared, but for the context.
+    start, tail = max(0, first - _AROUND), max(0, last - _AROUND)
+    rows = list(_rows(old[start : len(old) - tail], new[start : len(new) - tail], start))
+    plus = sum(row.startswith("+") for row in rows)
+    return DiffText(_cut(rows), plus, sum(row.startswith("-") for row in rows))
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    if lines[-1] == "":
+        return lines[:-1]
+    lines[-1] += "\n\\ No newline at end of file"
+    return lines
+
+
+def _alike(old: Sequence[str], new: Sequence[str]) -> int:
+    for count, (one, other) in enumerate(zip(old, new, strict=False)):
+        if one != other:
+            return count
+    return min(len(old), len(new))
+
+
+def _rows(old: list[str], new: list[str], before: int) -> Iterator[str]:
+    from difflib import SequenceMatcher
+
+    for hunk in SequenceMatcher(None, old, new).get_grouped_opcodes(_AROUND):
+        (_, o1, _, n1, _), (_, _, o2, _, n2) = hunk[0], hunk[-1]
+        yield f"@@ -{_range(o1 + before, o2 - o1)} +{_range(n1 + before, n2 - n1)} @@"
+        for what, i1, i2, j1, j2 in hunk:
+            if what == "equal":
+                yield from (f" {line}" for line in old[i1:i2])
+            else:
+                yield from (f"-{line}" for line in old[i1:i2])
+                yield from (f"+{line}" for line in new[j1:j2])
+
+
+def _range(start: int, count: int) -> str:
+    # An empty range names the line before it: that is the format's rule.
+    return f"{start + 1 if count else start},{count}"
+
+
+def _cut(rows: list[str]) -> str:
+    length = 0
+    for count, row in enumerate(rows):
+        length += len(row) + 1
+        if length > _LONGEST:
+            rest = f"@@ {len(rows) - count:,} more lines of diff @@"
+            return "\n".join((*rows[:count], rest))
+    return "\n".join(rows)

@@ -1,0 +1,369 @@
+"""Parses the text of a patch into the changes of each file.
+
+Two formats: sections between `*** Begin Patch` and `*** End Patch`, and unified diffs
+(`unified`). `apply_patch` locates and applies the hunks.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+
+BEGIN, END = "*** Begin Patch", "*** End Patch"
+_ADD, _UPDATE, _DELETE = "*** Add File:", "*** Update File:", "*** Delete File:"
+_MOVE, _END_OF_FILE = "*** Move to:", "*** End of File"
+_KINDS: tuple[tuple[Literal["add", "update", "delete"], str], ...] = (
+    ("add", _ADD),
+    ("update", _UPDATE),
+    ("delete", _DELETE),
+)
+_NUMBERS = r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@"
+
+Row: TypeAlias = tuple[str, str]  # " ", "+" or "-", and the line without it
+
+
+class Hunk(Struct, frozen=True):
+    """Lines that stay, go and come. `line` is where in the patch it begins, from 1.
+
+    `headers` are lines that stand somewhere before it, the outermost first; `at` is the
+    line number it claims, or 0. `final` says how the last line ends from now on: with a
+    line end or not; None for as before.
+    """
+
+    line: int
+    rows: tuple[Row, ...]
+    headers: tuple[str, ...] = ()
+    at: int = 0
+    at_end: bool = False
+    final: bool | None = None
+
+    @property
+    def old(self) -> list[str]:
+        return [text for sign, text in self.rows if sign != "+"]
+
+
+class Section(Struct, frozen=True):
+    """What becomes of one file. `content` is that of a new one."""
+
+    kind: Literal["add", "update", "delete"]
+    path: str
+    moved_to: str = ""
+    hunks: tuple[Hunk, ...] = ()
+    content: str = ""
+    executable: bool | None = None
+
+
+def read_patch(patch: str) -> tuple[Section, ...]:
+    """Raises `ToolFailed` for what cannot be read to its end."""
+    lines = patch.replace("\r\n", "\n").split("\n")
+    starts = [at for at, line in enumerate(lines) if line.rstrip() == BEGIN]
+    found = _marked(lines, starts[0] + 1) if starts else unified(lines)
+    if not found:
+        raise ToolFailed(
+            f"The patch names no file. Write it between {BEGIN} and {END}, with "
+            f"{_UPDATE} PATH, {_ADD} PATH or {_DELETE} PATH; or write a unified diff."
+        )
+    return found
+
+
+def without_blank_end(rows: Sequence[Row], blanks: int) -> tuple[Row, ...]:
+    """`rows` without the last lines, up to `blanks`, that are empty and only stay."""
+    many = len(rows)
+    while blanks and many and rows[many - 1] == (" ", ""):
+        many, blanks = many - 1, blanks - 1
+    return tuple(rows[:many])
+
+
+def unclear(line: int, text: str, why: str) -> ToolFailed:
+    return ToolFailed(f"Line {line} of the patch, {text[:80]!r}, {why}")
+
+
+def _marked(lines: Sequence[str], at: int) -> tuple[Section, ...]:
+    found = list[Section]()
+    while at < len(lines):
+        line = lines[at].strip()
+        if line == END:
+            return tuple(found)
+        if not line:
+            at += 1
+            continue
+        start = at
+        at = _next_marker(lines, at + 1)
+        found.append(_section(lines, start, at))
+    raise ToolFailed(f"The patch has no {END}: it was cut off. Write it again, whole.")
+
+
+def _next_marker(lines: Sequence[str], at: int) -> int:
+    """Where this section ends: no line of a file stands there without a sign before it."""
+    inner = (_MOVE, _END_OF_FILE)
+    while at < len(lines) and (
+        not lines[at].startswith("*** ") or lines[at].startswith(inner)
+    ):
+        at += 1
+    return at
+
+
+def _section(lines: Sequence[str], start: int, end: int) -> Section:
+    line = lines[start]
+    kind, path = _opened(start + 1, line)
+    body = [(number, lines[number - 1]) for number in range(start + 2, end + 1)]
+    if kind == "add":
+        return Section("add", path, content=_added(body))
+    if kind == "delete":
+        for number, text in body:
+            if text.strip():
+                raise unclear(number, text, "stands after a deleted file.")
+        return Section("delete", path)
+    moved = body[0][1].removeprefix(_MOVE).strip() if body and _moves(body[0][1]) else ""
+    hunks = _hunks(body[1:] if moved else body)
+    if not hunks and not moved:
+        raise unclear(start + 1, line, "is followed by no change.")
+    return Section("update", path, moved, hunks)
+
+
+def _opened(number: int, line: str) -> tuple[Literal["add", "update", "delete"], str]:
+    for kind, marker in _KINDS:
+        if line.startswith(marker):
+            if path := line.removeprefix(marker).strip():
+                return kind, path
+            raise unclear(number, line, "names no file.")
+    raise unclear(number, line, f"is neither {_UPDATE} nor {_ADD} nor {_DELETE} nor {END}.")
+
+
+def _moves(line: str) -> bool:
+    return line.startswith(_MOVE) and bool(line.removeprefix(_MOVE).strip())
+
+
+def _added(body: Sequence[tuple[int, str]]) -> str:
+    while body and not body[-1][1]:
+        body = body[:-1]
+    for number, text in body:
+        if text and not text.startswith("+"):
+            raise unclear(number, text, "must begin with +: every line of a new file does.")
+    return "".join(f"{text[1:]}\n" for _, text in body)
+
+
+def _hunks(body: Sequence[tuple[int, str]]) -> tuple[Hunk, ...]:
+    found, headers, rows = list[Hunk](), list[str](), list[Row]()
+    begun = blanks = 0
+
+    def close(*, at_end: bool = False) -> None:
+        nonlocal begun, blanks
+        if rows or at_end:
+            kept = tuple(rows) if at_end else without_blank_end(rows, blanks)
+            if kept:
+                found.append(Hunk(begun, kept, tuple(headers), at_end=at_end))
+                headers.clear()
+        rows.clear()
+        begun, blanks = begun if headers else 0, 0
+
+    for number, line in body:
+        if line.startswith("@@"):
+            close()
+            begun = begun or number
+            if header := _header(line):
+                headers.append(header)
+        elif line.startswith(_END_OF_FILE):
+            close(at_end=True)
+        elif not line.startswith("\\"):  # "\ No newline at end of file": kept anyway
+            begun = begun or number
+            rows.append(_row(number, line))
+            blanks = 0 if line else blanks + 1
+    close()
+    if headers:
+        raise ToolFailed(
+            f"The hunk at line {begun} of the patch, {headers[0][:80]!r}, has no lines: "
+            "after @@ come lines that begin with a space, + or -."
+        )
+    return tuple(found)
+
+
+def _header(line: str) -> str:
+    text = line[2:].strip()
+    return re.sub(f"^{_NUMBERS}", "", text).strip() if re.match(_NUMBERS, text) else text
+
+
+def _row(number: int, line: str) -> Row:
+    if line and line[0] not in " +-":
+        raise unclear(number, line, "must begin with a space, + or -.")
+    return (line[:1] or " ", line[1:])
+
+
+_HEAD = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_NOWHERE = "/dev/null"
+_SAME = re.compile(r"diff --git a/(.*) b/\1")
+_UNKNOWN = 1_000_000_000  # lines may still come
+
+
+class _File(Struct):
+    """One file of the diff, as far as it was read. `old` and `new` None: nothing there."""
+
+    line: int
+    old: str | None = ""
+    new: str | None = ""
+    moves: bool = False
+    executable: bool | None = None
+    hunks: list[Hunk] = []
+
+
+def unified(lines: Sequence[str]) -> tuple[Section, ...]:
+    found = list[_File]()
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if line.startswith("diff --git "):
+            same = _SAME.fullmatch(line)
+            name = same[1] if same else ""
+            found.append(_File(at + 1, name, name))
+        elif _names(lines, at):
+            if not found or found[-1].hunks or not _is_git(lines, found[-1]):
+                found.append(_File(at + 1))
+            found[-1].old, found[-1].new = _both(line[4:], lines[at + 1][4:])
+            at += 1
+        elif found and line.startswith("@@"):
+            hunk, at = _hunk(lines, at)
+            found[-1].hunks.append(hunk)
+            continue
+        elif found and not found[-1].hunks and _told(line, found[-1]):
+            pass
+        elif found and line[:1] in ("+", "-") and line.strip() != "--":
+            raise unclear(at + 1, line, "stands in no hunk: those begin with @@.")
+        at += 1
+    return tuple(_diff_section(file) for file in found)
+
+
+def _is_git(lines: Sequence[str], file: _File) -> bool:
+    return lines[file.line - 1].startswith("diff --git ")
+
+
+def _names(lines: Sequence[str], at: int) -> bool:
+    after = lines[at + 1] if at + 1 < len(lines) else ""
+    return lines[at].startswith("--- ") and after.startswith("+++ ")
+
+
+def _told(line: str, file: _File) -> bool:
+    """What git says between the names and the first hunk."""
+    word = " ".join(line.split(" ")[:2])
+    match word:
+        case "rename from":
+            file.old, file.moves = _name(line[12:]), True
+        case "rename to":
+            file.new, file.moves = _name(line[10:]), True
+        case "new file":
+            file.old, file.executable = None, line.endswith("755") or None
+        case "deleted file":
+            file.new = None
+        case "new mode":
+            file.executable = line.endswith("755")
+        case "copy from" | "GIT binary" | "Binary files":
+            raise unclear(
+                file.line, line, "cannot be applied: change that file another way."
+            )
+        case _:
+            return False
+    if line.startswith("new file mode 12"):
+        raise unclear(file.line, line, "makes a symbolic link: use bash and ln for that.")
+    return True
+
+
+def _both(old: str, new: str) -> tuple[str | None, str | None]:
+    first, second = _name(old), _name(new)
+    marked = (first is None or first.startswith("a/")) and (
+        second is None or second.startswith("b/")
+    )
+    if marked:
+        return first and first[2:], second and second[2:]
+    return first, second
+
+
+def _name(text: str) -> str | None:
+    text = text.partition("\t")[0].strip()
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        # git writes strange names with octal numbers for bytes.
+        plain = re.sub(r'\\(["\\])', r"\1", text[1:-1])
+        octal = re.sub(
+            rb"\\([0-3][0-7]{2})", lambda m: bytes([int(m[1], 8)]), plain.encode()
+        )
+        text = octal.decode(errors="surrogateescape")
+    return None if text == _NOWHERE else text
+
+
+def _hunk(lines: Sequence[str], at: int) -> tuple[Hunk, int]:
+    head = _HEAD.match(lines[at])
+    start = int(head[1]) if head else 0
+    left = [int(head[n] or 1) if head else _UNKNOWN for n in (2, 3)]
+    begun, rows, blanks = at + 1, list[Row](), 0
+    bare = {"+": False, "-": False}  # does the last line on that side lack its end?
+    at += 1
+    while at < len(lines) and not _ends(lines, at, left):
+        line = lines[at]
+        sign = line[:1] or " "
+        if sign == "\\":
+            last = rows[-1][0] if rows else " "
+            bare = {side: bare[side] or last in (side, " ") for side in bare}
+        else:
+            rows.append((sign, line[1:]))
+            left = [left[0] - (sign != "+"), left[1] - (sign != "-")]
+            blanks = 0 if line else blanks + 1
+        at += 1
+    final = None if not any(bare.values()) else not bare["+"]
+    kept = without_blank_end(rows, blanks) if max(left) > 0 else tuple(rows)
+    if not kept:
+        raise unclear(begun, lines[begun - 1], "is followed by no lines.")
+    # Where nothing is taken away, the number is that of the line before.
+    start += bool(head) and not any(sign != "+" for sign, _ in kept)
+    return Hunk(begun, kept, at=start, final=final), at
+
+
+def _ends(lines: Sequence[str], at: int, left: Sequence[int]) -> bool:
+    line = lines[at]
+    full = max(left) <= 0
+    if line.startswith("\\"):
+        return False
+    if not line or line == "-- ":  # the second is how mails with patches end
+        return full or (not line and _is_last(lines, at))
+    if line[0] not in " +-":
+        return True
+    if not _names(lines, at):
+        return False
+    # Two lines of the file that look like names, or the next file?
+    heads = at + 2 < len(lines) and lines[at + 2].startswith("@@")
+    return full or left[0] >= _UNKNOWN // 2 or (heads and max(left) > 1) or min(left) < 1
+
+
+def _is_last(lines: Sequence[str], at: int) -> bool:
+    return not any(lines[at:])
+
+
+def _diff_section(file: _File) -> Section:
+    old, new = file.old, file.new
+    if old == "" or new == "" or (old is None and new is None):
+        raise ToolFailed(f"At line {file.line} of the patch no file is named.")
+    hunks = tuple(file.hunks)
+    if new is None:
+        return Section("delete", old or "")
+    if old is None:
+        return _new(new, hunks, file)
+    if old != new and not file.moves:
+        raise ToolFailed(
+            f"At line {file.line} of the patch two files are named, {old} and {new}: "
+            "write the same name twice, or `rename from` and `rename to` for a move."
+        )
+    if not hunks and old == new and file.executable is None:
+        raise ToolFailed(f"At line {file.line} of the patch {new} is named, and no change.")
+    return Section("update", old, new if new != old else "", hunks, "", file.executable)
+
+
+def _new(path: str, hunks: Sequence[Hunk], file: _File) -> Section:
+    rows = [row for hunk in hunks for row in hunk.rows]
+    if any(sign != "+" for sign, _ in rows):
+        raise ToolFailed(
+            f"At line {file.line} of the patch {path} is new: it has only + lines."
+        )
+    content = "".join(f"{text}\n" for _, text in rows)
+    if any(hunk.final is False for hunk in hunks):
+        content = content.removesuffix("\n")
+    return Section("add", path, content=content, executable=file.executable)

@@ -1,0 +1,54 @@
+"""The tool `python`: runs code in the session's own worker, whose variables persist.
+
+Limits, snapshots and the functions that code may call are behind the port.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Protocol
+
+from msgspec import Meta, Struct
+
+from refold.tools.contract import Reply, tool
+from refold.values.control import Control
+from refold.values.display import Note
+from refold.values.tools import Effect
+
+NAME = "python"
+
+
+class Ran(Struct, frozen=True):
+    """What the model reads of the cells that ran; `final`, if the code ended the turn."""
+
+    text: str
+    final: Control | None = None
+    summary: str = ""  # one line for the person
+
+
+class Repl(Protocol):
+    async def run(
+        self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
+    ) -> Ran:
+        """Run the cells in order, until one fails or ends the turn. Raises `ToolFailed`."""
+        ...
+
+
+@tool(Effect.LOOK)
+async def python(
+    code: Annotated[
+        str | tuple[str, ...],
+        Meta(description="Python, or a list of cells that run one after the other."),
+    ],
+    *,
+    repl: Repl,
+    call: str,
+    progress: Callable[[str], None],
+) -> Reply:
+    """Run Python. Variables, functions and imports stay for the next call. Functions that
+    are there: lm(input, query) asks a model about a text, map_lm(inputs, query) about each
+    of many; FINAL(value) ends the task with this answer.
+
+    It can read the workspace, and can change nothing and reach no network.
+    """
+    cells = (code,) if isinstance(code, str) else code
+    ran = await repl.run(call, cells, progress)
+    return Reply(ran.text, (Note(ran.summary),) if ran.summary else (), control=ran.final)

@@ -1,0 +1,108 @@
+"""The tool `history_search`: what was said and done earlier in this session.
+
+It also finds messages that were compacted. The port reads the journal.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Protocol
+
+from anyio import to_thread
+from msgspec import Meta
+
+from refold.errors import ToolFailed
+from refold.tools.contract import Reply, tool
+from refold.values.display import Note
+from refold.values.search_hit import SearchHit
+from refold.values.tools import Effect
+
+_AROUND = 160  # characters of a hit on each side
+_PAGE = 12_000  # characters of one event
+_QUERY = 500  # characters
+_OWN = " of history_search"
+
+
+class Past(Protocol):
+    async def told(self) -> Sequence[SearchHit]:
+        """All that this session has said and done, oldest first."""
+        ...
+
+
+@tool(Effect.LOOK)
+async def history_search(
+    query: Annotated[str, Meta(description="words that all have to occur")] = "",
+    event: Annotated[int, Meta(description="show this event whole")] = 0,
+    call: Annotated[str, Meta(description="show what this call came to")] = "",
+    offset: Annotated[int, Meta(ge=0, description="characters to skip")] = 0,
+    limit: Annotated[int, Meta(ge=1, le=50)] = 10,
+    *,
+    history: Past,
+) -> Reply:
+    """Find what was said, called or answered earlier in this session, newest first, also what is no longer in the talk; or show one event or call whole."""
+    told = await history.told()
+    if event or call:
+        found = [t for t in told if (t.seq == event if event else t.call == call)]
+        return _whole(found, f"event {event}" if event else f"call {call!r}", offset)
+    phrase = " ".join(query.casefold().split())
+    if not phrase:
+        raise ToolFailed("Give a query, an event or a call.")
+    if len(phrase) > _QUERY:
+        raise ToolFailed(f"A query has {_QUERY} characters at most: give a few words.")
+    hits = await to_thread.run_sync(_hits, told, phrase)
+    if not hits:
+        return Reply(f"Nothing in this session holds {query!r}. Try fewer or other words.")
+    lines = [f"[{t.seq}] {_name(t)}: {_excerpt(t.text, phrase)}" for t in hits[:limit]]
+    more = f"\n{len(hits) - limit} more hits." if len(hits) > limit else ""
+    text = "\n".join(lines) + more
+    return Reply(text, (Note(f"{len(hits)} places in this session"),))
+
+
+def _hits(told: Sequence[SearchHit], phrase: str) -> Sequence[SearchHit]:
+    """Newest first, and before all those that hold the very phrase.
+
+    What this tool was asked and what it found is left out: it holds any query.
+    """
+    words = phrase.split()
+    texts = [(t, t.text.casefold()) for t in reversed(told) if not t.what.endswith(_OWN)]
+    found = [(phrase not in text, t) for t, text in texts if all(w in text for w in words)]
+    return [t for _, t in sorted(found, key=lambda pair: pair[0])]
+
+
+def _whole(found: Sequence[SearchHit], name: str, offset: int) -> Reply:
+    if not found:
+        raise ToolFailed(f"There is no {name} with anything to read in this session.")
+    text = "\n\n".join(f"[{t.seq}] {_name(t)}:\n{t.text}" for t in found)
+    page = text[offset : offset + _PAGE]
+    if not page:
+        raise ToolFailed(
+            f"{name} has {len(text):,} characters: there are none at {offset:,}."
+        )
+    left = len(text) - offset - len(page)
+    more = (
+        f"\n[… {left:,} characters more: offset {offset + len(page)} …]" if left > 0 else ""
+    )
+    return Reply(page + more, (Note(f"read {name} of this session"),))
+
+
+def _name(told: SearchHit) -> str:
+    return f"{told.what} ({told.call})" if told.call else told.what
+
+
+def _excerpt(text: str, phrase: str) -> str:
+    whole = text.casefold()
+    found, word = whole.find(phrase), phrase.split()[0]
+    at = found if found >= 0 else max(0, whole.find(word))
+    if len(whole) != len(text):
+        at = _unfolded(text, at)
+    start, end = max(0, at - _AROUND), at + len(word) + _AROUND
+    piece = " ".join(text[start:end].split())
+    return f"{'… ' if start else ''}{piece}{' …' if end < len(text) else ''}"
+
+
+def _unfolded(text: str, at: int) -> int:
+    """Where in `text` stands what stands `at` there in it with its case folded."""
+    length = 0
+    for n, character in enumerate(text):
+        length += len(character.casefold())  # "ß" becomes two
+        if length > at:
+            return n
+    return len(text)

@@ -1,0 +1,206 @@
+"""Text as it is in a file, and as a model reads and writes it.
+
+A model writes LF and no byte order mark. A file may have CRLF, a mark, UTF-16, or bytes
+that are not UTF-8. Unchanged parts keep their bytes. Lines are shown with numbers.
+"""
+
+import codecs
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.values.text import clean
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_KNOWN_BY_NAME = {"utf-8": "UTF-8", "latin-1": "Latin-1"}
+_LOOKED_AT = 8192  # bytes in which a NUL means: no text
+
+
+class EditableText(Struct, frozen=True):
+    """The text of a file, line ends as they are, and how it becomes bytes."""
+
+    text: str
+    encoding: str = "utf-8"
+    mark: bytes = b""
+
+    @property
+    def plain(self) -> str:
+        """The text with LF alone, as a model sees it."""
+        return self.text.replace("\r\n", "\n")
+
+    @property
+    def crlf(self) -> bool:
+        """Do most lines end in CRLF?"""
+        return self.text.count("\r\n") * 2 > self.text.count("\n")
+
+    @property
+    def oddity(self) -> str:
+        """What somebody who expects UTF-8 should know, or ""."""
+        if clean(self.text) is not self.text:
+            return "some bytes are not UTF-8 and are shown as \ufffd"
+        if self.encoding != "utf-8":
+            return f"the file is {_KNOWN_BY_NAME.get(self.encoding, self.encoding.upper())}"
+        return ""
+
+    def encoded(self, text: str) -> bytes:
+        """`text`, which has this file's line ends, as bytes of this file."""
+        return self.mark + text.encode(self.encoding, _errors(self.encoding))
+
+    def with_ends(self, text: str) -> str:
+        """`text`, which has LF, with the line ends of this file."""
+        text = text.replace("\r\n", "\n")
+        return text.replace("\n", "\r\n") if self.crlf else text
+
+    def replaced(self, places: list[int], old: str, new: str) -> str:
+        """`new` instead of `old` at each of `places` in `plain`. The rest stays as it is.
+
+        `old` and `new` have LF; the k-th line of `new` ends like the k-th of `old`.
+        """
+        returns = list(_returns(self.text))
+        text, done, pieces = self.text, 0, list[str]()
+        for place in places:
+            first = place + bisect_left(returns, place)
+            after = place + len(old)
+            last = after + bisect_left(returns, after)
+            pieces += (text[done:first], self._like(text[first:last], new))
+            done = last
+        return "".join((*pieces, text[done:]))
+
+    def _like(self, before: str, new: str) -> str:
+        ends = [piece.endswith("\r") for piece in before.split("\n")[:-1]]
+        if all(end == self.crlf for end in ends):
+            return self.with_ends(new)
+        lines = new.split("\n")
+        ends += [self.crlf] * len(lines)
+        joined = (
+            line + ("\r\n" if crlf else "\n")
+            for line, crlf in zip(lines, ends, strict=False)
+        )
+        return "".join(joined).removesuffix("\r\n" if ends[len(lines) - 1] else "\n")
+
+
+def written(content: bytes) -> EditableText | None:
+    """The text that `content` is, or None: it is no text."""
+    for mark, encoding in _MARKS:
+        if content.startswith(mark):
+            return _exact(content, encoding, mark)
+    if b"\0" in content[:_LOOKED_AT]:
+        return None
+    try:
+        return EditableText(content.decode())
+    except UnicodeDecodeError:
+        text = content.decode(errors="surrogateescape")
+        # Good UTF-8 beside bad bytes: a UTF-8 file with damage. Else an older encoding.
+        if text.encode(errors="ignore").isascii():
+            return EditableText(content.decode("latin-1"), "latin-1")
+        return EditableText(text)
+
+
+def check_sendable(text: str, name: str) -> None:
+    """Raise where a model wrote half a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = text[error.start]
+        raise ToolFailed(f"{name} holds half a character (\\u{ord(half):04x}).") from error
+
+
+def _exact(content: bytes, encoding: str, mark: bytes) -> EditableText | None:
+    try:
+        text = content[len(mark) :].decode(encoding, _errors(encoding))
+    except UnicodeDecodeError:
+        return None
+    found = EditableText(text, encoding, mark)
+    return found if found.encoded(text) == content else None
+
+
+def _errors(encoding: str) -> str:
+    return "surrogatepass" if encoding.startswith("utf-16") else "surrogateescape"
+
+
+def _returns(text: str) -> Iterator[int]:
+    """Where in the text with LF alone the line ends stand that are CRLF."""
+    found, before = text.find("\r\n"), 0
+    while found >= 0:
+        yield found - before
+        before += 1
+        found = text.find("\r\n", found + 2)
+
+
+LONGEST_LINE = 2000  # characters
+MOST = 28_000  # characters: below the length at which the seam cuts
+
+
+class Piece(Struct, frozen=True):
+    text: str
+    first: int
+    last: int
+    total: int
+
+    @property
+    def where(self) -> str:
+        """Which lines these are, for a person."""
+        if self.last < self.first:
+            return f"there are only {self.total:,} lines"
+        if self.first == 1 and self.last == self.total:
+            return f"{self.total:,} line{'' if self.total == 1 else 's'}"
+        return f"lines {self.first}-{self.last} of {self.total:,}"
+
+    @property
+    def extent(self) -> str:
+        """The same, and how to go on, for a model."""
+        if self.last < self.first or self.last == self.total:
+            return self.where
+        return f"{self.where}; go on with first={self.last + 1}"
+
+
+def piece(text: str, first: int, count: int) -> Piece:
+    """Lines of `text` (LF alone) from `first`, at most `count`, cut where too long."""
+    total = text.count("\n") + (not text.endswith("\n") and bool(text))
+    shown, length, last = list[str](), 0, first - 1
+    for number, line in enumerate(_from(text, first), first):
+        row = f"{number}\t{_cut(line)}"
+        length += len(row) + 1
+        if number >= first + count or (length > MOST and shown):
+            break
+        shown.append(row)
+        last = number
+    return Piece("\n".join(shown), first, last, total)
+
+
+def folded(text: str, width: int = LONGEST_LINE) -> str:
+    """`text` with its long lines broken, so that each part can be asked for."""
+    if all(len(line) <= width for line in text.split("\n")):
+        return text
+    return "\n".join(
+        line[at : at + width]
+        for line in text.split("\n")
+        for at in range(0, max(len(line), 1), width)
+    )
+
+
+def _from(text: str, first: int) -> Iterator[str]:
+    # Not by splitting it all: a big file must not become a million strings.
+    at = 0
+    for _ in range(first - 1):
+        at = text.find("\n", at) + 1
+        if at == 0:
+            return
+    while at < len(text):
+        end = text.find("\n", at)
+        yield text[at : end if end >= 0 else len(text)]
+        if end < 0:
+            return
+        at = end + 1
+
+
+def _cut(line: str) -> str:
+    line = clean(line)
+    left = len(line) - LONGEST_LINE
+    return line if left <= 0 else f"{line[:LONGEST_LINE]} [{left:,} more characters]"

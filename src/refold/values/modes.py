@@ -1,0 +1,32 @@
+"""Permission modes, verdicts, effort levels and outcomes, by name. Imports nothing: flags need it."""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+# May a call run? The strictest that anybody wants holds.
+Verdict: TypeAlias = Literal["allow", "ask", "deny"]
+
+# How much runs unasked: what only looks; edits inside the workspace too; looking only,
+# and nothing else even if asked; nothing but what a rule allows; everything.
+Mode: TypeAlias = Literal["default", "accept-edits", "plan", "rules-only", "bypass"]
+
+# By their names, and by those that people know from elsewhere.
+MODES: Mapping[str, Mode] = {
+    "default": "default",
+    "accept-edits": "accept-edits",
+    "plan": "plan",
+    "rules-only": "rules-only",
+    "bypass": "bypass",
+    "acceptEdits": "accept-edits",
+    "rulesOnly": "rules-only",
+    "bypassPermissions": "bypass",
+}
+
+# How hard a model thinks before it responds. "": the provider's default.
+Effort: TypeAlias = Literal["", "low", "medium", "high", "max"]
+
+# How a turn ends: with exactly one of these.
+Outcome: TypeAlias = Literal[
+    "answered", "final", "plan_ready", "interrupted", "cancelled",
+    "step_limit", "budget", "stuck", "denied", "failed",
+]  # fmt: skip

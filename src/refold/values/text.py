@@ -1,0 +1,167 @@
+"""Text from outside: made valid UTF-8, and invisible characters made visible.
+
+File names that are not UTF-8 and models that split an emoji both give lone surrogates,
+which no JSON encoder accepts. Invisible characters can carry instructions that only a
+model reads.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
+from unicodedata import bidirectional, category
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+T = TypeVar("T")
+# Letters. What is shorter is a placeholder for a key, and a word of every text.
+SHORTEST_SECRET = 8
+
+
+def clean(text: str) -> str:
+    """`text` with every lone surrogate as U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def cleaned(value: T) -> T:
+    """A struct, and whatever it holds, with every text clean."""
+    found: Any = value
+    match found:
+        case str():
+            found = clean(found)
+        case tuple():
+            found = tuple(cleaned(item) for item in cast("tuple[Any, ...]", found))
+        case Struct():
+            fields = found.__struct_fields__
+            found = replace(
+                found, **{name: cleaned(getattr(found, name)) for name in fields}
+            )
+        case _:
+            pass
+    return found
+
+
+# What is neither a letter nor a line end or tab, in text that is ASCII.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_MARK = re.compile("\u27e6((?:U\\+[0-9A-F]{4,6})(?: U\\+[0-9A-F]{4,6})*)\u27e7")
+# Nothing else can be meant; most text holds none of it.
+_PERHAPS = re.compile(
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff9-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_DIRECTIONS = "\u061c\u200e\u200f"  # beside letters that run from right to left
+_VARIANTS = "\U000e0100", "\U000e01ef"
+# The tags of the flags of England, Scotland and Wales, the only ones that are drawn.
+_FLAGS = tuple(
+    "".join(chr(0xE0000 + ord(letter)) for letter in name) + "\U000e007f"
+    for name in ("gbeng", "gbsct", "gbwls")
+)
+_FLAGGED = frozenset("".join(_FLAGS))
+# Emoji and Persian or Indic words are written with these.
+_JOINERS, _STYLES = "\u200c\u200d", "\ufe0e\ufe0f"
+# They count as letters, and leave at most a gap.
+_FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0")
+
+
+def seen(text: str) -> str:
+    """`text` without what no reader of it could see."""
+    if text.isascii():
+        return _CONTROLS.sub("", text)
+    letters, before = list[str](), " "
+    for letter in text:
+        if may_follow(letter, before):
+            if letter.isprintable() or letter in "\n\t" or letter in _JOINERS:
+                before = letter
+            elif letter.isspace():
+                before = " "
+            else:
+                continue
+            letters.append(before)
+    return "".join(letters)
+
+
+def marked(text: str) -> tuple[str, int]:
+    """`text` with each letter that nobody could see as \u27e6U+200B\u27e7; and how many those are.
+
+    A row of them stands in one pair of brackets. Emoji, Persian and Indic words, and the marks
+    of direction beside letters that run from right to left stay as they are.
+    """
+    if text.isascii() or not _PERHAPS.search(text):
+        return text, 0
+    letters, row, count, before = list[str](), list[str](), 0, " "
+    for at, letter in enumerate(text):
+        if letter in _FLAGGED and _in_a_flag(text, at):
+            letters.append(letter)
+        elif letter.isascii() or _shows(letter, before, text[at + 1 : at + 2]):
+            if row:
+                letters.append(_written(row))
+                row = []
+            letters.append(letter)
+            before = letter
+        else:
+            row.append(letter)
+            count += 1
+    if row:
+        letters.append(_written(row))
+    return "".join(letters), count
+
+
+def restored(text: str, before: str) -> str:
+    """What a model wrote by `marked`: the letters again, where `before` holds those.
+
+    `before` is the text that the model was shown. What stands there as brackets stays so.
+    """
+
+    def letters(found: "re.Match[str]") -> str:
+        if found[0] in before:
+            return found[0]
+        codes = [int(code[2:], 16) for code in found[1].split(" ")]
+        row = "".join(map(chr, codes)) if max(codes) < 0x110000 else ""
+        return row if row and row in before else found[0]
+
+    return _MARK.sub(letters, text) if "\u27e6" in text else text
+
+
+def _written(row: Sequence[str]) -> str:
+    return f"\u27e6{' '.join(f'U+{ord(letter):04X}' for letter in row)}\u27e7"
+
+
+def _shows(letter: str, before: str, after: str) -> bool:
+    """Can a reader see it, or what it does? `before` is the last letter that could be seen."""
+    if not _PERHAPS.match(letter) or (letter == "\ufe0f" and after == "\u20e3"):
+        return True
+    if letter in _DIRECTIONS:
+        return any(
+            side and bidirectional(side) in ("R", "AL", "AN") for side in (before, after)
+        )
+    if _VARIANTS[0] <= letter <= _VARIANTS[1]:  # of Chinese and Japanese characters
+        return category(before) == "Lo" and before >= "\u3400"
+    return letter in _JOINERS + _STYLES and may_follow(letter, before)
+
+
+def _in_a_flag(text: str, at: int) -> bool:
+    """Is the tag at `at` one of those that make a black flag that of a country?"""
+    start = text.rfind("\U0001f3f4", max(at - 6, 0), at)
+    return start >= 0 and any(
+        text.startswith(flag, start + 1) and at <= start + len(flag) for flag in _FLAGS
+    )
+
+
+def may_follow(letter: str, before: str) -> bool:
+    """Can a reader see this letter, or what it does to the one that was kept before it?
+
+    Of marks that only shape a letter one of a kind may stand there: in a row of them
+    whole sentences can be hidden.
+    """
+    if letter in _JOINERS:
+        return before > "\x7f" and before not in _JOINERS
+    if letter in _STYLES:
+        return before > "\x7f" and before not in _JOINERS and before not in _STYLES
+    rare = "\ufe00" <= letter <= "\ufe0d" or "\U000e0100" <= letter <= "\U000e01ef"
+    return not rare and letter not in _FILLERS

@@ -1,0 +1,279 @@
+"""What a session did, in order: model steps, tool calls, side calls, subagents. Pure.
+
+It is read from all entries, because the view forgets what has ended. A span without an end is
+running, or was when its process died: `session_tree.state` decides.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import (
+    Answered,
+    ChildBorn,
+    ChildEnded,
+    Ended,
+    Entry,
+    Judged,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    NestedCallMade,
+    RequestLogged,
+    Reserved,
+    Settled,
+    Started,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.values.messages import ToolCall
+from refold.values.usage import Spent, Usage
+
+LEAF = "leaf"
+
+
+class ModelStep(Struct, frozen=True):
+    """A call of the model for the conversation, and its response. `number` counts from 1."""
+
+    number: int
+    seq: int
+    at: float
+    asked: ModelAsked
+    turn: int = 0
+    end: ModelAnswered | ModelFailed | None = None
+    ended: float | None = None
+    traced: tuple[int, ...] = ()  # which of the calls over the wire, from 1
+
+    @property
+    def id(self) -> str:
+        return f"step-{self.number}"
+
+
+class ToolStep(Struct, frozen=True):
+    """A tool call, made by the model in its step `step`, or by the code of another call."""
+
+    call: ToolCall
+    seq: int
+    at: float
+    step: int
+    made: NestedCallMade | None = None
+    judged: Judged | None = None
+    answered: Answered | None = None
+    started: float | None = None
+    end: Ended | None = None
+    ended: float | None = None
+
+    @property
+    def id(self) -> str:
+        return self.call.id
+
+
+class SideCall(Struct, frozen=True):
+    """A model call outside the conversation: a leaf, a summary, a search for what to remember."""
+
+    reserved: Reserved
+    seq: int
+    at: float
+    end: Settled | None = None
+    ended: float | None = None
+
+    @property
+    def id(self) -> str:
+        number = self.reserved.leaf or self.seq
+        return f"{self.reserved.purpose}-{number}"
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.reserved.purpose == LEAF
+
+
+class SubagentRun(Struct, frozen=True):
+    """A subagent was started, and perhaps has ended."""
+
+    born: ChildBorn
+    seq: int
+    at: float
+    end: ChildEnded | None = None
+    ended: float | None = None
+
+    @property
+    def id(self) -> str:
+        return self.born.child
+
+
+Span: TypeAlias = ModelStep | ToolStep | SideCall | SubagentRun
+Fate: TypeAlias = Literal["", "done", "failed"]  # "": it has no end yet
+
+
+class Activity(Struct, frozen=True):
+    """`seconds`: the duration of all turns that have ended; `since`: when the open one began."""
+
+    spans: tuple[Span, ...] = ()
+    seconds: float = 0.0
+    since: float | None = None
+    last: float = 0.0  # when the newest entry was written
+
+    @property
+    def steps(self) -> tuple[ModelStep, ...]:
+        return tuple(each for each in self.spans if isinstance(each, ModelStep))
+
+    @property
+    def calls(self) -> tuple[ToolStep, ...]:
+        return tuple(each for each in self.spans if isinstance(each, ToolStep))
+
+    @property
+    def leaves(self) -> tuple[SideCall, ...]:
+        return tuple(e for e in self.spans if isinstance(e, SideCall) and e.is_leaf)
+
+    def named(self, name: str) -> Span | None:
+        """The span with this id; after a fork that used it twice, the newest."""
+        return next((each for each in reversed(self.spans) if each.id == name), None)
+
+
+class LeafCounts(Struct, frozen=True):
+    done: int = 0
+    failed: int = 0
+    open: int = 0
+    remembered: int = 0  # of those that are done: answered from the cache
+
+    @property
+    def count(self) -> int:
+        return self.done + self.failed + self.open
+
+    def __add__(self, other: "LeafCounts") -> "LeafCounts":
+        return LeafCounts(
+            self.done + other.done,
+            self.failed + other.failed,
+            self.open + other.open,
+            self.remembered + other.remembered,
+        )
+
+
+def leaf_counts(found: Activity) -> LeafCounts:
+    every = found.leaves
+    fates = [side_call_outcome(each) for each in every]
+    remembered = sum(1 for each in every if each.end is not None and each.end.cached)
+    return LeafCounts(
+        fates.count("done"), fates.count("failed"), fates.count(""), remembered
+    )
+
+
+def side_call_outcome(aside: SideCall) -> Fate:
+    if aside.end is None:
+        return ""
+    return "failed" if aside.end.failed else "done"
+
+
+def spent_by(deed: Span) -> Spent:
+    """The usage of a span. A tool call has none; a subagent has the sum of its own."""
+    match deed:
+        case ModelStep(end=ModelAnswered(usage=usage, cost=cost)):
+            return Spent().plus(usage, cost)
+        case ModelStep(end=ModelFailed(usage=Usage() as usage, cost=cost)):
+            return Spent().plus(usage, cost)
+        case SideCall(end=Settled(usage=Usage() as usage, cost=cost)):
+            return Spent().plus(usage, cost)
+        case SubagentRun(end=ChildEnded(spent=spent)):
+            return spent
+        case _:
+            return Spent()
+
+
+def activity_of(entries: Iterable[Entry]) -> Activity:
+    told = _ActivityFold()
+    for entry in entries:
+        told.add(entry)
+    return told.result()
+
+
+class _ActivityFold:
+    """Collects spans from entries."""
+
+    def __init__(self) -> None:
+        self._every: list[Span] = []
+        self._at = dict[str | int, int]()  # where in it a call, a side call, a child stands
+        self._step, self._traced = -1, 0
+        self._steps = 0
+        self._seconds, self._since, self._last = 0.0, None, 0.0
+
+    def result(self) -> Activity:
+        return Activity(tuple(self._every), self._seconds, self._since, self._last)
+
+    def add(self, entry: Entry) -> None:
+        self._last = entry.at
+        match entry.event:
+            case ModelAsked() | ModelAnswered() | ModelFailed() | RequestLogged():
+                self._model(entry, entry.event)
+            case NestedCallMade(call):
+                made = ToolStep(call, entry.seq, entry.at, self._steps, made=entry.event)
+                self._begin(call.id, made)
+            case Judged() | Answered() | Started() | Ended():
+                self._call(entry, entry.event)
+            case Reserved() as reserved:
+                self._begin(entry.seq, SideCall(reserved, entry.seq, entry.at))
+            case Settled(reserved=seq) as settled:
+                self._change(seq, end=settled, ended=entry.at)
+            case ChildBorn() | ChildEnded():
+                self._child(entry, entry.event)
+            case TurnStarted():
+                self._since = entry.at
+            case TurnEnded() if self._since is not None:
+                self._seconds += max(0.0, entry.at - self._since)
+                self._since = None
+            case _:
+                return
+
+    def _model(
+        self, entry: Entry, event: ModelAsked | ModelAnswered | ModelFailed | RequestLogged
+    ) -> None:
+        match event:
+            case ModelAsked():
+                self._steps += 1
+                step = ModelStep(self._steps, entry.seq, entry.at, event, turn=entry.turn)
+                self._step = len(self._every)
+                self._every.append(step)
+            case RequestLogged():
+                self._traced += 1
+                for step in self._open_step():
+                    traced = (*step.traced, self._traced)
+                    self._every[self._step] = replace(step, traced=traced)
+            case ModelAnswered() | ModelFailed():
+                for step in self._open_step():
+                    self._every[self._step] = replace(step, end=event, ended=entry.at)
+                if isinstance(event, ModelAnswered):
+                    for call in event.message.calls:
+                        made = ToolStep(call, entry.seq, entry.at, self._steps)
+                        self._begin(call.id, made)
+
+    def _open_step(self) -> Iterator[ModelStep]:
+        step = self._every[self._step] if self._step >= 0 else None
+        if isinstance(step, ModelStep) and step.end is None:
+            yield step
+
+    def _call(self, entry: Entry, event: Judged | Answered | Started | Ended) -> None:
+        match event:
+            case Judged(id_):
+                self._change(id_, judged=event)
+            case Answered(id_):
+                self._change(id_, answered=event)
+            case Started(id_):
+                self._change(id_, started=entry.at)
+            case Ended(id_):
+                self._change(id_, end=event, ended=entry.at)
+
+    def _child(self, entry: Entry, event: ChildBorn | ChildEnded) -> None:
+        if isinstance(event, ChildBorn):
+            self._begin(event.child, SubagentRun(event, entry.seq, entry.at))
+        else:
+            self._change(event.child, end=event, ended=entry.at)
+
+    def _begin(self, key: str | int, deed: Span) -> None:
+        self._at[key] = len(self._every)
+        self._every.append(deed)
+
+    def _change(self, key: str | int, **changed: Any) -> None:
+        at = self._at.get(key)
+        if at is not None:
+            self._every[at] = replace(self._every[at], **changed)

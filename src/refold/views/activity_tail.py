@@ -1,0 +1,119 @@
+"""The events of a session tree as they happen, for `refold stream`. Pure.
+
+For a person, at most one line per event; for programs, the documents of `stream` with the node
+of each.
+"""
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
+    ChildAsked,
+    ChildBorn,
+    ChildEnded,
+    Ended,
+    Entry,
+    JournalRepaired,
+    Judged,
+    ModelAnswered,
+    ModelFailed,
+    NestedCallMade,
+    Reserved,
+    Said,
+    Settled,
+    Stopped,
+    TurnEnded,
+)
+from refold.views.activity import LEAF
+from refold.views.cell_width import cells, cut
+from refold.views.escape import on_one_line
+from refold.views.session_tree import Labels, style_of
+from refold.views.stream import documents_of
+from refold.views.styled import Line, Style
+
+_WORDS = 500  # characters
+
+
+def tail_documents(node: str, entry: Entry) -> Iterator[dict[str, object]]:
+    for found in documents_of(Frame(entry.seq, 0, entry), live=False):
+        yield {"node": node, "at": entry.at, "by": entry.by, **msgspec.to_builtins(found)}
+
+
+class Tail:
+    """Lines for the events of one node. It remembers the names of side calls."""
+
+    def __init__(self, node: str, label: Labels) -> None:
+        self._node, self._label = node, label
+        self._asides = dict[int, str]()
+
+    def lines(self, entry: Entry, room: int) -> Iterator[Line]:
+        when = time.strftime("%H:%M:%S", time.localtime(entry.at))
+        head = f"{when} {self._node}  "
+        for style, text in (
+            *self._talk(entry), *self._calls(entry), *self._beside(entry),
+        ):  # fmt: skip
+            words = cut(on_one_line(text), max(room - cells(head), 20))
+            yield (("dim", head), (style, words))
+
+    def _talk(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+        match entry.event:
+            case Said(words, sender):
+                yield (
+                    "person",
+                    f"{'›' if sender == 'person' else f'{sender} ›'} {_short(words)}",
+                )
+            case ModelAnswered(message):
+                if message.text.strip():
+                    yield "plain", f"‹ {_short(message.text)}"
+                for call in message.calls:
+                    yield "plain", f"{call.id} {self._label(call)}"
+            case ModelFailed(reason):
+                yield "bad", f"failed: {_short(reason)}"
+            case Stopped(reason):
+                yield "warn", f"stopped: {_short(reason)}"
+            case TurnEnded(outcome, reason):
+                why = f": {_short(reason)}" if reason else ""
+                yield style_of(outcome), f"turn ended {outcome.replace('_', ' ')}{why}"
+            case JournalRepaired(lost):
+                yield "warn", f"mended: {_short(lost)} is lost"
+            case _:
+                return
+
+    def _calls(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+        match entry.event:
+            case NestedCallMade(call, within):
+                yield "plain", f"{call.id} {self._label(call)} (by the code of {within})"
+            case Judged(id_, "ask", reason=reason):
+                yield "accent", f"{id_} waits for a person: {_short(reason)}"
+            case ChildAsked(id_, reason=reason):
+                yield "accent", f"{id_} waits for a person: {_short(reason)}"
+            case Ended(id_, outcome, text):
+                yield style_of(outcome), f"{id_} {outcome}: {_short(text)}"
+            case _:
+                return
+
+    def _beside(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+        match entry.event:
+            case Reserved(purpose, model, leaf=leaf, prompt=words):
+                name = f"{purpose}-{leaf or entry.seq}"
+                self._asides[entry.seq] = name
+                yield "dim", f"{name} asks {model}: {_short(words)}".rstrip(": ")
+            case Settled(reserved, failed=failed, text=text, cached=remembered):
+                name = self._asides.get(reserved, LEAF)
+                how = "failed" if failed else "remembered" if remembered else "done"
+                said = f": {_short(failed or text)}" if failed or text else ""
+                yield ("bad" if failed else "dim"), f"{name} {how}{said}"
+            case ChildBorn(child, _, agent, task):
+                yield "strong", f"{child} started: {agent}: {_short(task)}"
+            case ChildEnded(child, _, status, text, reason):
+                why = _short(reason or text)
+                yield style_of(status), f"{child} {status}{f': {why}' if why else ''}"
+            case _:
+                return
+
+
+def _short(words: str) -> str:
+    return " ".join(words[:_WORDS].split())

@@ -1,0 +1,134 @@
+"""A tool call in one line before it runs, and its result in a few lines. Pure.
+
+`questions` shows the call in full when the person is asked.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from refold.errors import ToolFailed
+from refold.journal.events.kinds import Ended
+from refold.tools.contract import Tool
+from refold.values.containment import near
+from refold.values.display import Checklist, Diff, Note, Output, Shown
+from refold.values.messages import ToolCall
+from refold.views.cell_width import cut, untabbed, wrapped
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line, Style, line
+from refold.views.todo_list import checklist
+from refold.views.word_diff import diff_lines
+from refold.views.wrap import (
+    folded,
+    hard_wrap,
+    sentence_lines,
+    text_lines,
+    truncate,
+    wrap_words,
+)
+
+_SAID: Mapping[str, tuple[Style, str]] = {
+    "failed": ("bad", "failed: "),
+    "refused": ("warn", ""),
+    "stopped": ("warn", ""),
+    "unknown": ("warn", ""),
+}
+
+
+def label(call: ToolCall, tool: Tool | None) -> str:
+    """One line that describes the call. Visible, not cut."""
+    try:
+        if tool is not None:
+            given = tool.parse(call.arguments)
+            if isinstance(given.get(tool.subject), tuple | list) and not tool.paths:
+                return on_one_line(call.name)  # a list is shown elsewhere
+            return on_one_line(tool.label(given))
+    except ToolFailed:
+        pass
+    given = list(arguments(call).values())
+    if tool is None and len(given) == 1 and isinstance(given[0], str):
+        return on_one_line(f"{call.name} {given[0]}")
+    return on_one_line(f"{call.name} {bytes(call.arguments).decode(errors='replace')}")
+
+
+def result(
+    end: Ended, room: int, directory: str = "", denied: str = "", hint: str = ""
+) -> list[Line]:
+    """The result of the call. The first line summarizes it.
+
+    `denied` is why the rules refused it; the event's text adds words for the model. `hint` says how
+    to see what is left out here.
+    """
+    if end.outcome == "refused" and denied:
+        return wrap_words(f"refused: {on_one_line(denied)}", room, "warn")
+    if end.outcome in _SAID:
+        style, word = _SAID[end.outcome]
+        return folded(sentence_lines(word + end.text, room, style), 8, hint)
+    shown = [row for part in end.shown for row in _part(part, room, directory, hint)]
+    return shown or _plain(end.text, room)
+
+
+def whole(end: Ended, text: str, room: int, directory: str = "") -> list[Line]:
+    """The whole result of the call. `text` is its output before it was cut."""
+    diffs = [part for part in end.shown if isinstance(part, Diff)]
+    if diffs:
+        return [row for part in diffs for row in _whole_diff(part, room, directory)]
+    shown = untabbed(visible(text.rstrip("\n")))
+    return [line(row) for row in wrapped(shown, room)]
+
+
+def _part(part: Shown, room: int, directory: str, hint: str) -> list[Line]:
+    match part:
+        case Note(text):
+            return [line(cut(on_one_line(text), room), "dim")]
+        case Output():
+            return list(_output(part, room, hint))
+        case Diff():
+            rows = [truncate(row, room) for row in diff_lines(part.text)]
+            return [_head(part, room, directory), *folded(rows, 40, hint)]
+        case Checklist(items):
+            return checklist(items, room)
+
+
+def _output(output: Output, room: int, hint: str) -> Iterator[Line]:
+    if output.text.strip():
+        yield from folded(text_lines(output.text, room, "dim"), hint=hint)
+    elif output.code == 0:
+        yield line("no output", "dim")
+    if output.code is None:
+        why = f": {on_one_line(output.ended)}" if output.ended else " before it was done"
+        yield line(f"ended by refold{why}", "warn")
+    elif output.code:
+        yield line(f"exit code {output.code}", "bad")
+
+
+def _head(diff: Diff, room: int, directory: str) -> Line:
+    rows = diff.text.split("\n")
+    plus = sum(row.startswith("+") for row in rows)
+    minus = sum(row.startswith("-") for row in rows)
+    name = cut(on_one_line(near(diff.path, directory)), max(room - 20, 8))
+    return (
+        ("dim", f"{diff.kind} {name} "), ("added", f"+{plus}"), ("dim", " "),
+        ("gone", f"-{minus}"),
+    )  # fmt: skip
+
+
+def _whole_diff(diff: Diff, room: int, directory: str) -> Iterator[Line]:
+    yield _head(diff, room, directory)
+    for row in diff_lines(diff.text):
+        yield from hard_wrap(row, room)
+
+
+def _plain(text: str, room: int) -> list[Line]:
+    rows = text_lines(text, room, "dim")
+    first = rows[0] if rows else line("done", "dim")
+    more = len(rows) - 1
+    return [(*first, ("dim", f" (+{more} lines)"))] if more > 0 else [first]
+
+
+def arguments(call: ToolCall) -> dict[str, object]:
+    """The arguments as the model gave them; empty if they are not a JSON object."""
+    try:
+        return msgspec.json.decode(call.arguments, type=dict[str, object])
+    except msgspec.DecodeError:
+        return {}

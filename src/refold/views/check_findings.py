@@ -1,0 +1,52 @@
+"""The findings of `refold doctor`: a line for each, and what to do about it."""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.views.escape import on_one_line
+from refold.views.styled import bare
+from refold.views.wrap import wrap_words
+
+State: TypeAlias = Literal["ok", "warning", "wrong"]
+_MARKS: dict[State, str] = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
+_WIDE = 10  # cells of the longest name
+_LEAST = 20  # cells for a sentence, also where the screen has no more
+
+
+class Finding(Struct, frozen=True):
+    """`do` is what the person can do about it, or ""."""
+
+    about: str
+    state: State
+    said: str
+    do: str = ""
+
+
+def lines(found: Iterable[Finding], room: int = 0) -> Iterator[str]:
+    """`room` is the width of a line; 0: no wrapping."""
+    for each in found:
+        start = f"{_MARKS[each.state]}  {each.about:<{_WIDE}}  "
+        for text in (each.said, each.do) if each.do else (each.said,):
+            for row in _rows(on_one_line(text), room - len(start) if room else 0):
+                yield f"{start}{row}".rstrip()
+                start = " " * len(start)
+
+
+def summary(found: Iterable[Finding]) -> str:
+    states = [each.state for each in found]
+    wrong, warnings = states.count("wrong"), states.count("warning")
+    if not wrong and not warnings:
+        return "All is well."
+    counts = [_count(wrong, "thing is wrong", "things are wrong")] if wrong else []
+    counts += [_count(warnings, "warning", "warnings")] if warnings else []
+    return f"{', '.join(counts)}."
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _rows(text: str, room: int) -> list[str]:
+    return bare(wrap_words(text, max(room, _LEAST))).split("\n") if room else [text]

@@ -1,0 +1,138 @@
+"""The subagents of a session, a line each, as its own view knows them. Pure.
+
+For watching them run; `session_tree` shows what each did, from its journal.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from refold.journal.events.child_events import ChildBorn, ChildEnded
+from refold.journal.state.children import Child, Children
+from refold.values.live import ChildMoved
+from refold.views.cell_width import cut
+from refold.views.escape import on_one_line
+from refold.views.number_format import dollars, spent_row, tokens
+from refold.views.styled import Line, Style, line
+from refold.views.wrap import folded, text_lines
+
+_NAMED = 60  # cells of a task that has no title
+_TAGS = re.compile(r"\A<child [^>]*>|</child>\s*\Z")
+_STATUS: Mapping[str, Style] = {
+    "done": "good", "partial": "warn", "failed": "bad", "runs": "accent",
+}  # fmt: skip
+
+
+def child_notice(event: ChildBorn | ChildEnded, family: Children) -> Line | None:
+    """That it starts or has ended. Subagents started by code are too many for a line each."""
+    name = event.child
+    child = family.child(name)
+    if child is None or child.born.key:
+        return None
+    if isinstance(event, ChildBorn):
+        return line(f"{_who(event)} begins: {_title(event)}", "dim")
+    why = f": {on_one_line(event.reason)}" if event.reason else ""
+    came = "has failed" if event.status == "failed" else f"is {event.status}"
+    used = f" · {spent_row(event.spent)}" if event.spent.answers else ""
+    said = f"{on_one_line(name)} {came}{why}{used}"
+    return line(said, "warn" if event.status == "failed" else "dim")
+
+
+def child_lines(
+    family: Children, moved: Mapping[str, ChildMoved], room: int
+) -> Iterator[Line]:
+    """`moved`: the progress of running subagents, by their addresses."""
+    if not family.children:
+        yield line("No subagents: the tool `task` starts one.")
+    for child in family.children:
+        yield _row(child, moved.get(child.name), room)
+        if child.stopped and child.runs:
+            yield line(f"    it is to end: {on_one_line(child.stopped)}", "warn")
+        for node, deeper in moved.items():
+            if child.runs and node.startswith(f"{child.name}/"):
+                yield _deeper(node, deeper, room)
+
+
+def child_label(who: str, family: Children) -> str:
+    """A subagent as it is named above its question, with a note if it has its own worktree."""
+    child = family.child(re.split(r"[/ ]", who)[0])
+    apart = child is not None and child.born.branch
+    return f"{who}, in a working tree of its own," if apart else who
+
+
+def report_lines(sender: str, words: str, room: int) -> Iterator[Line]:
+    """The report of a background subagent, without the tags that are for the model."""
+    inner = _TAGS.sub("", words).strip()
+    plain = inner.removeprefix(f"{sender} is done.").lstrip() or inner
+    yield line(f"{on_one_line(sender)} reports:", "strong")
+    for row in folded(text_lines(plain, room - 2)):
+        yield (("plain", "  "), *row)
+
+
+def running_summary(family: Children, moved: Mapping[str, ChildMoved], since: int) -> str:
+    """The running subagents, and the usage of those started after `since`.
+
+    "" if none runs. `moved` has the newest last.
+    """
+    running = family.running
+    if not running:
+        return ""
+    ours = [child for child in family.children if child.seq > since or child.runs]
+    used, dollars_, unpriced = 0, 0.0, False
+    for child in ours:
+        count, cost = _used(child, moved.get(child.name))
+        used += count
+        dollars_ += cost or 0.0
+        unpriced = unpriced or cost is None
+    money = f"{dollars(dollars_)}{' and more' if unpriced else ''}" if dollars_ else ""
+    first, *others = running
+    who = f"{len(running)} subagents" if others else _who(first.born)
+    newest = list(moved.values())[-1] if moved else None
+    doing = on_one_line(newest.label) if newest else "begins"
+    if newest and (others or "/" in newest.node):
+        doing = f"{on_one_line(newest.node)} ({on_one_line(newest.agent)}): {doing}"
+    spent = f"{tokens(used)} tokens" if used else ""
+    return " · ".join(part for part in (who, spent, money, doing) if part)
+
+
+def _used(child: Child, moved: ChildMoved | None) -> tuple[int, float | None]:
+    """Tokens and money; None: some price is unknown."""
+    if child.end is not None:
+        spent = child.end.spent
+        return spent.usage.input + spent.usage.output, spent.cost
+    return (moved.tokens, moved.cost) if moved else (0, 0.0)
+
+
+def _row(child: Child, moved: ChildMoved | None, room: int) -> Line:
+    status = child.status if not child.foreign else "of another session"
+    style = _STATUS.get(status, "dim")
+    head = f"{_who(child.born)} "
+    spent = spent_row(child.end.spent) if child.end else _so_far(moved)
+    doing = f" · {moved.label}" if moved and moved.label and child.runs else ""
+    rest = f" · {_title(child.born)} · {spent}{doing}"
+    left = room - len(head) - len(status) if room else len(rest)
+    shown = cut(on_one_line(rest), max(left, 8))
+    return (("strong", head), (style, status), ("dim", shown))
+
+
+def _deeper(node: str, moved: ChildMoved, room: int) -> Line:
+    title = on_one_line(moved.title) or on_one_line(moved.label)
+    said = (
+        f"    {on_one_line(node)} ({on_one_line(moved.agent)}) · {title} · {_so_far(moved)}"
+    )
+    return line(cut(said, room) if room else said, "dim")
+
+
+def _so_far(moved: ChildMoved | None) -> str:
+    if moved is None or (not moved.steps and not moved.tokens):
+        return "nothing yet"
+    cost = "price unknown" if moved.cost is None else dollars(moved.cost)
+    return f"{tokens(moved.tokens)} tokens · {cost}"
+
+
+def _who(born: ChildBorn) -> str:
+    return f"{on_one_line(born.child)} ({on_one_line(born.agent)})"
+
+
+def _title(born: ChildBorn) -> str:
+    words = born.title or " ".join(born.task.split())
+    return cut(on_one_line(words), _NAMED)

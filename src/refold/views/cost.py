@@ -1,0 +1,215 @@
+"""The cost of a session: by turn, by model and by purpose; and of its subagents. Pure.
+
+It is read from all entries, because the view has sums only. An unknown price is reported as
+unknown and never counted as zero. Each node of a tree counts its own journal, so nothing is
+counted twice.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from refold.journal.events.kinds import (
+    ChildBorn,
+    Entry,
+    ModelAnswered,
+    ModelFailed,
+    Reserved,
+    Said,
+    Settled,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state.session_tree import Node, spent_below, walk
+from refold.values.usage import Spent, Usage
+from refold.views.cell_width import cells, cut
+from refold.views.escape import on_one_line, visible
+from refold.views.number_format import spent_row
+from refold.views.styled import Line, line
+
+MAIN = "main"  # the conversation; side calls have a purpose of their own
+OTHER = "other"  # the purpose is unknown
+
+
+class TurnCost(Struct, frozen=True):
+    """`seq` 0: between turns."""
+
+    seq: int
+    words: str = ""  # the message that started it
+    outcome: str = ""  # "": it is under way
+    spent: Spent = Spent()
+    below: Spent = Spent()  # by the children that it started, with all below them
+
+
+class NodeCost(Struct, frozen=True):
+    """What one session of a tree used itself."""
+
+    address: str
+    agent: str
+    spent: Spent
+
+
+class Spending(Struct, frozen=True):
+    """`nodes` are those of a tree, if all of it was counted; `turns` are the turns of its root."""
+
+    spent: Spent = Spent()
+    by_model: Mapping[str, Spent] = {}
+    by_purpose: Mapping[str, Spent] = {}
+    turns: tuple[TurnCost, ...] = ()
+    nodes: tuple[NodeCost, ...] = ()
+
+
+class _Ledger:
+    """Sums up entries."""
+
+    def __init__(self, below: Mapping[str, Spent]) -> None:
+        self._below = below
+        self.turns: list[TurnCost] = []
+        self.models, self.purposes = dict[str, Spent](), dict[str, Spent]()
+        self.spent = Spent()
+        self._words: dict[int, str] = {}
+        self._reserved: dict[int, str] = {}
+        self._under_way = False
+
+    def add(self, entry: Entry) -> None:
+        match entry.event:
+            case Said(words, typed=typed):
+                self._words[entry.seq] = typed or words
+            case TurnStarted(cause, why):
+                words = "(continued)" if why == "continue" else self._words.get(cause, "")
+                self.turns.append(TurnCost(entry.seq, words))
+                self._under_way = True
+            case TurnEnded(outcome):
+                self._change(outcome=outcome)
+                self._under_way = False
+            case Reserved(purpose):
+                self._reserved[entry.seq] = purpose
+            case ChildBorn(name) if self.turns and name in self._below:
+                self._change(below=self.turns[-1].below + self._below[name])
+            case _:
+                self._paid(entry.event)
+
+    def _paid(self, event: object) -> None:
+        match event:
+            case ModelAnswered(usage=usage, model=model, cost=cost):
+                self._pay(MAIN, model, usage, cost)
+            case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
+                self._pay(MAIN, model, usage, cost)
+            case Settled(reserved, Usage() as usage, model, cost):
+                self._pay(self._reserved.get(reserved, OTHER), model, usage, cost)
+            case _:
+                return
+
+    def _pay(self, purpose: str, model: str, usage: Usage, cost: float | None) -> None:
+        self.spent = self.spent.plus(usage, cost)
+        for sums, key in ((self.models, model), (self.purposes, purpose)):
+            sums[key] = sums.get(key, Spent()).plus(usage, cost)
+        if not self._under_way and (not self.turns or self.turns[-1].seq):
+            self.turns.append(TurnCost(0, "(between turns)"))
+        self._change(spent=self.turns[-1].spent.plus(usage, cost))
+
+    def _change(self, **changed: Any) -> None:
+        if self.turns:
+            self.turns[-1] = msgspec.structs.replace(self.turns[-1], **changed)
+
+
+def spending(
+    entries: Iterable[Entry],
+    below: Mapping[str, Spent] = {},
+) -> Spending:
+    """The cost of one session. `below` has that of its subagents, for the turns that started them."""
+    ledger = _Ledger(below)
+    for entry in entries:
+        ledger.add(entry)
+    return Spending(ledger.spent, ledger.models, ledger.purposes, tuple(ledger.turns))
+
+
+def tree_spending(root: Node, agent: Callable[[Node], str]) -> Spending:
+    """The cost of a session and all below it. `agent` names the agent of a node."""
+    below = {each.name: spent_below(each) for each in root.children}
+    own = spending(root.entries, below)
+    models, purposes = dict(own.by_model), dict(own.by_purpose)
+    nodes = [NodeCost(root.address, agent(root), own.spent)]
+    for node in list(walk(root))[1:]:
+        found = spending(node.entries)
+        if not node.entries and node.spent.answers:  # only its parent tells of it
+            found = Spending(node.spent, {"": node.spent}, {OTHER: node.spent})
+        nodes.append(NodeCost(node.address, agent(node), found.spent))
+        for sums, more in ((models, found.by_model), (purposes, found.by_purpose)):
+            for key, spent in more.items():
+                sums[key] = sums.get(key, Spent()) + spent
+    spent = sum((each.spent for each in nodes), Spent())
+    return Spending(spent, models, purposes, own.turns, tuple(nodes))
+
+
+def spending_lines(
+    found: Spending, full: str = "", room: int = 80, *, turns: bool = False
+) -> list[Line]:
+    """By model, by purpose, and with `turns` by turn; `full` is a line on context usage."""
+    if not found.spent.answers:
+        return [line("Nothing has been used yet.")]
+    out = list(_turns(found, room)) if turns else []
+    several = len(found.by_purpose) > 1
+    tables = [found.by_model, *([found.by_purpose] if several else [])]
+    if len(found.nodes) > 1:
+        tables.append({f"{n.address} {n.agent}".rstrip(): n.spent for n in found.nodes})
+    for table in tables:
+        out += [line("")] if out else []
+        out += _table(table)
+    if len(tables) > 1 or len(found.by_model) > 1:
+        out.append(line(f"in all  {spent_row(found.spent)}"))
+    return [*out, line(full, "dim")] if full else out
+
+
+def spending_document(found: Spending, *, turns: bool = True) -> dict[str, object]:
+    by_turn = [
+        {
+            "turn": each.seq, "words": each.words, "outcome": each.outcome,
+            **_sum(each.spent), "below": _sum(each.below),
+        }
+        for each in found.turns
+    ]  # fmt: skip
+    nodes = [{"address": n.address, "agent": n.agent, **_sum(n.spent)} for n in found.nodes]
+    return {
+        "type": "cost",
+        **_sum(found.spent),
+        "models": [{"model": name, **_sum(s)} for name, s in found.by_model.items()],
+        "purposes": [{"purpose": name, **_sum(s)} for name, s in found.by_purpose.items()],
+        "nodes": nodes,
+        **({"turns": by_turn} if turns else {}),
+    }
+
+
+def _sum(spent: Spent) -> dict[str, object]:
+    return {
+        "calls": spent.answers, "usage": msgspec.to_builtins(spent.usage),
+        "cost": spent.cost,  # None is not zero
+        "known_cost": spent.dollars, "unpriced": spent.unpriced,
+    }  # fmt: skip
+
+
+def _table(sums: Mapping[str, Spent]) -> Iterator[Line]:
+    wide = max(cells(on_one_line(name) or "?") for name in sums)
+    for name, spent in sums.items():
+        shown = on_one_line(name) or "?"
+        yield line(f"{shown}{' ' * (wide - cells(shown))}  {spent_row(spent)}")
+
+
+def _turns(found: Spending, room: int) -> Iterator[Line]:
+    number = 0
+    for each in found.turns:
+        number += bool(each.seq)
+        head = f"{number:>3}  " if each.seq else "     "
+        words = " ".join(visible(each.words).split())
+        yield (("dim", head), ("person", cut(words, room - len(head))))
+        yield line(f"     {spent_row(each.spent)}{_state(each)}")
+        if each.below.answers:
+            yield line(f"     {spent_row(each.below)} by its subagents")
+
+
+def _state(turn: TurnCost) -> str:
+    if not turn.seq or turn.outcome in ("answered", "final"):
+        return ""
+    return f" · {turn.outcome.replace('_', ' ') or 'running'}"

@@ -1,0 +1,225 @@
+"""What an export contains, whatever its format. Pure.
+
+The blocks are those of the screen (`views.screen`), grouped by turn; a subagent follows the
+call that started it. Each format decides how they look.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+import msgspec
+from msgspec import Struct
+
+from refold.journal.events.kinds import Said, SessionStarted, SystemPromptSet
+from refold.journal.state.conversation import REQUESTERS
+from refold.journal.state.session_tree import Node, spent_below
+from refold.values.display import Output
+from refold.values.messages import Image, ToolCall
+from refold.views.cell_width import cut
+from refold.views.escape import on_one_line
+from refold.views.number_format import duration, spent_row
+from refold.views.screen.blocks import Block, Called, Heard, News, Stage, Thought, TurnOver
+from refold.views.screen.screen import Screen, screen_of
+
+_TITLE = 90  # cells
+_STAGES: Mapping[Stage, str] = {
+    "called": "not begun",
+    "asked": "waits for a person",
+    "running": "not ended",
+    "done": "done",
+    "failed": "failed",
+    "refused": "refused",
+    "stopped": "stopped",
+    "unknown": "end not known",
+}
+_MOMENT = 0.1  # seconds
+_WHO: Mapping[str, str] = {
+    "person": "Person",
+    "parent": "Parent agent",
+    "shell": "Shell",
+}
+
+
+class ExportOptions(Struct, frozen=True, kw_only=True):
+    """What an export needs besides the events.
+
+    `label` describes a call in one line, `picture` returns the bytes of an image, or None if they
+    are gone; `when` formats a time.
+    """
+
+    label: Callable[[ToolCall], str]
+    picture: Callable[[Node, Image], bytes | None]
+    when: Callable[[float], str]
+    thoughts: bool = False
+    children: bool = True
+
+
+class Turn(Struct, frozen=True):
+    """`over` is None while it runs. Calls made by code are `within` the call that ran the code.
+
+    `number` 0: what came after the last turn, such as a command that the person ran.
+    """
+
+    number: int
+    title: str
+    at: float
+    blocks: tuple[Block, ...]
+    within: dict[str, tuple[Called, ...]]
+    over: TurnOver | None
+
+    @property
+    def calls(self) -> int:
+        return sum(isinstance(block, Called) for block in self.blocks)
+
+
+class ExportedSession(Struct, frozen=True):
+    """`screen` has all of it; `children` are the subagents, by the id of the call that started each."""
+
+    node: Node
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    turns: tuple[Turn, ...]
+    screen: Screen
+    children: dict[str, tuple["ExportedSession", ...]]
+
+    @property
+    def numbered(self) -> tuple[Turn, ...]:
+        return tuple(turn for turn in self.turns if turn.number)
+
+    @property
+    def unplaced(self) -> tuple["ExportedSession", ...]:
+        """Subagents whose call is not shown: they are put at the end."""
+        blocks = (block for turn in self.turns for block in turn.blocks)
+        told = {b.call.id for b in blocks if isinstance(b, Called)}
+        told |= {b.call.id for t in self.turns for each in t.within.values() for b in each}
+        away = (found for call, found in self.children.items() if call not in told)
+        return tuple(story for found in away for story in found)
+
+
+def exported_session(node: Node, means: ExportOptions) -> ExportedSession:
+    screen = screen_of(node.entries)
+    shown = [b for b in screen.blocks if means.thoughts or not isinstance(b, Thought)]
+    children = node.children if means.children else ()
+    known = [child for child in children if child.entries]
+    return ExportedSession(
+        node,
+        title_of(node),
+        tuple((name, on_one_line(value)) for name, value in _facts(node, means) if value),
+        tuple(_turns(shown, runs=bool(node.view.turn.seq))),
+        screen,
+        _by_call([exported_session(child, means) for child in known]),
+    )
+
+
+def title_of(node: Node) -> str:
+    """One line, never empty."""
+    born = node.child and node.child.born
+    if born is not None:
+        return _short(f"{born.child}: {born.title or born.task}")
+    said = (entry.event for entry in node.entries if isinstance(entry.event, Said))
+    wishes = (each.typed or each.text for each in said if each.sender in REQUESTERS)
+    first = next((words for words in wishes if words.strip()), "")
+    return _short(node.view.session.name or first) or f"session {node.session}"
+
+
+def _facts(node: Node, means: ExportOptions) -> Iterator[tuple[str, str]]:
+    view, about = node.view, node.view.session
+    first = node.entries[0].at if node.entries else 0.0
+    last = node.entries[-1].at if node.entries else 0.0
+    briefed = [e.event for e in node.entries if isinstance(e.event, SystemPromptSet)]
+    started = [e.event for e in node.entries if isinstance(e.event, SessionStarted)]
+    yield "session", node.session
+    yield "name", about.name
+    yield "tags", ", ".join(about.tags)
+    yield "directory", started[0].directory if started else about.directory
+    yield "agent", briefed[-1].agent if briefed else about.agent
+    yield "model", ", ".join(name for name, _ in view.account.by_model if name)
+    yield "from", f"{means.when(first)} to {means.when(last)}"
+    spent = spent_below(node)
+    yield "used", spent_row(spent) + (" (with its subagents)" if node.children else "")
+    source, seq = about.forked
+    yield "a copy of", f"{source}, up to event {seq}" if source else ""
+    yield "written by", f"refold {about.version}" if about.version else ""
+
+
+def _turns(blocks: Sequence[Block], *, runs: bool) -> Iterator[Turn]:
+    waiting, number = list[Block](), 0
+    for block in blocks:
+        if isinstance(block, TurnOver):
+            number += 1
+            yield _turn(number, waiting, block)
+            waiting = []
+        else:
+            waiting.append(block)
+    if waiting:
+        begun = runs or any(map(_is_of_a_turn, waiting))
+        yield _turn(number + 1 if begun else 0, waiting, None)
+
+
+def _is_of_a_turn(block: Block) -> bool:
+    match block:
+        case Heard(sender=sender):
+            return sender in REQUESTERS
+        case News():
+            return False
+        case _:
+            return True
+
+
+def _turn(number: int, blocks: Sequence[Block], over: TurnOver | None) -> Turn:
+    here = {b.call.id for b in blocks if isinstance(b, Called) and not b.within}
+    made = [b for b in blocks if isinstance(b, Called) and b.within in here]
+    made.sort(key=lambda b: b.within)  # a stable sort: each call's keep their order
+    within = {id_: tuple(calls) for id_, calls in groupby(made, key=lambda b: b.within)}
+    inner = set(map(id, made))
+    top = tuple(b for b in blocks if id(b) not in inner)
+    said = [b for b in blocks if isinstance(b, Heard) and b.sender in REQUESTERS]
+    words = _short(said[0].said) if said else ""
+    at = blocks[0].at if blocks else over.at if over else 0.0
+    return Turn(number, words or "(no message)", at, top, within, over)
+
+
+def _short(words: str) -> str:
+    return cut(on_one_line(" ".join(words.split())), _TITLE)
+
+
+def _by_call(children: Sequence[ExportedSession]) -> dict[str, tuple[ExportedSession, ...]]:
+    found = dict[str, tuple[ExportedSession, ...]]()
+    for child in children:
+        call = child.node.child.born.call_id if child.node.child else ""
+        found[call] = (*found.get(call, ()), child)
+    return found
+
+
+def who(sender: str) -> str:
+    """The name of a sender."""
+    return _WHO.get(sender, sender)
+
+
+def call_outcome(block: Called) -> str:
+    """The result of a call. Only the exit code shows that a command failed."""
+    for part in block.shown:
+        if block.stage == "done" and isinstance(part, Output) and part.code != 0:
+            return "ended early" if part.code is None else f"exit code {part.code}"
+    return _STAGES[block.stage]
+
+
+def took(block: Called) -> str:
+    """The duration, if it is worth showing."""
+    if not (block.began and block.ended) or block.ended - block.began < _MOMENT:
+        return ""
+    return duration(block.ended - block.began)
+
+
+def given(call: ToolCall) -> Iterator[tuple[str, str, bool]]:
+    """Each argument: name, value, and whether the value is text and not JSON."""
+    try:
+        found = msgspec.json.decode(call.arguments, type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError):
+        yield "arguments", bytes(call.arguments).decode(errors="replace"), True
+        return
+    for name, value in found.items():
+        if isinstance(value, str):
+            yield name, value, True
+        else:
+            yield name, msgspec.json.format(msgspec.json.encode(value)).decode(), False

@@ -1,0 +1,329 @@
+"""A session as an HTML page: its facts, a table of its turns, then all of it.
+
+The page contains no script and no external resource, and its content security policy forbids
+both: it loads nothing and runs nothing, whatever a model or a tool has written.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from refold import __version__
+from refold.journal.state.session_tree import Node
+from refold.values.messages import Image
+from refold.values.usage import Spent, Usage
+from refold.views.escape import visible
+from refold.views.export.content import (
+    ExportedSession,
+    ExportOptions,
+    Turn,
+    exported_session,
+    who,
+)
+from refold.views.export.html_parts import (
+    CallStyle,
+    Highlighted,
+    Markup,
+    call,
+    code,
+    element,
+    highlighting,
+    joined,
+)
+from refold.views.number_format import duration, money, tokens
+from refold.views.screen.block_lines import turn_rows
+from refold.views.screen.blocks import (
+    Block,
+    Called,
+    Heard,
+    News,
+    Thought,
+    TurnOver,
+    Words,
+)
+from refold.views.screen.conversation import from_child
+from refold.views.styled import Line
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_TABLE = 3  # turns from which on there is a table of them
+_LONG_TABLE = 20  # turns from which on it is folded
+_LAST = 253_402_300_799  # the end of the year 9999
+_LARGEST = 8_000_000  # bytes
+_SCHEMES = ("http", "https", "mailto")
+_BELOW = 3  # of the headings of the page
+_LONGEST = 200_000  # characters; longer text is shown as it is
+
+Prose = Callable[[str], Markup]
+
+
+def prose(highlighted: Highlighted) -> Prose:
+    """A function that turns the Markdown of an answer into HTML, highlighting code by `highlighted`.
+
+    HTML in it becomes text, images become links, and links lead to the web or to mail only.
+    `markdown-it` does the rest; headings are put below those of the page.
+    """
+    from markdown_it import MarkdownIt
+
+    def block(content: str, language: str, attributes: str) -> str:
+        return code(highlighted(content, language))
+
+    made = MarkdownIt("commonmark", {"html": False, "highlight": block})
+    made.enable(["table", "strikethrough"]).disable("image")
+    made.validateLink = _leads_outside
+
+    def html(words: str) -> Markup:
+        shown = visible(words)
+        if len(shown) > _LONGEST:
+            return code(highlighted(shown, ""))
+        tokens = made.parse(shown)
+        _tame(tokens)
+        html = str(made.renderer.render(tokens, made.options, {}))
+        # Only the renderer writes these tags: those of the text are escaped by now.
+        html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
+        return Markup(html.replace("</table>", "</table></div>"))
+
+    return html
+
+
+def _leads_outside(url: str) -> bool:
+    try:
+        found = urlsplit(url)
+    except ValueError:
+        return False
+    return found.scheme.lower() in _SCHEMES and url.isprintable()
+
+
+def _tame(tokens: Sequence["Token"]) -> None:
+    for token in tokens:
+        if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
+            token.tag = f"h{min(int(token.tag[1]) + _BELOW, 6)}"
+        if token.type == "fence":
+            token.attrs = {}
+        if token.type == "link_open":
+            token.attrs = {"href": str(token.attrs["href"]), "rel": "noreferrer noopener"}
+        style = str(token.attrs.pop("style", ""))
+        if style.startswith("text-align:"):
+            token.attrs["class"] = f"to-{style.removeprefix('text-align:')}"
+        if token.children:
+            _tame(token.children)
+
+
+def page(node: Node, means: ExportOptions) -> Iterator[str]:
+    """In pieces, to be written one after the other."""
+    told = exported_session(node, means)
+    yield _head(told.title)
+    yield '<body>\n<a class="skip" href="#conversation">Skip to the conversation</a>\n<div class="page">\n'
+    yield element("header", element("h1", told.title), _facts(told)) + "\n"
+    if len(told.numbered) >= _TABLE:
+        yield _table(told) + "\n"
+    yield '<main id="conversation">\n'
+    highlighted = highlighting()
+    drawn = _Drawn(means, prose(highlighted), highlighted)
+    for turn in told.turns:
+        yield drawn.turn(told, turn, "turn") + "\n"
+    for child in told.unplaced:
+        yield drawn.child(child, "lost") + "\n"
+    made = f"Written by refold {__version__}. This page loads nothing and runs nothing."
+    yield f"</main>\n{element('footer', made)}\n</div>\n</body>\n</html>\n"
+
+
+class _Drawn(Struct):
+    means: ExportOptions
+    prose: Prose
+    highlighted: Highlighted
+
+    def turn(
+        self, told: ExportedSession, turn: Turn, prefix: str, level: int = 2
+    ) -> Markup:
+        """`prefix` makes the id of each turn its own in the whole page."""
+        name = f"{prefix}-{turn.number}"
+        blocks = self._blocks(told, turn, name)
+        if not turn.number:
+            return element("section", *blocks, class_="turn", id=name)
+        title = element(
+            f"h{level}", f"Turn {turn.number}", self._time(turn.at), id=f"{name}-title"
+        )
+        over = [_over(turn.over)] if turn.over else []
+        labelled = {"aria_labelledby": f"{name}-title"}
+        return element("section", title, *blocks, *over, class_="turn", id=name, **labelled)
+
+    def child(self, told: ExportedSession, prefix: str) -> Markup:
+        label = element("span", told.title, class_="label")
+        end = told.node.child.status if told.node.child else ""
+        summary = element("summary", label, element("span", end, class_="took"))
+        name = f"{prefix}-{told.node.name}"
+        turns = [self.turn(told, turn, name, 3) for turn in told.turns]
+        lost = [self.child(each, name) for each in told.unplaced]
+        return element("details", summary, _facts(told), *turns, *lost, class_="child")
+
+    def _blocks(self, told: ExportedSession, turn: Turn, name: str) -> Iterator[Markup]:
+        """The model is named where it changes."""
+        model = ""
+        for block in turn.blocks:
+            if isinstance(block, Words) and block.model != model:
+                model = block.model
+                yield element("p", model, class_="by")
+            yield self._block(block, told, turn, name)
+
+    def _block(self, block: Block, told: ExportedSession, turn: Turn, name: str) -> Markup:
+        match block:
+            case Heard():
+                return self._heard(block, told)
+            case Words(text=text, partial=partial):
+                cut = [element("p", "(cut off here)", class_="dim")] if partial else []
+                words = element("div", self.prose(text), class_="words")
+                return element("div", words, *cut, class_="said")
+            case Thought(text=text):
+                summary = element("summary", element("span", "thought", class_="label"))
+                inside = element("div", element("p", text), class_="inside")
+                return element("details", summary, inside, class_="thought")
+            case Called():
+                return self._called(block, told, turn, name)
+            case News(line=line):
+                return element("p", _styled(line), class_="news")
+            case TurnOver():
+                return _over(block)
+
+    def _heard(self, block: Heard, told: ExportedSession) -> Markup:
+        by = element("p", who(block.sender), class_="by")
+        shown = [
+            picture(each, self.means.picture(told.node, each)) for each in block.pictures
+        ]
+        words = block.said
+        if from_child(block.sender):
+            summary = element("summary", element("span", "its report", class_="label"))
+            inside = element("div", self.prose(words), class_="inside words")
+            return element("div", by, element("details", summary, inside), class_="said")
+        said = element("p", words, class_="text")
+        return element("div", by, said, *shown, class_="said heard")
+
+    def _called(
+        self, block: Called, told: ExportedSession, turn: Turn, name: str
+    ) -> Markup:
+        made = turn.within.get(block.call.id, ())
+        hand = CallStyle(told.node.view.session.directory, self.highlighted)
+        inner = [call(each, self.means.label(each.call), hand) for each in made]
+        shown = [
+            picture(each, self.means.picture(told.node, each)) for each in block.pictures
+        ]
+        label = self.means.label(block.call)
+        whole = call(block, label, hand, (*shown, *inner))
+        below = [c for each in (block, *made) for c in told.children.get(each.call.id, ())]
+        return joined(whole, *(self.child(each, name) for each in below))
+
+    def _time(self, at: float) -> Markup:
+        if not 0 < at < _LAST:
+            return Markup()
+        exact = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return element("time", self.means.when(at), datetime=exact)
+
+
+def _head(title: str) -> str:
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"{element('title', title)}\n<style>\n{style()}</style>\n</head>\n"
+    )
+
+
+def style() -> str:
+    """The style sheet: light and dark as the reader's system is, for paper and phones."""
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+
+
+def _facts(told: ExportedSession) -> Markup:
+    rows = [joined(element("dt", n), element("dd", v)) for n, v in told.facts]
+    return element("dl", *rows, class_="facts")
+
+
+def _table(told: ExportedSession) -> Markup:
+    heads = [
+        element("th", "turn", scope="col"),
+        element("th", "asked", scope="col"),
+        element("th", "calls", scope="col", class_="number wide"),
+        element("th", "ended", scope="col", class_="wide"),
+        element("th", "took", scope="col", class_="number wide"),
+        element("th", "tokens", scope="col", class_="number wide"),
+        element("th", "cost", scope="col", class_="number"),
+    ]
+    rows = [_row(turn) for turn in told.numbered]
+    table = element(
+        "table", element("thead", element("tr", *heads)), element("tbody", *rows)
+    )
+    scroll = element("div", table, class_="scroll", tabindex="0")
+    if len(rows) <= _LONG_TABLE:
+        inside = (element("h2", "Turns"), scroll)
+    else:
+        label = element("span", f"{len(rows)} turns", class_="label")
+        inside = (element("details", element("summary", label), scroll, class_="turns"),)
+    return element("nav", *inside, aria_label="Turns")
+
+
+def _row(turn: Turn) -> Markup:
+    over = turn.over
+    spent = over.spent if over else Spent()
+    used = tokens(spent.usage.input + spent.usage.output) if spent.usage != Usage() else ""
+    cells = [
+        element("td", f"{turn.number}", class_="number"),
+        element(
+            "td", element("a", turn.title, href=f"#turn-{turn.number}"), class_="title"
+        ),
+        element("td", f"{turn.calls or ''}", class_="number wide"),
+        element("td", over.outcome.replace("_", " ") if over else "runs", class_="wide"),
+        element("td", duration(over.seconds) if over else "", class_="number wide"),
+        element("td", used, class_="number wide"),
+        element("td", money(spent), class_="number"),
+    ]
+    return element("tr", *cells)
+
+
+def _over(over: TurnOver) -> Markup:
+    rows = [element("p", _styled(line)) for line in turn_rows(over)]
+    return element("div", *rows, class_="over")
+
+
+def _styled(line: Line) -> Markup:
+    return joined(
+        *(
+            element("span", said, class_=style)
+            if isinstance(style, str) and style in ("good", "bad", "warn")
+            else said
+            for style, said in line
+        )
+    )
+
+
+def picture(image: Image, content: bytes | None) -> Markup:
+    """An inline image, recognized by its first bytes; no SVG, which may contain scripts."""
+    name = image.name or "picture"
+    kind = _kind(content or b"")
+    if content is None or not kind or len(content) > _LARGEST:
+        why = "gone" if content is None else "too large" if kind else "no picture"
+        return element("p", f"[picture {name}: {why}]", class_="dim")
+    data = f"data:{kind};base64,{b64encode(content).decode()}"
+    # An element without an end, so it is not made by `element`; what is in it is.
+    alt = element("i", name).removeprefix("<i>").removesuffix("</i>").replace("\n", " ")
+    shown = Markup(f'<img src="{data}" alt="{alt}">')
+    return element("figure", shown, element("figcaption", joined(name)))
+
+
+def _kind(content: bytes) -> str:
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if content.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if content.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    return ""

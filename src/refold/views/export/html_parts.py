@@ -1,0 +1,241 @@
+"""Parts of the exported page: escaped elements, highlighted code, diffs, and calls that unfold.
+
+HTML is built from elements only, so no text becomes markup by mistake: `Markup` is HTML, and
+any other string is escaped. Only names in this source become tags and attributes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Protocol, cast
+
+from msgspec import Struct
+
+from refold.values.containment import near
+from refold.values.control import Progress
+from refold.values.display import Checklist, Diff, Note, Output, Shown
+from refold.views.escape import on_one_line, visible
+from refold.views.export.content import call_outcome, given, took
+from refold.views.screen.blocks import Called
+
+if TYPE_CHECKING:
+    from pygments.lexer import Lexer
+
+
+class Markup(str):
+    """Text that is HTML."""
+
+    __slots__ = ()
+
+
+def text(words: str) -> Markup:
+    """Escaped text, with invisible characters written out."""
+    return Markup(escape(visible(words), quote=True))
+
+
+def element(tag: str, *content: str, **attributes: str) -> Markup:
+    """`class_` and `for_` are the attributes `class` and `for`; `_` becomes a hyphen."""
+    named = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{escape(on_one_line(value), quote=True)}"'
+        for name, value in attributes.items()
+    )
+    inner = "".join(each if isinstance(each, Markup) else text(each) for each in content)
+    return Markup(f"<{tag}{named}>{inner}</{tag}>")
+
+
+def joined(*content: str) -> Markup:
+    """One after the other."""
+    return Markup("".join(e if isinstance(e, Markup) else text(e) for e in content))
+
+
+_LONGEST = 50_000  # characters; more is shown without colours
+_LONG = 30  # lines; more scroll within their box
+_DIFF = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
+# The few kinds that have a colour of their own, by the short names that pygments has.
+_NAMES = ("nf", "nc", "nd", "nt", "na", "nb", "fm")
+_CHANGES = ("gi", "gd", "gh", "gu")
+
+Highlighted = Callable[[str, str], Markup]
+
+
+class _Kinds(Protocol):
+    """Which languages there are, as pygments has it."""
+
+    def values(self) -> Sequence[tuple[str, str, tuple[str, ...], object, object]]: ...
+
+
+def code(shown: Markup) -> Markup:
+    """A block of code."""
+    return element("pre", element("code", shown))
+
+
+def boxed(shown: Markup, content: str, kind: str = "") -> Markup:
+    """Long code scrolls in a box that the keyboard can focus."""
+    long = {"tabindex": "0"} if content.count("\n") > _LONG else {}
+    classes = " ".join(filter(None, (kind, "long" if long else "")))
+    named = {"class_": classes} if classes else {}
+    return element("pre", element("code", shown), **named, **long)
+
+
+def diff(content: str) -> Markup:
+    """The lines of a unified diff."""
+    rows = content.rstrip("\n").split("\n")
+    shown = [element("span", row + "\n", class_=_DIFF.get(row[:1], "same")) for row in rows]
+    return boxed(joined(*shown), content, "diff")
+
+
+def highlighting() -> Highlighted:
+    """A function that highlights code; code of an unknown language stays plain."""
+    known = dict[str, "Lexer | None"]()
+
+    def highlighted(content: str, language: str) -> Markup:
+        content, language = visible(content), language.lower()
+        if not language or len(content) > _LONGEST:
+            return text(content)
+        if language not in known:
+            known[language] = _lexer(language)
+        lexer = known[language]
+        return joined(*_spans(content, lexer)) if lexer else text(content)
+
+    return highlighted
+
+
+def _spans(content: str, lexer: "Lexer") -> list[Markup]:
+    from pygments.token import STANDARD_TYPES
+
+    made = list[Markup]()
+    for kind, said in lexer.get_tokens(content):
+        colour = _colour(STANDARD_TYPES.get(kind, ""))
+        # Our own classes, so that no kind is taken for one of the page's.
+        made.append(element("span", said, class_=f"k-{colour}") if colour else text(said))
+    return made
+
+
+def _lexer(language: str) -> "Lexer | None":
+    from pygments import lexers
+
+    kinds = cast(_Kinds, lexers.LEXERS)  # pyright: ignore[reportUnknownMemberType] - untyped
+    if not any(language in aliases for _, _, aliases, _, _ in kinds.values()):
+        return None  # plug-ins are not searched: that is slow
+    return lexers.get_lexer_by_name(language, stripnl=False, ensurenl=False)  # pyright: ignore[reportUnknownMemberType] - untyped
+
+
+def _colour(short: str) -> str:
+    if short in _NAMES:
+        return "n"
+    if short in _CHANGES:
+        return short
+    return short[:1] if short[:1] in ("k", "s", "m", "c") else ""
+
+
+_TODO: Mapping[Progress, str] = {
+    "pending": "open", "in_progress": "at work", "done": "done", "cancelled": "left out",
+}  # fmt: skip
+_LANGUAGES = {"bash": "bash", "python": "python"}
+_SHORT = 200  # characters of an argument that stands on the line of its name
+
+
+class CallStyle(Struct, frozen=True):
+    """How calls are drawn: paths are relative to `directory`."""
+
+    directory: str
+    highlighted: Highlighted
+
+
+def call(
+    block: Called, label: str, hand: CallStyle, inside: Sequence[Markup] = ()
+) -> Markup:
+    """A call that unfolds. `inside` are its images, and the calls that its code made."""
+    word = call_outcome(block)
+    well = "good" if word == "done" else "bad"
+    style = well if block.stage in ("done", "failed") else "warn"
+    summary = element(
+        "summary",
+        element("code", on_one_line(label), class_="label"),
+        element("span", word, class_=f"stage {style}"),
+        element("span", took(block), class_="took"),
+    )
+    content = element("div", *_inside(block, hand), *inside, class_="inside")
+    # Changes are unfolded: most readers look for them.
+    opened = {"open": ""} if _changed(block) else {}
+    return element("details", summary, content, **opened)
+
+
+def _inside(block: Called, hand: CallStyle) -> Iterator[Markup]:
+    arguments = list(_arguments(block, hand))
+    if not _changed(block):
+        yield element("p", "arguments", class_="what")
+        yield from arguments
+    if block.answered:
+        why = f"{block.reason}: " if block.reason else ""
+        yield element("p", f"A person was asked ({why}{block.answered}).")
+    elif block.reason:
+        yield element("p", block.reason, class_="warn")
+    if (block.shown or block.text) and not _changed(block):
+        yield element("p", "result", class_="what")
+    for part in block.shown:
+        yield from _shown(part, hand.directory)
+    printed = any(isinstance(part, Output) for part in block.shown)
+    if _changed(block):
+        yield _folded("arguments", *arguments)
+    if block.text and not block.shown:
+        yield _text(block.text) if block.stage == "done" else _sentence(block.text)
+    elif block.text and not printed:
+        yield _folded("what the model read", _text(block.text))
+    if block.whole:
+        yield element(
+            "p", "The model was shown a part; the session keeps all.", class_="dim"
+        )
+
+
+def _changed(block: Called) -> bool:
+    return any(isinstance(part, Diff) for part in block.shown)
+
+
+def _arguments(block: Called, hand: CallStyle) -> Iterator[Markup]:
+    for name, value, is_text in given(block.call):
+        language = "" if is_text else "json"
+        if name in ("command", "code"):
+            language = _LANGUAGES.get(block.call.name, "")
+        yield from _given(name, value, hand.highlighted(value, language))
+
+
+def _given(name: str, value: str, shown: Markup) -> Iterator[Markup]:
+    if "\n" in value or len(value) > _SHORT:
+        yield element("p", f"{name}:")
+        yield boxed(shown, value)
+    else:
+        yield element("p", f"{name}: ", element("code", value))
+
+
+def _shown(part: Shown, directory: str) -> Iterator[Markup]:
+    match part:
+        case Diff(path, kind, text):
+            yield element("p", f"{kind} ", element("code", near(path, directory)))
+            yield diff(text)
+        case Output(_, text, code_, ended):
+            if text.strip():
+                yield _text(text)
+            if code_ is None:
+                yield element("p", f"ended by refold: {ended}", class_="warn")
+            else:
+                style = "dim" if code_ == 0 else "bad"
+                yield element("p", f"exit code {code_}", class_=style)
+        case Note(text):
+            yield element("p", text)
+        case Checklist(items):
+            rows = [element("li", f"{t.subject} ({_TODO[t.status]})") for t in items]
+            yield element("ul", *rows, class_="todos")
+
+
+def _folded(title: str, *content: Markup) -> Markup:
+    summary = element("summary", element("span", title, class_="label"))
+    return element("details", summary, element("div", *content, class_="inside"))
+
+
+def _sentence(content: str) -> Markup:
+    """The text of a failure, as wrapped prose."""
+    return element("pre", element("code", content), class_="wrapped")
+
+
+def _text(content: str) -> Markup:
+    return boxed(joined(content), content)

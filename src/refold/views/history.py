@@ -1,0 +1,131 @@
+"""The messages of a session: all of them with their numbers, or a short recap for a resume. Pure.
+
+The number is the sequence number of the event: a rewind goes back to before it. Tool calls are
+counted only; `transcript` shows them.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+
+from refold.journal.events.kinds import Entry
+from refold.journal.state import conversation
+from refold.journal.state.fold import View
+from refold.values.messages import Spoken
+from refold.views.cell_width import cut
+from refold.views.escape import visible
+from refold.views.screen.blocks import Block, Called, Heard, Words
+from refold.views.screen.screen import screen_of
+from refold.views.styled import Line, Piece, Style
+from refold.views.wrap import wrap_line
+
+_PEOPLE = ("person", "parent")
+_EXCHANGES = 3
+_ROWS = 4  # of one answer
+_BACK = 200  # messages that are searched for an answer
+
+
+def message_lines(
+    entries: Sequence[Entry], gone: Collection[int] = (), last: int = 0, room: int = 0
+) -> Iterator[Line]:
+    """Messages and answers. `last`: only the last so many messages; 0: all.
+
+    `gone` are the numbers of messages that were rewound. `room` is the width of the screen; 0: no
+    wrapping.
+    """
+    blocks = screen_of(entries).blocks
+    heard = [at for at, each in enumerate(blocks) if _spoke(each)]
+    first = heard[-last] if 0 < last <= len(heard) else 0
+    wide = max((len(str(blocks[at].seq)) for at in heard), default=0)
+    calls, taken_back = 0, False
+    for block in blocks[first:] if heard else ():
+        if isinstance(block, Called):
+            calls += 1
+            continue
+        if not (_spoke(block) or isinstance(block, Words)):
+            continue
+        if calls:
+            many = "1 call" if calls == 1 else f"{calls} calls"
+            yield (("dim", f"{'':{wide}}  ({many})"),)
+            calls = 0
+        if isinstance(block, Heard):
+            taken_back = block.seq in gone
+        yield from _block(block, wide, room, taken_back=taken_back)
+
+
+def _spoke(block: Block) -> bool:
+    return isinstance(block, Heard) and block.sender in _PEOPLE
+
+
+def _block(block: Block, wide: int, room: int, *, taken_back: bool) -> Iterator[Line]:
+    match block:
+        case Heard(seq=seq, words=words, typed=typed, pictures=pictures):
+            text = visible(typed or words) or f"({len(pictures)} pictures)"
+            style: Style = "dim" if taken_back else "person"
+            yield from _rows(("accent", f"{seq:>{wide}}  "), (style, text), room)
+            if taken_back:
+                yield (("dim", f"{'':{wide}}  (rewound)"),)
+        case Words(text=text):
+            style = "dim" if taken_back else "plain"
+            yield from _rows(("plain", f"{'':{wide}}  "), (style, visible(text)), room)
+        case _:
+            return
+
+
+def _rows(head: Piece, text: Piece, room: int) -> Iterator[Line]:
+    style, words = text
+    indent = len(head[1])
+    for at, row in enumerate(words.strip("\n").rstrip().split("\n")):
+        first = head if at == 0 else ("plain", " " * indent)
+        line: Line = (first, (style, row))
+        yield wrap_line(line, max(room, indent + 10), indent) if room else line
+
+
+def recap(view: View, room: int, sign: str = "›") -> list[Line]:
+    """The last exchanges, shortened: each message and the last answer to it.
+
+    Only the end of the conversation is read, so that resuming a long one takes no longer. `sign`
+    stands before a message, as at the prompt.
+    """
+    messages, end = view.conversation.messages, len(view.conversation.messages)
+    exchanges = list[tuple[str, str]]()
+    for told in _newest(view.conversation.user_messages):
+        at = bisect_left(messages, told[0].delivered, key=lambda spoken: spoken.seq)
+        if at == len(messages) or messages[at].seq != told[0].delivered:
+            break  # compacted since: message and answer are gone
+        words = " ".join(each.text for each in told)
+        exchanges.append((words, _answer(messages[max(at + 1, end - _BACK) : end])))
+        end = at
+        if len(exchanges) == _EXCHANGES:
+            break
+    return [
+        row
+        for words, said in reversed(exchanges)
+        for row in _exchange(f"{sign} {words}", said, room)
+    ]
+
+
+def _newest(said: Sequence[conversation.UserText]) -> Iterator[list[conversation.UserText]]:
+    """The person's messages, from the last; those that were sent together are one."""
+    at = len(said)
+    while at:
+        heard, together = said[at - 1].delivered, list[conversation.UserText]()
+        while at and said[at - 1].delivered == heard:
+            at -= 1
+            together.insert(0, said[at])
+        yield together
+
+
+def _answer(spoken: Sequence[Spoken]) -> str:
+    """The last text of the model in these messages."""
+    said = (e.message.text for e in reversed(spoken) if e.message.role == "assistant")
+    return next((text for text in said if text), "")
+
+
+def _exchange(words: str, answer: str, room: int) -> Iterator[Line]:
+    yield (("person", cut(" ".join(visible(words).split()), room)),)
+    rows = [row for row in visible(answer).split("\n") if row.strip()]
+    left = len(rows) - _ROWS
+    if left > 0:
+        yield (("dim", f"  … {left} lines …"),)
+    for row in rows[-_ROWS:]:
+        yield (("dim", f"  {cut(row, room - 2)}"),)

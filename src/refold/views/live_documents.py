@@ -1,0 +1,74 @@
+"""Documents of live news: pieces of an answer, and progress. Part of `documents`. Pure.
+
+All that matters of them is repeated, complete, by a document of an event.
+"""
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from refold.values.live import CallComing, Progress, TextCame, ThinkingCame, Waiting
+
+After: TypeAlias = Annotated[
+    int, Meta(ge=0, description="the number of the event that it follows")
+]
+
+
+class _Live(Struct, frozen=True, kw_only=True, tag_field="type"):
+    after: After
+
+
+class TextDelta(_Live, frozen=True, kw_only=True, tag="text_delta"):
+    """A piece of the answer."""
+
+    text: str
+
+
+class ThinkingDelta(_Live, frozen=True, kw_only=True, tag="thinking_delta"):
+    """A piece of what the model thinks aloud."""
+
+    text: str
+
+
+class CallBegun(_Live, frozen=True, kw_only=True, tag="call_coming"):
+    """The model has begun to write a call of this tool."""
+
+    name: str
+
+
+class ToolProgress(_Live, frozen=True, kw_only=True, tag="tool_progress"):
+    """A piece of what a running call prints."""
+
+    call_id: str
+    text: str
+
+
+class Retry(_Live, frozen=True, kw_only=True, tag="retry"):
+    """The provider is asked again, after `seconds`."""
+
+    seconds: float
+    reason: str
+
+
+class WithinChild(_Live, frozen=True, kw_only=True, tag="within"):
+    """One of these from the subagent `node`."""
+
+    node: str
+    live: TextCame | ThinkingCame | CallComing | Progress | Waiting
+
+
+class ChildMoved(_Live, frozen=True, kw_only=True, tag="child_moved"):
+    """Progress of a subagent, and what it does now."""
+
+    node: str
+    agent: str
+    title: str
+    steps: int
+    tokens: int
+    cost: float | None  # US dollars; null: a price is not known
+    label: str
+
+
+LiveDocument: TypeAlias = (
+    TextDelta | ThinkingDelta | CallBegun | ToolProgress | Retry | WithinChild | ChildMoved
+)

@@ -1,0 +1,191 @@
+"""Print the text of a model as Markdown while it arrives.
+
+A block is printed when it is finished, code line by line, and nothing is ever taken back; the
+result does not depend on how the text was cut into pieces. Only whole lines are parsed, each
+once. Text must have been escaped before (`escape`).
+"""
+
+from collections.abc import Callable, Iterator
+
+from refold.views.markdown.blocks import Blocks, Container, Leaf
+from refold.views.markdown.highlight import Highlighter
+from refold.views.markdown.spans import SpanOptions, Spans
+from refold.views.markdown.tables import table
+from refold.views.styled import Line, Piece, Style
+from refold.views.wrap import StreamWrapper, hard_wrap, wrap
+
+WIDEST = 100  # cells of prose: longer lines are hard to read; code and tables may be wider
+_LONGEST = 4_000  # characters of a line that wait for its end
+_OPENING = 60  # characters at the start of a line that decide which block it begins
+_LEAST = 10  # cells for text, however deeply nested
+_RULE = 40  # cells
+_END: Piece = ("plain", "\n")
+# By level; deeper ones look like the last. Without styles their marks are printed.
+_HEADINGS: tuple[Style, ...] = ("title", "heading", "subheading")
+
+
+class MarkdownRenderer:
+    """`room` is the width of a line, or a function that returns it for each block; 0: any width.
+
+    With `marks` false the text is not parsed, only wrapped. Without `styled`, the marks of emphasis
+    stay visible. `links`: the terminal opens links; `signs`: it shows more than ASCII.
+    """
+
+    def __init__(
+        self,
+        room: int | Callable[[], int] = 0,
+        *,
+        marks: bool = True,
+        styled: bool = True,
+        links: bool = False,
+        signs: bool = True,
+    ) -> None:
+        self._room = room if callable(room) else lambda: room
+        self._flow = None if marks else StreamWrapper(min(self._room(), WIDEST))
+        self._styled, self._signs = styled, signs
+        self._blocks, self._spans = Blocks(), Spans(SpanOptions(styled, links))
+        self._code: Highlighter | None = None
+        self._held: list[str] = []  # of the line that has not ended
+        self._size, self._going_on = 0, False
+
+    @property
+    def whole_rows(self) -> bool:
+        """Are only whole rows printed, so that other output may come between them?"""
+        return self._flow is None
+
+    @property
+    def waiting(self) -> str:
+        """The last words of the block that is not finished yet."""
+        held = "".join(self._held[-40:])
+        return " ".join(f"{self._blocks.last[-200:]} {held[-200:]}".split())[-120:]
+
+    def add(self, text: str) -> list[Piece]:
+        if self._flow is not None:
+            return self._flow.put("plain", text)
+        first, *more = text.split("\n")
+        out = self._hold(first)
+        for part in more:
+            out += self._end_line()
+            out += self._hold(part)
+        return out
+
+    def end(self) -> list[Piece]:
+        """Print what was held back."""
+        if self._flow is not None:
+            return self._flow.end()
+        out = self._end_line() if self._held else []
+        return [*out, *self._printed(self._blocks.end())]
+
+    def _hold(self, text: str) -> list[Piece]:
+        """Buffer part of a line. A line that gets too long is printed before it ends."""
+        if not text:
+            return []
+        self._held.append(text)
+        self._size += len(text)
+        if self._size < _LONGEST:
+            early = self._size <= _OPENING and not self._going_on and self._blocks.last
+            start = "".join(self._held) if early else ""
+            return self._printed(self._blocks.foresee(start)) if start else []
+        held, out = "".join(self._held), list[Piece]()
+        while len(held) >= _LONGEST:
+            at = held.rfind(" ", 1, _LONGEST) + 1 or _LONGEST
+            out += self._take(held[:at])
+            held, self._going_on = held[at:], True
+        self._held, self._size = [held] if held else [], len(held)
+        return out
+
+    def _end_line(self) -> list[Piece]:
+        line = "".join(self._held)
+        self._held, self._size = [], 0
+        out = self._take(line) if line or not self._going_on else []
+        self._going_on = False
+        return out
+
+    def _take(self, line: str) -> list[Piece]:
+        take = self._blocks.more if self._going_on else self._blocks.line
+        return self._printed(take(line))
+
+    def _printed(self, leaves: list[Leaf]) -> list[Piece]:
+        out: list[Piece] = []
+        for leaf in leaves:
+            room = self._room()
+            around = _Margin(leaf, room, signs=self._signs)
+            if leaf.gap >= 0:
+                out += (around.gap, _END)
+            for number, row in enumerate(self._rows(leaf, room and around.left)):
+                out += around.rest if number else around.first
+                out += row
+                out.append(_END)
+        return out
+
+    def _rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
+        match leaf.kind:
+            case "words":
+                yield from _filled(self._spans.words(leaf.lines), room)
+            case "heading":
+                yield from _filled(self._heading(leaf), room)
+            case "rule":
+                wide = min(room or _RULE, _RULE)
+                yield (("dim", ("─" if self._signs else "-") * wide),)
+            case "table":
+                yield from table(
+                    leaf.lines,
+                    room,
+                    self._spans.cell,
+                    headed=leaf.headed,
+                    signs=self._signs,
+                )
+            case _:
+                yield from self._code_rows(leaf, room)
+
+    def _heading(self, leaf: Leaf) -> list[Piece]:
+        words = " ".join(leaf.lines)
+        if self._styled:
+            style = _HEADINGS[min(leaf.level, len(_HEADINGS)) - 1]
+            return self._spans.phrase(words, style)
+        return [("heading", f"{'#' * leaf.level} "), *self._spans.phrase(words, "heading")]
+
+    def _code_rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
+        text = leaf.lines[0].expandtabs(4)
+        pieces: list[Piece] = [("dim", text)]
+        if leaf.kind == "fence":
+            info = text.lstrip("`~")
+            self._code = Highlighter(info) if self._styled else None
+        elif leaf.kind == "closed":
+            self._code = None
+            if not text:
+                return
+        else:
+            pieces = self._code.line(text) if self._code else [("code", text)]
+        yield from hard_wrap(pieces, room) if room else [tuple(pieces)]
+
+
+class _Margin:
+    """The margin of a block: bars of quotes, signs and indents of list items."""
+
+    def __init__(self, leaf: Leaf, room: int, *, signs: bool) -> None:
+        self._bar, self._dot = ("│ ", "•") if signs else ("> ", "")
+        rest = [self._before(each, first=False) for each in leaf.around]
+        kept = 0  # where it is too deep for the room, the outer ones are not shown
+        while len(rest) - kept > 1 and room and _wide(rest[kept:]) > room - _LEAST:
+            kept += 1
+        self.rest = rest[kept:]
+        self.first = [self._before(each, first=True) for each in leaf.around[kept:]]
+        shared = "".join(text for _, text in rest[kept : max(leaf.gap, kept)])
+        self.gap: Piece = ("dim", shared.rstrip())
+        self.left = max(room - _wide(self.rest), 2)
+
+    def _before(self, each: Container, *, first: bool) -> Piece:
+        if not each.sign:
+            return ("dim", self._bar)
+        sign = (self._dot or each.sign) if each.sign in "-+*" else each.sign
+        shown = first and each.begins
+        return ("plain", f"{sign} " if shown else " " * (len(sign) + 1))
+
+
+def _wide(margin: list[Piece]) -> int:
+    return sum(len(text) for _, text in margin)
+
+
+def _filled(pieces: list[Piece], room: int) -> list[Line]:
+    return wrap(pieces, min(room, WIDEST)) if room else wrap(pieces, 1 << 30)

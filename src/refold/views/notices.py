@@ -1,0 +1,126 @@
+"""One-line notices for the person: compactions, files changed outside, unsent messages, warnings.
+
+The warnings after a turn are read from the journal, whatever the answer claims: whether the
+last command failed, and which files could not be written. Pure.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+
+from refold.journal.events.kinds import Compacted
+from refold.journal.state.failures import CommandFailure
+from refold.journal.state.fold import View
+from refold.values.containment import near
+from refold.views.cell_width import cut
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line, line
+
+_NAMED = 3  # files
+_LONGEST = 60  # cells of unsent messages
+ESTIMATED = (
+    "The provider does not say how many tokens it used, or says what cannot be true: "
+    "what is marked with ~ is estimated from the text."
+)
+# The person stopped it and knows why; or it planned, and nothing was to be done yet.
+_CLAIMS_NOTHING = ("interrupted", "cancelled", "plan_ready")
+_UNWRITTEN = 5  # files
+_SHORT = 100  # characters of a command, or of a reason
+
+
+def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:
+    """That the conversation was compacted. `assumed` is the window if the model's is unknown."""
+    count = event.dropped
+    if not count and event.size_after >= event.size_before:
+        return line("The conversation cannot be compacted further.", "dim")
+    match event.kind:
+        case "prune":
+            what = f"{count} old {_many('result', count)} became {_many('line', count)}"
+        case "full" if not count:
+            what = "the longest results were cut"
+        case "full":
+            what = f"{count} {_many('message', count)} became a summary"
+        case "trim":
+            why = f" ({visible(event.reason)})" if event.reason else ""
+            what = f"{count} old {_many('message', count)} left out, without a summary{why}"
+    before, after = (
+        _percent(size, view, assumed) for size in (event.size_before, event.size_after)
+    )
+    style = "warn" if event.kind == "trim" else "dim"
+    return line(f"compacted: {what}, {before} -> {after} of window", style)
+
+
+def changed_elsewhere(files: Sequence[tuple[str, str]]) -> str:
+    named = ", ".join(
+        f"{on_one_line(os.path.basename(path))} ({how})" for path, how in files[:_NAMED]
+    )
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    return (
+        f"Files were changed outside this session, and the model is informed: {named}{more}"
+    )
+
+
+def unsent_messages(view: View) -> Sequence[str]:
+    """Messages sent before an interrupt that no model has seen: they wait until the person continues."""
+    waiting = (w for w in view.conversation.undelivered if w.seq < view.turn.stop_seq)
+    return [w.said.text for w in waiting if w.said.sender == "person"]
+
+
+def unsent_notice(view: View) -> str:
+    """The same as a line with a hint, or "".
+
+    Messages that came after the interrupt are sent at once, and these with them.
+    """
+    kept = unsent_messages(view)
+    if not kept or any(
+        w.seq > view.turn.stop_seq and w.said.sender == "person"
+        for w in view.conversation.undelivered
+    ):
+        return ""
+    words = cut(on_one_line(" / ".join(kept)), _LONGEST)
+    dot = "" if words.endswith((".", "!", "?", "…")) else "."
+    return f"Not sent yet: {words}{dot} Your next message or Enter sends it."
+
+
+def _percent(size: int, view: View, assumed: int) -> str:
+    window = view.conversation.system_prompt.window or assumed
+    told = (size + view.conversation.prompt_size) / view.conversation.chars_per_token
+    return f"{round(100 * told / window)}%"
+
+
+def _many(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def warnings(view: View) -> tuple[str, ...]:
+    """Sentences about the newest turn, without punctuation at their ends. Empty: nothing failed."""
+    if view.turn.outcome in _CLAIMS_NOTHING:
+        return ()
+    failed = view.failures.command
+    return (*([_of_command(failed)] if failed else ()), *_of_files(view))
+
+
+def warning_lines(view: View) -> list[Line]:
+    """The same as lines for the screen."""
+    return [line(warning, "warn") for warning in warnings(view)]
+
+
+def _of_command(failed: CommandFailure) -> str:
+    command = _cut(failed.command)
+    if failed.code is None:
+        why = f" ({on_one_line(failed.ended)})" if failed.ended else ""
+        return f"the last command was ended before it was done{why}: {command}"
+    return f"the last command failed with code {failed.code}: {command}"
+
+
+def _of_files(view: View) -> Iterator[str]:
+    unwritten = list(view.failures.unwritten.items())
+    for path, why in unwritten[:_UNWRITTEN]:
+        name = on_one_line(near(path, view.session.directory))
+        yield f"{name} was not written: {_cut(why)}"
+    if len(unwritten) > _UNWRITTEN:
+        yield f"{len(unwritten) - _UNWRITTEN} more files were not written"
+
+
+def _cut(text: str) -> str:
+    plain = on_one_line(text)
+    return plain if len(plain) <= _SHORT else plain[: _SHORT - 1] + "…"

@@ -1,0 +1,167 @@
+"""The points of a session that can be rewound to, and a preview of a rewind. Pure.
+
+`session.rewind` does it.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.journal.state.checkpoints import Checkpoint, Point
+from refold.place.port import FileChange
+from refold.values.containment import near
+from refold.views.cell_width import cells, cut
+from refold.views.escape import on_one_line
+from refold.views.styled import Line, Piece, Style, line
+
+What: TypeAlias = Literal["conversation", "files", "both"]
+_FILES = 30  # of a preview that are named
+_BAR = 12  # signs for the lines of a file
+_DONE: dict[str, tuple[Style, str]] = {
+    "created": ("added", "comes back"),
+    "deleted": ("gone", "goes"),
+    "changed": ("plain", "changes"),
+}
+
+
+class RewindPlan(Struct, frozen=True):
+    """What a rewind to before `seq` does. 0 and None: nothing to change there."""
+
+    seq: int
+    what: What
+    mark: int = 0  # of the conversation
+    checkpoint: Checkpoint | None = None
+    stays: tuple[str, ...] = ()  # directories that it worked in since, and left
+
+
+class RewindPreview(Struct, frozen=True):
+    """What would happen to the files, and which changes of others would be lost."""
+
+    plan: RewindPlan
+    changes: tuple[FileChange, ...] = ()
+    drift: tuple[str, ...] = ()  # changed outside the session
+    left_alone: tuple[str, ...] = ()  # repositories that came since
+
+
+class RewindReport(Struct, frozen=True):
+    """What was done. A rewind to before `undo` reverts it."""
+
+    preview: RewindPreview
+    files: int = 0
+    undo: int = 0  # 0: nothing was done
+
+
+class RewindPoint(Struct, frozen=True):
+    """A point, and the number of files that changed until the next; None: unknown."""
+
+    point: Point
+    files: int | None = None
+    in_talk: bool = True  # false: the conversation was rewound to before it
+
+
+def point_lines(steps: Sequence[RewindPoint], room: int) -> list[Line]:
+    """One line for each point: number, time, message, number of changed files."""
+    wide = max((len(str(step.point.seq)) for step in steps), default=0)
+    return [_step(step, wide, room) for step in steps]
+
+
+def preview_lines(preview: RewindPreview, directory: str, room: int) -> list[Line]:
+    """What a rewind would change, file by file. Paths below `directory` are relative."""
+    lines: list[Line] = []
+    if preview.plan.mark:
+        lines.append(
+            (("plain", f"The conversation is rewound to before event {preview.plan.seq}."),)
+        )
+    if preview.plan.what != "conversation" and not preview.changes:
+        lines.append((("plain", "No file has to change."),))
+    widest = max((_lines(change) for change in preview.changes), default=0)
+    shown = preview.changes[:_FILES]
+    names = [_name(change.path, directory) for change in shown]
+    wide = min(max(map(cells, names), default=0), max(room - 36, 20))
+    for change, name in zip(shown, names, strict=True):
+        lines.append(_change(change, cut(name, wide), wide, widest))
+    if left := len(preview.changes) - len(shown):
+        lines.append((("dim", f"  … and {left} more"),))
+    if preview.changes:
+        lines.append((("strong", summary(preview.changes)),))
+    for path in preview.drift[:_FILES]:
+        lines.append(
+            line(f"Changed outside refold since: {_name(path, directory)}", "warn")
+        )
+    if left := len(preview.drift[_FILES:]):
+        lines.append(line(f"  … and {left} more", "warn"))
+    for path in preview.plan.stays if preview.plan.what != "conversation" else ():
+        stays = f"It worked in {on_one_line(path)} since, where files stay as they are."
+        lines.append(line(stays, "warn"))
+    for path in preview.left_alone:
+        name = _name(path, directory)
+        lines.append(line(f"Left as it is, a repository of its own: {name}", "warn"))
+    return lines
+
+
+def report_text(report: RewindReport, command: str) -> str:
+    """What was done, in a sentence or two. `command` rewinds to an event."""
+    if not report.undo:
+        return "Nothing had to change."
+    talk = "The conversation was rewound" if report.preview.plan.mark else ""
+    files = f"{_count(report.files)} restored" if report.preview.changes else ""
+    done = ", ".join(part for part in (talk, files) if part)
+    return f"{done}. To undo this: {command}"
+
+
+def summary(changes: Sequence[FileChange]) -> str:
+    """The number of files and lines."""
+    more = sum(change.added or 0 for change in changes)
+    less = sum(change.removed or 0 for change in changes)
+    verb = "changes" if len(changes) == 1 else "change"
+    return f"{_count(len(changes))} {verb}, +{more} -{less} lines"
+
+
+def _step(step: RewindPoint, wide: int, room: int) -> Line:
+    point = step.point
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(point.at))
+    style: Style = "plain" if step.in_talk else "dim"
+    match point.kind:
+        case "said":
+            what = on_one_line(" ".join(point.text.split())) or "(a picture)"
+        case "rewound":
+            what = f"(the conversation was rewound to event {point.to})"
+        case "restored":
+            what = f"(the files were restored to event {point.to})"
+    after = f"  {_count(step.files)} changed" if step.files else ""
+    if not step.in_talk:
+        after += "  rewound"
+    head = f"{point.seq:>{wide}}  {when}  "
+    what = cut(what, max(room - cells(head) - cells(after), 20))
+    pieces: list[Piece] = [("accent", head), (style, what)]
+    return (*pieces, ("dim", after)) if after else tuple(pieces)
+
+
+def _change(change: FileChange, name: str, wide: int, widest: int) -> Line:
+    style, verb = _DONE[change.kind]
+    padded = name + " " * (wide - cells(name))
+    head: Line = ((style, f"  {padded}  {verb:<10}"),)
+    if change.added is None or change.removed is None:
+        return (*head, ("dim", "  bytes"))
+    if not (change.added or change.removed) and change.kind == "changed":
+        return (*head, ("dim", "  only whether it can be run"))
+    scale = min(1.0, _BAR / widest) if widest else 0.0
+    more, less = (
+        round(n * scale + 0.499) if n else 0 for n in (change.added, change.removed)
+    )
+    count = f"  +{change.added} -{change.removed} "
+    return (*head, ("dim", count), ("added", "+" * more), ("gone", "-" * less))
+
+
+def _lines(change: FileChange) -> int:
+    return (change.added or 0) + (change.removed or 0)
+
+
+def _name(path: str, directory: str) -> str:
+    return on_one_line(near(path, directory))
+
+
+def _count(files: int | None) -> str:
+    return "1 file" if files == 1 else f"{files} files"

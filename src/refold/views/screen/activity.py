@@ -1,0 +1,89 @@
+"""What is being done right now, in a few words. Pure.
+
+How long it takes is told by whoever has a clock.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import (
+    Answered,
+    Compacted,
+    Ended,
+    Entry,
+    Imported,
+    Judged,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    Reserved,
+    Rewound,
+    Settled,
+    Started,
+    TurnEnded,
+)
+from refold.values.live import CallComing, Live, TextCame, ThinkingCame, Waiting
+from refold.views.escape import on_one_line
+from refold.views.screen.blocks import Called, Open
+
+HEARS = frozenset((
+    ModelAsked, Reserved, Settled, ModelAnswered, ModelFailed, Judged, Answered, Started, Ended,
+    Compacted, Rewound, TurnEnded, Imported,
+))  # fmt: skip
+_BESIDE = "requesting a"
+
+
+class Status(Struct, frozen=True):
+    """`since` is the journal's time of the event that it came with or after."""
+
+    doing: str = ""  # "thinking", "running"; "": nothing, or it can be seen
+    since: float = 0.0
+    reason: str = ""  # why nothing comes, while that is so
+    seconds: float = 0.0  # and how long until the model is asked again; 0: nobody knows
+    tries: int = 0  # how often that was so for this answer
+
+
+def after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Status:
+    match entry.event:
+        case ModelAsked():
+            return Status("thinking", entry.at)
+        case Reserved(purpose):
+            return Status(f"{_BESIDE} {on_one_line(purpose)}", entry.at)
+        case Settled() if not status.doing.startswith(_BESIDE):
+            return status
+        case (
+            ModelAnswered() | ModelFailed() | Judged() | Answered() | Started() | Ended()
+            | Compacted() | Settled() | Rewound()
+        ):  # fmt: skip
+            found = of_calls(waiting)
+            return status if found == status.doing else Status(found, entry.at)
+        case TurnEnded() | Imported():
+            return Status()
+        case _:
+            return status
+
+
+def of_calls(waiting: Sequence[Open]) -> str:
+    running = any(isinstance(b, Called) and b.stage == "running" for b in waiting)
+    return "running" if running else ""
+
+
+def meanwhile(status: Status, live: Live, at: float) -> Status:
+    match live:
+        case TextCame(text):
+            return Status("", at) if status.doing and text.strip() else status
+        case ThinkingCame() if status.doing == "waiting":
+            return Status("thinking", at, tries=status.tries)
+        case CallComing(name):
+            return Status(f"writing a call of {on_one_line(name)}", at)
+        case Waiting(seconds, reason):
+            return Status("waiting", at, reason, seconds, status.tries + 1)
+        case _:
+            return status
+
+
+def begun(waiting: Sequence[Open]) -> Status:
+    """Of work that somebody begins to watch."""
+    return replace(Status(), doing=of_calls(waiting))

@@ -1,0 +1,149 @@
+"""What was said: words that came in, the answer while it comes, and once it is whole. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import (
+    Delivered,
+    Ended,
+    Entry,
+    Imported,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    Rewound,
+    Said,
+    Stopped,
+    TurnEnded,
+)
+from refold.journal.state.fold import View
+from refold.values.control import Final
+from refold.values.growing import Growing
+from refold.values.live import CallComing, Live, TextCame, ThinkingCame
+from refold.values.messages import Part, Text, Thinking
+from refold.views.screen.blocks import Block, Called, Coming, Heard, Open, Thought, Words
+
+HEARS = frozenset((ModelAnswered, ModelFailed, Ended, Said, Delivered, Rewound, Imported))
+# Nothing more comes of the answer under way.
+ENDS = frozenset((ModelAsked, ModelAnswered, ModelFailed, Stopped, TurnEnded, Imported))
+
+
+def coming(so_far: tuple[Coming, ...], live: Live) -> tuple[Coming, ...]:
+    """The answer under way, with one more piece."""
+    match live:
+        case TextCame(text):
+            return _longer(so_far, Coming(kind="words", text=Growing(text)), text)
+        case ThinkingCame(text):
+            return _longer(so_far, Coming(kind="thought", text=Growing(text)), text)
+        case CallComing(name):
+            return (*so_far, Coming(kind="call", text=Growing(name)))
+        case _:
+            return so_far
+
+
+def said(entry: Entry) -> Iterator[Block]:
+    """What an answer says, its calls left out. What a failed one had said stays."""
+    match entry.event:
+        case ModelAnswered(message) as answer:
+            for part in _joined(message.parts):
+                if isinstance(part, Text) and part.text.strip():
+                    yield Words(
+                        seq=entry.seq, at=entry.at, text=part.text, model=answer.model,
+                        partial=answer.partial or answer.stop == "length",
+                    )  # fmt: skip
+                elif isinstance(part, Thinking) and part.text.strip():
+                    yield Thought(seq=entry.seq, at=entry.at, text=part.text)
+        case ModelFailed(partial_text=text, model=model) if text.strip():
+            yield Words(seq=entry.seq, at=entry.at, text=text, model=model, partial=True)
+        case _:
+            return
+
+
+def at_last(entry: Entry, view: View) -> Iterator[Block]:
+    """The answer that a tool has said is the last one."""
+    match entry.event:
+        case Ended(control=Final(answer)) if answer.strip():
+            model = view.turn.model
+            yield Words(seq=entry.seq, at=entry.at, text=answer, model=model)
+        case _:
+            return
+
+
+def heard(
+    open_: tuple[Open, ...], entry: Entry, view: View
+) -> tuple[tuple[Open, ...], tuple[Heard, ...]]:
+    """What is open after this, and the words that came in for good.
+
+    Words for after the turn, or instead of one that was stopped, wait until they are
+    taken up.
+    """
+    match entry.event:
+        case Said() as said:
+            words = _heard(entry.seq, entry.at, said)
+            put_off = said.when == "next" or view.turn.stopped is not None
+            if put_off and view.turn.seq and not from_child(said.sender):
+                return (*open_, replace(words, later=True)), ()
+            return open_, (words,)
+        case Delivered(taken):
+            return _without(open_, set(taken))
+        case Rewound() | Imported() if open_:
+            waiting = {each.seq for each in view.conversation.undelivered}
+            gone = {b.seq for b in open_ if isinstance(b, Heard)} - waiting
+            return _without(open_, gone)
+        case _:
+            return open_, ()
+
+
+def standing(view: View) -> Iterator[Heard]:
+    """Words that wait to be taken up."""
+    stopped = view.turn.stopped is not None
+    for each in view.conversation.undelivered:
+        if (each.said.when == "next" or stopped) and not from_child(each.said.sender):
+            yield replace(_heard(each.seq, 0.0, each.said), later=True)
+
+
+def from_child(sender: str) -> bool:
+    return sender.startswith("child-")
+
+
+def _heard(seq: int, at: float, said: Said) -> Heard:
+    return Heard(
+        seq=seq, at=at, words=said.text, sender=said.sender, key=said.client_key,
+        pictures=said.images, typed=said.typed,
+    )  # fmt: skip
+
+
+def _without(
+    open_: tuple[Open, ...], seqs: set[int]
+) -> tuple[tuple[Open, ...], tuple[Heard, ...]]:
+    taken = tuple(b for b in open_ if isinstance(b, Heard) and b.seq in seqs)
+    if not taken:
+        return open_, ()
+    left = tuple(b for b in open_ if isinstance(b, Called) or b.seq not in seqs)
+    return left, taken
+
+
+def _longer(so_far: tuple[Coming, ...], new: Coming, text: str) -> tuple[Coming, ...]:
+    last = so_far[-1] if so_far else None
+    if last is None or last.kind != new.kind:
+        return (*so_far, new)
+    return (*so_far[:-1], replace(last, text=last.text.plus(text)))
+
+
+def _joined(parts: Sequence[Part]) -> Iterator[Part]:
+    """Thoughts in a row as one, and words: a provider may sign pieces of a thought."""
+    held: Text | Thinking | None = None
+    for part in parts:
+        if isinstance(part, Thinking) and not part.text:
+            continue
+        if isinstance(held, Text) and isinstance(part, Text):
+            held = Text(held.text + part.text)
+        elif isinstance(held, Thinking) and isinstance(part, Thinking):
+            held = Thinking(held.text + part.text)
+        else:
+            if held is not None:
+                yield held
+            held = part if isinstance(part, Text | Thinking) else None
+    if held is not None:
+        yield held

@@ -1,0 +1,169 @@
+"""What happened beside the talk, in a line each, and how a turn ended. Pure."""
+
+from collections.abc import Iterator
+
+from refold.journal.events.child_events import ChildBorn, ChildEnded, Forked
+from refold.journal.events.kinds import (
+    AgentChosen,
+    AnswerRejected,
+    BudgetSet,
+    Compacted,
+    EffortChosen,
+    Entry,
+    ExternalEditsFound,
+    FilesRestored,
+    Imported,
+    JournalRepaired,
+    ModeChanged,
+    ModelAnswered,
+    ModelChosen,
+    ModelFailed,
+    PlanAnswered,
+    Renamed,
+    Rewound,
+    Settled,
+    StepLimitSet,
+    Stopped,
+    Tagged,
+    TurnEnded,
+)
+from refold.journal.state.fold import View
+from refold.views.budget_lines import budget_text
+from refold.views.cell_width import cut
+from refold.views.children_list import child_notice
+from refold.views.escape import on_one_line, visible
+from refold.views.notices import (
+    ESTIMATED,
+    changed_elsewhere,
+    compaction_notice,
+    unsent_notice,
+    warnings,
+)
+from refold.views.screen.blocks import News, TurnOver
+from refold.views.styled import Line, line
+
+HEARS = frozenset((
+    Compacted, ChildBorn, ChildEnded, Rewound, ModelChosen, EffortChosen, ModeChanged,
+    AgentChosen, JournalRepaired, AnswerRejected, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
+    Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped,
+    ModelAnswered, ModelFailed,
+))  # fmt: skip
+_LONGEST = 60  # cells of words that are quoted
+
+
+def told(entry: Entry, window: int, before: View, view: View) -> Iterator[News]:
+    """`window` is what is assumed where that of the model is not known."""
+    match entry.event:
+        case Compacted() as made:
+            found = compaction_notice(made, view, window)
+        case ChildBorn() | ChildEnded() as event:
+            found = child_notice(event, view.children)
+        case Stopped() if not view.turn.seq and (waits := unsent_notice(view)):
+            found = line(waits, "dim")  # no end of a turn will tell it
+        case Rewound(mark):
+            found = _rewound(before, view, mark)
+        case ModelAnswered() | ModelFailed():
+            found = None
+        case _:
+            found = (
+                _chosen(entry) or _called(entry)
+                or _mishap(entry) or _of_files_and_plans(entry)
+            )  # fmt: skip
+    if found is not None:
+        yield News(seq=entry.seq, at=entry.at, line=found)
+    if view.account.first_estimated == entry.seq:
+        yield News(seq=entry.seq, at=entry.at, line=line(ESTIMATED, "warn"))
+
+
+def turn_over(entry: Entry, end: TurnEnded, began: float, view: View) -> TurnOver:
+    return TurnOver(
+        seq=entry.seq, at=entry.at, outcome=end.outcome, reason=end.reason,
+        seconds=max(0.0, entry.at - began), spent=view.turn.spent, last=view.account.last_usage,
+        window=view.conversation.system_prompt.window, model=view.turn.model,
+        asked=view.conversation.system_prompt.model, warnings=warnings(view), unheard=unsent_notice(view),
+    )  # fmt: skip
+
+
+def _chosen(entry: Entry) -> Line | None:
+    match entry.event:
+        case ModelChosen(model):
+            return line(f"The model is now {on_one_line(model)}.", "dim")
+        case EffortChosen(effort):
+            return line(f"The effort is now {effort or 'that of the settings'}.", "dim")
+        case ModeChanged(mode):
+            return line(f"The mode is now {mode}.", "dim")
+        case AgentChosen(agent):
+            return line(f"The agent is now {on_one_line(agent)}.", "dim")
+        case BudgetSet(budget) if entry.by != "parent":
+            return line(f"The budget of a turn is now {budget_text(budget)}.", "dim")
+        case StepLimitSet(steps):
+            many = (
+                f"{steps} model responses"
+                if steps
+                else "as many model responses as limits.steps"
+            )
+            return line(f"A turn may now have {many}.", "dim")
+        case _:
+            return None
+
+
+def _called(entry: Entry) -> Line | None:
+    match entry.event:
+        case Renamed(name):
+            is_now = (
+                f"is now called {on_one_line(name)}" if name else "no longer has a name"
+            )
+            return line(f"The session {is_now}.", "dim")
+        case Tagged(tags):
+            shown = " ".join(f"#{on_one_line(each)}" for each in tags)
+            return line(
+                f"Its tags are now {shown}." if tags else "It no longer has tags.", "dim"
+            )
+        case _:
+            return None
+
+
+def _mishap(entry: Entry) -> Line | None:
+    match entry.event:
+        case JournalRepaired(lost):
+            return line(f"The journal was repaired. Lost: {visible(lost)}", "warn")
+        case AnswerRejected():
+            said = "The answer does not match the requested schema: trying again."
+            return line(said, "dim")
+        case Settled(failed=why) if why:
+            said = f"A background model call failed: {visible(why)}"
+            return line(said, "warn")
+        case _:
+            return None
+
+
+def _of_files_and_plans(entry: Entry) -> Line | None:
+    match entry.event:
+        case ExternalEditsFound(files):
+            return line(changed_elsewhere(files), "dim")
+        case FilesRestored(checkpoint, files=count):
+            many = "1 file was" if count == 1 else f"{count} files were"
+            return line(f"{many} restored to event {checkpoint}.", "dim")
+        case PlanAnswered(_, approved):
+            return line(f"The plan was {'approved' if approved else 'rejected'}.", "dim")
+        case Imported(source):
+            said = f"Imported from a file, where it is session {on_one_line(source)}."
+            return line(said, "dim")
+        case Forked(source, seq):
+            said = (
+                f"A copy of session {on_one_line(source)} up to event {seq} continues here."
+            )
+            return line(said, "dim")
+        case _:
+            return None
+
+
+def _rewound(before: View, view: View, mark: int) -> Line:
+    """What was said last of all that is left, so that a person knows where they are."""
+    if before.marked(mark) is None:
+        return line(f"The conversation is unchanged: there is no event {mark}.", "dim")
+    said = view.conversation.user_messages
+    if not said:
+        return line("The conversation is back before its first message.", "dim")
+    words = cut(" ".join(visible(said[-1].text).split()), _LONGEST)
+    return line(f"The conversation is back at event {mark}. Last message: {words}", "dim")

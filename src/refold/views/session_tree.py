@@ -1,0 +1,308 @@
+"""A session and its subagents: agent, status, progress, usage. Pure.
+
+As lines that fit the screen, and as a document; docs/tree.md describes its fields.
+`node_detail` shows one node in full, and `timeline` every span.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from refold.journal.state.fold import View
+from refold.journal.state.session_tree import Node
+from refold.values.messages import ToolCall
+from refold.values.modes import Outcome
+from refold.values.usage import Spent
+from refold.views.activity import (
+    Activity,
+    LeafCounts,
+    SideCall,
+    activity_of,
+    leaf_counts,
+    side_call_outcome,
+    spent_by,
+)
+from refold.views.cell_width import cells, cut
+from refold.views.escape import on_one_line, visible
+from refold.views.number_format import duration, spent_row
+from refold.views.styled import Line, Piece, Style
+
+# Besides the outcome of its newest turn: nothing was asked of it yet; a turn is under
+# way; one is, and waits for a person; one was when the process died; nothing is known.
+Status: TypeAlias = Outcome | Literal["new", "running", "waiting", "cut_off", "missing"]
+Labels: TypeAlias = Callable[[ToolCall], str]
+_UNDER_WAY = ("running", "waiting")
+_GOOD = ("answered", "final", "plan_ready", "done")
+_TITLE = 400  # characters; a line shows what has room
+
+
+class TreeRow(Struct, frozen=True):
+    """What is shown of a node. `total` and `all_leaves` include all nodes below it."""
+
+    node: Node
+    spans: Activity
+    status: Status
+    title: str
+    seconds: float
+    activity: str  # what an open turn does at this moment
+    leaves: LeafCounts
+    total: Spent
+    all_leaves: LeafCounts
+    below: tuple["TreeRow", ...] = ()
+
+    @property
+    def agent(self) -> str:
+        return agent_of(self.node)
+
+    @property
+    def sessions(self) -> int:
+        return 1 + sum(each.sessions for each in self.below)
+
+
+def rows(node: Node, now: float, label: Labels) -> TreeRow:
+    """`now` is the time; `label` describes a call in one line."""
+    below = tuple(rows(each, now, label) for each in node.children)
+    did = activity_of(node.entries)
+    own = leaf_counts(did)
+    state = status(node)
+    return TreeRow(
+        node=node,
+        spans=did,
+        status=state,
+        title=title_of(node),
+        seconds=seconds_of(node, did, now),
+        activity=activity(node.view, did, label) if state in _UNDER_WAY else "",
+        leaves=own,
+        total=sum((each.total for each in below), node.spent),
+        all_leaves=sum((each.all_leaves for each in below), own),
+        below=below,
+    )
+
+
+def status(node: Node) -> Status:
+    view, end = node.view, node.child.end if node.child else None
+    if not node.entries:
+        return end.outcome if end else "missing"
+    if view.turn.seq:
+        if not node.written:
+            return "cut_off"
+        return "waiting" if view.conversation.asked or view.children.asks else "running"
+    return view.turn.outcome or (end.outcome if end else "new")
+
+
+def agent_of(node: Node) -> str:
+    born = node.child.born.agent if node.child else ""
+    return born or node.view.conversation.system_prompt.agent or node.view.session.agent
+
+
+def title_of(node: Node) -> str:
+    given = node.child.born.task if node.child else node.view.session.title
+    return " ".join(given[:_TITLE].split())
+
+
+def seconds_of(node: Node, did: Activity, now: float) -> float:
+    """The duration of its turns; of an open one, until now."""
+    if did.since is None:
+        return did.seconds
+    until = now if node.written else did.last
+    return did.seconds + max(0.0, until - did.since)
+
+
+def activity(view: View, did: Activity, label: Labels) -> str:
+    """What the open turn does now: a question it waits for, a running call, or a model call."""
+    if asked := view.conversation.asked:
+        return f"waits for a person: {label(asked[0].call)}"
+    if asks := view.children.asks:
+        return f"{asks[0].child} waits for a person: {label(asks[0].call)}"
+    running = [
+        c
+        for c in (*view.conversation.nested, *view.conversation.calls)
+        if c.stage == "started"
+    ]
+    if running:
+        more = f" and {len(running) - 1} more" if len(running) > 1 else ""
+        return f"{label(running[0].call)}{more}"
+    open_ = [each for each in did.leaves if each.end is None]
+    if open_:
+        return f"{len(open_)} model calls by code are running"
+    return "the model is called" if view.turn.open_request else ""
+
+
+def tree_lines(
+    root: TreeRow, room: int, *, every_leaf: bool = False, signs: bool = True
+) -> list[Line]:
+    """`signs` false: only ASCII."""
+    found = [fit(each, room) for each in _drawn(root, "", "", every_leaf, signs)]
+    if not root.below:
+        return found
+    counted = f"{root.sessions} sessions"
+    asked = _leaves(root.all_leaves)
+    parts = [counted, *([asked] if asked else []), spent_row(root.total)]
+    return [*found, fit((("strong", f"in all  {' · '.join(parts)}"),), room)]
+
+
+def tree_document(root: TreeRow, *, every_leaf: bool = False) -> dict[str, object]:
+    """`root` and all nodes below it. `total` includes them."""
+    return {
+        **row_document(root),
+        **(
+            {"leaf_nodes": [leaf_document(root.node, each) for each in root.spans.leaves]}
+            if every_leaf
+            else {}
+        ),
+        "children": [tree_document(each, every_leaf=every_leaf) for each in root.below],
+    }
+
+
+def row_document(row: TreeRow) -> dict[str, object]:
+    """A node without those below it."""
+    node = row.node
+    return {
+        "address": node.address, "session_id": node.session, "agent": row.agent,
+        "model": node.view.turn.model or node.view.conversation.system_prompt.model,
+        "status": row.status, "title": row.title, "steps": len(row.spans.steps),
+        "calls": len(row.spans.calls), "leaves": leaves_document(row.leaves),
+        "seconds": round(row.seconds, 3), "activity": row.activity,
+        **sum_document(node.spent),
+        "total": {
+            **sum_document(row.total), "leaves": leaves_document(row.all_leaves),
+            "sessions": row.sessions,
+        },
+        "damage": node.damage,
+    }  # fmt: skip
+
+
+def leaf_document(node: Node, leaf: SideCall) -> dict[str, object]:
+    """A side call, without its answer."""
+    end = leaf.end
+    return {
+        "address": f"{node.address}/{leaf.id}", "status": state(side_call_outcome(leaf), node),
+        "purpose": leaf.reserved.purpose,
+        "model": (end.model if end else "") or leaf.reserved.model,
+        "words": leaf.reserved.prompt, "call": leaf.reserved.call_id, "seq": leaf.seq,
+        "at": leaf.at,
+        "seconds": None if leaf.ended is None else round(leaf.ended - leaf.at, 3),
+        "remembered": bool(end and end.cached), "failed": end.failed if end else "",
+        **sum_document(spent_by(leaf)),
+    }  # fmt: skip
+
+
+def sum_document(spent: Spent) -> dict[str, object]:
+    """Usage and cost. `answers` counts model responses."""
+    return {
+        "answers": spent.answers, "usage": msgspec.to_builtins(spent.usage),
+        "cost": spent.cost,  # None is not zero
+        "known_cost": spent.dollars, "unpriced": spent.unpriced,
+    }  # fmt: skip
+
+
+def leaves_document(found: LeafCounts) -> dict[str, int]:
+    return {
+        "done": found.done, "failed": found.failed, "open": found.open,
+        "remembered": found.remembered,
+    }  # fmt: skip
+
+
+def state(ended: str, node: Node) -> str:
+    """The result of a span; without one, "running" or "cut_off"."""
+    if ended:
+        return ended
+    return "running" if node.written and node.view.turn.seq else "cut_off"
+
+
+def style_of(state: str) -> Style:
+    if state in _GOOD:
+        return "good"
+    if state in _UNDER_WAY:
+        return "accent"
+    return "bad" if state in ("failed", "missing", "cut_off", "unknown") else "warn"
+
+
+def _drawn(
+    row: TreeRow, here: str, below: str, every_leaf: bool, signs: bool
+) -> Iterator[Line]:
+    """The lines of a node; `here` and `below` are the tree's lines drawn before them."""
+    last, other, under = ("└─ ", "├─ ", "│  ") if signs else ("`- ", "|- ", "|  ")
+    stem = below + (under if row.below else "   ")
+    yield _head(row, here)
+    yield (("dim", stem), ("dim", _used(row)))
+    if row.activity:
+        yield (("dim", stem), ("accent", f"now: {on_one_line(row.activity)}"))
+    if row.node.damage:
+        yield (("dim", stem), ("bad", f"damaged: {on_one_line(row.node.damage)}"))
+    if every_leaf:
+        for leaf in row.spans.leaves:
+            yield (("dim", stem), *_leaf(row.node, leaf))
+    for at, each in enumerate(row.below, start=1):
+        end = at == len(row.below)
+        yield from _drawn(
+            each,
+            below + (last if end else other),
+            below + ("   " if end else under),
+            every_leaf,
+            signs,
+        )
+
+
+def _head(row: TreeRow, here: str) -> Line:
+    name = row.node.name
+    if row.node.child is None:
+        name = f"{name}  {on_one_line(row.node.session)}"
+    head: list[Piece] = [("dim", here), ("strong", name)]
+    if row.agent:
+        head.append(("plain", f"  {on_one_line(row.agent)}"))
+    head.append((style_of(row.status), f"  {row.status.replace('_', ' ')}"))
+    return (*head, ("plain", f"  {visible(row.title)}"))
+
+
+def _used(row: TreeRow) -> str:
+    parts = [_many(len(row.spans.steps), "step"), _many(len(row.spans.calls), "call")]
+    if asked := _leaves(row.leaves):
+        parts.append(asked)
+    parts.append(spent_row(row.node.spent))
+    if row.seconds:
+        parts.append(duration(row.seconds))
+    return " · ".join(parts)
+
+
+def _leaves(found: LeafCounts) -> str:
+    """As in: leaves 48 done, 2 failed. Empty if there are none."""
+    counts = ((found.done, "done"), (found.failed, "failed"), (found.open, "open"))
+    said = ", ".join(f"{count} {what}" for count, what in counts if count)
+    remembered = f" ({found.remembered} remembered)" if found.remembered else ""
+    return f"leaves {said}{remembered}" if said else ""
+
+
+def _leaf(node: Node, leaf: SideCall) -> Iterator[Piece]:
+    end = leaf.end
+    how = state(side_call_outcome(leaf), node)
+    model = (end.model if end else "") or leaf.reserved.model
+    words = on_one_line(" ".join(leaf.reserved.prompt.split()))
+    yield ("plain", leaf.id)
+    yield (style_of(how), f"  {how.replace('_', ' ')}")
+    yield ("dim", f"  {on_one_line(model)}")
+    if leaf.ended is not None:
+        yield ("dim", f"  {duration(leaf.ended - leaf.at)}")
+    if end is not None and end.cached:
+        yield ("dim", "  remembered")
+    yield ("plain", f"  {words}")
+    if end is not None and end.failed:
+        yield ("bad", f"  {on_one_line(end.failed)}")
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def fit(line: Line, room: int) -> Line:
+    """Cut the line to `room` cells, from its end."""
+    left, kept = room, list[Piece]()
+    for style, text in line:
+        part = cut(text, left)
+        left -= cells(part)
+        kept.append((style, part))
+        if part != text:
+            break
+    return tuple(kept)

@@ -1,0 +1,49 @@
+"""Settings as lines: key, value and source.
+
+`config` computes them and hides secrets.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from refold.views.escape import on_one_line
+
+
+class Say(Struct, frozen=True):
+    """The value in one layer, as it is written in TOML, and where it is written."""
+
+    value: str
+    where: str
+
+
+class Setting(Struct, frozen=True):
+    """`says` are the values of all layers; the last wins, or they add up."""
+
+    key: str
+    value: str
+    says: tuple[Say, ...] = ()
+    adds: bool = False
+
+    @property
+    def where(self) -> str:
+        if self.adds and self.says:
+            return ", ".join(dict.fromkeys(say.where for say in self.says))
+        return self.says[-1].where if self.says else "default"
+
+
+def lines(settings: Iterable[Setting], *, whole: bool) -> Iterator[str]:
+    """A line for each setting; with `whole`, the values of other layers below it."""
+    for each in settings:
+        yield f"{each.key} = {_line(each.value, each.where)}"
+        if not whole:
+            continue
+        if each.adds:
+            yield from (f"    of them {_line(s.value, s.where)}" for s in each.says)
+        else:
+            others = reversed(each.says[:-1])
+            yield from (f"    instead of {_line(s.value, s.where)}" for s in others)
+
+
+def _line(value: str, where: str) -> str:
+    return f"{on_one_line(value)}  # {on_one_line(where)}"

@@ -1,0 +1,179 @@
+"""All spans of a session tree in the order of time: node, duration, result. Pure.
+
+A span is a model step, a tool call, a leaf or a subagent. `node_detail` shows one in full.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from refold.journal.events.kinds import ModelAnswered, ModelFailed
+from refold.journal.state.session_tree import Node, walk
+from refold.values.usage import Spent
+from refold.views.activity import (
+    ModelStep,
+    SideCall,
+    Span,
+    SubagentRun,
+    ToolStep,
+    activity_of,
+    side_call_outcome,
+    spent_by,
+)
+from refold.views.cell_width import cells
+from refold.views.escape import on_one_line
+from refold.views.number_format import dollars, duration, estimate_sign
+from refold.views.session_tree import Labels, fit, state, style_of
+from refold.views.styled import Line
+
+_WORDS = 500  # characters
+_ADDRESS = 28  # cells
+
+
+class TimelineRow(Struct, frozen=True):
+    """A span and its node. `seconds` None: it has no end, and its process is gone."""
+
+    node: str
+    kind: str  # "model", "tool", "leaf", "summary", "memory", "child"
+    id: str  # below the node
+    name: str  # of the model, the tool, the agent
+    words: str
+    seq: int
+    at: float
+    seconds: float | None
+    outcome: str
+    spent: Spent
+    within: str = ""  # the call whose code did it
+
+    @property
+    def address(self) -> str:
+        return f"{self.node}/{self.id}"
+
+
+def timeline(root: Node, now: float, label: Labels) -> list[TimelineRow]:
+    """The spans of a node and all nodes below it, in the order in which they began."""
+    found = [
+        _timeline_row(deed, node, now, label)
+        for node in walk(root)
+        for deed in activity_of(node.entries).spans
+    ]
+    return sorted(found, key=lambda each: each.at)  # at the same moment: parents first
+
+
+def slowest(found: Sequence[TimelineRow], count: int) -> list[TimelineRow]:
+    timed = [each for each in found if each.seconds is not None]
+    return sorted(timed, key=lambda each: each.seconds or 0.0, reverse=True)[:count]
+
+
+def timeline_lines(found: Sequence[TimelineRow], room: int) -> Iterator[Line]:
+    wide = min(_ADDRESS, max((cells(each.address) for each in found), default=0))
+    for each in found:
+        yield _line(each, wide, room)
+
+
+def timeline_document(found: TimelineRow) -> dict[str, object]:
+    return {
+        "node": found.node, "address": found.address, "kind": found.kind,
+        "name": found.name, "words": found.words, "seq": found.seq, "at": found.at,
+        "seconds": None if found.seconds is None else round(found.seconds, 3),
+        "outcome": found.outcome, "within": found.within, "answers": found.spent.answers,
+        "usage": msgspec.to_builtins(found.spent.usage), "cost": found.spent.cost,
+    }  # fmt: skip
+
+
+def outcome_of(deed: Span, node: Node) -> str:
+    match deed:
+        case ModelStep(end=end):
+            return state(_answered(end), node)
+        case ToolStep(end=end):
+            waits = any(c.call.id == deed.id for c in node.view.conversation.asked)
+            open_ = state("", node)
+            waiting = "waiting" if waits and open_ == "running" else open_
+            return end.outcome if end else waiting
+        case SideCall():
+            return state(side_call_outcome(deed), node)
+        case SubagentRun(end=end):
+            return state(end.status if end else "", node)
+
+
+def _answered(end: ModelAnswered | ModelFailed | None) -> str:
+    if end is None:
+        return ""
+    if isinstance(end, ModelFailed):
+        return "failed"
+    return "stopped" if end.partial else "done"
+
+
+def _timeline_row(deed: Span, node: Node, now: float, label: Labels) -> TimelineRow:
+    outcome = outcome_of(deed, node)
+    began = deed.at
+    if isinstance(deed, ToolStep):
+        began = deed.at if deed.started is None else deed.started
+    until = deed.ended
+    if until is None and outcome != "cut_off":
+        until = now
+    kind, name, words = _about(deed, label)
+    name = name or (node.view.conversation.system_prompt.model if kind == "model" else "")
+    within = ""
+    match deed:
+        case ToolStep(made=made) if made:
+            within = made.parent_call
+        case SideCall(reserved):
+            within = reserved.call_id
+        case SubagentRun(born):
+            within = born.call_id
+        case _:
+            pass
+    return TimelineRow(
+        node.address, kind, deed.id, name, words, deed.seq, began,
+        None if until is None else max(0.0, until - began),
+        outcome, spent_by(deed), within,
+    )  # fmt: skip
+
+
+def _about(deed: Span, label: Labels) -> tuple[str, str, str]:
+    """The kind of a span, the name of its model, tool or agent, and its text."""
+    match deed:
+        case ModelStep(end=end):
+            model = end.model if end else ""
+            said = end.message.text if isinstance(end, ModelAnswered) else ""
+            why = end.reason if isinstance(end, ModelFailed) else said
+            return "model", model, _short(why)
+        case ToolStep(call):
+            return "tool", call.name, _short(label(call))
+        case SideCall(reserved, end=end):
+            model = (end.model if end else "") or reserved.model
+            return reserved.purpose, model, _short(reserved.prompt)
+        case SubagentRun(born):
+            return "child", born.agent, _short(born.task)
+
+
+def _short(words: str) -> str:
+    return " ".join(words[:_WORDS].split())
+
+
+def _line(each: TimelineRow, wide: int, room: int) -> Line:
+    """Time, duration, address and result; then the text, as far as there is room."""
+    when = time.strftime("%H:%M:%S", time.localtime(each.at))
+    took = "?" if each.seconds is None else duration(each.seconds)
+    # The end of an address identifies the span.
+    address = on_one_line(each.address)
+    spare = cells(address) - wide
+    if spare > 0:
+        address = f"…{address[spare + 1 :]}"
+    address += " " * (wide - cells(address))
+    name = f"  {on_one_line(each.name)}" if each.kind != "tool" and each.name else ""
+    how = each.outcome.replace("_", " ")
+    cost = (
+        f"  {estimate_sign(each.spent)}{dollars(each.spent.dollars)}"
+        if each.spent.cost
+        else ""
+    )
+    found: Line = (
+        ("dim", f"{when}  {took:>10}  "), ("strong", address),
+        (style_of(each.outcome), f"  {how}"), ("plain", name), ("dim", cost),
+        ("plain", f"  {on_one_line(each.words)}" if each.words else ""),
+    )  # fmt: skip
+    return fit(found, room)

@@ -1,0 +1,40 @@
+"""The todos and the plans of a session as short lists. Pure."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from refold.journal.state.plans import Plan
+from refold.values.control import Progress, Todo
+from refold.views.cell_width import cut
+from refold.views.escape import on_one_line
+from refold.views.styled import Line, Style, line
+
+_SIGNS: Mapping[Progress, tuple[str, Style]] = {
+    "pending": ("[ ]", "plain"),
+    "in_progress": ("[>]", "accent"),
+    "done": ("[x]", "dim"),
+    "cancelled": ("[-]", "dim"),
+}
+_STATES = {"shown": "waits", "approved": "approved", "rejected": "rejected"}
+
+
+def checklist(items: Sequence[Todo], room: int) -> list[Line]:
+    """One line each, in their order."""
+    return [_row(item, room) for item in items]
+
+
+def _row(item: Todo, room: int) -> Line:
+    sign, style = _SIGNS[item.status]
+    return ((style, f"{sign} {cut(on_one_line(item.subject), room - len(sign) - 1)}"),)
+
+
+def plan_lines(plans: Sequence[Plan], room: int) -> list[Line]:
+    """One line a plan, the oldest first: when, what came of it, its title."""
+    return [
+        (
+            ("dim", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(plan.at))}  "),
+            ("plain", f"{_STATES[plan.state]:9} "),
+            ("strong", cut(on_one_line(plan.title), max(room - 29, 10))),
+        )
+        for plan in plans
+    ] or [line("No plan was made in this session.")]

@@ -1,0 +1,85 @@
+"""What a turn came to, as one document for scripts. Pure."""
+
+from collections.abc import Mapping
+from typing import cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from refold.journal.state.fold import View
+from refold.values.answer_schema import value_in
+from refold.values.containment import near
+from refold.values.messages import ToolCall
+from refold.values.modes import Outcome
+from refold.views.documents import Change, Denial, Kind, Result, WaitingPlan
+from refold.views.notices import warnings
+
+# How a script learns it without reading: the exit code of each outcome.
+EXIT_CODES: Mapping[str, int] = {
+    "answered": 0, "final": 0, "plan_ready": 0, "failed": 1, "step_limit": 2, "stuck": 2,
+    "denied": 4, "budget": 6, "interrupted": 130, "cancelled": 130,
+}  # fmt: skip
+
+
+def came_to(view: View) -> tuple[str, str]:
+    """Outcome and reason of the newest turn, or of a stop before it could begin."""
+    turn = view.turn
+    if turn.stopped and not turn.seq:
+        return turn.stopped.outcome, turn.stopped.reason
+    return turn.outcome, turn.reason
+
+
+def result(view: View, session_id: str, seconds: float) -> Result:
+    """What the newest turn came to: see docs/headless.md for each field."""
+    turn = view.turn
+    outcome, reason = came_to(view)
+    return Result(
+        outcome=cast("Outcome", outcome),
+        reason=reason,
+        text=turn.answer,
+        session_id=session_id,
+        model=turn.model or view.conversation.system_prompt.model,
+        steps=turn.steps,
+        duration_seconds=round(max(seconds, 0.0), 3),
+        usage=turn.spent.usage,
+        cost=turn.spent.cost,  # None is not zero
+        denials=[
+            Denial(d.call.id, d.call.name, arguments(d.call), d.reason)
+            for d in turn.denials
+        ],
+        files=[
+            Change(near(path, view.session.directory), cast("Kind", kind))
+            for path, kind in turn.changed.items()
+        ],
+        warnings=warnings(view),
+        structured=_structured(view, outcome),
+        plan=_plan(view, outcome),
+    )
+
+
+def _structured(view: View, outcome: str) -> object:
+    """The answer as data, where it was asked for in a shape and has it."""
+    if bytes(view.conversation.system_prompt.schema) == b"null":
+        return UNSET
+    if outcome not in ("answered", "final"):
+        return None
+    try:
+        return value_in(view.turn.answer)
+    except ValueError:
+        return None
+
+
+def _plan(view: View, outcome: str) -> WaitingPlan | UnsetType:
+    """The plan that waits to be approved, where the turn ended with one."""
+    found = view.plans.waiting
+    if outcome != "plan_ready" or found is None:
+        return UNSET
+    return WaitingPlan(found.title, found.text, found.seq)
+
+
+def arguments(call: ToolCall) -> object:
+    """A call's arguments as data; as text where they are no JSON."""
+    try:
+        return msgspec.json.decode(call.arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return bytes(call.arguments).decode(errors="replace")

@@ -1,0 +1,67 @@
+"""A diff that highlights the changed words within their lines. Pure.
+
+Removed and added lines are paired in order. If two lines have little in common, nothing is
+highlighted: all of it changed.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from refold.views.cell_width import untabbed
+from refold.views.escape import visible
+from refold.views.styled import Line, Piece, Style, line
+
+_STYLES: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
+_WORDS = re.compile(r"\w+|\s+|.")
+_ALIKE = 0.5  # of two lines, at least, for them to be one line that changed
+_MOST = 200  # words of a line; longer ones are not compared
+_PAIRS = 400  # of one diff
+
+
+def diff_lines(text: str) -> list[Line]:
+    """The rows of a unified diff of any length."""
+    rows = [untabbed(visible(row)) for row in text.split("\n")] if text else []
+    found = [line(row, _STYLES.get(row[:1], "dim")) for row in rows]
+    for number, (gone, come) in enumerate(_pairs(rows)):
+        if number >= _PAIRS:
+            break
+        if both := changed(rows[gone][1:], rows[come][1:]):
+            found[gone] = (("gone", "-"), *both[0])
+            found[come] = (("added", "+"), *both[1])
+    return found
+
+
+def changed(old: str, new: str) -> tuple[Line, Line] | None:
+    """Two lines with their changed words highlighted; None if they are not similar."""
+    before, after = _WORDS.findall(old), _WORDS.findall(new)
+    if not before or not after or max(len(before), len(after)) > _MOST:
+        return None
+    from difflib import SequenceMatcher
+
+    found = SequenceMatcher(None, before, after, autojunk=False)
+    same = sum(
+        len(word)
+        for a, _, size in found.get_matching_blocks()
+        for word in before[a : a + size]
+    )
+    if same * 2 < _ALIKE * (len(old) + len(new)):
+        return None
+    gone, come = list[Piece](), list[Piece]()
+    for what, a, b, c, d in found.get_opcodes():
+        gone.append(("gone" if what == "equal" else "gone_word", "".join(before[a:b])))
+        come.append(("added" if what == "equal" else "added_word", "".join(after[c:d])))
+    return tuple(p for p in gone if p[1]), tuple(p for p in come if p[1])
+
+
+def _pairs(rows: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Index pairs: a removed line and the added line that replaces it."""
+    gone, come = list[int](), list[int]()
+    for number, row in enumerate([*rows, " "]):
+        if row.startswith("+"):
+            come.append(number)
+            continue
+        if row.startswith("\\") or (row.startswith("-") and not come):
+            gone += [number] if row.startswith("-") else []
+            continue
+        yield from zip(gone, come, strict=False)
+        gone, come = [number] if row.startswith("-") else [], []

@@ -1,0 +1,269 @@
+"""Styled text broken into lines that fit the screen, and long text folded.
+
+`broken` wraps finished text, `StreamWrapper` wraps text as it arrives and never takes anything back,
+`folded` replaces the middle of long text by a line with the number of lines left out.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from refold.views.cell_width import cells, cut, letters, untabbed, wrapped
+from refold.views.escape import visible
+from refold.views.styled import Line, Link, Piece, Style, bare, joined, line
+
+_PARTS = re.compile(r"\n|[ \t]+|[^ \t\n]+")
+_ADDRESS = re.compile(r"\W{0,3}[a-z][a-z+]{1,9}://\S+")
+# Chinese and Japanese marks that no row begins with, and that none ends with.
+_NOT_FIRST = "、。，．：；！？）］｝」』】》〉〕…ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
+_NOT_LAST = "（［｛「『【《〈〔"
+_DOT = " · "
+_KEPT = "\x1f"  # a blank at which nothing is broken; no visible text has one
+FOLDED = 20  # lines of one result
+_ROWS = 3  # of one very long line
+
+
+class _Rows:
+    def __init__(self, room: int, *, addresses: bool) -> None:
+        self._room, self._addresses = max(room, 2), addresses
+        self._row: list[Piece] = []
+        self._used = 0
+        self._blank: list[Piece] = []
+        self._word: list[Piece] = []
+        self._last = ""
+        self.done: list[Line] = []
+
+    def add(self, style: Style | Link, text: str) -> None:
+        for part in _PARTS.findall(text):
+            if part == "\n":
+                self.end_row()
+            elif part[0] in " \t":
+                self._settle()
+                self._blank.append((style, part.expandtabs(4)))
+            elif cells(part) == len(part):
+                self._grow(style, part)
+            else:
+                self._letters(style, part)
+
+    def end_row(self) -> None:
+        self._settle()
+        self.done.append(tuple(joined(self._row)))
+        self._row, self._used, self._blank = [], 0, []
+
+    def _letters(self, style: Style | Link, part: str) -> None:
+        wide_before = False
+        for letter, wide in letters(part):
+            may_break = (wide > 1 or wide_before) and letter[0] not in _NOT_FIRST
+            if may_break and self._last not in _NOT_LAST:
+                self._settle()
+            self._grow(style, letter)
+            wide_before = wide > 1
+
+    def _grow(self, style: Style | Link, text: str) -> None:
+        self._word.append((style, text))
+        self._last = text[-1]
+
+    def _settle(self) -> None:
+        """Put the word on this row or the next."""
+        if not self._word:
+            return
+        word, self._word = joined(self._word), []
+        self._last = ""
+        text = "".join(part for _, part in word)
+        wide, blank = cells(text), sum(cells(part) for _, part in self._blank)
+        if self._used + blank + wide > self._room and self._row:
+            self.done.append(tuple(joined(self._row)))
+            self._row, self._used, blank = [], 0, 0
+            self._blank = []
+        if wide > self._room and not (self._addresses and _ADDRESS.match(text)):
+            self._break(word)
+        else:
+            if self._used + blank + wide <= self._room:
+                self._row += self._blank
+                self._used += blank
+            self._row += word
+            self._used += wide
+        self._blank = []
+
+    def _break(self, word: list[Piece]) -> None:
+        """Break a word that is wider than a row and starts one."""
+        *whole, rest = hard_wrap(word, self._room)
+        self.done += whole
+        self._row, self._used = list(rest), sum(cells(text) for _, text in rest)
+
+
+def wrap(pieces: Iterable[Piece], room: int, *, addresses: bool = True) -> list[Line]:
+    """Wrap text to rows of at most `room` cells; only a lone URL may be wider.
+
+    `addresses` false: URLs are broken, too.
+    """
+    rows = _Rows(room, addresses=addresses)
+    for style, text in pieces:
+        rows.add(style, text)
+    rows.end_row()
+    return rows.done
+
+
+def hard_wrap(pieces: Iterable[Piece], room: int) -> list[Line]:
+    """Break code anywhere into rows of `room` cells; nothing is lost or added."""
+    rows: list[list[Piece]] = [[]]
+    used = 0
+    for style, text in pieces:
+        if used + cells(text) <= room:
+            rows[-1].append((style, text))
+            used += cells(text)
+            continue
+        for letter, wide in letters(text):
+            if used + wide > room and used:
+                rows.append([])
+                used = 0
+            rows[-1].append((style, letter))
+            used += wide
+    return [tuple(joined(row)) for row in rows]
+
+
+def truncate(row: Line, room: int) -> Line:
+    """The start of a row; "…" stands for the rest."""
+    left, kept = room, list[Piece]()
+    if sum(cells(text) for _, text in row) <= room:
+        return row
+    for style, text in row:
+        if cells(text) >= left:  # more pieces may follow, so it is cut at its end
+            kept.append((style, cut(f"{text} ", left)))
+            break
+        kept.append((style, text))
+        left -= cells(text)
+    return tuple(kept)
+
+
+class StreamWrapper:
+    """Wraps text that arrives in pieces. `room` is the width of a line; 0: no wrapping.
+
+    Text that was returned stays where it is: a word is held back until it is complete, and then
+    put on this line or the next. A word wider than the screen is left to the terminal, so that a
+    URL can still be copied.
+    """
+
+    def __init__(self, room: int = 0) -> None:
+        self.room = room
+        self.indent = 0  # of the lines that go on from a broken one
+        self._column = 0
+        self._word: list[Piece] = []
+        self._blank = ""
+
+    def put(self, style: Style | Link, text: str) -> list[Piece]:
+        """Add text of one style; returns what can be printed now."""
+        out: list[Piece] = []
+        start = 0
+        for at, letter in enumerate(text):
+            if letter in " \n":
+                self._grow(style, text[start:at])
+                out += self._settle()
+                start = at + 1
+                if letter == "\n":
+                    out += self._end_line()
+                else:
+                    self._blank += " "
+        self._grow(style, text[start:])
+        return out
+
+    def end(self) -> list[Piece]:
+        return self._settle()
+
+    def _grow(self, style: Style | Link, text: str) -> None:
+        if not text:
+            return
+        if self._word and self._word[-1][0] == style:
+            text = self._word.pop()[1] + text
+        self._word.append((style, text))
+
+    def _end_line(self) -> list[Piece]:
+        self._column, self._blank = 0, ""  # blanks at the end of a line are nothing
+        return [("plain", "\n")]
+
+    def _settle(self) -> list[Piece]:
+        if not self._word:
+            return []
+        wide = sum(cells(text) for _, text in self._word)
+        end = self._column + len(self._blank) + wide
+        out: list[Piece] = []
+        if self.room and end > self.room and self._column > self.indent:
+            out.append(("plain", "\n" + " " * self.indent))
+            self._column = self.indent + wide
+        else:
+            if self._blank:
+                out.append(("plain", self._blank))
+            self._column = end
+        if self.room and self._column > self.room:  # the terminal breaks so wide a word
+            self._column = (self._column - 1) % self.room + 1
+        out += self._word
+        self._word, self._blank = [], ""
+        return out
+
+
+def wrap_line(line: Line, room: int, indent: int = 0) -> Line:
+    """Wrap a line of our own.
+
+    Short items separated by dots are broken at the dots: "n no, and why" stays whole.
+    """
+    whole = "".join(text for _, text in line)
+    if cells(whole) <= room:
+        return line
+    kept = _DOT in whole and all(
+        cells(part) + 2 <= room - indent
+        for row in whole.split("\n")
+        for part in row.split(_DOT)
+    )
+    flow = StreamWrapper(room)
+    flow.indent = indent
+    pieces = [
+        piece for style, text in line
+        for piece in flow.put(style, _kept_whole(text) if kept else text)
+    ]  # fmt: skip
+    pieces += flow.end()
+    return tuple((style, text.replace(_KEPT, " ")) for style, text in pieces)
+
+
+def _kept_whole(text: str) -> str:
+    return f"{_KEPT}· ".join(part.replace(" ", _KEPT) for part in text.split(_DOT))
+
+
+def text_lines(text: str, room: int, style: Style = "plain") -> list[Line]:
+    """Output of a tool as lines that fit: visible, wrapped, long lines cut."""
+    shown = untabbed(visible(text.rstrip("\n")))
+    return [line(row, style) for part in shown.split("\n") for row in _rows(part, room)]
+
+
+def sentence_lines(text: str, room: int, style: Style = "plain") -> list[Line]:
+    """As `text_lines`, for sentences: wrapped between words."""
+    shown, most = untabbed(visible(text.rstrip("\n"))), room * (_ROWS - 1)
+    return [
+        row
+        for part in shown.split("\n")
+        for row in (wrap_words if cells(part) <= most else text_lines)(part, room, style)
+    ]
+
+
+def wrap_words(text: str, room: int, style: Style = "plain") -> list[Line]:
+    """A sentence of ours, wrapped between words; a word that is too wide is broken."""
+    rows = bare([wrap_line(line(text), room)]).split("\n")
+    return [line(part, style) for row in rows for part in wrapped(row, room)]
+
+
+def folded(lines: Sequence[Line], most: int = FOLDED, hint: str = "") -> list[Line]:
+    """Start and end of `lines`, `most` in all; the end is the longer part."""
+    left = len(lines) - most + 1
+    if left <= 1:
+        return list(lines)
+    head = most // 3
+    gap = line(f"… {left} more lines{hint} …", "dim")
+    return [*lines[:head], gap, *lines[head + left :]]
+
+
+def _rows(text: str, room: int) -> Iterator[str]:
+    rows = list(wrapped(text, room)) if len(text) < room * (_ROWS + 2) else None
+    if rows is not None and len(rows) <= _ROWS:
+        yield from rows
+        return
+    yield from list(wrapped(text[: room * _ROWS], room))[: _ROWS - 1]
+    start = sum(len(row) for row in list(wrapped(text[: room * _ROWS], room))[: _ROWS - 1])
+    yield cut(text[start : start + room * 2], room)

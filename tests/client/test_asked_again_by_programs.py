@@ -1,0 +1,75 @@
+"""What waited when a program was killed is put to the next one, its children's too."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LONG = 60.0  # seconds; nothing here takes so long unless it hangs
+
+PROGRAM = """
+import os, signal, sys
+import anyio
+from refold import Agent
+from refold.testing.script_file import Cast
+
+write = ("write_file", '{"path": "a.txt", "content": "hello"}')
+task = ("task", '{"prompt": "KID writes", "agent": "code"}')
+how, there, session = sys.argv[1:]
+scripts = {"Go": [[task if how == "child" else write], "Done."], "KID": [[write], "Written."]}
+
+async def approve(question):
+    print(question.tool, question.who, flush=True)
+    if not session:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+async def main():
+    asked = approve if there else None
+    agent = Agent(provider=Cast(scripts), approve=asked)
+    async with agent.session(session) as found:
+        print(found.id, flush=True)
+        result = await found.run("And then?" if session else "Go.")
+        print(result.text)
+
+anyio.run(main)
+"""
+
+
+def ran(here: Path, how: str, session: str = "", *, there: str = "somebody") -> list[str]:
+    made = subprocess.run(
+        [sys.executable, "-c", PROGRAM, how, there, session],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    assert "Traceback" not in made.stderr, made.stderr
+    return made.stdout.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("whose", "who"), [("own", ""), ("child", "child-1 (code)")])
+def test_it_is_put_again_and_heeded_and_new_words_are_taken(
+    tmp_path: Path, whose: str, who: str
+) -> None:
+    session, put = ran(tmp_path, whose)
+    again = ran(tmp_path, whose, session)
+
+    assert put == f"write_file {who}"
+    assert again == [session, put, "Done."]
+    assert (tmp_path / "a.txt").read_text() == "hello"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whose", ["own", "child"])
+def test_where_nobody_is_there_to_answer_it_is_refused_and_the_turn_ends(
+    tmp_path: Path, whose: str
+) -> None:
+    session, _ = ran(tmp_path, whose)
+    again = ran(tmp_path, whose, session, there="")
+
+    assert again == [session, "Done."]
+    assert not (tmp_path / "a.txt").exists()

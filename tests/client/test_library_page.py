@@ -1,0 +1,37 @@
+"""The examples of docs/library.md run as they stand there, with a scripted model."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import refold
+from refold.client.agent import Agent
+from refold.testing.providers import ScriptedProvider
+
+PAGE = Path(__file__).parents[2] / "docs/library.md"
+EXAMPLES = re.findall(
+    r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)
+SAID = ("answered Hi.", "", "(1, 'root', True)")
+
+
+@pytest.mark.parametrize(("example", "said"), list(zip(EXAMPLES, SAID, strict=True)))
+def test_an_example_runs(
+    example: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def scripted(model: str, **more: object) -> Agent:
+        assert model
+        provider = ScriptedProvider("Hi.", "17.", "So.")
+        return Agent(provider=provider, directory=tmp_path, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(refold, "Agent", scripted, raising=False)
+
+    # Tools are found by their annotations, so the example has a module of its own.
+    exec(compile(example, "library.md", "exec"), {"__name__": "example"})
+
+    assert said in capsys.readouterr().out

@@ -1,0 +1,97 @@
+"""One story through the handle in this process and through stdio: the same end state.
+
+What is compared is the conversation that a reader of the documents ends with, whichever
+event they begin to read at.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from refold.client.agent import Agent
+from refold.client.protocol import SendMessage, SetMode
+from refold.journal.events.frame import Frame
+from refold.testing.providers import ScriptedProvider
+from refold.views.stream import documents_of
+
+ORDERS = (SetMode("accept-edits"), SendMessage("Hello."), SendMessage("And you?"))
+Plain = dict[str, Any]
+
+
+def end_state(told: Sequence[Plain]) -> Plain:
+    """What a reader knows who keeps the newest of each kind."""
+    kept = ("mode_changed", "user_message", "assistant_message", "turn_end")
+    state: Plain = {}
+    for each in told:
+        if each["type"] in kept:
+            plain = {k: v for k, v in each.items() if k not in ("seq", "usage", "model")}
+            state[each["type"]] = plain
+    return state
+
+
+def in_process(here: Path) -> list[Plain]:
+    async def story() -> list[Plain]:
+        provider = ScriptedProvider("Hi.", "Fine.")
+        async with Agent(provider=provider, directory=here).session() as session:
+            for order in ORDERS:
+                assert await session.send(order)
+            await session.settle()
+            entries = await session.reports.entries()
+            frames = [Frame(entry.seq, 0, entry) for entry in entries]
+            found = [each for frame in frames for each in documents_of(frame, live=False)]
+            return [msgspec.json.decode(msgspec.json.encode(each)) for each in found]
+
+    return anyio.run(story)
+
+
+def over_stdio(here: Path) -> list[Plain]:
+    script = here / "answers.jsonl"
+    script.write_text("".join(f'{{"text": "{t}"}}\n' for t in ("Hi.", "Fine.")))
+    lines = b"".join(msgspec.json.encode(order) + b"\n" for order in ORDERS)
+    done = subprocess.run(
+        [sys.executable, "-m", "refold", "--input-format", "stream-json",
+         "--output-format", "stream-json", "--script", str(script)],
+        input=lines, cwd=here, env=dict(os.environ), capture_output=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("through", [in_process, over_stdio])
+def test_every_handle_comes_to_the_same_end(through: Any, tmp_path: Path) -> None:
+    state = end_state(through(tmp_path))
+
+    assert state["mode_changed"] == {"type": "mode_changed", "mode": "accept-edits"}
+    assert state["turn_end"] == {"type": "turn_end", "outcome": "answered", "reason": ""}
+    assert state["assistant_message"]["text"] == "Fine."
+
+
+def test_reading_from_any_event_comes_to_the_same_end(tmp_path: Path) -> None:
+    async def story() -> tuple[list[int], list[list[int]]]:
+        provider = ScriptedProvider("Hi.", "Fine.")
+        async with Agent(provider=provider, directory=tmp_path).session() as session:
+            await session.run("Hello.")
+            last = session.view.seq
+            every = [entry.seq for entry in await session.reports.entries()]
+            late = list[list[int]]()
+            for after in every:
+                seen = list[int]()
+                async for entry in session.events(after - 1):
+                    seen.append(entry.seq)
+                    if entry.seq == last:
+                        break
+                late.append(seen)
+            return every, late
+
+    every, late = anyio.run(story)
+
+    assert late == [every[at:] for at in range(len(every))]

@@ -1,0 +1,158 @@
+"""What a person decides in the middle of the work, decided by a program instead."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold import Agent
+from refold.client.session import Question, Result
+from refold.errors import BadInput
+from refold.testing.providers import Line, ScriptedProvider
+
+ENTER = ("enter_plan_mode", "{}")
+PLAN = ("exit_plan_mode", '{"plan": "# A file\\n1. Make a.txt."}')
+WRITE = ("write_file", '{"path": "a.txt", "content": "hello\\n"}')
+ASK = ("ask_user", '{"questions": [{"question": "Which colour?"}, {"question": "Why?"}]}')
+
+
+def agent(here: Path, *script: Line, **more: object) -> Agent:
+    given = {
+        "directory": here / "ws", "home": here / "home",
+        "provider": ScriptedProvider(*script), "settings": {"sandbox.profile": "off"},
+    }  # fmt: skip
+    (here / "ws").mkdir(exist_ok=True)
+    return Agent(**{**given, **more})  # type: ignore[arg-type]
+
+
+async def nothing_is_allowed(question: Question) -> str:
+    return f"{question.tool} is not for you"
+
+
+async def everything_is_allowed(question: Question) -> bool:
+    return True
+
+
+def test_a_plan_is_the_result_of_the_turn_and_is_carried_out_once_approved(
+    tmp_path: Path,
+) -> None:
+    async def go() -> tuple[Result, Result]:
+        made = agent(
+            tmp_path,
+            [ENTER],
+            [WRITE],
+            [PLAN],
+            [WRITE],
+            "Made.",
+            approve=everything_is_allowed,
+        )
+        async with made.session() as session:
+            planned = await session.run("Plan a file.")
+            assert not (tmp_path / "ws" / "a.txt").exists()
+            assert session.plan is not None
+            assert session.plan.title == "A file"
+            return planned, await session.approve_plan()
+
+    planned, done = anyio.run(go)
+
+    assert (planned.outcome, planned.text) == ("plan_ready", "# A file\n1. Make a.txt.")
+    assert [denied.tool for denied in planned.denials] == ["write_file"]
+    assert (done.outcome, done.text) == ("answered", "Made.")
+    assert (tmp_path / "ws" / "a.txt").read_text() == "hello\n"
+
+
+def test_a_plan_is_sent_back_and_nothing_happens_until_one_is_approved(
+    tmp_path: Path,
+) -> None:
+    async def go() -> Result:
+        made = agent(tmp_path, [PLAN], [PLAN], mode="plan", approve=everything_is_allowed)
+        async with made.session() as session:
+            await session.run("Plan a file.")
+            again = await session.reject_plan("Use another name.")
+            assert any(
+                "another name" in m.message.text for m in session.view.conversation.messages
+            )
+            return again
+
+    assert anyio.run(go).outcome == "plan_ready"
+
+
+def test_without_a_plan_there_is_nothing_to_approve(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with agent(tmp_path, "Hi.").session() as session:
+            await session.run("Hi")
+            with pytest.raises(BadInput, match="no plan"):
+                await session.approve_plan()
+
+    anyio.run(go)
+
+
+def test_a_program_answers_the_model_s_questions_in_their_order(tmp_path: Path) -> None:
+    put: list[Question] = []
+
+    async def answer(question: Question) -> Sequence[str]:
+        put.append(question)
+        return ["red", "It is warm."]
+
+    async def go() -> Result:
+        async with agent(tmp_path, [ASK], "Red.", approve=answer).session() as session:
+            result = await session.run("Paint it.")
+            told = session.view.conversation.messages
+            assert any(
+                "Which colour?\n  red\nWhy?\n  It is warm." in part.text
+                for m in told
+                for part in m.message.parts
+                if hasattr(part, "text")
+            )
+            return result
+
+    assert anyio.run(go).text == "Red."
+    assert [asked.question for asked in put[0].asks] == ["Which colour?", "Why?"]
+    assert put[0].once
+
+
+def test_a_model_that_nobody_hears_has_no_tool_to_ask_with(tmp_path: Path) -> None:
+    provider = ScriptedProvider("Hi.")
+
+    agent(tmp_path, provider=provider).run("Hi")
+
+    assert "ask_user" not in [tool.name for tool in provider.heard[0].tools]
+
+
+def test_what_is_refused_is_told_with_the_program_s_reason(tmp_path: Path) -> None:
+    made = agent(tmp_path, [WRITE], "Pity.", approve=nothing_is_allowed)
+
+    result = made.run("Make it.")
+
+    assert [d.reason for d in result.denials] == [
+        "Refused: write_file is not for you. It was not done; do not try to get round this."
+    ]
+
+
+def test_rules_a_person_always_allows_in_a_folder_hold_for_programs_there(
+    tmp_path: Path,
+) -> None:
+    from refold.config.trusted_folders import Folders
+
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    (tmp_path / "home").mkdir(mode=0o700)
+    Folders(tmp_path / "home" / "folders.toml").always(folder, "edit_file(a.txt)")
+
+    result = agent(tmp_path, [WRITE], "Made.").run("Make it.")
+
+    assert (result.denials, (folder / "a.txt").read_text()) == ((), "hello\n")
+
+
+@pytest.mark.parametrize("said", [[], (), {}, None, 0, ["yes"]])
+def test_what_is_no_verdict_allows_nothing(tmp_path: Path, said: object) -> None:
+    async def unclear(question: Question) -> object:
+        return said
+
+    made = agent(tmp_path, [WRITE], "Ok.", approve=unclear)
+
+    with pytest.raises(BadInput, match="has to be True, False or a reason"):
+        made.run("Make it.")
+
+    assert not (tmp_path / "ws" / "a.txt").exists()

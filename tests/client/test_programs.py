@@ -1,0 +1,573 @@
+"""What a program can do with refold, by the names of its front door alone."""
+
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+import refold
+from refold import (
+    Agent,
+    BadInput,
+    Diff,
+    Effect,
+    Final,
+    Note,
+    Progress,
+    ProviderError,
+    Question,
+    Reply,
+    Result,
+    Session,
+    TextCame,
+    ToolFailed,
+    Usage,
+    tool,
+)
+from refold.testing.providers import Reply as Line
+from refold.testing.providers import ScriptedProvider
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import wire_server
+
+LOOK = ("weather", '{"city": "Oslo"}')
+BOOK = ("book", '{"what": "taxi"}')
+
+
+@tool(Effect.LOOK)
+async def weather(city: str) -> Reply:
+    """Say what the weather is in a city."""
+    return Reply(f"rain in {city}", (Note(f"looked at {city}"),))
+
+
+@tool(Effect.RUN)
+async def book(what: str, *, orders: list[str]) -> Reply:
+    """Order something."""
+    orders.append(what)
+    return Reply(f"{what} ordered")
+
+
+@tool(Effect.LOOK)
+async def wait(*, progress: Callable[[str], None], busy: anyio.Event) -> Reply:
+    """Never come back."""
+    progress("half way\n")
+    busy.set()
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+class World:
+    """An agent with those tools, a scripted model, and what was ordered."""
+
+    def __init__(self, *script: Any, **more: Any) -> None:
+        self.provider, self.orders = ScriptedProvider(*script), list[str]()
+        self.busy = anyio.Event()
+        house = {"orders": self.orders, "busy": self.busy}
+        plain = {"tools": (weather, book, wait), "builtin": False, "house": house}
+        self.agent = Agent(provider=self.provider, **{**plain, **more})
+
+    def heard(self, request: int = -1) -> str:
+        """The last message of a request, as text."""
+        parts = self.provider.heard[request].messages[-1].message.parts
+        return " ".join(getattr(part, "text", "") for part in parts)
+
+
+def in_session(
+    agent: Agent, work: Callable[[Session], Awaitable[Any]], id_: str = ""
+) -> Any:
+    async def main() -> Any:
+        async with agent.session(id_) as session:
+            return await work(session)
+
+    return anyio.run(main)
+
+
+def test_one_line_runs_a_turn_with_tools_of_one_s_own() -> None:
+    world = World([LOOK], "Take an umbrella.")
+
+    result = world.agent.run("Umbrella?")
+
+    assert result == Result(
+        outcome="answered", reason="", text="Take an umbrella.",
+        session_id=result.session_id, usage=Usage(fresh=20, output=33), cost=None,
+        denials=(), files={},
+    )  # fmt: skip
+    assert world.heard() == "rain in Oslo"
+
+
+def test_the_built_in_tools_are_there_beside_one_s_own(tmp_path: Path) -> None:
+    write = ("write_file", '{"path": "a.txt", "content": "hello\\n"}')
+    provider = ScriptedProvider([write, LOOK], "Done.")
+    agent = Agent(
+        provider=provider, tools=[weather], mode="accept-edits", directory=tmp_path
+    )
+
+    result = agent.run("Write.")
+
+    assert result.files == {"a.txt": "created"}
+    assert (tmp_path / "a.txt").read_text() == "hello\n"
+    assert [spec.name for spec in provider.heard[0].tools][-4:] == [
+        "exit_plan_mode",
+        "weather",
+        "tool_search",
+        "tool_call",
+    ]
+
+
+def test_a_turn_can_be_followed_as_it_happens() -> None:
+    world = World([LOOK], "Take an umbrella.")
+
+    async def follow(session: Session) -> tuple[str, list[str], str]:
+        said, kinds = "", list[str]()
+        async with session.stream("Umbrella?") as frames:
+            async for frame in frames:
+                if isinstance(frame.item, TextCame):
+                    said += frame.item.text
+                elif frame.n == 0:
+                    kinds.append(type(getattr(frame.item, "event", None)).__name__)
+        return said, kinds, session.result.outcome
+
+    said, kinds, outcome = in_session(world.agent, follow)
+
+    assert (said, outcome) == ("Take an umbrella.", "answered")
+    assert kinds == [
+        "Said", "TurnStarted", "SystemPromptSet", "Delivered", "ModelAsked", "ModelAnswered", "Judged",
+        "Started", "Ended", "ModelAsked", "ModelAnswered", "TurnEnded",
+    ]  # fmt: skip
+
+
+def test_leaving_a_stream_early_stops_its_turn_and_the_session_goes_on() -> None:
+    world = World([("wait", "{}")], "Again.")
+
+    async def leave(session: Session) -> tuple[str, str, str]:
+        async with session.stream("Wait.") as frames:
+            async for frame in frames:
+                if isinstance(frame.item, Progress):
+                    break
+        left = session.result
+        return left.outcome, left.reason, (await session.run("And now?")).text
+
+    assert in_session(world.agent, leave) == (
+        "cancelled", "nobody watches it any more", "Again.",
+    )  # fmt: skip
+
+
+def test_what_goes_wrong_inside_a_stream_comes_out_as_it_is() -> None:
+    world = World("One.", "Two.")
+
+    async def fail(session: Session) -> str:
+        async def follow() -> None:
+            async with session.stream("Go.") as frames:
+                async for _ in frames:
+                    raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await follow()
+        return (await session.run("Again.")).outcome
+
+    assert in_session(world.agent, fail) == "answered"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ordered", "told"),
+    [
+        (True, ["taxi"], "taxi ordered"),
+        (False, [], "Refused. It was not done; do not try to get round this."),
+        (
+            "too dear",
+            [],
+            "Refused: too dear. It was not done; do not try to get round this.",
+        ),
+    ],
+)
+def test_a_program_answers_for_the_person(
+    verdict: bool | str, ordered: list[str], told: str
+) -> None:
+    asked = list[Question]()
+
+    async def approve(question: Question) -> bool | str:
+        asked.append(question)
+        return verdict
+
+    world = World([BOOK], "Done.", approve=approve)
+
+    result = world.agent.run("Book.")
+
+    assert [(q.tool, q.arguments, q.reason) for q in asked] == [
+        ("book", {"what": "taxi"}, "no rule allows book here")
+    ]
+    assert (world.orders, world.heard()) == (ordered, told)
+    assert (result.outcome, len(result.denials)) == ("answered", 0 if ordered else 1)
+
+
+def test_two_questions_of_one_answer_are_both_put() -> None:
+    async def approve(question: Question) -> bool:
+        await anyio.lowlevel.checkpoint()
+        return question.arguments["what"] == "taxi"
+
+    world = World([BOOK, ("book", '{"what": "jet"}')], "Done.", approve=approve)
+
+    result = world.agent.run("Book both.")
+
+    assert world.orders == ["taxi"]
+    assert [d.arguments for d in result.denials] == [{"what": "jet"}]
+
+
+def test_a_question_can_also_be_answered_from_elsewhere_and_the_first_wins() -> None:
+    async def never(question: Question) -> bool:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    world = World([BOOK], "Done.", approve=never)
+
+    async def answer_it(session: Session) -> tuple[bool, bool]:
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.run, "Book.")
+            while not session.questions:
+                await anyio.lowlevel.checkpoint()
+            (question,) = session.questions
+            first = await session.answer(question.call_id, True)
+            return first, await session.answer(question.call_id, False)
+
+    assert in_session(world.agent, answer_it) == (True, False)
+    assert world.orders == ["taxi"]
+
+
+def test_an_error_in_approve_is_the_caller_s_own() -> None:
+    async def approve(question: Question) -> bool:
+        raise LookupError(question.tool)
+
+    with pytest.raises(LookupError, match="book"):
+        World([BOOK], "Done.", approve=approve).agent.run("Book.")
+
+
+def test_without_anybody_to_ask_what_would_ask_is_refused() -> None:
+    world = World([BOOK], "I may not.")
+
+    result = world.agent.run("Book.")
+
+    assert world.orders == []
+    assert result.denials[0].reason.startswith(
+        "Refused: no rule allows book here, and nobody is there to ask."
+    )
+
+
+def test_words_reach_a_running_turn_and_an_interrupt_redirects_it() -> None:
+    world = World([("wait", "{}")], [LOOK], "Both heard.")
+
+    async def redirect(session: Session) -> Result:
+        results = list[Result]()
+
+        async def run() -> None:
+            results.append(await session.run("Wait."))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await world.busy.wait()
+            await session.steer("Look at Bergen too.")
+            assert await session.interrupt("Look at Oslo.")
+        return results[0]
+
+    result = in_session(world.agent, redirect)
+
+    heard = " ".join(
+        getattr(p, "text", "")
+        for s in world.provider.heard[-1].messages
+        for p in s.message.parts
+    )
+    assert (result.outcome, result.text) == ("answered", "Both heard.")
+    assert "Look at Bergen too." in heard
+    assert "Look at Oslo." in heard
+
+
+def test_an_interrupt_when_nothing_runs_does_nothing() -> None:
+    async def stop(session: Session) -> bool:
+        return await session.interrupt()
+
+    assert in_session(World().agent, stop) is False
+
+
+def test_the_step_limit_is_a_pause() -> None:
+    world = World([LOOK], "One look done.", "And the rest.", settings={"limits.steps": 1})
+
+    async def go_on(session: Session) -> list[tuple[str, str]]:
+        first = await session.run("Look.")
+        second = await session.continue_()
+        return [(r.outcome, r.text) for r in (first, second)]
+
+    assert in_session(world.agent, go_on) == [
+        ("step_limit", "One look done."), ("answered", "And the rest."),
+    ]  # fmt: skip
+
+
+def test_a_session_is_taken_up_by_its_id_in_another_agent() -> None:
+    id_ = World("Hello, Ann.").agent.run("I am Ann.").session_id
+    later = World("Ann.")
+
+    async def ask(session: Session) -> tuple[str, str]:
+        return session.id, (await session.run("Who am I?")).text
+
+    assert in_session(later.agent, ask, id_[:15]) == (id_, "Ann.")
+    assert len(later.provider.heard[0].messages) == 3
+
+
+def test_an_id_that_is_none_is_quoted() -> None:
+    async def nothing(session: Session) -> None:
+        raise AssertionError
+
+    with pytest.raises(BadInput, match="there is no session 'nowhere'"):
+        in_session(World().agent, nothing, "nowhere")
+
+
+def test_two_agents_with_different_homes_know_nothing_of_each_other(tmp_path: Path) -> None:
+    one = World([LOOK], "One.", home=tmp_path / "one")
+    two = World([LOOK], "Two.", home=tmp_path / "two", settings={"limits.steps": 7})
+    found = dict[str, Result]()
+
+    async def both() -> None:
+        async def run(name: str, world: World) -> None:
+            async with world.agent.session() as session:
+                found[name] = await session.run("Go.")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run, "one", one)
+            group.start_soon(run, "two", two)
+
+    anyio.run(both)
+
+    kept = {n: [p.name for p in (tmp_path / n / "sessions").iterdir()] for n in found}
+    assert {n: r.text for n, r in found.items()} == {"one": "One.", "two": "Two."}
+    assert kept == {name: [result.session_id] for name, result in found.items()}
+
+
+def test_a_second_run_at_once_is_refused_and_its_words_are_not_said() -> None:
+    world = World("One.", "Two.")
+
+    async def twice(session: Session) -> list[str]:
+        found = list[str]()
+
+        async def run(words: str) -> None:
+            try:
+                found.append((await session.run(words)).text)
+            except BadInput as error:
+                found.append(str(error))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run, "First.")
+            group.start_soon(run, "Second.")
+        return found
+
+    found = in_session(world.agent, twice)
+
+    assert sorted(found) == [
+        "One.", "a turn of this session is running already: wait, or stop it",
+    ]  # fmt: skip
+    heard = world.provider.heard
+    assert (len(heard), world.heard()) == (1, "First.")
+
+
+def test_a_stream_beside_a_run_is_refused_with_the_same_sentence() -> None:
+    world = World([("wait", "{}")])
+
+    async def twice(session: Session) -> bool:
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.run, "Wait.")
+            await world.busy.wait()
+            with pytest.raises(BadInput, match="running already"):
+                await session.stream("Me too.").__aenter__()
+            return await session.interrupt()  # the first is still there to be stopped
+
+    assert in_session(world.agent, twice)
+
+
+def test_a_mode_holds_from_the_next_call_on_and_bypass_not_in_a_session_taken_up() -> None:
+    world = World([BOOK], "Done.")
+
+    async def switch(session: Session) -> str:
+        await session.set_mode("bypass")
+        return (await session.run("Book.")).session_id
+
+    id_ = in_session(world.agent, switch)
+    careful, explicit = World([BOOK], "No."), World([BOOK], "Done.", mode="bypass")
+    for later in (careful, explicit):
+        in_session(later.agent, lambda session: session.run("Again."), id_)
+
+    assert (world.orders, careful.orders, explicit.orders) == (["taxi"], [], ["taxi"])
+
+
+def server_of(monkeypatch: pytest.MonkeyPatch, replies: int) -> Iterator[Any]:
+    """A server in a thread of its own, for programs that run an event loop themselves."""
+
+    @asynccontextmanager
+    async def serving() -> AsyncIterator[Any]:
+        answers = [answer("anthropic", Line(f"Answer {n}.")) for n in range(replies)]
+        async with wire_server(*answers) as server:
+            yield server
+
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(serving()) as server,
+    ):
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-nobody-s-key")
+        yield server
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    yield from server_of(monkeypatch, 5)
+
+
+def test_a_model_is_chosen_kept_and_changed(server: Any) -> None:
+    import json
+
+    agent = Agent(model="anthropic/one", builtin=False)
+
+    async def switch(session: Session) -> str:
+        await session.run("Hi.")
+        await session.set_model("anthropic/two")
+        return (await session.run("Hi.")).session_id
+
+    id_ = in_session(agent, switch)
+    for later in (Agent(builtin=False), Agent(model="anthropic/three", builtin=False)):
+        in_session(later, lambda session: session.run("Hi."), id_)
+
+    asked = [json.loads(heard.body)["model"] for heard in server.heard]
+    assert asked == ["one", "two", "two", "three"]
+
+
+def test_a_tool_says_its_final_word_and_its_failures_to_the_model() -> None:
+    @tool(Effect.SELF)
+    async def hand_in(answer: str) -> Reply:
+        """Hand the answer in."""
+        if answer == "?":
+            raise ToolFailed("That is no answer.")
+        return Reply("taken", control=Final(answer))
+
+    calls = [[("hand_in", f'{{"answer": "{text}"}}')] for text in ("?", "42")]
+    world = World(*calls, tools=(hand_in,))
+
+    result = world.agent.run("6 * 7?")
+
+    assert (result.outcome, result.text) == ("final", "42")
+    assert world.heard() == "That is no answer."
+
+
+def test_a_failure_of_the_model_is_an_outcome_not_an_exception() -> None:
+    result = World(ProviderError("the line is dead")).agent.run("Hi.")
+
+    assert (result.outcome, result.reason) == ("failed", "the line is dead")
+
+
+def test_a_tool_name_used_twice_is_refused() -> None:
+    with pytest.raises(BadInput, match="there are two tools named 'weather'"):
+        World(tools=(weather, weather)).agent.run("Hi.")
+
+
+def test_what_is_no_tool_is_refused_with_the_way_to_make_it_one() -> None:
+    async def plain(city: str) -> Reply:
+        return Reply(city)
+
+    with pytest.raises(BadInput, match=r"plain at .* is no tool: put @tool"):
+        World(tools=(plain,)).agent.run("Hi.")
+
+
+def test_a_wrong_setting_is_named() -> None:
+    with pytest.raises(BadInput, match=r"command line: there is no setting 'limit.steps'"):
+        World(settings={"limit.steps": 3}).agent.run("Hi.")
+
+
+def test_without_keeping_nothing_is_left_behind(home: Path) -> None:
+    result = World("Hi.", keep=False).agent.run("Hi.")
+
+    assert result.text == "Hi."
+    assert not (home / "refold").exists()
+
+
+def test_a_question_left_open_is_put_again_or_refused_when_nobody_is_there() -> None:
+    class Gone(Exception):
+        pass
+
+    async def leaves(question: Question) -> bool:
+        raise Gone
+
+    async def agrees(question: Question) -> bool:
+        return True
+
+    def left_open() -> str:
+        async def work(session: Session) -> str:
+            with pytest.raises(Gone):
+                await session.run("Book.")
+            return session.id
+
+        return in_session(World([BOOK], approve=leaves).agent, work)
+
+    alone, together = World("I may not."), World("Booked.", approve=agrees)
+    refused = in_session(alone.agent, lambda session: session.continue_(), left_open())
+    allowed = in_session(together.agent, lambda session: session.continue_(), left_open())
+
+    assert (refused.text, alone.orders) == ("I may not.", [])
+    assert (allowed.text, together.orders) == ("Booked.", ["taxi"])
+
+
+# The front door itself. ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", refold.__all__)
+def test_every_name_of_the_front_door_is_there_and_says_what_it_is(name: str) -> None:
+    found = getattr(refold, name)
+
+    said = inspect.getdoc(found) or ""
+    assert len(said) > 15
+    public = [m for n, m in vars(found).items() if inspect.isfunction(m) and n[0] != "_"]
+    if getattr(found, "__module__", "").startswith("refold.client."):
+        assert [m.__name__ for m in public if not inspect.getdoc(m)] == []
+
+
+def test_a_name_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with pytest.raises(
+        AttributeError, match="refold has no 'agent'; it has Agent, BadInput"
+    ):
+        _ = refold.agent  # pyright: ignore
+
+
+def examples(text: str) -> list[str]:
+    """The indented pieces of a docstring that are Python."""
+    blocks = textwrap.dedent(text).split("\n\n")
+    whole = "\n\n".join(b if b.startswith("    ") else "\0" for b in blocks)
+    return [textwrap.dedent(p) for p in whole.split("\0") if p.strip()]
+
+
+def test_the_example_of_the_module_runs(
+    server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (example,) = examples(importlib.import_module("refold.client.agent").__doc__ or "")
+    module = type(sys)("example")
+
+    exec(compile(example, "example", "exec"), module.__dict__)
+
+    assert capsys.readouterr().out == "Answer 0.\n"
+
+
+def test_the_example_of_a_stream_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = examples(inspect.getdoc(Session.stream) or "")
+    source = "async def main(session):\n" + textwrap.indent(example, "    ")
+    names = dict[str, Any]()
+    exec(compile(source, "example", "exec"), names)
+
+    in_session(World("Fixed.").agent, names["main"])
+
+    assert capsys.readouterr().out.endswith("\nFixed.\n")
+
+
+def test_what_a_tool_shows_a_person_is_made_of_exported_names() -> None:
+    assert Reply("x", (Diff("a", "created", "+x"), Note("made a"))).shown[1] == Note(
+        "made a"
+    )

@@ -1,0 +1,158 @@
+"""One session that goes from provider to provider, and back.
+
+Each of them checks what it is sent as the real one would: what another has left
+in the talk must not trouble it, and what it wants back it gets.
+"""
+
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold import Agent, Effect, Reply, tool
+from refold.cli.main import main
+from refold.testing.providers import Reply as Line
+from refold.testing.providers import ScriptedProvider
+from refold.testing.wire_answers import WireName, answer
+from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from refold.values.usage import Usage
+from tests.provider.strict_servers import complaint
+
+PNG = b"\x89PNG\r\n\x1a\n and the rest"
+WIRES: tuple[WireName, ...] = (
+    "anthropic", "openai-responses", "openai-chat", "gemini", "ollama",
+)  # fmt: skip
+# Another agent's command line: it may only speak.
+PROGRAM = """
+import sys
+asked = sys.stdin.read()
+assert "Say 5" in asked, asked
+print("I am a program.")
+"""
+
+
+@tool(Effect.LOOK)
+async def look(n: int) -> Reply:
+    """Look at something."""
+    return Reply(f"seen {n}")
+
+
+class Strict:
+    """A server for each wire. Answers a person with a call, and its result with words."""
+
+    def __init__(self) -> None:
+        self.complaints: list[str] = []
+        self.bodies: dict[WireName, list[str]] = {wire: [] for wire in WIRES}
+
+    def answering(self, wire: WireName) -> "Answering":
+        return Answering(self, wire)
+
+
+class Answering:
+    def __init__(self, strict: Strict, wire: WireName) -> None:
+        self._strict, self._wire = strict, wire
+
+    def __call__(self, heard: Heard) -> Answer:
+        body = json.loads(heard.body)
+        if "/api/show" in heard.path:
+            return Answer(b"{}")
+        if wrong := complaint(self._wire, body):
+            self._strict.complaints.append(f"{self._wire}: {wrong}")
+        sent = self._strict.bodies[self._wire]
+        sent.append(heard.body.decode())
+        usage = Usage(fresh=100, output=10)
+        calls = Line("", (("look", f'{{"n": {len(sent)}}}'),), "Hm.", usage=usage)
+        line = calls if len(sent) % 2 else Line(f"I am {self._wire}.", usage=usage)
+        return answer(self._wire, line)
+
+
+@asynccontextmanager
+async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
+    found: dict[WireName, WireServer] = {}
+    async with anyio.create_task_group() as group:
+        done = anyio.Event()
+
+        async def serve(wire: WireName, started: anyio.Event) -> None:
+            async with wire_server(strict.answering(wire)) as server:
+                found[wire] = server
+                started.set()
+                await done.wait()
+
+        for wire in WIRES:
+            started = anyio.Event()
+            group.start_soon(serve, wire, started)
+            await started.wait()
+        yield found
+        done.set()
+
+
+def test_a_model_chosen_while_a_turn_runs_counts_from_the_next_turn_on(
+    tmp_path: Path,
+) -> None:
+    async def story() -> tuple[str, str]:
+        async with agent.session() as session:
+            async with session.stream("Go.") as frames:
+                async for _ in frames:
+                    if session.running:
+                        await session.set_effort("low")
+            before = session.view.conversation.system_prompt.effort
+            await session.run("And now?")
+            return before, session.view.conversation.system_prompt.effort
+
+    agent = Agent(provider=ScriptedProvider("Yes.", "So."), directory=tmp_path)
+
+    assert anyio.run(story) == ("", "low")
+
+
+def test_a_session_goes_through_every_wire_and_a_program_and_back(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    strict = Strict()
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    (tmp_path / "shot.png").write_bytes(PNG)
+
+    async def story() -> tuple[str, list[str], dict[str, float | None], float | None]:
+        async with serving(strict) as servers:
+            settings: dict[str, object] = {"commands.mine.tools": "none"}
+            settings["commands.mine.command"] = [sys.executable, str(program)]
+            for wire, server in servers.items():
+                settings[f"providers.p-{wire}.wire"] = wire
+                settings[f"providers.p-{wire}.base_url"] = server.url
+                settings[f'prices."p-{wire}/m".input'] = 10_000.0
+                settings[f'prices."p-{wire}/m".output'] = 0.0
+            agent = Agent(
+                tools=[look], builtin=False, directory=tmp_path, settings=settings
+            )
+            async with agent.session() as session:
+                said: list[str] = []
+                names = [f"p-{wire}/m" for wire in WIRES]
+                for n, name in enumerate([*names, "command/mine", *names]):
+                    await session.set_model(name)
+                    shown = [tmp_path / "shot.png"] if n == 0 else []
+                    result = await session.run(f"Say {n}.", shown)
+                    said.append(result.text or result.reason)
+                view = session.view
+                costs = {name: spent.cost for name, spent in view.account.by_model}
+                return session.id, said, costs, view.account.spent.dollars
+
+    id_, said, costs, dollars = anyio.run(story)
+
+    words = [f"I am {wire}." for wire in WIRES]
+    assert said == [*words, "I am a program.", *words]
+    assert strict.complaints == []
+    assert costs == {f"p-{wire}/m": 4.0 for wire in WIRES} | {"command/mine": None}
+    assert dollars == 20.0
+    assert main(["sessions", "check", id_]) == 0
+    assert "whole" in capfd.readouterr().out
+    # What only one of them understands went back to that one, and to no other.
+    last = {wire: sent[-1] for wire, sent in strict.bodies.items()}
+    assert '"signature"' in last["anthropic"]
+    assert "encrypted_content" in last["openai-responses"].partition('"input"')[2]
+    for wire in ("openai-chat", "ollama"):
+        assert '"signature"' not in last[wire]
+        assert "encrypted_content" not in last[wire]

@@ -1,0 +1,162 @@
+"""Files are taken down before something may change them, and what changed is told."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold import Agent, Effect, Reply, tool
+from refold.client.session import Result
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import Checkpointed, Started
+from refold.testing.providers import Line, ScriptedProvider
+
+
+def shell(command: str) -> Line:
+    import json
+
+    return [("bash", json.dumps({"command": command}))]
+
+
+class Made:
+    """One agent at work, and all that was told of it."""
+
+    def __init__(self, here: Path) -> None:
+        self.folder = here / "ws"
+        self.folder.mkdir()
+        self._home = here / "home"
+
+    def does(self, *turns: Sequence[Line], between: str = "") -> list[Result]:
+        async def go() -> list[Result]:
+            script = [line for turn in turns for line in turn]
+            agent = Agent(
+                directory=self.folder,
+                home=self._home,
+                mode="bypass",
+                provider=ScriptedProvider(*script),
+                settings={"sandbox.profile": "off"},
+            )
+            found = list[Result]()
+            async with agent.session() as session:
+                for turn in turns:
+                    async with session.stream("Go.") as frames:
+                        self.told = [frame async for frame in frames]
+                    found.append(session.result)
+                    if between and turn is turns[0]:
+                        (self.folder / between).write_text("by hand")
+            return found
+
+        return anyio.run(go)
+
+    told: Sequence[Frame] = ()
+
+    @property
+    def kinds(self) -> list[type]:
+        events = [getattr(frame.item, "event", None) for frame in self.told]
+        return [type(e) for e in events if isinstance(e, Checkpointed | Started)]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path)
+
+
+def test_files_that_commands_make_change_and_delete_are_in_the_result(made: Made) -> None:
+    (made.folder / "old.txt").write_text("old")
+    (made.folder / "gone.txt").write_text("gone")
+
+    (result,) = made.does(
+        [shell("echo new > new.txt; echo x >> old.txt; rm gone.txt"), "Ok."]
+    )
+
+    assert {Path(name).name: kind for name, kind in result.files.items()} == {
+        "new.txt": "created",
+        "old.txt": "changed",
+        "gone.txt": "deleted",
+    }
+
+
+def test_what_only_looks_takes_nothing_down(made: Made) -> None:
+    (result,) = made.does([shell("ls; cat /dev/null"), "Ok."])
+
+    assert (made.kinds, dict(result.files)) == ([Started], {})
+
+
+def test_what_a_person_changed_between_two_turns_is_not_the_second_s_doing(
+    made: Made,
+) -> None:
+    first, second = made.does(
+        [shell("echo a > a.txt"), "Ok."],
+        [shell("echo b > b.txt"), "Ok."],
+        between="mine.txt",
+    )
+
+    assert [Path(name).name for name in first.files] == ["a.txt"]
+    assert [Path(name).name for name in second.files] == ["b.txt"]
+
+
+def test_every_step_that_writes_is_a_place_to_go_back_to(made: Made) -> None:
+    made.does([shell("echo 1 > a.txt"), shell("echo 2 > a.txt"), "Ok."])
+
+    assert made.kinds == [Started, Checkpointed, Started, Checkpointed, Checkpointed]
+
+
+def test_where_files_cannot_be_taken_down_the_work_goes_on_and_it_is_told(
+    made: Made, tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "checkpoints").write_text("in the way")
+
+    (result,) = made.does([shell("echo a > a.txt"), "Ok."])
+
+    reasons = [getattr(frame.item, "reason", "") for frame in made.told]
+    assert (result.outcome, made.kinds) == ("answered", [Started])
+    assert any(reason.startswith("no checkpoint: ") for reason in reasons)
+    assert (made.folder / "a.txt").exists()
+
+
+def test_the_person_s_own_repository_is_left_alone(made: Made) -> None:
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words],
+            cwd=made.folder, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    git("init", "-q")
+    (made.folder / "a.txt").write_text("a\n")
+    git("add", "a.txt")
+    before = (made.folder / ".git" / "index").read_bytes()
+
+    made.does([shell("echo b > a.txt; echo c > c.txt"), "Ok."])
+
+    assert (made.folder / ".git" / "index").read_bytes() == before
+    assert git("stash", "list") + git("for-each-ref") == ""
+
+
+def test_a_tool_of_one_s_own_that_runs_something_is_no_exception(tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+
+    @tool(Effect.RUN)
+    async def generate(name: str) -> Reply:
+        """Make a file."""
+        (tmp_path / "ws" / name).write_text("made")
+        return Reply("made")
+
+    agent = Agent(
+        directory=tmp_path / "ws", home=tmp_path / "home", mode="bypass", tools=[generate],
+        provider=ScriptedProvider([("generate", '{"name": "new.txt"}')], "Ok."),
+    )  # fmt: skip
+
+    assert [Path(name).name for name in agent.run("Go.").files] == ["new.txt"]
+
+
+def test_a_turn_of_words_and_looks_keeps_no_files(made: Made, tmp_path: Path) -> None:
+    look: Line = [("list_files", "{}")]
+
+    (result,) = made.does([look, "Nothing to do."])
+
+    assert result.outcome == "answered"
+    assert not (tmp_path / "home" / "checkpoints").exists()

@@ -1,0 +1,103 @@
+"""A small world for the tests: two tools, a model with a script, and helpers."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import anyio
+from msgspec import Raw
+
+from refold.engine.policies.continuation import joined_up
+from refold.engine.policies.conversation import converse, final
+from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
+from refold.engine.policies.step_limit import at_most, going_on
+from refold.engine.policies.stopping import after_a_stop, stopping
+from refold.engine.policies.stuck import not_refused, not_stuck
+from refold.engine.world import Model, World
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import Entry, Event, SessionStarted
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore, Store
+from refold.permissions.rules import parse
+from refold.provider.port import Provider
+from refold.session.recorder import Recorder
+from refold.session.redactor import Redactor
+from refold.session.session import Session
+from refold.testing.providers import StrictProvider
+from refold.testing.world import world_with
+from refold.tools.contract import Reply, tool
+from refold.values.tools import Effect
+
+POLICIES = (
+    stopping, plan_ready, final, not_refused(3), at_most(5, warn=1), joined_up(3), *not_stuck(3),
+    going_on, after_a_stop, in_plan_mode("default"), converse,
+)  # fmt: skip
+OPEN_HAND = (parse("book", "allow"),)
+
+WEATHER = ("weather", '{"city": "Oslo"}')
+BOOK = ("book", '{"what": "taxi"}')
+
+
+@tool(Effect.LOOK)
+async def weather(city: str) -> Reply:
+    """Say what the weather is."""
+    return Reply(f"rain in {city}")
+
+
+@tool(Effect.RUN)
+async def book(what: str, *, orders: list[str]) -> Reply:
+    """Order something."""
+    orders.append(what)
+    return Reply(f"{what} ordered")
+
+
+def world(provider: Provider, orders: list[str] | None = None, **more: Any) -> World:
+    house = {"orders": [] if orders is None else orders}
+    plain = World(
+        Model(StrictProvider(provider)),
+        (weather, book),
+        POLICIES,
+        OPEN_HAND,
+        tool_dependencies=house,
+    )
+    return world_with(plain, **more)
+
+
+async def opened(store: Store, given: World, secrets: Sequence[str] = ()) -> Session:
+    record = Recorder(store, masks=Redactor(secrets), clock=lambda: 0.0)
+    return await Session.open(record, lambda _: given)
+
+
+async def converse_once(store: Store, given: World, *words: str) -> View:
+    session = await opened(store, given)
+    for said in words:
+        await session.inbox.say(said)
+    return await session.go()
+
+
+def run(store: Store, given: World, *words: str) -> View:
+    return anyio.run(converse_once, store, given, *words)
+
+
+def entries(store: MemoryStore) -> list[Entry]:
+    return [entry for entry, _ in codec.decode(store.lines)]
+
+
+def kinds(store: MemoryStore) -> str:
+    return " ".join(type(entry.event).__name__ for entry in entries(store))
+
+
+def lines(events: Iterable[Event]) -> Sequence[bytes]:
+    head, made = Head(), list[bytes]()
+    for seq, event in enumerate(events, start=1):
+        line, head = codec.encode(Entry(seq, event), head)
+        made.append(line)
+    return made
+
+
+def raw(text: str) -> Raw:
+    return Raw(text.encode())
+
+
+def started(*events: Event) -> list[Event]:
+    return [SessionStarted("/"), *events]

@@ -1,0 +1,65 @@
+"""A model for long talks: it counts what it is sent, and sums up when it is asked to."""
+
+from collections.abc import AsyncGenerator, Callable
+
+from refold.errors import ProviderError
+from refold.journal.state.conversation import part_size
+from refold.prompts.summary import summary_prompt
+from refold.provider.port import Delta, Request
+from refold.testing.providers import Reply, check_history, deltas
+from refold.values.messages import Text, ToolResult
+from refold.values.usage import Usage
+
+
+def size(request: Request, letters: float = 4.0) -> int:
+    """Tokens of a request, of so many letters each."""
+    told = len(request.system) + sum(
+        len(t.name) + len(t.description) + len(bytes(t.parameters)) for t in request.tools
+    )
+    said = sum(part_size(p) for s in request.messages for p in s.message.parts)
+    return int((told + said) / letters)
+
+
+def words(request: Request) -> str:
+    """All the text of the messages."""
+    return "\n".join(
+        part.text
+        for spoken in request.messages
+        for part in spoken.message.parts
+        if isinstance(part, Text | ToolResult)
+    )
+
+
+class LongModel:
+    """`answer` gives the n-th answer of the talk, from 0; `summary` what it sums up.
+
+    It counts a token for so many `letters`.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[int], Reply | ProviderError],
+        summary: Callable[[Request], Reply | ProviderError] = lambda _: Reply(
+            "All went well."
+        ),
+        letters: float = 4.0,
+    ) -> None:
+        self._answer, self._summary, self._letters = answer, summary, letters
+        self.asked: list[Request] = []  # in the talk
+        self.summed: list[Request] = []
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        check_history(spoken.message for spoken in request.messages)
+        if request.system == summary_prompt():
+            self.summed.append(request)
+            reply = self._summary(request)
+        else:
+            self.asked.append(request)
+            reply = self._answer(len(self.asked) - 1)
+        if isinstance(reply, ProviderError):
+            raise reply
+        counted = Usage(fresh=size(request, self._letters), output=len(reply.text) // 4 + 1)
+        whole = Reply(reply.text, reply.calls, reply.thinking, reply.stop, counted)
+        step = len(self.asked) + len(self.summed)
+        for delta in deltas(whole, step):
+            yield delta

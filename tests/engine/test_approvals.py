@@ -1,0 +1,293 @@
+"""What ran is what was shown and approved, each once, whatever happens in between.
+
+Links are changed underneath, answers come twice, late, for another call or to what was
+shown before; the process dies; nobody answers. Time is not waited for: it jumps.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
+from msgspec import Struct
+
+from refold.engine.world import World
+from refold.journal.events.kinds import Answered, Ended, Judged
+from refold.journal.store.port import MemoryStore
+from refold.permissions.facts import Facts
+from refold.session.pending_requests import Permission, requests
+from refold.session.recorder import Recorder
+from refold.session.session import Manners, Session
+from refold.testing.providers import Line, ScriptedProvider
+from refold.tools.contract import Reply, tool
+from refold.values.tools import Effect
+from tests.engine.house import entries, world
+
+PATIENCE = 300.0
+PATHS = ("/w/a", "/w/b")
+TARGETS = ("/w/one", "/w/two", "/elsewhere")
+T = TypeVar("T")
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Where nothing can happen before a time comes, it comes at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        ready = super().select(0)
+        if not ready and timeout:
+            self.now += timeout
+        return ready
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._jumping = _Jumping()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+def without_waiting(story: Callable[[], Awaitable[T]]) -> T:
+    return anyio.run(story, backend_options={"loop_factory": _Loop})
+
+
+@tool(Effect.CHANGE, path="path")
+async def strike(
+    path: str, number: int, *, links: dict[str, str], struck: list[str]
+) -> Reply:
+    """Change a file."""
+    struck.append(f"{number} at {links[path]}")
+    return Reply("struck")
+
+
+def script(sizes: Sequence[int]) -> list[Line]:
+    """Answers with so many calls each; every call has a number of its own."""
+    lines: list[Line] = []
+    number = 0
+    for size in sizes:
+        calls: list[tuple[str, str]] = []
+        for _ in range(size):
+            calls.append(
+                ("strike", f'{{"path": "{PATHS[number % 2]}", "number": {number}}}')
+            )
+            number += 1
+        lines.append(calls or "Done.")
+    return lines
+
+
+class Desk:
+    """A session, the place underneath, and a person who notes what they were shown."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.links: dict[str, str] = dict.fromkeys(PATHS, TARGETS[0])
+        self.struck: list[str] = []
+        self.approved: list[str] = []
+        self.seen: dict[str, tuple[str, str]] = {}  # call: the hash, and what it would do
+        self.older: list[str] = []
+        self.store = MemoryStore()
+        self._given: World = world(
+            ScriptedProvider(*script(sizes)),
+            tools=(strike,),
+            rules=(),
+            tool_dependencies={"links": self.links, "struck": self.struck},
+            facts=lambda: Facts(("/w",), follow=lambda path: self.links.get(path, path)),
+        )
+        self.session: Session | None = None
+
+    async def open(self) -> Session:
+        if self.session is not None:
+            await self.session.close()
+        record = Recorder(self.store, clock=lambda: 0.0)
+        self.session = await Session.open(
+            record, lambda _: self._given, manners=Manners(question=PATIENCE)
+        )
+        return self.session
+
+    def waiting(self, at: int) -> Permission | None:
+        assert self.session
+        found = [r for r in requests(self.session.view) if isinstance(r, Permission)]
+        return found[at % len(found)] if found else None
+
+    def show(self, found: Permission) -> None:
+        """What a door shows: the file that the call was judged for, wherever it leads now."""
+        given = strike.parse(found.call.call.arguments)
+        news = (e.event for e in reversed(entries(self.store)))
+        of_it = (e for e in news if isinstance(e, Judged) and e.call_id == found.id)
+        does = f"{given['number']} at {next(of_it).real_path}"
+        if found.id in self.seen:
+            self.older.append(self.seen[found.id][0])
+        self.seen[found.id] = (found.call.hash, does)
+
+
+class Step(Struct, frozen=True):
+    what: str
+    at: int = 0
+    other: int = 0
+
+
+STEPS = some.builds(
+    Step,
+    some.sampled_from((
+        "go", "go", "show", "show", "approve", "approve", "twice", "stale", "other", "deny",
+        "move", "move", "wait", "restart", "stop",
+    )),
+    some.integers(0, 2),
+    some.integers(0, 2),
+)  # fmt: skip
+
+
+async def take(step: Step, desk: Desk) -> None:
+    session = desk.session
+    assert session
+    found = desk.waiting(step.at)
+    match step.what:
+        case "go":
+            if session.idle:
+                await session.inbox.say("go on")
+            await session.go()
+        case "move":
+            desk.links[PATHS[step.at % 2]] = TARGETS[step.other]
+        case "restart":
+            await desk.open()
+        case "stop":
+            await session.inbox.interrupt()
+        case _ if found is None:
+            return
+        case "show":
+            desk.show(found)
+        case "wait":
+            async with session.patience.shown(found.id, found.call.hash):
+                await anyio.sleep(100)
+        case _:
+            await answer(step, found, desk)
+
+
+async def answer(step: Step, found: Permission, desk: Desk) -> None:
+    session = desk.session
+    assert session
+    hash_, does = desk.seen.get(found.id, ("", ""))
+    match step.what:
+        case "deny":
+            await session.inbox.answer(found.id, allowed=False)
+        case "approve" | "twice" if does:
+            taken = await session.inbox.answer(found.id, allowed=True, hash_=hash_)
+            assert taken == (hash_ == found.call.hash)
+            if taken:
+                desk.approved.append(does)
+                assert not await session.inbox.answer(found.id, allowed=True, hash_=hash_)
+        case "stale":
+            for each in desk.older:
+                if each != found.call.hash:
+                    assert not await session.inbox.answer(
+                        found.id, allowed=True, hash_=each
+                    )
+        case "other":
+            for call, (each, _) in desk.seen.items():
+                if call != found.id and each != found.call.hash:
+                    assert not await session.inbox.answer(
+                        found.id, allowed=True, hash_=each
+                    )
+        case _:
+            return
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    some.lists(some.sampled_from((0, 1, 2, 3)), min_size=12, max_size=12),
+    some.lists(STEPS, max_size=30),
+)
+@example(
+    [1] * 12,
+    [Step("show"), Step("approve"), Step("move", 0, 1), Step("go"), Step("approve")],
+)
+@example(
+    [3] * 12,
+    [
+        Step("show"),
+        Step("approve"),
+        Step("show"),
+        Step("move", 0, 2),
+        Step("go"),
+        Step("show"),
+        Step("stale"),
+        Step("other"),
+        Step("restart"),
+        Step("twice"),
+    ],
+)
+def test_what_ran_was_shown_and_approved_each_once(
+    sizes: list[int], steps: list[Step]
+) -> None:
+    desk = Desk(*sizes)
+
+    async def story() -> None:
+        await desk.open()
+        for step in (Step("go"), *steps, Step("go")):
+            await take(step, desk)
+            assert set(desk.struck) <= set(desk.approved)
+            assert len(desk.struck) == len(set(desk.struck))
+
+    without_waiting(story)
+
+
+def test_silence_on_a_screen_is_a_no_and_a_late_yes_does_nothing() -> None:
+    desk = Desk(1, 0)
+
+    async def story() -> tuple[list[object], bool, float]:
+        session = await desk.open()
+        await session.inbox.say("go")
+        await session.go()
+        found = desk.waiting(0)
+        assert found
+        for seconds in (100, 150):  # with an hour between, when no screen shows it
+            async with session.patience.shown(found.id, found.call.hash):
+                await anyio.sleep(seconds)
+            await anyio.sleep(3600)
+        assert session.view.conversation.calls[0].stage == "asked"
+        began = anyio.current_time()
+        async with session.patience.shown(found.id, found.call.hash):
+            await anyio.sleep(60)
+        late = await session.inbox.answer(found.id, allowed=True, hash_=found.call.hash)
+        await session.go()
+        call = [
+            e.event for e in entries(desk.store) if isinstance(e.event, Answered | Ended)
+        ]
+        return list(call), late, anyio.current_time() - began
+
+    events, late, _ = without_waiting(story)
+
+    assert (late, desk.struck) == (False, [])
+    assert isinstance(events[0], Answered)
+    assert (events[0].allowed, events[0].reason) == (False, "nobody answered within 300 s")
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_yes_holds_only_for_what_the_path_led_to(moved: bool) -> None:
+    desk = Desk(1, 0)
+
+    async def story() -> tuple[str, ...]:
+        session = await desk.open()
+        await session.inbox.say("go")
+        await session.go()
+        found = desk.waiting(0)
+        assert found
+        await session.inbox.answer(found.id, allowed=True, hash_=found.call.hash)
+        if moved:
+            desk.links[PATHS[0]] = TARGETS[2]
+        view = await session.go()
+        again = desk.waiting(0)
+        assert (again is not None) == moved
+        assert again is None or again.call.hash != found.call.hash
+        return tuple(c.stage for c in view.conversation.calls)
+
+    assert without_waiting(story) == (("asked",) if moved else ())
+    assert desk.struck == ([] if moved else [f"0 at {TARGETS[0]}"])

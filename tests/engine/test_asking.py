@@ -1,0 +1,524 @@
+"""What a model is asked with, and what is made of its answer: shape, size, price, trace."""
+
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.engine.policies.answer_schema import shaped
+from refold.engine.policies.compaction import in_window
+from refold.engine.policies.conversation import converse, final
+from refold.engine.policies.step_limit import at_most
+from refold.engine.policies.stopping import stopping
+from refold.engine.request_log import Trace
+from refold.engine.world import World
+from refold.errors import JournalError, Unreachable
+from refold.journal.events.kinds import AnswerRejected, ModelAnswered, RequestLogged
+from refold.journal.state.fold import View
+from refold.journal.store.logged_requests import wire_calls
+from refold.journal.store.port import MemoryStore
+from refold.provider.port import (
+    Came,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    Sent,
+    TextDelta,
+    ThinkingDelta,
+)
+from refold.session.recorder import Recorder
+from refold.session.redactor import Redactor
+from refold.session.session import Session
+from refold.testing.providers import Reply, ScriptedProvider
+from refold.tools.contract import Picture, tool
+from refold.tools.contract import Reply as ToolReply
+from refold.tools.finish import finish
+from refold.values.messages import Image, ToolResult
+from refold.values.tools import Effect
+from refold.values.usage import Usage
+from refold.views.turn_result import result
+from tests.engine.house import (
+    BOOK,
+    OPEN_HAND,
+    WEATHER,
+    book,
+    entries,
+    opened,
+    run,
+    weather,
+    world,
+)
+
+AGE = Raw(b'{"type":"object","required":["age"],"properties":{"age":{"type":"integer"}}}')
+PNG = b"\x89PNG\r\n\x1a\n and the rest"
+
+
+def asked_for_a_shape(provider: Provider, times: int = 3) -> World:
+    policies = (stopping, shaped(AGE, times), final, at_most(20), converse)
+    return world(provider, policies=policies, schema=AGE)
+
+
+def test_an_answer_in_the_right_shape_ends_the_turn_and_is_told_as_data() -> None:
+    provider = ScriptedProvider('{"age": 40}')
+
+    view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
+
+    assert view.turn.outcome == "answered"
+    assert result(view, "s", 0.0).structured == {"age": 40}
+    assert provider.heard[0].schema == AGE
+
+
+def test_an_answer_in_another_shape_goes_back_with_what_is_wrong() -> None:
+    provider = ScriptedProvider(
+        "About forty.", '{"age": "forty"}', '```json\n{"age": 40}\n```'
+    )
+
+    view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
+
+    told = [request.messages[-1].message.text for request in provider.heard[1:]]
+    assert view.turn.outcome == "answered"
+    assert "it is no JSON" in told[0]
+    assert "$.age: 'forty' is not of type 'integer'" in told[1]
+    assert result(view, "s", 0.0).structured == {"age": 40}
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_an_answer_is_corrected_so_many_times_and_no_more(times: int) -> None:
+    provider = ScriptedProvider(*["Forty."] * 9)
+
+    view = run(MemoryStore(), asked_for_a_shape(provider, times), "How old?")
+
+    assert view.turn.outcome == "failed"
+    assert f"after {times} corrections: it is no JSON" in view.turn.reason
+    assert len(provider.heard) == times + 1
+    assert result(view, "s", 0.0).structured is None
+
+
+def test_the_answer_of_a_finishing_call_has_to_have_the_shape_too() -> None:
+    wrong, right = (
+        ("finish", '{"answer": "40"}'),
+        ("finish", '{"answer": "{\\"age\\": 40}"}'),
+    )
+    provider = ScriptedProvider([wrong], [right])
+    given = replace(asked_for_a_shape(provider), tools=(finish,))
+
+    view = run(MemoryStore(), given, "How old?")
+
+    assert (view.turn.outcome, view.turn.answer) == ("final", '{"age": 40}')
+    assert view.turn.steps == 2
+
+
+def test_an_answer_that_calls_is_no_final_answer_yet() -> None:
+    provider = ScriptedProvider(Reply("I look.", (WEATHER,)), '{"age": 40}')
+
+    view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
+
+    assert (view.turn.outcome, view.turn.steps) == ("answered", 2)
+
+
+def test_a_stop_while_a_corrected_answer_comes_is_heeded() -> None:
+    class Stopping:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            self.asked += 1
+            yield TextDelta("Forty.")
+            if self.asked == 2:
+                await session.inbox.interrupt()
+                await anyio.sleep_forever()
+            yield Done()
+
+    async def story() -> View:
+        nonlocal session
+        session = await opened(MemoryStore(), asked_for_a_shape(Stopping()))
+        await session.inbox.say("How old?")
+        return await session.go()
+
+    session = anyio.run(opened, MemoryStore(), world(ScriptedProvider()))
+
+    assert anyio.run(story).turn.outcome == "interrupted"
+
+
+def test_why_it_was_rejected_is_recorded_with_its_policy() -> None:
+    store = MemoryStore()
+
+    run(store, asked_for_a_shape(ScriptedProvider("Forty.", '{"age": 40}')), "How old?")
+
+    (found,) = (e for e in entries(store) if isinstance(e.event, AnswerRejected))
+    assert found.by == "policy shape"
+
+
+# Effort, session, price. ---------------------------------------------------------------
+
+
+def test_what_the_world_is_set_to_stands_in_the_request() -> None:
+    provider = ScriptedProvider("Hi.")
+
+    run(MemoryStore(), world(provider, effort="high", max_output=7), "Hello.")
+
+    (request,) = provider.heard
+    assert (request.effort, request.max_output) == ("high", 7)
+
+
+def test_an_answer_is_priced_when_it_comes_and_never_again() -> None:
+    store = MemoryStore()
+    lines = [
+        Reply("One.", (WEATHER,), usage=Usage(fresh=10)),
+        Reply("Two.", usage=Usage(5)),
+    ]
+    given = world(ScriptedProvider(*lines), price=lambda _, used: used.fresh / 10)
+
+    view = run(store, given, "Go.")
+
+    assert view.account.spent.cost == view.turn.spent.cost == 1.5
+    costs = [e.event.cost for e in entries(store) if isinstance(e.event, ModelAnswered)]
+    assert costs == [1.0, 0.5]
+
+
+def test_one_unknown_price_makes_the_sum_unknown_and_not_zero() -> None:
+    def price(_: str, used: Usage) -> float | None:
+        return None if used.output == len("Two.") else 1.0
+
+    provider = ScriptedProvider(Reply("One.", (WEATHER,)), "Two.")
+
+    view = run(MemoryStore(), world(provider, price=price), "Go.")
+
+    spent = view.account.spent
+    assert (spent.cost, spent.dollars, spent.unpriced) == (None, 1.0, 1)
+    assert result(view, "s", 0.0).cost is None
+
+
+class Telling:
+    """Says what it costs itself, and who answered in the place of the one asked."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        yield TextDelta("Hi.")
+        yield Done(Usage(fresh=1), by="acme/two", cost=0.25)
+
+
+def test_what_a_provider_says_of_cost_and_who_answered_goes_before_what_we_know() -> None:
+    given = world(Telling(), name="acme/one", price=lambda *_: 99.0)
+
+    view = run(MemoryStore(), given, "Hello.")
+
+    assert [(m, s.cost) for m, s in view.account.by_model] == [("acme/two", 0.25)]
+
+
+def test_an_empty_answer_has_to_be_paid_for_like_any_other() -> None:
+    class Thinking:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield ThinkingDelta("Hm.")
+            yield Done(Usage(fresh=10, output=5), model="m")
+
+    view = run(
+        MemoryStore(), world(Thinking(), price=lambda _, used: used.fresh / 10), "Hi."
+    )
+
+    assert (view.turn.outcome, view.turn.spent.cost) == ("failed", 1.0)
+    assert view.account.spent.usage == Usage(fresh=10, output=5)
+
+
+@pytest.mark.parametrize(("price", "cost"), [(0.0, 0.0), (2.0, None), (None, None)])
+def test_an_answer_that_was_stopped_costs_nobody_knows_what_unless_it_is_free(
+    price: float | None, cost: float | None
+) -> None:
+    class Slow:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield TextDelta("So f")
+            await sessions[0].inbox.interrupt()
+            await anyio.sleep_forever()
+
+    async def story() -> View:
+        sessions.append(await opened(MemoryStore(), world(Slow(), price=lambda *_: price)))
+        await sessions[0].inbox.say("Hello.")
+        return await sessions[0].go()
+
+    sessions: list[Session] = []
+
+    assert anyio.run(story).account.spent.cost == cost
+
+
+def test_who_really_answered_is_kept_where_it_is_another() -> None:
+    class Routed:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield TextDelta("Hi.")
+            yield Done(model=names.pop(0))
+
+    store, names = MemoryStore(), ["auto", "deep-9"]
+
+    run(store, world(Routed(), name="acme/auto"), "One.")
+    run(store, world(Routed(), name="acme/auto"), "Two.")
+
+    found = [
+        e.event.served_by for e in entries(store) if isinstance(e.event, ModelAnswered)
+    ]
+    assert found == ["", "deep-9"]
+
+
+def test_a_refusal_says_why_where_the_provider_does() -> None:
+    class Refusing:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield Done(stop="refused", why="cyber")
+
+    view = run(MemoryStore(), world(Refusing()), "Hello.")
+
+    assert view.turn.reason == "the model refused to answer: cyber"
+
+
+# The window. ---------------------------------------------------------------------------
+
+
+def in_a_window(provider: Provider, window: int) -> World:
+    alone = in_window(lambda _: None)
+    return world(provider, policies=(alone, converse), window=window, name="acme/one")
+
+
+def test_what_cannot_fit_is_said_with_its_size_and_not_sent() -> None:
+    provider = ScriptedProvider("Hi.")
+
+    view = run(MemoryStore(), in_a_window(provider, 1000), "word " * 2_000)
+
+    assert view.turn.outcome == "failed"
+    assert "at least 1,7" in view.turn.reason
+    assert "acme/one reads 1,000" in view.turn.reason
+    assert provider.heard == []
+    assert view.conversation.messages[-1].message.text == "word " * 2_000  # nothing is lost
+
+
+def test_what_may_fit_is_left_to_the_provider() -> None:
+    view = run(MemoryStore(), in_a_window(ScriptedProvider("Hi."), 1000), "word " * 1_000)
+
+    assert view.turn.outcome == "answered"
+
+
+def test_another_model_with_a_larger_window_goes_on_with_the_same_words() -> None:
+    store = MemoryStore()
+    run(store, in_a_window(ScriptedProvider(), 1000), "word " * 2_000)
+
+    view = run(store, in_a_window(ScriptedProvider("Long."), 100_000), "And now?")
+
+    assert (view.turn.outcome, view.turn.answer) == ("answered", "Long.")
+
+
+# Pictures. -----------------------------------------------------------------------------
+
+
+@tool(Effect.LOOK)
+async def camera() -> ToolReply:
+    """Take a picture."""
+    return ToolReply("Taken.", pictures=(Picture(PNG, "image/png", "sky.png"),))
+
+
+def test_a_picture_of_a_person_and_one_of_a_tool_reach_the_model_with_their_bytes() -> None:
+    provider = ScriptedProvider([("camera", "{}")], "Blue.")
+    given = world(provider, tools=(camera,))
+    sketch = Picture(b"GIF89a...", "image/gif", "sketch.gif")
+
+    async def story() -> View:
+        session = await opened(MemoryStore(), given, ["GIF89a..."])  # no mask touches them
+        await session.inbox.say("Like this?", pictures=[sketch])
+        return await session.go()
+
+    view = anyio.run(story)
+
+    last = provider.heard[-1]
+    said, _, came = (spoken.message for spoken in last.messages)
+    shown = [*said.images, *came.images]
+    assert [(p.media_type, p.name) for p in shown] == [
+        ("image/gif", "sketch.gif"), ("image/png", "sky.png"),
+    ]  # fmt: skip
+    assert [last.pictures[p.blob] for p in shown] == [sketch.content, PNG]
+    assert provider.heard[0].pictures == {shown[0].blob: sketch.content}
+    assert view.conversation.images == tuple(p.blob for p in shown)
+
+
+def test_a_picture_whose_blob_is_gone_does_not_stop_the_session() -> None:
+    provider, store = (
+        ScriptedProvider([("camera", "{}")], "Blue.", "Still blue."),
+        MemoryStore(),
+    )
+    run(store, world(provider, tools=(camera,)), "Look up.")
+    store.blobs.clear()
+
+    view = run(store, world(provider, tools=(camera,)), "And now?")
+
+    assert view.turn.answer == "Still blue."
+    assert provider.heard[-1].pictures == {}
+    results = [p for s in provider.heard[-1].messages for p in s.message.parts]
+    assert [p.images for p in results if isinstance(p, ToolResult)] == [
+        (Image(view.conversation.images[0], "image/png", "sky.png"),)
+    ]
+
+
+def test_a_picture_is_read_once_a_turn_however_many_steps_it_has() -> None:
+    class Counting(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.got = Counter[str]()
+
+        async def get(self, name: str) -> bytes:
+            self.got[name] += 1
+            return await super().get(name)
+
+    store = Counting()
+    provider = ScriptedProvider([("camera", "{}")], [WEATHER], [BOOK], "Blue.", "Still.")
+
+    run(store, world(provider, tools=(camera, weather, book)), "Look up.")
+    assert set(store.got.values()) == {1}
+    run(store, world(provider, tools=(camera, weather, book)), "And now?")
+
+    assert set(store.got.values()) == {2}
+    assert all(request.pictures for request in provider.heard[1:])
+
+
+# Traces. -------------------------------------------------------------------------------
+
+
+class OverAWire:
+    """Tells what goes over its wire: a body that grows, and two pieces back.
+
+    Before it, what stays the same goes to `too`, as a program's instructions do.
+    """
+
+    def __init__(self, *failing: int, too: str = "") -> None:
+        self._failing, self._too, self.asked = failing, too, 0
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        self.asked += 1
+        if request.trace:
+            told = json.dumps([s.message.text for s in request.messages])
+            if self._too:
+                yield Sent(self._too, INSTRUCTIONS)
+            yield Sent("POST http://acme.test", told.encode())
+            yield Came(b"first ")
+        if self.asked in self._failing:
+            raise Unreachable("gone")
+        yield TextDelta(f"Answer {self.asked}.")
+        if request.trace:
+            yield Came(b"second")
+        yield Done(Usage(fresh=1))
+
+
+INSTRUCTIONS = b"Be brief. " * 100
+
+
+def turns(store: MemoryStore, providers: list[OverAWire], *words: str) -> None:
+    """A traced session: these words in turn, each to the next of the providers."""
+
+    async def story() -> None:
+        house, trace = iter([*providers, *providers[-1:] * len(words)]), Trace()
+        record = Recorder(store, masks=Redactor(()), clock=lambda: 0.0)
+        session = await Session.open(record, lambda _: world(next(house), trace=trace))
+        for said in words:
+            await session.inbox.say(said)
+            await session.go()
+
+    anyio.run(story)
+
+
+def traced(store: MemoryStore) -> list[tuple[bytes, bytes]]:
+    """Every traced call as it went out and as it came back."""
+    calls = wire_calls(entries(store), store.blobs.__getitem__)
+    return [(call.request, call.answer) for call in calls]
+
+
+def test_a_traced_call_can_be_read_again_byte_for_byte_also_one_that_failed() -> None:
+    store, provider = MemoryStore(), OverAWire(2)
+    given = world(provider, trace=Trace())
+
+    async def story() -> list[tuple[bytes, bytes]]:
+        session = await opened(store, given)
+        for words in ("a" * 500, "b" * 500, "c" * 500):
+            await session.inbox.say(words)
+            await session.go()
+        return traced(store)
+
+    found = anyio.run(story)
+
+    assert [json.loads(sent)[-1][:1] for sent, _ in found] == ["a", "b", "c"]
+    assert [len(json.loads(sent)) for sent, _ in found] == [1, 3, 4]
+    assert [came for _, came in found] == [b"first second", b"first ", b"first second"]
+
+
+@pytest.mark.parametrize("too", ["", "file system.md"])
+def test_traces_grow_with_what_is_new_and_not_with_the_whole_talk(too: str) -> None:
+    store = MemoryStore()
+
+    turns(store, [OverAWire(too=too)], *(f"{n} " * 200 for n in range(40)))
+
+    calls = [*wire_calls(entries(store), store.blobs.__getitem__)]
+    last = calls[-1]
+    assert (last.to, len(json.loads(last.request))) == ("POST http://acme.test", 79)
+    assert {call.request for call in calls if call.to == too} <= {INSTRUCTIONS}
+    sizes = sum(len(blob) for blob in store.blobs.values())
+    assert sizes < 40 * 1000  # forty of some 600 bytes; whole ones would be 20 times that
+
+
+def test_of_many_addresses_only_the_last_ones_are_remembered() -> None:
+    store = MemoryStore()
+    anew = [OverAWire(too=f"POST http://acme.test/{n}") for n in (*range(40), 39, 0)]
+
+    turns(store, anew, *("Hello." for _ in anew))
+
+    found = [e.event for e in entries(store) if isinstance(e.event, RequestLogged)]
+    alike = {event.target.rpartition("/")[2]: event.same_prefix for event in found}
+    assert (alike["39"], alike["0"]) == (len(INSTRUCTIONS), 0)
+
+
+def test_what_was_not_kept_of_a_trace_is_kept_the_next_time() -> None:
+    class Full:
+        async def put(self, blob: bytes) -> str:
+            raise JournalError("full")
+
+    async def story() -> list[RequestLogged]:
+        trace.take(Sent("POST http://acme.test", b"one"))
+        with pytest.raises(JournalError):
+            await trace.told(Full())
+        trace.take(Sent("POST http://acme.test", b"one, two"))
+        return await trace.told(store)
+
+    trace, store = Trace(), MemoryStore()
+
+    found = anyio.run(story)
+
+    assert [(event.same_prefix, store.blobs[event.request]) for event in found] == [
+        (0, b"one"),
+        (3, b", two"),
+    ]
+
+
+def test_nothing_is_traced_where_nobody_asked() -> None:
+    store = MemoryStore()
+
+    run(store, world(OverAWire(), rules=OPEN_HAND), "Hello.")
+
+    assert not [e for e in entries(store) if isinstance(e.event, RequestLogged)]
+    assert store.blobs == {}
+
+
+def test_a_trace_of_an_answer_that_a_person_stopped_is_kept_too() -> None:
+    store = MemoryStore()
+
+    class Slow:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield Sent("POST http://acme.test", b"{}")
+            yield Came(b"half")
+            yield TextDelta("So f")
+            await sessions[0].inbox.interrupt()
+            await anyio.sleep_forever()
+
+    async def story() -> list[tuple[bytes, bytes]]:
+        sessions.append(await opened(store, world(Slow(), trace=Trace())))
+        await sessions[0].inbox.say("Hello.")
+        await sessions[0].go()
+        return traced(store)
+
+    sessions: list[Session] = []
+
+    assert anyio.run(story) == [(b"{}", b"half")]

@@ -1,0 +1,381 @@
+"""A turn spends what it may and no more than one call beyond, however many run at once."""
+
+import math
+from collections.abc import AsyncGenerator, Iterable
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from msgspec.structs import replace
+
+from refold.engine.budget import Price, ask_beside
+from refold.engine.policies.budget import telling, within
+from refold.engine.policies.conversation import converse
+from refold.engine.policies.step_limit import going_on
+from refold.engine.request_log import Trace
+from refold.engine.world import Model, SystemPrompt, World
+from refold.errors import BadInput, ProviderError
+from refold.journal.events.kinds import (
+    Entry,
+    Event,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    RequestLogged,
+    Reserved,
+    Settled,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state.budget_used import used
+from refold.journal.state.fold import View, fold
+from refold.journal.store.port import MemoryStore
+from refold.prompts.summary import summary_prompt
+from refold.provider.port import Came, Delta, Request, Sent
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.providers import Reply, ScriptedProvider
+from refold.tools.contract import Reply as Said
+from refold.tools.contract import tool
+from refold.values.growing import Log
+from refold.values.limits import Budget
+from refold.values.messages import Message, Spoken, Text
+from refold.values.tools import Effect
+from refold.values.usage import Spent, Usage
+from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather, world
+from tests.engine.long_talks import words
+
+WORDS = Log([Spoken(0, Message("user", (Text("How many?"),)))])
+LEAF = Request(WORDS, max_output=100)
+STEP = 0.05
+
+
+def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
+    return (usage.input + usage.output) / 1000
+
+
+def unknown(model: str, usage: Usage) -> float | None:
+    return None
+
+
+def priced(
+    model: ScriptedProvider, budget: Budget, price: Price = a_cent_for_ten_tokens
+) -> World:
+    policies = (going_on, converse, within(budget), *telling(budget))
+    return World(
+        Model(model, price=price), (weather,), policies, OPEN_HAND, budget=budget,
+        prompt=SystemPrompt(max_output=100),
+    )  # fmt: skip
+
+
+def each_costs(dollars: float) -> ScriptedProvider:
+    tokens = int(dollars * 1000)
+    asks = Reply(calls=(WEATHER,), usage=Usage(fresh=tokens - 1, output=1))
+    return ScriptedProvider(*[asks] * 50)
+
+
+def test_fifty_models_asked_at_once_spend_one_call_more_than_there_is_at_most() -> None:
+    usage = Usage(fresh=3, output=100)
+    model = ScriptedProvider(*[Reply("1", usage=usage)] * 50)
+    store, budget = MemoryStore(), Budget(dollars=0.4)
+    refused: list[str] = []
+
+    @tool(Effect.LOOK)
+    async def fan_out(n: int, *, session: list[Session]) -> Said:
+        """Ask many models at once."""
+        aide = Model(model, "x/leaf", price=a_cent_for_ten_tokens)
+
+        async def leaf() -> None:
+            try:
+                await ask_beside(LEAF, "leaf", aide, budget, session[0].record)
+            except ProviderError as error:
+                refused.append(str(error))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(n):
+                group.start_soon(leaf)
+        return Said("asked")
+
+    async def main() -> View:
+        opening = priced(ScriptedProvider([("fan_out", '{"n": 50}')]), budget)
+        here: list[Session] = []
+        given = replace(opening, tools=(fan_out,), tool_dependencies={"session": here})
+        here.append(await opened(store, given))
+        await here[0].inbox.say("Go.")
+        return await here[0].go()
+
+    view = anyio.run(main)
+
+    reservation = a_cent_for_ten_tokens("", Usage(fresh=3, output=100))
+    leaves = [e.event for e in entries(store) if isinstance(e.event, Settled)]
+    assert view.turn.outcome == "budget"
+    assert 0 < len(leaves) == len(model.heard) < 50
+    assert len(refused) == 50 - len(leaves)
+    assert set(refused) == {"the budget of this turn is used up"}
+    assert view.account.spent.dollars <= 0.4 + (reservation or 0)
+    by_provider = sum(a_cent_for_ten_tokens("", usage) or 0 for _ in leaves)
+    assert view.account.spent.dollars - by_provider == pytest.approx(
+        sum(s.dollars for n, s in view.account.by_model if n != "x/leaf")
+    )
+
+
+def test_a_turn_ends_when_its_money_is_used_up_and_continue_gives_it_as_much_again() -> (
+    None
+):
+    store, model = MemoryStore(), each_costs(STEP)
+
+    async def main() -> list[View]:
+        session = await opened(store, priced(model, Budget(dollars=0.12)))
+        await session.inbox.say("Go.")
+        return [await session.go(), await session.continue_()]
+
+    first, second = anyio.run(main)
+
+    assert first.turn.outcome == second.turn.outcome == "budget"
+    assert (
+        first.turn.reason == "$0.15 of $0.12 are used; continue goes on with as much again"
+    )
+    assert first.turn.spent.dollars == pytest.approx(0.15)
+    assert second.account.spent.dollars == pytest.approx(0.30)
+
+
+def test_a_budget_that_a_person_sets_holds_instead() -> None:
+    async def main() -> View:
+        session = await opened(
+            MemoryStore(), priced(each_costs(STEP), Budget(dollars=0.12))
+        )
+        await session.inbox.set_budget(Budget(dollars=0.22))
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    assert anyio.run(main).turn.spent.dollars == pytest.approx(0.25)
+
+
+def test_at_an_unknown_price_tokens_are_counted_and_money_is_not() -> None:
+    model = ScriptedProvider(
+        *[Reply(calls=(WEATHER,), usage=Usage(fresh=60, cached=900, output=40))] * 9
+    )
+    given = priced(model, Budget(dollars=0.01, tokens=250), unknown)
+
+    async def main() -> View:
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    turn = anyio.run(main).turn
+    assert turn.reason.startswith("300 of 250 tokens are used, at an unknown price")
+
+
+def test_where_prices_are_known_tokens_are_not_counted() -> None:
+    def free(model: str, usage: Usage) -> float | None:
+        return 0.0
+
+    asks = Reply(calls=(WEATHER,), usage=Usage(fresh=1000))
+    model = ScriptedProvider(asks, asks, "Done.")
+    given = priced(model, Budget(dollars=0.01, tokens=250), free)
+
+    async def main() -> View:
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    assert anyio.run(main).turn.outcome == "answered"
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason"),
+    [
+        (Budget(calls=3), "3 of 3 model calls are used"),
+        (Budget(seconds=1.5), "2 of 2 seconds are used"),
+    ],
+)
+def test_calls_and_time_end_a_turn_too(budget: Budget, reason: str) -> None:
+    store, ticks = MemoryStore(), iter(range(1000))
+
+    async def main() -> View:
+        record = Recorder(store, clock=lambda: next(ticks) / 10)
+        given = priced(each_costs(STEP), budget)
+        session = await Session.open(record, lambda _: given)
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    assert anyio.run(main).turn.reason.startswith(reason)
+
+
+def test_an_answer_that_ends_the_turn_has_not_run_out_of_anything() -> None:
+    model = ScriptedProvider(Reply("All done.", usage=Usage(fresh=1000)))
+
+    async def main() -> View:
+        session = await opened(MemoryStore(), priced(model, Budget(dollars=0.01)))
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    assert anyio.run(main).turn.outcome == "answered"
+
+
+def test_the_model_is_told_while_there_is_still_some_left() -> None:
+    model = each_costs(STEP)
+
+    async def main() -> View:
+        session = await opened(MemoryStore(), priced(model, Budget(dollars=0.52)))
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    anyio.run(main)
+
+    told = [request.messages[-1].message.text for request in model.heard]
+    assert [(n, text) for n, text in enumerate(told) if "may use up" in text] == [
+        (
+            6,
+            "<reminder>About 42% of what this turn may use up is left ($0.22 of $0.52). Do "
+            "what matters most first, and leave the rest in a state that is easy to go on "
+            "from.</reminder>",
+        ),
+        (8, told[6].replace("42%", "23%").replace("$0.22", "$0.12")),
+        (10, told[6].replace("42%", "4%").replace("$0.22", "$0.02")),
+    ]
+
+
+def test_what_a_dead_process_had_set_aside_stays_counted() -> None:
+    asked = ModelAsked(dollars=0.3, tokens=300)
+    found = fold([Entry(1, TurnStarted(0)), Entry(2, asked), Entry(3, asked)])
+
+    assert used(found).dollars == pytest.approx(0.6)
+    assert used(found).calls == 2
+
+
+def test_money_set_aside_for_a_summary_is_settled_in_the_journal() -> None:
+    store = MemoryStore()
+
+    async def main() -> View:
+        model = ScriptedProvider(
+            "Hello.", "Yes.", Reply("A summary.", usage=Usage(fresh=7, output=3))
+        )
+        given = world(model, price=a_cent_for_ten_tokens, name="x/main")
+        session = await opened(store, given)
+        await session.inbox.say("Go.")
+        await session.go()
+        await session.inbox.say("Are you sure?")
+        await session.go()
+        await session.compact()
+        return session.view
+
+    view = anyio.run(main)
+
+    told = [e.event for e in entries(store) if isinstance(e.event, Reserved | Settled)]
+    assert [type(e).__name__ for e in told] == ["Reserved", "Settled"]
+    assert told[0].purpose == "summary"  # type: ignore[union-attr]
+    assert told[1].cost == pytest.approx(0.01)  # type: ignore[union-attr]
+    assert view.account.spent.dollars > 0.01
+    assert not any(isinstance(e.event, TurnEnded) for e in entries(store)[-3:])
+    assert "A summary." in words(Request(view.conversation.messages))
+
+
+def _paid(kind: str, model: str, fresh: int, cost: float | None) -> list[Event]:
+    usage = Usage(fresh=fresh, output=1)
+    answered = ModelAnswered(Message("assistant", (Text("so"),)), usage, "end", model)
+    match kind:
+        case "answer":
+            return [ModelAsked(dollars=1.0), replace(answered, cost=cost)]
+        case "cut":
+            return [ModelAsked(), replace(answered, cost=cost, stop="length")]
+        case "too long":
+            return [ModelAsked(), ModelFailed("no", "TooLong", "", usage, model, cost)]
+        case "down":
+            return [ModelAsked(), ModelFailed("no", "Overloaded", "", usage, model, cost)]
+        case _:
+            return [Settled(1, usage, model, cost, kind)]
+
+
+PAID = some.builds(
+    _paid,
+    some.sampled_from(["answer", "cut", "too long", "down", "", "refused"]),
+    some.sampled_from(["a/b", "a/c", ""]),
+    some.integers(0, 9),
+    some.sampled_from([None, 0.0, 0.25]),
+)
+
+
+@given(some.lists(some.lists(PAID, max_size=6), max_size=3))
+def test_what_turns_and_models_cost_adds_up_to_all_that_was_spent(
+    turns: list[list[list[Event]]],
+) -> None:
+    view, seq, of_turns = View(), 0, list[Spent]()
+    for paid in turns:
+        news = [TurnStarted(0), *(e for each in paid for e in each), TurnEnded("answered")]
+        view = fold([Entry(seq + n, e) for n, e in enumerate(news, start=1)], view)
+        seq += len(news)
+        of_turns.append(view.turn.spent)
+
+    everything = view.account.spent
+    assert added(of_turns) == added(s for _, s in view.account.by_model) == everything
+
+
+def added(several: Iterable[Spent]) -> Spent:
+    whole = Spent()
+    for one in several:
+        whole = Spent(
+            whole.usage + one.usage,
+            whole.dollars + one.dollars,
+            whole.answers + one.answers,
+            whole.unpriced + one.unpriced,
+        )
+    return whole
+
+
+def test_a_turn_that_may_spend_nothing_hears_its_words_and_ends() -> None:
+    async def main() -> View:
+        session = await opened(MemoryStore(), priced(each_costs(STEP), Budget(dollars=0.0)))
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    view = anyio.run(main)
+
+    assert (view.turn.outcome, view.conversation.undelivered) == ("budget", ())
+
+
+@pytest.mark.parametrize(
+    "budget", [Budget(dollars=math.nan), Budget(dollars=math.inf), Budget(tokens=-1)]
+)
+def test_a_budget_that_is_none_is_refused(budget: Budget) -> None:
+    async def main() -> None:
+        session = await opened(MemoryStore(), world(ScriptedProvider()))
+        await session.inbox.set_budget(budget)
+
+    with pytest.raises(BadInput, match=r"a budget's (dollars|tokens) cannot be"):
+        anyio.run(main)
+
+
+class OverAWire:
+    """Says what goes out and comes in, as wires do when they are asked to."""
+
+    def __init__(self, *lines: str) -> None:
+        self._inner = ScriptedProvider(*lines)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        if request.trace:
+            yield Sent("POST /", request.system.encode())
+            yield Came(b"it came")
+        async for delta in self._inner.stream(request):
+            yield delta
+
+
+def test_a_model_asked_beside_the_talk_is_traced_like_any_other() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        provider = OverAWire("Hello. " * 99, "Yes.", "A summary.")
+        given = world(provider, trace=Trace(), system="Be kind.")
+        session = await opened(store, given)
+        for each in ("Go.", "Are you sure?"):
+            await session.inbox.say(each)
+            await session.go()
+        await session.compact()
+
+    anyio.run(main)
+
+    traced = [e.event for e in entries(store) if isinstance(e.event, RequestLogged)]
+    sent = [anyio.run(store.get, each.request) for each in traced]
+    assert len(traced) == 3
+    assert sent[-1] == summary_prompt().encode()

@@ -1,0 +1,160 @@
+"""No answer is free or a credit because of what its provider counts, or does not count."""
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from refold.engine.call_cost import Measured, believed, charge
+from refold.engine.policies.budget import within
+from refold.engine.policies.conversation import converse
+from refold.engine.policies.step_limit import going_on
+from refold.engine.world import Model, World
+from refold.journal.events.kinds import ModelAnswered, ModelFailed
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore
+from refold.provider.port import Done
+from refold.testing.providers import Reply, ScriptedProvider
+from refold.values.limits import Budget
+from refold.values.usage import Usage
+from refold.views.notices import ESTIMATED
+from refold.views.number_format import spent_row
+from refold.views.screen.screen import screen_of
+from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather
+
+PAGE = "word " * 600
+CALL = Measured(sent=3_000, heard=3_000)
+BILLIONS = 3_000_000_000
+
+
+def a_dollar_for_a_million(model: str, usage: Usage) -> float | None:
+    return (usage.input + usage.output) / 1e6
+
+
+def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
+    return (usage.input + usage.output) / 1000
+
+
+@pytest.mark.parametrize(
+    ("told", "charged"),
+    [
+        (Usage(), Usage(fresh=1_000, output=1_000, estimated=True)),
+        (Usage(fresh=700), Usage(fresh=700, output=1_000, estimated=True)),
+        (Usage(output=700), Usage(fresh=1_000, output=700, estimated=True)),
+        (Usage(fresh=700, output=1), Usage(fresh=700, output=1_000, estimated=True)),
+        (Usage(BILLIONS, output=9_999), Usage(1_000, output=9_999, estimated=True)),
+        (Usage(700, output=BILLIONS), Usage(700, output=1_000, estimated=True)),
+        (Usage(700, output=-BILLIONS), Usage(700, output=1_000, estimated=True)),
+        (Usage(fresh=10**30), Usage(fresh=1_000, output=1_000, estimated=True)),
+    ],
+)
+def test_what_cannot_be_true_is_charged_by_the_text(told: Usage, charged: Usage) -> None:
+    assert believed(told, CALL) == charged
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Usage(fresh=700, output=800),
+        Usage(cached=700, output=800),
+        Usage(fresh=700, output=120_000, reasoning=119_200),  # thought much, and hid it
+        Usage(fresh=700, output=200),  # a table of dashes has long tokens
+    ],
+)
+def test_what_may_be_true_is_charged_as_it_is_told(told: Usage) -> None:
+    assert believed(told, CALL) == told
+
+
+def test_an_agent_s_own_program_may_count_what_no_single_request_reads() -> None:
+    told = Usage(fresh=20_000_000, output=2_000_000)
+
+    assert believed(told, CALL, by_agent=True) == told
+    assert believed(told, CALL).estimated
+
+
+@pytest.mark.parametrize(
+    ("told", "charged"),
+    [
+        (0.5, 0.5),
+        (0.0, 0.002),
+        (-9.0, 0.002),
+        (float("inf"), 0.002),
+        (float("nan"), 0.002),
+        (None, 0.002),
+    ],
+)
+def test_a_cost_that_cannot_be_true_is_our_own(told: float | None, charged: float) -> None:
+    assert charge(Done(cost=told), CALL, "x/y", a_dollar_for_a_million).cost == charged
+
+
+@given(
+    some.builds(Usage, *[some.integers(-(10**12), 10**12)] * 5),
+    some.integers(1_000, 10**6),
+    some.integers(1_000, 10**6),
+    some.sampled_from([0, 8_192]),
+)
+def test_no_answer_is_charged_far_less_than_its_text(
+    told: Usage, sent: int, heard: int, limit: int
+) -> None:
+    found = believed(told, Measured(sent, heard, limit=limit))
+
+    assert found.input >= max(1, (sent - 40_000) / 32)
+    assert found.output >= (heard - 400) / 32
+    assert found.input + found.output <= 12_000_000 + 4 * heard
+
+
+def spent_by(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
+    """Where a model answers the same again and again, until there is no money left."""
+    policies = (going_on, converse, within(budget))
+    mind = Model(ScriptedProvider(*[answer] * 50), price=a_cent_for_ten_tokens)
+    given_, store = (
+        World(mind, (weather,), policies, OPEN_HAND, budget=budget),
+        MemoryStore(),
+    )
+
+    async def main() -> View:
+        session = await opened(store, given_)
+        await session.inbox.say("How is it everywhere?")
+        return await session.go()
+
+    return anyio.run(main), store
+
+
+@pytest.mark.parametrize("usage", [Usage(), Usage(output=-1_000_000), Usage(BILLIONS)])
+def test_a_budget_stops_a_provider_that_does_not_say_what_it_used(usage: Usage) -> None:
+    answer = Reply(PAGE, calls=(WEATHER,), usage=usage)
+
+    view, _ = spent_by(answer, Budget(dollars=10.0))
+
+    assert view.turn.outcome == "budget"
+    assert 3 < view.turn.steps < 20
+    assert 0 < view.account.spent.dollars < 20
+
+
+def test_that_costs_are_estimated_is_said_once_and_shown_beside_them() -> None:
+    view, store = spent_by(Reply(PAGE, calls=(WEATHER,), usage=Usage()), Budget(10.0))
+
+    told = "".join(str(block) for block in screen_of(entries(store)).done)
+
+    assert told.count(ESTIMATED) == 1
+    assert spent_row(view.account.spent).startswith("~")
+    assert "~$" in spent_row(view.account.spent)
+
+
+def test_that_nothing_is_estimated_is_not_said() -> None:
+    usage = Usage(fresh=900, output=900)
+
+    view, store = spent_by(Reply(PAGE, calls=(WEATHER,), usage=usage), Budget(10.0))
+
+    assert ESTIMATED not in "".join(str(b) for b in screen_of(entries(store)).done)
+    assert "~" not in spent_row(view.account.spent)
+
+
+def test_an_answer_that_fails_after_its_words_is_charged_too() -> None:
+    _, store = spent_by(Reply(PAGE.replace("word ", " " * 5), usage=Usage()), Budget(10.0))
+
+    (failed,) = [e.event for e in entries(store) if isinstance(e.event, ModelFailed)]
+    assert failed.usage is not None
+    assert failed.usage.output == 1_000
+    assert failed.cost is not None
+    assert not any(isinstance(e.event, ModelAnswered) for e in entries(store))

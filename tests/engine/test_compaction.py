@@ -1,0 +1,422 @@
+"""A talk that fills its window is told shorter, and nothing that matters gets lost."""
+
+from collections.abc import AsyncGenerator
+from itertools import pairwise
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from refold.engine.policies.compaction import compacting, in_window
+from refold.engine.policies.continuation import joined_up
+from refold.engine.policies.conversation import converse, final
+from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
+from refold.engine.policies.step_limit import at_most, going_on
+from refold.engine.policies.stopping import after_a_stop, stopping
+from refold.engine.preserved import CARRIED
+from refold.engine.prune import Shares
+from refold.engine.world import Model, World
+from refold.errors import ProviderError, TooLong
+from refold.journal.events.kinds import Compacted, Ended, PlanAnswered, TurnEnded
+from refold.journal.state.fold import View, fold
+from refold.journal.store.port import MemoryStore
+from refold.provider.port import Delta, Done, Request
+from refold.session.full_history import History
+from refold.session.session import Session
+from refold.testing.providers import Reply
+from refold.testing.world import world_with
+from refold.tools.compact import compact
+from refold.tools.contract import Reply as Said
+from refold.tools.contract import tool
+from refold.tools.session_history import history_search
+from refold.tools.todo import todo_write
+from refold.values.control import PlanReady
+from refold.values.tools import Effect
+from tests.engine.house import OPEN_HAND, entries, opened
+from tests.engine.long_talks import LongModel, size, words
+
+WINDOW, SHARES = 8_000, Shares()
+PLAN, EARLY = "1. Look at each. 2. Write the report.", (3, 22, 64)
+CONSTRAINT = "Never touch billing.py; write everything in British English."
+TODOS = (
+    '{"todos": [{"subject": "read all", "status": "in_progress"},'
+    ' {"subject": "write the report"}]}'
+)
+
+
+@tool(Effect.LOOK)
+async def look(n: int, length: int) -> Said:
+    """Look at something."""
+    return Said(f"detail-{n} is {n * 7919}. " + f"line of {n} " * (length // 10))
+
+
+@tool(Effect.RUN)
+async def ask_first(n: int) -> Said:
+    """Do something."""
+    return Said("done")
+
+
+def world(
+    model: LongModel, steps: int = 100, shares: Shares = SHARES, **more: object
+) -> World:
+    shorter = compacting(shares)
+    policies = (
+        stopping, in_window(shorter), shorter, plan_ready, final, at_most(steps),
+        joined_up(3), going_on, after_a_stop, in_plan_mode("default"), converse,
+    )  # fmt: skip
+    given = World(
+        Model(model, window=WINDOW), (look, todo_write, compact, history_search), policies,
+        OPEN_HAND, shares=shares, longest_result=WINDOW,
+    )  # fmt: skip
+    return world_with(given, **more)
+
+
+async def with_history(store: MemoryStore, given: World) -> Session:
+    session = await opened(store, given)
+    house = {**given.tool_dependencies, "history": History(session.record)}
+    session._outfit = lambda _: replace(given, tool_dependencies=house)  # type: ignore[assignment]
+    return session
+
+
+class Hanging:
+    """Says nothing for ever."""
+
+    def __init__(self, inner: LongModel) -> None:
+        self.asked = anyio.Event()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        self.asked.set()
+        await anyio.sleep_forever()
+        yield Done()
+
+
+def a_look(n: int, length: int = 1500) -> Reply:
+    return Reply(f"I look at {n}.", (("look", f'{{"n": {n}, "length": {length}}}'),))
+
+
+def talk(store: MemoryStore, given: World, *said: str) -> View:
+    async def main() -> View:
+        session = await with_history(store, given)
+        for each in said:
+            await session.inbox.say(each)
+            await session.go()
+        return session.view
+
+    return anyio.run(main)
+
+
+def compactions(store: MemoryStore) -> list[Compacted]:
+    return [e.event for e in entries(store) if isinstance(e.event, Compacted)]
+
+
+def a_long_session(steps: int, letters: float) -> LongModel:
+    def answer(n: int) -> Reply:
+        if n == 1:
+            return Reply(calls=(("todo_write", TODOS),))
+        if n == steps - 2:
+            asks = tuple(f'{{"query": "detail-{early} is"}}' for early in EARLY)
+            return Reply(calls=tuple(("history_search", ask) for ask in asks))
+        if n == steps - 1:
+            return Reply("Done.")
+        if n % 10 == 5:  # several at once, large ones too
+            calls = tuple(
+                ("look", f'{{"n": {n + m}, "length": {9000 * m + 100}}}') for m in range(3)
+            )
+            return Reply(calls=calls)
+        return a_look(n, 200 + n * 37 % 3000)
+
+    def summary(request: Request) -> Reply:
+        return Reply(f"So far {len(words(request))} characters were seen.")
+
+    return LongModel(answer, summary, letters)
+
+
+def check_a_long_session(steps: int, letters: float) -> None:
+    """`letters` are in a token, as the model counts."""
+    model, store = a_long_session(steps, letters), MemoryStore()
+
+    async def main() -> View:
+        session = await with_history(store, world(model, steps))
+        made = await session.record(Ended("c", "done", "", control=PlanReady("P", PLAN)))
+        await session.record(PlanAnswered(made.seq, True))
+        await session.inbox.say(CONSTRAINT)
+        return await session.go()
+
+    view = anyio.run(main)
+
+    assert view.turn.outcome == "answered"
+    assert len(model.asked) == steps
+    assert max(size(request, letters) for request in model.asked) <= WINDOW
+    assert max(size(request, letters) for request in model.summed) <= WINDOW
+    assert all(CONSTRAINT in words(request) for request in model.asked)
+    assert all(_tells_the_todos(request) for request in model.asked[2:])
+    shortened = [words(r) for r in model.asked if words(r).startswith(CARRIED)]
+    assert shortened
+    assert [text for text in shortened if PLAN not in text] == []
+    found = words(model.asked[-1])
+    assert [n for n in EARLY if f"detail-{n} is {n * 7919}." not in found] == []
+    assert view == fold(entries(store))
+
+
+def _tells_the_todos(request: Request) -> bool:
+    """As the model wrote them, or as the journal carries them."""
+    wrote = any(c.name == "todo_write" for s in request.messages for c in s.message.calls)
+    return wrote or "- [pending] write the report" in words(request)
+
+
+@pytest.mark.parametrize("letters", [4.0, 3.0])
+def test_a_session_of_many_steps_never_outgrows_its_window(letters: float) -> None:
+    check_a_long_session(120, letters)
+
+
+@pytest.mark.slow
+def test_a_session_of_two_thousand_steps_never_outgrows_its_window() -> None:
+    check_a_long_session(2_000, 4.0)
+
+
+def test_old_results_become_lines_before_anything_is_summed_up() -> None:
+    model, store = (
+        LongModel(lambda n: a_look(n) if n < 12 else Reply("Done.")),
+        MemoryStore(),
+    )
+
+    talk(store, world(model), "Look at all.")
+
+    first = compactions(store)[0]
+    assert (first.kind, first.summary) == ("prune", "")
+    assert first.size_before - first.size_after >= 0.2 * WINDOW * 4
+    assert all(line.startswith("[left out: ") for _, line in first.pruned)
+    assert f'look; history_search with call "{first.pruned[0][0]}"' in first.pruned[0][1]
+
+
+def test_between_two_times_that_results_are_left_out_what_is_sent_only_grows() -> None:
+    model, store = (
+        LongModel(lambda n: a_look(n) if n < 30 else Reply("Done.")),
+        MemoryStore(),
+    )
+
+    talk(store, world(model), "Look at all.")
+
+    breaks = sum(
+        not words(after).startswith(words(before))
+        for before, after in pairwise(model.asked)
+    )
+    assert breaks == len(compactions(store)) > 1
+    assert breaks <= 8  # in batches: a window holds twenty of these results
+
+
+@pytest.mark.parametrize(
+    ("summary", "reason"),
+    [
+        (ProviderError("the model is down"), "the model is down"),
+        (Reply("  "), "the summary was empty"),
+        (Reply("word " * 9_000), "the summary was longer than what it stands for"),
+    ],
+)
+def test_where_no_summary_can_be_made_the_oldest_goes_and_that_is_said(
+    summary: Reply | ProviderError, reason: str
+) -> None:
+    model = LongModel(lambda n: a_look(n) if n < 40 else Reply("Done."), lambda _: summary)
+    store = MemoryStore()
+
+    view = talk(store, world(model, shares=Shares(prune=1)), CONSTRAINT)
+
+    (trimmed, *_) = [c for c in compactions(store) if c.kind != "prune"]
+    assert view.turn.outcome == "answered"
+    assert (trimmed.kind, trimmed.summary) == ("trim", "")
+    assert reason in trimmed.reason
+    assert trimmed.dropped > 0
+    assert f"{trimmed.dropped} earlier messages were left out without a summary" in (
+        trimmed.preserved
+    )
+    assert all(CONSTRAINT in words(request) for request in model.asked)
+    assert max(map(size, model.asked)) <= WINDOW
+
+
+def test_words_longer_than_the_window_are_told_in_part_and_found_in_full() -> None:
+    said = f"Begin. {'filler ' * 8_000} {CONSTRAINT}"
+    model = LongModel(
+        lambda n: (
+            Reply(calls=(("history_search", '{"event": 2, "offset": 100}'),))
+            if n == 0
+            else Reply("Done.")
+        )
+    )
+    store = MemoryStore()
+
+    view = talk(store, world(model), said)
+
+    assert view.turn.outcome == "answered"
+    assert max(map(size, model.asked)) <= WINDOW
+    assert "[2] Begin." in words(model.asked[0])
+    assert CONSTRAINT in words(model.asked[0])
+    assert "history_search with event 2" in words(model.asked[0])
+    assert "filler filler" in words(model.asked[1])
+
+
+def test_nothing_is_told_shorter_while_a_call_waits_for_a_person() -> None:
+    model = LongModel(
+        lambda n: Reply(calls=((("ask_first"), '{"n": 1}'),)) if not n else Reply("Ok.")
+    )
+    store = MemoryStore()
+    given = world(model)
+
+    async def main() -> View:
+        session = await opened(store, replace(given, tools=(*given.tools, ask_first)))
+        await session.inbox.say("Go.")
+        await session.go()
+        await session.compact()
+        waiting = compactions(store)
+        await session.inbox.answer("call-0", allowed=True)
+        await session.go()
+        assert waiting == []
+        return session.view
+
+    view = anyio.run(main)
+
+    assert view.turn.outcome == "answered"
+    assert [c.reason for c in compactions(store)] == ["it was asked for"]
+
+
+def test_it_can_be_told_shorter_three_times_in_a_row() -> None:
+    model = LongModel(lambda n: a_look(n, 100) if n < 6 else Reply("Done."))
+    store = MemoryStore()
+
+    async def main() -> View:
+        session = await opened(store, world(model))
+        await session.inbox.say(CONSTRAINT)
+        await session.go()
+        for focus in ("a", "b", "c"):
+            assert await session.compact(focus=focus)
+        await session.inbox.say("And now?")
+        return await session.go()
+
+    view = anyio.run(main)
+
+    assert view.turn.outcome == "answered"
+    assert len(compactions(store)) == 3
+    assert CONSTRAINT in words(model.asked[-1])
+    assert words(model.asked[-1]).count(CONSTRAINT) == 1
+    assert "do not lose: a" in words(model.summed[0])
+
+
+def test_with_nothing_said_there_is_nothing_to_tell_shorter() -> None:
+    async def main() -> bool:
+        session = await opened(MemoryStore(), world(LongModel(lambda _: Reply("Hello."))))
+        return await session.compact()
+
+    assert anyio.run(main) is False
+
+
+def test_the_model_may_ask_for_it_itself() -> None:
+    asks = Reply(calls=(("compact", '{"focus": "the door code"}'),))
+    answers = [*(a_look(n, 100) for n in range(6)), asks, Reply("Done.")]
+    model, store = LongModel(lambda n: answers[n]), MemoryStore()
+
+    view = talk(store, world(model), "Look.")
+
+    assert view.turn.outcome == "answered"
+    assert [c.kind for c in compactions(store)] == ["full"]
+    assert "do not lose: the door code" in words(model.summed[0])
+    assert "All went well." in words(model.asked[-1])
+
+
+def test_what_a_provider_refuses_as_too_long_is_told_shorter_and_asked_again() -> None:
+    said: list[Reply | ProviderError] = [a_look(n, 100) for n in range(6)]
+    said += [TooLong("only 2,000 tokens fit"), Reply("Done.")]
+    model, store = LongModel(lambda n: said[n]), MemoryStore()
+
+    view = talk(store, world(model), "Look.")
+
+    assert view.turn.outcome == "answered"
+    (made,) = compactions(store)
+    assert made.reason == "it was refused as too long: only 2,000 tokens fit"
+
+
+def test_what_is_refused_as_too_long_again_ends_the_turn() -> None:
+    said: list[Reply | ProviderError] = [a_look(n, 100) for n in range(6)]
+    model = LongModel(lambda n: said[n] if n < 6 else TooLong("it never fits"))
+    store = MemoryStore()
+
+    view = talk(store, world(model), "Look.")
+
+    assert (view.turn.outcome, view.turn.reason) == ("failed", "it never fits")
+    assert len(model.asked) == 8
+
+
+def test_going_back_to_before_it_brings_the_whole_talk_back() -> None:
+    model, store = (
+        LongModel(lambda n: a_look(n, 100) if n < 6 else Reply("Done.")),
+        MemoryStore(),
+    )
+
+    async def main() -> tuple[View, View]:
+        session = await opened(store, world(model))
+        await session.inbox.say("Look.")
+        before = await session.go()
+        await session.inbox.say("Again.")
+        mark = session.view.seq
+        await session.compact()
+        await session.go()
+        await session.rewind(mark)
+        return before, session.view
+
+    before, after = anyio.run(main)
+
+    assert list(after.conversation.messages) == list(before.conversation.messages)
+
+
+def test_what_was_noted_before_a_summary_is_noted_again() -> None:
+    model = LongModel(lambda n: a_look(n) if n < 16 else Reply("Done."))
+    store = MemoryStore()
+
+    talk(store, world(model, 18, Shares(prune=1)), "Look.")
+
+    told = [n for n, r in enumerate(model.asked) if "more answers are allowed" in words(r)]
+    assert told[-1] == len(model.asked) - 1
+
+
+def test_a_summary_stopped_half_way_leaves_the_talk_as_it_was() -> None:
+    model = LongModel(lambda n: a_look(n, 100) if n < 6 else Reply("Done."))
+    store = MemoryStore()
+
+    async def main() -> View:
+        stuck = Hanging(model)
+        session = await opened(store, world(model, helper_model=lambda: Model(stuck)))
+        await session.inbox.say("Look.")
+        await session.go()
+        await session.inbox.say("Go on.")
+        await session.inbox.compact()
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            await stuck.asked.wait()
+            await session.inbox.interrupt()
+        return session.view
+
+    view = anyio.run(main)
+
+    assert view.turn.outcome == "interrupted"
+    assert compactions(store) == []
+    assert view == fold(entries(store))
+
+
+def test_switched_off_it_fails_where_the_window_ends() -> None:
+    model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
+    store = MemoryStore()
+
+    view = talk(store, world(model, shares=Shares(prune=1, compact=1)), "Look.")
+
+    assert view.turn.outcome == "failed"
+    assert "reads 8,000: nothing was sent" in view.turn.reason
+    assert compactions(store) == []
+
+
+def test_words_said_where_the_window_is_full_are_heard_once_and_not_for_ever() -> None:
+    """A turn that ends before it heard its words would begin again, and again."""
+    model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
+    store = MemoryStore()
+
+    view = talk(store, world(model, shares=Shares(prune=1, compact=1)), "Look.", "Again.")
+
+    assert (view.turn.outcome, view.conversation.undelivered) == ("failed", ())
+    assert len([e for e in entries(store) if isinstance(e.event, TurnEnded)]) == 2

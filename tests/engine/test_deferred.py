@@ -1,0 +1,221 @@
+"""Tools that the model knows by name only, in turns: found, called, judged as themselves."""
+
+import anyio
+import pytest
+from msgspec import Raw, json
+
+from refold.engine.answer_draft import meant
+from refold.journal.events.kinds import Ended, Judged, ModelAnswered, SystemPromptSet
+from refold.journal.store.port import MemoryStore
+from refold.permissions.rules import parse
+from refold.provider.text_protocol.protocol import TextProtocol
+from refold.testing.providers import Line, Reply, ScriptedProvider
+from refold.tools.tool_search import finding
+from refold.values.messages import ToolCall
+from tests.engine.house import (
+    BOOK,
+    OPEN_HAND,
+    book,
+    entries,
+    opened,
+    raw,
+    run,
+    weather,
+    world,
+)
+
+DEFERRED = (book,)
+TOOLS = (weather, *finding(DEFERRED))
+BY_WAY = ("tool_call", '{"name": "book", "arguments": {"what": "taxi"}}')
+
+
+def told(*lines: Line, orders: list[str] | None = None) -> tuple[MemoryStore, list[Ended]]:
+    store = MemoryStore()
+    given = world(ScriptedProvider(*lines), orders, tools=TOOLS, deferred=DEFERRED)
+    run(store, given, "Go.")
+    events = [entry.event for entry in entries(store)]
+    return store, [event for event in events if isinstance(event, Ended)]
+
+
+def called(store: MemoryStore) -> list[ToolCall]:
+    events = [entry.event for entry in entries(store)]
+    answers = [event for event in events if isinstance(event, ModelAnswered)]
+    return [call for answer in answers for call in answer.message.calls]
+
+
+def test_a_call_by_way_of_another_is_one_of_the_tool_itself() -> None:
+    orders = list[str]()
+
+    store, ended = told([BY_WAY], "Done.", orders=orders)
+
+    assert called(store) == [
+        ToolCall("call-0", "book", raw('{"what":"taxi"}'), "theirs-0-0", via="tool_call")
+    ]
+    assert (orders, [end.outcome for end in ended]) == (["taxi"], ["done"])
+
+
+def test_so_is_one_by_its_own_name() -> None:
+    orders = list[str]()
+
+    told([BOOK], "Done.", orders=orders)
+
+    assert orders == ["taxi"]
+
+
+def test_rules_are_asked_about_the_tool_itself() -> None:
+    """A rule for `tool_call` says nothing of it, and one for the tool is heeded."""
+    orders, store = list[str](), MemoryStore()
+    rules = (*OPEN_HAND, parse("tool_call", "allow"), parse("book", "deny"))
+    provider = ScriptedProvider([BY_WAY], "No.")
+
+    run(store, world(provider, orders, tools=TOOLS, deferred=DEFERRED, rules=rules), "Go.")
+
+    judged = [e.event for e in entries(store) if isinstance(e.event, Judged)]
+    assert (orders, [(each.verdict, each.rule) for each in judged]) == (
+        [],
+        [("deny", "book")],
+    )
+
+
+def test_the_list_of_tools_is_the_same_before_and_after() -> None:
+    provider = ScriptedProvider(
+        [("tool_search", '{"query": "order"}')], [BY_WAY], [BOOK], "Done."
+    )
+    store = MemoryStore()
+
+    run(store, world(provider, tools=TOOLS, deferred=DEFERRED), "Go.")
+
+    offered = [tuple(tool.name for tool in asked.tools) for asked in provider.heard]
+    assert offered == [("weather", "tool_search", "tool_call")] * 4
+    briefed = [e for e in entries(store) if isinstance(e.event, SystemPromptSet)]
+    assert len(briefed) == 1
+
+
+def test_what_is_found_is_told_with_its_schema() -> None:
+    _, (found, done) = told(
+        [("tool_search", '{"query": "select:book"}')], [BY_WAY], "Done."
+    )
+
+    assert bytes(book.spec.parameters).decode() in found.text
+    assert (found.outcome, done.outcome) == ("done", "done")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ('{"name": "bok", "arguments": {}}', "There is no tool 'bok' to be called so. Did you mean 'book'? There are: book."),
+        ('{"name": "rm", "arguments": {}}', "There is no tool 'rm' to be called so. There are: book."),
+        ('{"name": "tool_call", "arguments": {"name": "book"}}', "There is no tool 'tool_call' to be called so. There are: book."),
+        ('{"name": "book", "what": "taxi"}', "there is no argument 'what'; 'arguments' is missing. tool_call takes name, arguments. Nothing was done."),
+        ('{"name": "book", "arguments": [1]}', "'arguments': Expected `object`, got `array`. tool_call takes name, arguments. Nothing was done."),
+        ('{"name": "book", "arguments": "taxi"}', "'arguments': Expected `object`, got `str`. tool_call takes name, arguments. Nothing was done."),
+        ('{"name": "book", "arguments": {"what": "taxi", "what": "jet"}}', "The arguments have the key 'what' twice in one object, and it is unclear which value counts. Give it once. Nothing was done."),
+        ('{"name": "book", "arguments": {}, "arguments": {"what": "jet"}}', "The arguments have the key 'arguments' twice in one object, and it is unclear which value counts. Give it once. Nothing was done."),
+        ('{"name": "weather", "name": "book", "arguments": {"what": "jet"}}', "The arguments have the key 'name' twice in one object, and it is unclear which value counts. Give it once. Nothing was done."),
+        ('{"name": "book", "arguments": "{\\"what\\": 1, \\"what\\": 2}"}', "The arguments have the key 'what' twice in one object, and it is unclear which value counts. Give it once. Nothing was done."),
+        ('{"name": "book", "arguments": {"wat": 1}}', "there is no argument 'wat'; 'what' is missing. book takes what. Nothing was done."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_called_so_is_told_why(arguments: str, said: str) -> None:
+    orders = list[str]()
+
+    _, (ended,) = told([("tool_call", arguments)], "Sorry.", orders=orders)
+
+    assert (ended.outcome, ended.text, orders) == ("failed", said, [])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '<tool_call>{"name": "tool_call", "arguments": {"name": "book", "arguments": {"what": "taxi"}}}</tool_call>',
+        '<tool_call>{"name": "book", "arguments": {"what": "taxi"}}</tool_call>',
+        '{"name": "tool_call", "arguments": {"name": "book", "arguments": {"what": "taxi"}}}',
+    ],
+)  # fmt: skip
+def test_a_model_that_calls_in_words_reaches_them_too(said: str) -> None:
+    orders, store = list[str](), MemoryStore()
+    provider = TextProtocol(ScriptedProvider(said, "Done."))
+
+    run(store, world(provider, orders, tools=TOOLS, deferred=DEFERRED), "Go.")
+
+    assert orders == ["taxi"]
+    assert [call.name for call in called(store)] == ["book"]
+
+
+def test_a_call_cut_off_is_never_made() -> None:
+    orders = list[str]()
+    cut = Reply("So", calls=(BY_WAY,), stop="length")
+
+    store, _ = told(cut, "Done.", orders=orders)
+
+    assert (called(store), orders) == ([], [])
+
+
+def test_a_tool_that_is_none_is_told_the_deferred_ones_too() -> None:
+    _, (ended,) = told([("buy", "{}")], "Sorry.")
+
+    assert ended.text == (
+        "There is no tool 'buy'. The tools are: weather, tool_search, tool_call, book."
+    )
+
+
+def test_where_nothing_is_deferred_a_tool_of_that_name_is_somebody_s_own() -> None:
+    store = MemoryStore()
+    given = world(ScriptedProvider([BY_WAY], "Sorry."))
+
+    run(store, given, "Go.")
+
+    assert [call.name for call in called(store)] == ["tool_call"]
+
+
+def test_a_call_that_waited_for_a_person_goes_on_after_a_restart() -> None:
+    """It stands in the journal as the tool's own, so nobody has to find it again."""
+    orders, store = list[str](), MemoryStore()
+    given = world(
+        ScriptedProvider([BY_WAY]), orders, tools=TOOLS, deferred=DEFERRED, rules=()
+    )
+    run(store, given, "Go.")
+
+    async def answered() -> None:
+        later = world(
+            ScriptedProvider("Done."), orders, tools=TOOLS, deferred=DEFERRED, rules=()
+        )
+        session = await opened(store, later)
+        await session.inbox.answer("call-0", allowed=True)
+        await session.go()
+
+    anyio.run(answered)
+
+    assert orders == ["taxi"]
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ('{"name":"book"}', "{}"),
+        ('{"name":"book","arguments":null}', "{}"),
+        ('{"arguments":{"a": {"b":[1]}},"name":"book"}', '{"a": {"b":[1]}}'),
+        (json.encode({"name": "book", "arguments": '{"a":\n1}'}).decode(), '{"a":1}'),
+        ('{"name":"book","arguments":""}', "{}"),
+    ],
+)
+def test_arguments_may_be_written_in_several_ways(written: str, arguments: str) -> None:
+    call = ToolCall("call-1", "tool_call", raw(written))
+
+    assert meant(call, ("book",)) == ToolCall(
+        "call-1", "book", raw(arguments), via="tool_call"
+    )
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"", b"[]", b"{", b'"book"', b"\xff", b'{"name":1}', b'{"name":"book","x":1}',
+        b'{"name":"book","arguments":1}', b'{"name":"book","arguments":"{"}',
+        b'{"name":"book","arguments":"[]"}', b"[" * 5000,
+    ],
+)  # fmt: skip
+def test_what_is_shaped_otherwise_stays_what_it_is(written: bytes) -> None:
+    call = ToolCall("call-1", "tool_call", Raw(written))
+
+    assert meant(call, ("book",)) is call

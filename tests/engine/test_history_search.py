@@ -1,0 +1,154 @@
+"""Whatever was said or done in a session is found again, and nothing else is shown."""
+
+import time
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.journal.events.kinds import (
+    Compacted,
+    Ended,
+    Event,
+    ModelAnswered,
+    Rewound,
+    Said,
+    SessionStarted,
+)
+from refold.journal.store.port import MemoryStore
+from refold.session.full_history import History
+from refold.testing.providers import ScriptedProvider
+from refold.tools.session_history import history_search
+from refold.values.messages import Message, Text, ToolCall
+from tests.engine.house import lines, opened, raw, world
+
+BEGUN = SessionStarted("/")
+
+
+def asked(events: Sequence[Event], secrets: Sequence[str] = (), **arguments: object) -> str:
+    """What the tool says in a session with these events; the first stands at 2."""
+
+    async def main() -> str:
+        store = MemoryStore(*lines([BEGUN, *events][: 1 if secrets else None]))
+        session = await opened(store, world(ScriptedProvider()), secrets)
+        if secrets:
+            await session.record(*events)
+        history = History(session.record)
+        return (await history_search.run(**arguments, history=history)).text
+
+    return anyio.run(main)
+
+
+def done(n: int, name: str, arguments: str, result: str) -> list[Event]:
+    call = ToolCall(f"call-{n}", name, raw(arguments))
+    return [
+        ModelAnswered(Message("assistant", (call,))),
+        Ended(call.id, "done", result),
+    ]
+
+
+def test_what_was_taken_back_or_summed_up_is_found() -> None:
+    events = [
+        Said("The door code is 4711."),
+        ModelAnswered(Message("assistant", (Text("Noted."),))),
+        Rewound(2),
+        Compacted("full", preserved="The person said nothing.", summary="All is done."),
+    ]
+
+    assert asked(events, query="door code") == "[2] person: The door code is 4711."
+    assert asked(events, query="noted") == "[3] assistant: Noted."
+    assert asked(events, query="all done") == "[5] summary: All is done."
+
+
+def test_what_it_was_asked_before_is_not_what_is_looked_for() -> None:
+    events = [
+        *done(0, "look", "{}", "detail-7 is here"),
+        *done(1, "history_search", '{"query": "detail-7"}', "[3] result: detail-7"),
+        *done(2, "history_search", '{"query": "detail-9"}', "Nothing."),
+    ]
+
+    assert (
+        asked(events, query="detail-7") == "[3] result of look (call-0): detail-7 is here"
+    )
+    assert asked(events, query="detail-9").startswith("Nothing in this session holds")
+    assert "[3] result: detail-7" in asked(events, call="call-1")
+
+
+@pytest.mark.parametrize("query", ["STRASSE", "straße", "ΟΔΟΣ", "οδος", "İstanbul"])
+def test_words_are_found_however_they_are_written(query: str) -> None:
+    said = Said("İİİİ" * 200 + " at Straße, οδος, İstanbul " + "ßßßß" * 200)
+
+    found = asked([said], query=query)
+
+    assert found.startswith("[2] person: … ")
+    assert "Straße" in found
+    assert len(found) < 600
+
+
+def test_the_answer_is_short_however_much_is_found() -> None:
+    events = [Said(f"{n} needle " + "x" * 100_000) for n in range(60)]
+
+    found = asked(events, query="needle", limit=50)
+
+    assert found.startswith("[61] person: 59 needle")
+    assert found.endswith("\n10 more hits.")
+    assert len(found) < 30_000
+
+
+def test_a_long_event_is_read_page_by_page() -> None:
+    said = "".join(f"{n:06} " for n in range(10_000))
+
+    pages, offset = "", 0
+    while True:
+        page = asked([Said(said)], event=2, offset=offset)
+        text, _, more = page.partition("\n[… ")
+        pages += text
+        if not more:
+            break
+        offset = int(more.split("offset ")[1].split(" ")[0])
+
+    assert pages == f"[2] person:\n{said}"
+
+
+def test_secrets_stay_masked() -> None:
+    found = asked([Said("It is hunter2-hunter2.")], secrets=["hunter2-hunter2"], event=3)
+
+    assert found.startswith("[3] person:\nIt is ")
+    assert "hunter2" not in found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        ({}, "Give a query"),
+        ({"query": " \n"}, "Give a query"),
+        ({"query": "x" * 501}, "500 characters at most"),
+        ({"event": 99}, "There is no event 99"),
+        ({"event": 2, "offset": 99}, "event 2 has 18 characters: there are none at 99"),
+        ({"event": -1}, "There is no event -1"),
+        ({"call": "call-9\n"}, "There is no call 'call-9\\n'"),
+    ],
+)
+def test_what_cannot_be_looked_for_is_said(
+    arguments: dict[str, object], wrong: str
+) -> None:
+    with pytest.raises(ToolFailed, match=wrong.replace("\\", "\\\\")):
+        asked([Said("Hello.")], (), **arguments)
+
+
+@pytest.mark.slow
+def test_ten_thousand_events_are_searched_in_no_time() -> None:
+    events = [e for n in range(5_000) for e in done(n, "look", "{}", f"detail-{n}. " * 20)]
+    store = MemoryStore(*lines([BEGUN, *events]))
+
+    async def main() -> tuple[str, float]:
+        session = await opened(store, world(ScriptedProvider()))
+        began = time.perf_counter()
+        found = await history_search.run(query="detail-7.", history=History(session.record))
+        return found.text, time.perf_counter() - began
+
+    found, took = anyio.run(main)
+
+    assert found.startswith("[17] result of look (call-7): detail-7.")
+    assert took < 2

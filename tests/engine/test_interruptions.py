@@ -1,0 +1,330 @@
+"""Stops, words, verdicts and cancellation while a turn is under way."""
+
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import contextmanager
+
+import anyio
+import pytest
+
+from refold.engine.policies.stopping import CUT_SHORT
+from refold.engine.world import World
+from refold.errors import BadInput, JournalError
+from refold.journal.events.kinds import Entry, ModelAnswered, Started, TurnEnded
+from refold.journal.state.fold import fold
+from refold.journal.store.port import Lease, MemoryStore
+from refold.permissions.rules import parse
+from refold.provider.port import Delta, Request
+from refold.session.session import Session
+from refold.testing.conversation_text import talked
+from refold.testing.providers import ScriptedProvider, check_history
+from refold.tools.contract import Reply, Tool, tool
+from refold.values.messages import Text
+from refold.values.tools import Effect
+from tests.engine.house import BOOK, OPEN_HAND, WEATHER, entries, opened, run, world
+
+ANY = (parse("*", "allow"),)
+
+
+def endless(busy: anyio.Event) -> Tool:
+    @tool(Effect.RUN)
+    async def wait(what: str, *, progress: Callable[[str], None]) -> Reply:
+        """Never come back."""
+        progress("half way\n")
+        busy.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    return wait
+
+
+def test_a_stop_while_a_tool_runs_ends_the_call_and_then_the_turn() -> None:
+    store = MemoryStore()
+
+    async def stop_it() -> str:
+        busy = anyio.Event()
+        provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
+        session = await opened(store, world(provider, tools=(endless(busy),), rules=ANY))
+        await session.inbox.say("Wait.")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            await busy.wait()
+            await session.inbox.interrupt("the person left")
+        return talked(session.view)
+
+    assert anyio.run(stop_it).splitlines()[-3:] == [
+        "· failed: Stopped on the way. Look how far it came.",
+        "The last it printed:",
+        "half way",
+    ]
+    assert entries(store)[-1].event == TurnEnded("interrupted", "the person left")
+
+
+def test_an_interrupt_with_words_makes_them_the_next_turn() -> None:
+    async def redirect() -> tuple[str, tuple[str, ...]]:
+        busy = anyio.Event()
+        provider = ScriptedProvider([("wait", '{"what": "for ever"}')], "Right.")
+        given = world(provider, tools=(endless(busy),), rules=ANY)
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Wait.")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            await busy.wait()
+            await session.inbox.interrupt(instead="Do not wait.")
+        heard = provider.heard[-1].messages
+        notes = [p.text for s in heard[-2:] for p in s.message.parts if isinstance(p, Text)]
+        return talked(session.view), tuple(notes)
+
+    shown, heard = anyio.run(redirect)
+
+    assert shown.splitlines()[-1] == "‹ Right."
+    assert heard == ("Do not wait.", CUT_SHORT)
+
+
+def test_a_program_cancels_rather_than_interrupts() -> None:
+    async def cancel() -> str:
+        busy = anyio.Event()
+        provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
+        given = world(provider, tools=(endless(busy),), rules=ANY)
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Wait.")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            await busy.wait()
+            await session.inbox.cancel()
+        return session.view.turn.outcome
+
+    assert anyio.run(cancel) == "cancelled"
+
+
+def test_a_second_run_at_once_is_refused() -> None:
+    async def twice() -> str:
+        busy = anyio.Event()
+        provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
+        given = world(provider, tools=(endless(busy),), rules=ANY)
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Wait.")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            await busy.wait()
+            with pytest.raises(BadInput) as caught:
+                await session.go()
+            await session.inbox.interrupt()
+        return str(caught.value)
+
+    assert anyio.run(twice) == (
+        "a turn of this session is running already: wait, or stop it"
+    )
+
+
+def test_words_said_while_a_tool_runs_are_heard_at_the_next_step() -> None:
+    async def steer() -> str:
+        session: list[Session] = []
+
+        @tool(Effect.LOOK)
+        async def weather(city: str) -> Reply:
+            """Somebody speaks while this runs."""
+            await session[0].inbox.say("And Bergen?")
+            await session[0].inbox.say("Later.", when="next")
+            return Reply("rain")
+
+        provider = ScriptedProvider([WEATHER], "Rain in both.", "Bye.")
+        session.append(await opened(MemoryStore(), world(provider, tools=(weather,))))
+        await session[0].inbox.say("Oslo?")
+        return talked(await session[0].go())
+
+    assert anyio.run(steer).splitlines()[2:] == [
+        "· rain", "› And Bergen?", "‹ Rain in both.", "› Later.", "‹ Bye.",
+    ]  # fmt: skip
+
+
+class ActsAt:
+    """Does something to the session when the n-th delta has been given."""
+
+    def __init__(self, moment: int, *lines: str | Sequence[tuple[str, str]]) -> None:
+        self._inner, self.left = ScriptedProvider(*lines), moment
+        self.act: Callable[[], object] | None = None
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        async for delta in self._inner.stream(request):
+            yield delta
+            self.left -= 1
+            if self.left == 0 and self.act:
+                await self.act()  # type: ignore[misc]
+
+
+def test_words_said_while_the_last_answer_streams_are_answered_in_the_same_turn() -> None:
+    async def steer() -> str:
+        provider = ActsAt(3, "Rain.", "Snow.")
+        session = await opened(MemoryStore(), world(provider))
+        provider.act = lambda: session.inbox.say("And Bergen?")
+        await session.inbox.say("Oslo?")
+        return talked(await session.go())
+
+    assert anyio.run(steer) == "› Oslo?\n‹ Rain.\n› And Bergen?\n‹ Snow."
+
+
+def test_text_streamed_before_a_stop_is_kept_without_its_calls() -> None:
+    store = MemoryStore()
+
+    async def cut() -> str:
+        provider = ActsAt(6, "A long answer")
+        session = await opened(store, world(provider))
+        provider.act = lambda: session.inbox.interrupt("enough")
+        await session.inbox.say("Tell.")
+        return talked(await session.go())
+
+    assert anyio.run(cut) == "› Tell.\n‹ A long"
+    assert [e.event.partial for e in entries(store) if isinstance(e.event, ModelAnswered)]
+
+
+SCRIPT = ([WEATHER, BOOK], "Take an umbrella.")
+DELTAS = sum(2 + len(arguments) for _, arguments in SCRIPT[0]) + len(SCRIPT[1]) + 1
+
+
+@pytest.mark.parametrize("what", ["steer", "stop", "redirect"])
+@pytest.mark.parametrize("moment", range(1, DELTAS, 4))
+def test_whatever_comes_at_any_delta_the_turn_ends_and_the_history_is_valid(
+    what: str, moment: int
+) -> None:
+    async def interfere() -> tuple[str, list[Entry]]:
+        store = MemoryStore()
+        provider = ActsAt(moment, *SCRIPT, "Well.", "Well then.")
+        session = await opened(store, world(provider))
+        acts: dict[str, Callable[[], object]] = {
+            "steer": lambda: session.inbox.say("Also Bergen."),
+            "stop": lambda: session.inbox.interrupt("enough"),
+            "redirect": lambda: session.inbox.interrupt(instead="Only Bergen."),
+        }
+        provider.act = acts[what]
+        await session.inbox.say("Umbrella?")
+        view = await session.go()
+        check_history(spoken.message for spoken in view.conversation.messages)
+        return view.turn.outcome, entries(store)
+
+    outcome, found = anyio.run(interfere)
+
+    assert outcome == ("interrupted" if what == "stop" else "answered")
+    assert isinstance(found[-1].event, TurnEnded)
+    assert not fold(found).conversation.undelivered
+
+
+class Counted:
+    """Breaks off a turn, from outside, when a store has been used `n` times."""
+
+    def __init__(self, breaks_at: int, fails: bool = False) -> None:
+        self.store, self.left, self.fails = MemoryStore(), breaks_at, fails
+        self.scope: anyio.CancelScope
+
+    async def lease(self) -> Lease:
+        return await self.store.lease()
+
+    async def release(self) -> None:
+        await self.store.release()
+
+    async def append(
+        self, lines: list[bytes], *, expect: int, epoch: int, head: tuple[int, str]
+    ) -> None:
+        await self._tick()
+        await self.store.append(lines, expect=expect, epoch=epoch, head=head)
+        await self._tick()
+
+    async def keep(self) -> None:
+        await self._tick()
+        await self.store.keep()
+
+    async def read(self, after: int = 0) -> Sequence[bytes]:
+        return await self.store.read(after)
+
+    async def put(self, blob: bytes) -> str:
+        return await self.store.put(blob)
+
+    async def get(self, name: str) -> bytes:
+        return await self.store.get(name)
+
+    async def _tick(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            if self.fails:
+                raise JournalError("the disk is full")
+            self.scope.cancel()
+        await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("moment", range(1, 30))
+def test_a_turn_cancelled_at_any_moment_is_valid_and_can_be_finished(moment: int) -> None:
+    counted, orders = Counted(moment), list[str]()
+
+    async def broken_off(given: World) -> None:
+        with anyio.CancelScope() as counted.scope:
+            session = await opened(counted, given)
+            await session.inbox.say("Umbrella?")
+            await session.go()
+
+    anyio.run(broken_off, world(ScriptedProvider(*SCRIPT), orders))
+    before = fold(entries(counted.store))
+    steps = 2 if before.turn.outcome else before.turn.steps
+    words = () if before.session.title else ("Umbrella?",)
+    view = run(counted.store, world(ScriptedProvider(*SCRIPT[steps:]), orders), *words)
+
+    check_history(spoken.message for spoken in view.conversation.messages)
+    assert view.turn.outcome == "answered"
+    assert orders in ([], ["taxi"])
+
+
+@contextmanager
+def suppress_full_disk() -> Generator[None]:
+    """The one error that is expected, and nothing else."""
+    try:
+        yield
+    except JournalError as error:
+        if str(error) != "the disk is full":
+            raise
+
+
+@pytest.mark.parametrize("moment", range(1, 30))
+def test_a_disk_that_fails_once_is_an_error_and_the_session_goes_on_after_it(
+    moment: int,
+) -> None:
+    """The same process, the same session object; nothing done twice."""
+    counted, orders = Counted(moment, fails=True), list[str]()
+    provider = ScriptedProvider(*SCRIPT, SCRIPT[1], SCRIPT[1])
+
+    async def tries(session: Session) -> None:
+        for _ in range(2):
+            with suppress_full_disk():
+                if not session.view.session.title:
+                    await session.inbox.say("Umbrella?")
+                await session.go()
+
+    async def fails() -> None:
+        try:
+            session = await opened(counted, world(provider, orders))
+        except JournalError:
+            session = await opened(counted, world(provider, orders))
+        await tries(session)
+        check_history(spoken.message for spoken in session.view.conversation.messages)
+        assert session.view.turn.outcome == "answered"
+        assert session.view == fold(entries(counted.store))
+
+    anyio.run(fails)
+
+    assert orders in ([], ["taxi"])
+    started = [e for e in entries(counted.store) if e.event == Started("call-1")]
+    assert len(started) <= 1
+
+
+def test_a_rule_of_the_session_does_not_outlive_a_deny() -> None:
+    orders: list[str] = []
+
+    async def grant() -> str:
+        rules = (parse("book", "deny"),)
+        session = await opened(
+            MemoryStore(), world(ScriptedProvider([BOOK], "No."), orders, rules=rules)
+        )
+        await session.inbox.set_mode("bypass")
+        await session.inbox.say("Taxi!")
+        return talked(await session.go())
+
+    assert "the rule book says deny" in anyio.run(grant)
+    assert orders == []
+    assert OPEN_HAND

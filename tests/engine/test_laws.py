@@ -1,0 +1,245 @@
+"""What holds for every journal, whatever is in it."""
+
+import sys
+from collections.abc import AsyncGenerator
+from functools import reduce
+from itertools import pairwise
+from types import FrameType
+from typing import Any
+
+import anyio
+import msgspec
+from hypothesis import example, given
+from hypothesis import strategies as some
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.engine.model_call import build_request
+from refold.journal.events import kinds as news
+from refold.journal.events.codec import KINDS
+from refold.journal.events.kinds import Entry, Event
+from refold.journal.state.fold import View, apply, fold
+from refold.journal.store.port import MemoryStore
+from refold.provider.encoding_cache import Encoded, EncodedPiece
+from refold.provider.port import Delta, Pictures, Request
+from refold.testing.providers import Line, ScriptedProvider, as_reply, check_history, deltas
+from refold.testing.world import world_with
+from refold.values.control import EnterPlan, Final, PlanReady, Todos
+from refold.values.display import Diff, Output
+from refold.values.limits import Budget
+from refold.values.messages import Message, Text, ToolCall
+from refold.values.usage import Usage
+from tests.engine.house import BOOK, POLICIES, WEATHER, opened, raw, run, weather, world
+
+CALLS = Message("assistant", (ToolCall("a", "t", raw("{}")), ToolCall("b", "t", raw("{}"))))
+YES = Message("assistant", (Text("yes"),))
+IDS = some.sampled_from("ab")
+NEWS: list[some.SearchStrategy[Any]] = [
+    some.builds(news.Said, some.text(max_size=3)),
+    some.builds(news.TurnStarted, some.just(1)),
+    some.builds(news.Delivered, some.lists(some.integers(1, 9), max_size=2).map(tuple)),
+    some.builds(news.ModelAsked, some.just(("hurry",))),
+    some.just(news.ModelAnswered(CALLS)),
+    some.just(news.ModelAnswered(YES)),
+    some.just(news.ModelAnswered(Message("assistant", ()), stop="length")),
+    some.builds(
+        news.ModelFailed, some.just("no"), partial_text=some.sampled_from(["", "so"])
+    ),
+    some.builds(news.Judged, IDS, some.sampled_from(["allow", "ask", "deny"])),
+    some.builds(news.Answered, IDS, some.booleans()),
+    some.builds(news.Started, IDS),
+    some.builds(news.Ended, IDS, some.just("done"), some.text(max_size=2)),
+    some.builds(news.Rewound, some.integers(1, 20)),
+    some.builds(news.Stopped, some.just("enough")),
+    some.builds(news.TurnEnded, some.just("answered")),
+]
+JOURNALS = some.lists(some.one_of(NEWS), max_size=30)
+WRITES = ToolCall("a", "write_file", raw('{"path":"/f"}'))
+FURTHER: list[some.SearchStrategy[Any]] = [
+    some.just(news.ModelAnswered(Message("assistant", (WRITES, CALLS.calls[1])))),
+    some.builds(
+        news.Ended,
+        IDS,
+        some.sampled_from(["done", "failed", "refused"]),
+        some.just("so"),
+        some.sampled_from([(), (Diff("/f", "changed", "+x"),), (Output("make", "", 1),)]),
+        control=some.sampled_from([
+            None, Final("2"), PlanReady("T", "1."), EnterPlan(), Todos(()),
+        ]),
+    ),
+    some.builds(news.Judged, IDS, some.just("allow"), real_path=some.just("/real/f")),
+    some.builds(news.NestedCallMade, some.just(CALLS.calls[1]), some.just("a")),
+    some.builds(news.Reserved, some.just("summary"), some.just("a/b"), some.just(0.5)),
+    some.builds(news.Settled, some.integers(1, 9), some.just(Usage(1))),
+    some.builds(news.ChildBorn, some.just("child-1"), *map(some.just, ("a", "b", "c"))),
+    some.builds(news.ChildEnded, some.just("child-1"), *map(some.just, ("so", "done"))),
+    some.sampled_from([
+        news.Checkpointed((), changed=(("/f", "changed"),)), news.Compacted("full"),
+        news.Imported("s"), news.Forked("s", 9), news.AnswerRejected(("no",)), news.SessionResumed(),
+    ]),
+]  # fmt: skip
+# Turns are what a fold of all at once is quicker for: no journal does without several.
+TURNS = some.lists(
+    some.one_of(*NEWS, *FURTHER, some.just(news.TurnStarted(1))), max_size=40
+)
+
+
+def placed(events: list[Event]) -> list[Entry]:
+    return [Entry(seq, event) for seq, event in enumerate(events, start=1)]
+
+
+@given(JOURNALS, some.integers(0, 30))
+def test_folding_in_two_pieces_is_folding_at_once(events: list[Event], cut: int) -> None:
+    entries = placed(events)
+
+    assert fold(entries[cut:], start=fold(entries[:cut])) == fold(entries)
+
+
+@given(JOURNALS, TURNS)
+@example([], [news.TurnStarted(1), news.Imported("s"), news.TurnStarted(1)])
+def test_a_fold_hears_one_event_after_the_other(
+    before: list[Event], events: list[Event]
+) -> None:
+    start = fold(placed(before))
+    entries = [
+        Entry(seq, event, at=float(seq))
+        for seq, event in enumerate(events, start=len(before) + 1)
+    ]
+
+    assert fold(entries, start) == reduce(apply, entries, start)
+
+
+@given(JOURNALS, some.integers(0, 30))
+def test_going_on_never_changes_an_earlier_view(events: list[Event], cut: int) -> None:
+    entries = placed(events)
+    early = fold(entries[:cut])
+
+    fold(entries[cut:], start=early)
+
+    assert early == fold(entries[:cut])
+
+
+def alternating(message: Message, _: Pictures) -> list[EncodedPiece]:
+    """A wire on which two messages of one side become one."""
+    role = b"a" if message.role == "assistant" else b"u"
+    body = b",".join(msgspec.json.encode(part) for part in message.parts)
+    return [EncodedPiece(body, b'{"role":"' + role + b'","content":[', b"]}")]
+
+
+@given(some.lists(JOURNALS, max_size=3))
+def test_a_joined_request_is_what_encoding_everything_again_gives(
+    several: list[list[Event]],
+) -> None:
+    encoded, view, seq = Encoded(alternating), View(), 0
+    for piece in several:
+        entries = [Entry(seq + n, event) for n, event in enumerate(piece, start=1)]
+        view, seq = fold(entries, start=view), seq + len(piece)
+        messages = build_request(view).messages
+
+        joined = encoded.join(messages)
+
+        assert joined == Encoded(alternating).join(messages)
+        roles = [m["role"] for m in msgspec.json.decode(b"[" + joined + b"]")]
+        assert all(one != other for one, other in pairwise(roles))
+
+
+def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
+    said = [news.Said("a"), news.TurnStarted(1), news.ModelAnswered(CALLS)]
+    plan = news.Ended("c", "done", "", control=PlanReady("T", "1. Think."))
+    asked = news.Judged("b", "ask")
+    diff = Diff("/f", "created", "+x", after="00")
+    born = news.ChildBorn("child-1", "a", "explore", "look")
+    wants = news.ChildAsked(
+        "child-1/a", "child-1", "explore", ToolCall("a", "book", Raw(b"{}"))
+    )
+    samples: list[Event] = [
+        *said, news.SessionStarted("/"), news.SessionResumed("2"), news.SystemPromptSet("be kind"),
+        news.Delivered((1,)), news.ModelAsked(), news.ModelFailed("no"), asked,
+        news.Answered("b", True), news.Granted("book"), news.Started("a"),
+        news.Ended("a", "done", "", (diff,)), news.Rewound(1), news.Stopped("enough"),
+        news.TurnEnded("answered"), news.ModeChanged("bypass"), news.ModelChosen("a/b"), news.JournalRepaired("half a line"),
+        news.EffortChosen("high"), news.AnswerRejected(("Not that shape.",)),
+        news.PlanAnswered(4, True), news.Checkpointed((("/w", "t1"),)), news.FilesRestored(5, 6),
+        news.CompactionRequested(), news.Compacted("full", preserved="what was said"),
+        news.Reserved("summary", "a/b"), news.Settled(4, Usage(1)), news.BudgetSet(Budget(2.0)), news.StepLimitSet(5),
+        news.AgentChosen("explore"), news.ExternalEditsFound((("/f", "changed"),)), news.MemoryExtracted(3),
+        news.ChildBorn("child-2", "a", "explore", "look"), news.ChildGranted("child-1", Budget(1.0)),
+        wants, news.ChildAnswered("child-1/a"), news.ChildStopped("child-1"),
+        news.ChildEnded("child-1", "answered", "done"), news.Forked("s", 9),
+        news.NestedCallMade(ToolCall("a.1", "book", Raw(b"{}")), "a"), news.VariablesSaved("a", "0" * 64),
+        news.VariableInjected("context", "0" * 64), news.Imported("s"), news.Renamed("walk"), news.Tagged(("rain",)), news.Titled("A walk"),
+    ]  # fmt: skip
+    view = fold(placed([*said, plan, asked, born, wants]))
+
+    deaf = {
+        type(e).__name__
+        for e in samples
+        if msgspec.structs.replace(fold([Entry(6, e)], start=view), seq=5) == view
+        and e not in (asked, wants)
+    }
+
+    assert deaf == set()
+    assert {type(e).__name__ for e in samples} == set(KINDS) - {
+        "Noted",
+        "RequestLogged",
+        "VariablesRestored",
+    }  # for readers
+
+
+LINES = some.sampled_from(
+    ["", "Yes.", [WEATHER], [BOOK, WEATHER], [("fly", "{}")], [("book", "[1"), BOOK]]
+)
+
+
+@given(some.lists(LINES, max_size=7), some.booleans())
+def test_a_turn_comes_to_a_valid_end_whatever_the_model_says(
+    script: list[Line], may_book: bool
+) -> None:
+    rules = world(ScriptedProvider()).rules if may_book else ()
+    given_ = world(ScriptedProvider(*script), rules=rules, attended=False)
+    view = run(MemoryStore(), given_, "Well?")
+
+    check_history(spoken.message for spoken in view.conversation.messages)
+    assert view.turn.outcome in {"answered", "failed", "step_limit", "stuck", "denied"}
+
+
+class Endless:
+    """Calls a tool again and again, and counts lines of our code between requests."""
+
+    def __init__(self, steps: int, traced: tuple[int, ...]) -> None:
+        self.steps, self.traced, self.counts = steps, traced, list[int]()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        step = len(self.counts)
+        self.counts.append(0)
+        call = [("weather", f'{{"city": "{step}"}}')]
+        answer = as_reply(call if step < self.steps else "Done.")
+        sys.settrace(self._count if step in self.traced else None)
+        told = replace(answer, usage=Usage(fresh=10 + 20 * step, output=9))
+        for delta in deltas(told, step):
+            yield delta
+
+    def _count(self, frame: FrameType, what: str, _: object) -> Any:
+        if "/refold/" not in frame.f_code.co_filename:
+            return None
+        self.counts[-1] += what == "line"
+        return self._count
+
+
+def test_a_step_costs_the_same_at_2000_as_at_10() -> None:
+    """Lines of our code run from one request to the next, counted, not timed."""
+    provider = Endless(2001, traced=(1010, 2000))
+    policies = tuple(p for p in POLICIES if p.__name__ != "step_limit")
+
+    async def long_turn() -> View:
+        given_ = world(provider, tools=(weather,), policies=policies)
+
+        session = await opened(MemoryStore(), world_with(given_, provider=provider))
+        await session.inbox.say("Everywhere?")
+        return await session.go()
+
+    view = anyio.run(long_turn)
+
+    assert len(view.conversation.messages) == 2 + 2 * 2001
+    assert 100 < provider.counts[2000] <= provider.counts[1010] + 2
+    check_history(spoken.message for spoken in view.conversation.messages)

@@ -1,0 +1,11 @@
+from refold.values.growing import Log
+
+
+def test_two_that_go_on_from_the_same_place_do_not_see_each_other() -> None:
+    start = Log("ab")
+
+    one, other = start.plus("c"), start.plus("d")
+
+    assert (start, one, other) == (Log("ab"), Log("abc"), Log("abd"))
+    assert one[-1] == "c"
+    assert one[:2] == ("a", "b")

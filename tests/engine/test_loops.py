@@ -1,0 +1,506 @@
+"""Real circles are stopped, each within so many answers; honest repeated work is not.
+
+Each case is a table of answers: the calls, and what came of them. All of it goes through
+the engine as it is, with a model that has a script and tools that have one, too.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Struct
+
+from refold.config.settings import Limits
+from refold.engine.policies.continuation import joined_up
+from refold.engine.policies.conversation import converse, final
+from refold.engine.policies.step_limit import at_most
+from refold.engine.policies.stuck import FAILED, REPEATED, not_stuck
+from refold.errors import ToolFailed
+from refold.journal.events.kinds import Compacted, Entry, ModelAsked, TurnEnded
+from refold.journal.state.fold import View, fold
+from refold.journal.store.port import MemoryStore
+from refold.permissions.rules import parse
+from refold.session.recorder import Recorder
+from refold.session.redactor import Redactor
+from refold.session.session import Session
+from refold.testing.providers import Line, ScriptedProvider
+from refold.testing.providers import Reply as Said
+from refold.tools.contract import Reply, tool
+from refold.tools.think import think
+from refold.values.display import Output
+from refold.values.tools import Effect
+from tests.engine.house import entries, opened, run, world
+
+
+class Call(NamedTuple):
+    """`code` is for commands; with `fails` a tool raises; `took` is in seconds."""
+
+    name: str
+    arguments: dict[str, Any] | str
+    result: str = "ok"
+    code: int = 0
+    fails: bool = False
+    took: float = 0.1
+
+
+class Outcomes:
+    """What comes of the calls, in their order, while the clock goes on."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.left, self.now = list(calls), 1000.0
+
+    def next(self) -> Call:
+        call = self.left.pop(0)
+        self.now += call.took
+        return call
+
+    def plain(self) -> Reply:
+        call = self.next()
+        if call.fails:
+            raise ToolFailed(call.result)
+        return Reply(call.result)
+
+
+@tool(Effect.LOOK)
+async def read_file(path: str, first: int = 1, *, outcomes: Outcomes) -> Reply:
+    """Read."""
+    return outcomes.plain()
+
+
+@tool(Effect.LOOK)
+async def grep(pattern: str, path: str = ".", *, outcomes: Outcomes) -> Reply:
+    """Search files."""
+    return outcomes.plain()
+
+
+@tool(Effect.LOOK)
+async def list_files(path: str = ".", *, outcomes: Outcomes) -> Reply:
+    """List."""
+    return outcomes.plain()
+
+
+@tool(Effect.LOOK)
+async def edit_file(path: str, old: str, new: str, *, outcomes: Outcomes) -> Reply:
+    """Edit."""
+    return outcomes.plain()
+
+
+@tool(Effect.LOOK)
+async def web_search(query: str, *, outcomes: Outcomes) -> Reply:
+    """Search the web."""
+    return outcomes.plain()
+
+
+@tool(Effect.SELF)
+async def todo_write(todos: list[str], *, outcomes: Outcomes) -> Reply:
+    """Write the list."""
+    return outcomes.plain()
+
+
+@tool(Effect.RUN)
+async def bash(command: str, *, outcomes: Outcomes) -> Reply:
+    """Run."""
+    call = outcomes.next()
+    end = f"\n(exit code {call.code})" if call.code else ""
+    body = call.result or "(no output)"
+    return Reply(body + end, (Output(command, call.result, call.code),))
+
+
+TOOLS = (
+    *(read_file, grep, list_files, edit_file, web_search),
+    *(todo_write, bash, think),
+)
+
+
+class Step(Struct):
+    """One answer."""
+
+    calls: tuple[Call, ...]
+    text: str = ""
+
+    @property
+    def line(self) -> Line:
+        calls = (
+            (c.name, c.arguments if isinstance(c.arguments, str) else written(c.arguments))
+            for c in self.calls
+        )
+        return Said(self.text, tuple(calls))
+
+
+def written(arguments: dict[str, Any]) -> str:
+    return msgspec.json.encode(arguments).decode()
+
+
+def step(name: str, result: str = "ok", /, **arguments: Any) -> Step:
+    more = {k: arguments.pop(k) for k in ("code", "fails", "took") if k in arguments}
+    return Step((Call(name, arguments, result, **more),))
+
+
+def thought(n: int) -> Step:
+    return Step((Call("think", {"thought": f"Perhaps {n}."}),))
+
+
+def turn(
+    steps: Sequence[Step],
+    store: MemoryStore | None = None,
+    rules: Mapping[str, int] | None = None,
+) -> View:
+    """A turn of these answers; where nobody stops it, it ends with an answer."""
+    outcomes = Outcomes([c for s in steps for c in s.calls if c.name != "think"])
+    provider = ScriptedProvider(*(s.line for s in steps), "Done.")
+    given = world(
+        provider,
+        tools=TOOLS,
+        rules=(parse("bash", "allow"),),
+        policies=(final, at_most(60), *not_stuck(**rules or {}), converse),
+        tool_dependencies={"outcomes": outcomes},
+    )
+
+    async def go() -> View:
+        record = Recorder(
+            store or MemoryStore(), masks=Redactor(()), clock=lambda: outcomes.now
+        )
+        session = await Session.open(record, lambda _: given)
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    return anyio.run(go)
+
+
+def told(store: MemoryStore) -> list[str]:
+    """The rules that spoke to the model, in turn."""
+    asked = (e.event for e in entries(store) if isinstance(e.event, ModelAsked))
+    return [name for event in asked for name in event.policies]
+
+
+# Circles. -----------------------------------------------------------------------------
+
+NO_PLACE = "The old text does not occur in a.py."
+RED = "1 failed in {n}.3{n}s\n"
+CELL = "  cell {n}, line 1: 1/0\nZeroDivisionError: division by zero"
+
+
+def again(*steps: Step) -> Iterator[Step]:
+    while True:
+        yield from steps
+
+
+def thinking_between() -> Iterator[Step]:
+    for n in count():
+        yield thought(n)
+        yield step("read_file", "x = 1", path="a.py")
+
+
+def reordered() -> Iterator[Step]:
+    one = '{"pattern": "main", "path": "src"}'
+    other = '{ "path":"src",\n  "pattern":"main" }'
+    for n in count():
+        yield Step((Call("grep", (one, other)[n % 2], "no match"),))
+
+
+def at_once() -> Iterator[Step]:
+    look = Call("read_file", {"path": "a.py"}, "x = 1")
+    for n in count():
+        yield Step((look,) * (1 + n % 3))
+
+
+CIRCLES: dict[str, tuple[Iterator[Step], int, str]] = {
+    "the same file is read again": (
+        again(step("read_file", "x = 1", path="a.py")), 4, "repeats"),
+    "an edit that fails is tried again": (
+        again(step("edit_file", NO_PLACE, path="a.py", old="x", new="y", fails=True)),
+        4, "repeats"),
+    "an edit is done and undone": (
+        again(
+            step("edit_file", "Changed a.py.", path="a.py", old="x", new="y"),
+            step("edit_file", "Changed a.py.", path="a.py", old="y", new="x")),
+        7, "alternations"),
+    "three looks go round": (
+        again(
+            step("list_files", "a.py", path="src"),
+            step("read_file", "x = 1", path="a.py"),
+            step("grep", "no match", pattern="main")),
+        10, "alternations"),
+    "the arguments change and the error does not": (
+        (step("edit_file", NO_PLACE, path="a.py", old=f"x{n}", new="y", fails=True)
+         for n in count()),
+        4, "errors"),
+    "a command fails alike in other words": (
+        (step("bash", "bash: make: command not found\n", command=f"make all -j{n}", code=127)
+         for n in count()),
+        4, "errors"),
+    "the same search with its arguments in another order": (reordered(), 4, "repeats"),
+    "the same call several times at once": (at_once(), 4, "repeats"),
+    "a thought between two calls alike": (thinking_between(), 8, "repeats"),
+    "other words before the same call": (
+        (Step((Call("read_file", {"path": "a.py"}, "x = 1"),), f"Try {n}.") for n in count()),
+        4, "repeats"),
+    "tests that fail again, with nothing changed": (
+        (step("bash", RED.format(n=n), command="pytest -q", code=1, took=9) for n in count()),
+        4, "repeats"),
+    "code fails again, in a cell with another number": (
+        (step("bash", CELL.format(n=n), command="run cell", code=1) for n in count()),
+        4, "repeats"),
+    "an empty folder is listed again": (
+        again(step("list_files", "(empty)", path="build")), 4, "repeats"),
+    "only thoughts, and always the same": (again(thought(1)), 4, "repeats"),
+    "three times the same and then another, over and over": (
+        again(
+            *[step("read_file", "x = 1", path="a.py")] * 2, step("list_files", "a.py")),
+        10, "alternations"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("circle", CIRCLES)
+def test_a_circle_is_nudged_and_then_stopped(circle: str) -> None:
+    steps, after, rule = CIRCLES[circle]
+    store = MemoryStore()
+
+    view = turn(list(islice(steps, after + 2)), store)
+
+    assert (view.turn.outcome, view.turn.steps) == ("stuck", after)
+    assert told(store) == [rule]
+    (end,) = (e for e in entries(store) if isinstance(e.event, TurnEnded))
+    assert end.by == f"policy {rule}"
+
+
+# Honest work. -------------------------------------------------------------------------
+
+PENDING = "status: pending\n"
+
+
+def edited(n: int, path: str = "a.py") -> Step:
+    return step("edit_file", f"Changed {path}, line {n}.", path=path, old=f"{n}", new="y")
+
+
+def mixed(*kinds: Step | Callable[[int], Step], rounds: int = 8) -> list[Step]:
+    """Each of `kinds` in turn, with a number where it is a function."""
+    return [k if isinstance(k, Step) else k(n) for n in range(rounds) for k in kinds]
+
+
+def searching_and_reading(n: int) -> list[Step]:
+    queries = [step("web_search", f"r{n}", query=f"q {n} {m}") for m in range(2)]
+    return [*queries, step("read_file", f"page {n}", path=f"page-{n}")]
+
+
+HONEST: dict[str, tuple[list[Step], list[str]]] = {
+    "a build is polled, and says the same": (
+        mixed(step("bash", PENDING, command="sleep 5; curl -s host/status")), []),
+    "a build is polled, and says how far it is": (
+        mixed(lambda n: step("bash", f"{n * 10} %\n", command="curl -s host/status")), []),
+    "a request that is long answered with nothing new": (
+        mixed(step("bash", PENDING, command="curl -s host/next", took=30)), ["repeats"]),
+    "a server is waited for that is not up yet": (
+        mixed(step("bash", "refused\n", command="sleep 2 && curl host", code=7)), []),
+    "a log is followed for a while, again and again": (
+        mixed(step("bash", "no news\n", command="timeout 5 tail -n1 -f log")), []),
+    "many files are edited": (mixed(lambda n: edited(1, f"{n}.py"), rounds=20), []),
+    "one file is edited in many places": (mixed(edited, rounds=20), []),
+    "a log is read page by page": (
+        mixed(lambda n: step("read_file", f"line {n}", path="log", first=1 + 200 * n)), []),
+    "tests fail alike after each edit": (
+        mixed(edited, step("bash", "1 failed\n", command="pytest -q", code=1)), []),
+    "forty files are read": (
+        mixed(lambda n: step("read_file", "import os", path=f"{n}.py"), rounds=40), []),
+    "the state is looked at between edits": (
+        mixed(step("bash", " M a.py\n", command="git status -s"), edited), []),
+    "todos are ticked off": (
+        mixed(edited, lambda n: step("todo_write", "Written.", todos=[f"{n} done"])), []),
+    "it thinks before each step": (
+        mixed(thought, lambda n: step("read_file", "x", path=f"{n}.py")), []),
+    "what failed succeeds when it is tried again": (
+        [*[step("bash", "busy\n", command=f"deploy --try {n}", code=1) for n in range(3)],
+         step("bash", "deployed\n", command="deploy --try 3")], ["errors"]),
+    "searches, and what they found is read": (
+        [s for n in range(4) for s in searching_and_reading(n)], []),
+    "nothing is found, by many patterns": (
+        mixed(lambda n: step("bash", "", command=f"grep -r word{n} .", code=1)), []),
+    "the same is asked three times, and then something else": (
+        [*[step("list_files", "a.py")] * 3, step("read_file", "x", path="a.py")], ["repeats"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("work", HONEST)
+def test_honest_work_is_let_alone(work: str) -> None:
+    steps, nudges = HONEST[work]
+    store = MemoryStore()
+
+    view = turn(steps, store)
+
+    assert (view.turn.outcome, view.turn.steps) == ("answered", len(steps) + 1)
+    assert told(store) == nudges
+
+
+# The rules themselves. ----------------------------------------------------------------
+
+READ = step("read_file", "x = 1", path="a.py")
+SWITCHES = {
+    "repeats": ([READ] * 9, 4),
+    "alternations": ([READ, step("list_files", "a.py")] * 5, 7),
+    "errors": (
+        [step("grep", "bad pattern", pattern=f"({n}", fails=True) for n in range(9)],
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", SWITCHES)
+def test_each_rule_has_a_switch(rule: str) -> None:
+    steps, after = SWITCHES[rule]
+
+    with_it, without = turn(steps), turn(steps, rules={rule: 0})
+
+    assert (with_it.turn.outcome, with_it.turn.steps) == ("stuck", after)
+    assert (without.turn.outcome, without.turn.steps) == ("answered", len(steps) + 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "limit", "after"),
+    [("repeats", 1, 2), ("repeats", 5, 6), ("alternations", 1, 5), ("alternations", 4, 9),
+     ("errors", 1, 1), ("errors", 6, 6)],
+)  # fmt: skip
+def test_each_rule_counts_as_far_as_its_setting_says(
+    rule: str, limit: int, after: int
+) -> None:
+    view = turn(SWITCHES[rule][0], rules={rule: limit})
+
+    assert (view.turn.outcome, view.turn.steps) == ("stuck", after)
+
+
+@pytest.mark.parametrize(
+    ("rule", "nudge", "reason"),
+    [
+        ("repeats", REPEATED.format(names="read_file", times=3),
+         "read_file was called 4 times with the same arguments and the same result"),
+        ("errors", FAILED.format(names="grep", times=3),
+         "grep failed 4 times with the same error"),
+    ],
+)  # fmt: skip
+def test_the_model_and_the_person_are_told_what_it_was_and_how_often(
+    rule: str, nudge: str, reason: str
+) -> None:
+    store = MemoryStore()
+
+    view = turn(SWITCHES[rule][0], store)
+
+    notes = [e.event.notes for e in entries(store) if isinstance(e.event, ModelAsked)]
+    assert [note for each in notes for note in each] == [nudge]
+    assert view.turn.reason == reason
+
+
+def test_a_circle_in_a_talk_that_was_made_shorter_is_still_one() -> None:
+    """The rules go by what was called, not by what the model is still told of it."""
+    store = MemoryStore()
+    turn([READ] * 3, store)
+    whole = entries(store)
+    cut = max(n for n, e in enumerate(whole) if isinstance(e.event, ModelAsked))
+    shortened = [*whole[:cut], Entry(whole[cut].seq, Compacted("full", summary="So far."))]
+    view = fold(shortened)
+
+    (repeats, *_) = not_stuck()
+
+    assert repeats(view) == repeats(fold(whole[:cut]))
+    assert repeats(view) is not None
+
+
+def test_a_circle_is_told_of_once_whatever_comes_between() -> None:
+    """An answer that was cut off is none that calls the same again."""
+    store = MemoryStore()
+    cut = Said("So ", stop="length")
+    given = world(
+        ScriptedProvider(*[READ.line] * 3, cut, "far."),
+        tools=TOOLS,
+        policies=(joined_up(), *not_stuck(), converse),
+        tool_dependencies={"outcomes": Outcomes([*READ.calls] * 3)},
+    )
+
+    run(store, given, "Go.")
+
+    assert told(store) == ["repeats", "continuation"]
+
+
+def test_who_goes_on_after_a_circle_begins_to_count_anew() -> None:
+    outcomes = Outcomes([*READ.calls] * 6)
+    given = world(
+        ScriptedProvider(*[READ.line] * 6, "Done."),
+        tools=TOOLS,
+        policies=(*not_stuck(), converse),
+        tool_dependencies={"outcomes": outcomes},
+    )
+
+    async def go() -> list[str]:
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Go.")
+        first = await session.go()
+        return [first.turn.outcome, (await session.continue_()).turn.outcome]
+
+    assert anyio.run(go) == ["stuck", "answered"]
+
+
+def test_a_person_who_asks_for_it_again_gets_it_again() -> None:
+    """Words on the way make the same call a new one."""
+    outcomes = Outcomes([c for s in [READ] * 6 for c in s.calls])
+    provider = ScriptedProvider(*[s.line for s in [READ] * 6], "Done.")
+    given = world(
+        provider,
+        tools=TOOLS,
+        policies=(final, *not_stuck(), converse),
+        tool_dependencies={"outcomes": outcomes},
+    )
+
+    async def go() -> View:
+        session = await Session.open(
+            Recorder(MemoryStore(), masks=Redactor(())), lambda _: given
+        )
+
+        async def say_again() -> None:
+            while session.view.turn.steps < 3:
+                await session.record.news(session.view.seq)
+            await session.inbox.say("Look again.")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(say_again)
+            await session.inbox.say("Look.")
+            await session.go()
+        return session.view
+
+    assert anyio.run(go).turn.outcome == "answered"
+
+
+# The page about them. -----------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs/loops.md").read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_defaults_of_the_settings() -> None:
+    rows = dict(re.findall(r"^\| `limits\.(\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
+
+    limits = msgspec.to_builtins(Limits())
+
+    assert rows == {name: str(limits[name]).lower() for name in rows}
+    assert {rule.__name__ for rule in not_stuck()} < set(rows)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["sleep 5; cat log", "make & wait", "watch -n1 ls", "tail -f log", "tail -n 20 -F log",
+     "kubectl wait --for=x pod/a", "gh run watch 7", "ci status --wait", "curl --retry 5 host"],
+)  # fmt: skip
+def test_a_command_that_waits_is_no_circle(command: str) -> None:
+    view = turn([step("bash", "pending\n", command=command)] * 6)
+
+    assert view.turn.outcome == "answered"
+
+
+@pytest.mark.parametrize(
+    "command", ["ls sleeping", "tail -n 20 log", "cat --waiters x", "grep -f words log"]
+)
+def test_a_command_that_only_looks_like_waiting_may_be_one(command: str) -> None:
+    view = turn([step("bash", "pending\n", command=command)] * 6)
+
+    assert view.turn.outcome == "stuck"

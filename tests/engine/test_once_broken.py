@@ -1,0 +1,248 @@
+"""What a reader of the code once broke. Each holds now."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import JournalError
+from refold.journal.events.kinds import Ended, Entry
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore
+from refold.permissions.decide import decide
+from refold.permissions.facts import Access, Facts
+from refold.permissions.rules import parse
+from refold.place.files import DiskFiles
+from refold.session.session import Session
+from refold.testing.conversation_text import talked
+from refold.testing.providers import Reply as Line
+from refold.testing.providers import ScriptedProvider
+from refold.tools.contract import Reply, tool
+from refold.values.tools import Effect
+from refold.views.turn_result import came_to
+from tests.engine.house import BOOK, WEATHER, entries, kinds, opened, run, world
+
+PEM = "-----BEGIN PRIVATE KEY-----{}-----END PRIVATE KEY-----"
+
+
+def test_no_command_can_hide_behind_the_mask_of_a_key() -> None:
+    store = MemoryStore()
+    hidden = PEM.format("; rm -rf ~; ")
+
+    view = run(
+        store,
+        world(ScriptedProvider([("book", f'{{"what": "{hidden}"}}')], "Ok."), rules=()),
+        "Go",
+    )
+
+    assert "rm -rf ~" in bytes(view.conversation.calls[0].call.arguments).decode()
+
+
+def test_who_is_asked_sees_the_call_as_it_will_be_done() -> None:
+    async def asked() -> tuple[str, str]:
+        secret = "sk-" + "c" * 30
+        given = world(ScriptedProvider([("book", f'{{"what": "{secret}"}}')]), rules=())
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Go")
+        call = (await session.go()).conversation.calls[0].call
+        shown = session.as_made(call)
+        return bytes(call.arguments).decode(), bytes(shown.arguments).decode()
+
+    kept, shown = anyio.run(asked)
+
+    assert kept == '{"what":"[secret]"}'
+    assert shown == f'{{"what":"sk-{"c" * 30}"}}'
+
+
+def test_a_key_that_is_a_word_of_ours_spoils_no_event() -> None:
+    async def go() -> str:
+        given = world(ScriptedProvider("Yes, assistant."))
+        session = await opened(MemoryStore(), given, secrets=["assistant"])
+        await session.inbox.say("Hi")
+        return talked(await session.go())
+
+    assert anyio.run(go) == "› Hi\n‹ Yes, [secret]."
+
+
+def test_a_call_about_the_mask_itself_is_run() -> None:
+    orders: list[str] = []
+
+    run(
+        MemoryStore(),
+        world(ScriptedProvider([("book", '{"what": "[secret]"}')], "Ok."), orders),
+        "Go",
+    )
+
+    assert orders == ["[secret]"]
+
+
+def test_a_refusal_without_a_word_ends_the_turn() -> None:
+    provider = ScriptedProvider(Line(stop="refused"), "Never asked.")
+
+    view = run(MemoryStore(), world(provider), "Hi")
+
+    assert (view.turn.outcome, len(provider.heard)) == ("failed", 1)
+
+
+def test_arguments_nested_without_end_are_told_to_the_model() -> None:
+    deep = '{"city": ' + "[" * 100_000 + "]" * 100_000 + "}"
+
+    view = run(MemoryStore(), world(ScriptedProvider([("weather", deep)], "Oh.")), "Hi")
+
+    assert "· failed: The arguments are not a JSON object" in talked(view)
+
+
+def test_what_was_done_stays_done_when_its_output_cannot_be_kept_whole() -> None:
+    class NoBlobs(MemoryStore):
+        async def put(self, blob: bytes) -> str:
+            raise JournalError("no room")
+
+    @tool(Effect.RUN)
+    async def book(what: str) -> Reply:
+        """Talk too much."""
+        return Reply("x" * 100)
+
+    store = NoBlobs()
+    run(
+        store,
+        world(ScriptedProvider([BOOK], "Ok."), tools=(book,), longest_result=20),
+        "Go",
+    )
+
+    end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
+    assert (end.outcome, end.full_blob) == ("done", "")
+    assert "The whole could not be kept: no room" in end.text
+
+
+def test_a_path_that_leads_elsewhere_by_now_is_asked_about_again(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    for each in (inside / "sub", outside):
+        each.mkdir(parents=True)
+    files = DiskFiles(inside)
+    written: list[str] = []
+
+    @tool(Effect.CHANGE, path="path")
+    async def write(path: str) -> Reply:
+        """Write a file."""
+        written.append(files.real(path))
+        return Reply("written")
+
+    async def swap() -> tuple[list[str], str]:
+        given = world(
+            ScriptedProvider([("write", '{"path": "sub/a"}')]),
+            tools=(write,), rules=(),
+            facts=lambda: Facts((str(inside),), follow=files.real),
+        )  # fmt: skip
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Go")
+        await session.go()
+        (inside / "sub").rmdir()
+        (inside / "sub").symlink_to(outside)
+        await session.inbox.answer("call-0", allowed=True)
+        call = (await session.go()).conversation.calls[0]
+        return written, f"{call.stage}: {call.reason}"
+
+    done, stands = anyio.run(swap)
+
+    assert done == []
+    assert stands == f"asked: {outside / 'a'} is outside the workspace"
+
+
+def recorded(script: list[object]) -> int:
+    store = MemoryStore()
+    run(store, world(ScriptedProvider(*script)), "Umbrella?")  # type: ignore[arg-type]
+    return len(store.lines)
+
+
+SCRIPT: list[object] = [[WEATHER, BOOK], "Take an umbrella."]
+
+
+@pytest.mark.parametrize("moment", range(2, recorded(SCRIPT)))
+@pytest.mark.parametrize("what", ["stop", "steer and stop"])
+def test_after_a_stop_at_any_event_the_model_is_asked_nothing_more(
+    what: str, moment: int
+) -> None:
+    store, provider = MemoryStore(), ScriptedProvider(*SCRIPT, "More.", "More.")  # type: ignore[arg-type]
+    asked: list[int] = []
+
+    async def stopped() -> str:
+        session = await opened(store, world(provider))
+        async with anyio.create_task_group() as group:
+
+            async def act() -> None:
+                if what == "steer and stop":
+                    await session.inbox.say("And Bergen?")
+                if await session.inbox.interrupt("enough"):
+                    asked.append(len(provider.heard))
+
+            def heed(entry: Entry) -> None:
+                if entry.seq == moment:
+                    group.start_soon(act)
+
+            session.hub.heed(heed)
+            await session.inbox.say("Umbrella?")
+            await session.go()
+        return came_to(session.view)[0]
+
+    outcome = anyio.run(stopped)
+
+    told = kinds(store).split()
+    later = told[told.index("Stopped") :] if asked else []
+    assert asked in ([], [len(provider.heard)])
+    assert "TurnStarted" not in later
+    # A stop that comes when all is said finds the turn as good as ended.
+    assert outcome == "answered" or asked
+    assert moment >= recorded(SCRIPT) - 1 or outcome == "interrupted" or not asked
+
+
+def test_two_that_continue_at_once_start_one_turn() -> None:
+    store = MemoryStore()
+
+    async def twice() -> None:
+        session = await opened(store, world(ScriptedProvider("One.", "Two.", "Three.")))
+        await session.inbox.say("Hi")
+        await session.go()
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.continue_)
+            await anyio.lowlevel.checkpoint()
+            with pytest.raises(Exception, match="running already"):
+                await session.continue_()
+
+    anyio.run(twice)
+
+    assert kinds(store).split().count("TurnStarted") == 2
+
+
+@pytest.mark.parametrize(
+    "command", [">f rm -rf x", "2>/dev/null rm -rf x", "{rm,-rf,x}", "echo a; >>f rm x"]
+)
+def test_a_deny_rule_sees_past_redirections_and_braces(command: str) -> None:
+    touch = Access("bash", Effect.RUN, command)
+
+    found = decide(touch, "bypass", [parse("bash(rm *)", "deny")], Facts())
+
+    assert found.verdict == "deny"
+
+
+def test_an_answer_that_comes_while_those_beside_are_left_is_heard() -> None:
+    orders, answered = list[str](), list[bool]()
+    sessions = list[Session]()
+
+    @asynccontextmanager
+    async def beside() -> AsyncGenerator[None]:
+        yield
+        if not answered:
+            answered.append(await sessions[0].inbox.answer("call-0", allowed=True))
+
+    async def work() -> View:
+        provider = ScriptedProvider([BOOK], "Done.")
+        given = world(provider, orders, rules=(), background=beside)
+        sessions.append(await opened(MemoryStore(), given))
+        await sessions[0].inbox.say("Book.")
+        return await sessions[0].go()
+
+    view = anyio.run(work)
+
+    assert (answered, orders, view.turn.outcome) == ([True], ["taxi"], "answered")

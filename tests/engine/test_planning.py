@@ -1,0 +1,315 @@
+"""Planning and asking: what a person decides, and that nothing happens before."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from refold.engine.policies.plan_mode import PLANNING
+from refold.journal.events.kinds import Ended, Judged, PlanAnswered
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore
+from refold.place.port import FileChange, Taken, Trees
+from refold.session.pending_requests import PlanToJudge, Questions, requests
+from refold.session.recorder import Recorder
+from refold.session.redactor import Redactor
+from refold.session.session import Manners, Session
+from refold.testing.providers import ScriptedProvider
+from refold.tools.plan import ask_user, enter_plan_mode, exit_plan_mode
+from refold.values.modes import Mode
+from tests.engine.house import BOOK, entries, opened, world
+
+TOOLS = (enter_plan_mode, exit_plan_mode, ask_user)
+ENTER = ("enter_plan_mode", "{}")
+PLAN = ("exit_plan_mode", '{"plan": "# Taxi\\n1. Order a taxi."}')
+ASKED = (
+    "ask_user",
+    '{"questions": [{"question": "Which?", "options": [{"label": "red"}]},'
+    ' {"question": "When?"}]}',
+)
+
+
+def planning_world(provider: ScriptedProvider, orders: list[str], **more: object):
+    given = world(provider, orders, **more)
+    return replace(given, tools=(*given.tools, *TOOLS))
+
+
+async def said(session: Session, words: str) -> View:
+    await session.inbox.say(words)
+    return await session.go()
+
+
+def texts(store: MemoryStore) -> Sequence[str]:
+    return [e.event.text for e in entries(store) if isinstance(e.event, Ended)]
+
+
+@pytest.mark.parametrize("mode", ["default", "bypass", "accept-edits", "rules-only"])
+def test_in_plan_mode_nothing_is_done_whatever_was_allowed_before(mode: Mode) -> None:
+    orders: list[str] = []
+    store = MemoryStore()
+
+    async def go() -> View:
+        provider = ScriptedProvider([ENTER], [BOOK], [PLAN])
+        session = await opened(store, planning_world(provider, orders))
+        await session.inbox.set_mode(mode)
+        return await said(session, "Plan it")
+
+    view = anyio.run(go)
+
+    assert orders == []
+    assert (view.turn.outcome, view.rights.mode) == ("plan_ready", "plan")
+    assert view.plans.waiting is not None
+    assert (view.plans.waiting.title, view.turn.answer) == (
+        "Taxi",
+        "# Taxi\n1. Order a taxi.",
+    )
+    verdicts = [e.event for e in entries(store) if isinstance(e.event, Judged)]
+    assert [v.verdict for v in verdicts] == ["allow", "deny", "allow"]
+
+
+def test_an_approved_plan_is_carried_out_in_the_mode_from_before() -> None:
+    orders: list[str] = []
+
+    async def go() -> View:
+        provider = ScriptedProvider([ENTER], [PLAN], [BOOK], "Done.")
+        session = await opened(MemoryStore(), planning_world(provider, orders))
+        await session.inbox.set_mode("bypass")
+        await said(session, "Plan it")
+        (request,) = requests(session.view)
+        assert isinstance(request, PlanToJudge)
+        assert orders == []
+        assert await session.inbox.approve_plan(request.plan.seq)
+        assert not await session.inbox.approve_plan(request.plan.seq)
+        return await session.go()
+
+    view = anyio.run(go)
+
+    assert (orders, view.rights.mode, view.turn.answer) == (["taxi"], "bypass", "Done.")
+    assert [plan.state for plan in view.plans.made] == ["approved"]
+    assert requests(view) == ()
+
+
+def test_a_plan_is_approved_as_edited_or_sent_back_and_the_model_hears_how() -> None:
+    async def go() -> tuple[Sequence[str], View]:
+        provider = ScriptedProvider([ENTER], [PLAN], [PLAN], "Done.")
+        session = await opened(MemoryStore(), planning_world(provider, []))
+        await said(session, "Plan it")
+        await session.inbox.reject_plan(feedback="Too dear.")
+        view = await session.go()
+        assert view.turn.outcome == "plan_ready"
+        assert view.rights.mode == "plan"
+        await session.inbox.approve_plan(text="1. Walk.")
+        view = await session.go()
+        return [s.message.text for s in view.conversation.messages], view
+
+    messages, view = anyio.run(go)
+
+    assert any("Too dear." in text for text in messages)
+    assert any(text.endswith("Carry it out:\n\n1. Walk.") for text in messages)
+    assert [(p.state, p.text[:7]) for p in view.plans.made] == [
+        ("rejected", "# Taxi\n"),
+        ("approved", "1. Walk"),
+    ]
+
+
+def test_a_plan_waits_through_a_restart() -> None:
+    store, orders = MemoryStore(), list[str]()
+
+    async def go() -> View:
+        given = planning_world(ScriptedProvider([ENTER], [PLAN], [BOOK], "Done."), orders)
+        first = await opened(store, given)
+        await said(first, "Plan it")
+        await first.close()
+        again = await opened(store, given)
+        (request,) = requests(again.view)
+        assert isinstance(request, PlanToJudge)
+        await again.inbox.set_mode("plan")  # already on: nothing changes
+        await again.inbox.approve_plan(request.plan.seq)
+        return await again.go()
+
+    view = anyio.run(go)
+
+    assert view.rights.mode == "default"
+    assert [
+        c.call.name for c in view.conversation.calls if c.stage == "asked"
+    ] == [] or orders == []
+    assert any(isinstance(e.event, PlanAnswered) for e in entries(store))
+
+
+def test_planning_is_said_once_a_turn_and_only_while_it_is_on() -> None:
+    async def go() -> Sequence[str]:
+        provider = ScriptedProvider([("weather", '{"city": "Oslo"}')], "Rain.", "Yes.")
+        session = await opened(MemoryStore(), planning_world(provider, []))
+        await session.inbox.set_mode("plan")
+        await said(session, "Look")
+        await session.inbox.set_mode("default")
+        view = await said(session, "And now?")
+        return [
+            s.message.text for s in view.conversation.messages if s.message.role == "user"
+        ]
+
+    heard = anyio.run(go)
+
+    assert sum(PLANNING in text for text in heard) == 1
+
+
+@pytest.mark.parametrize("mode", ["default", "bypass", "plan", "rules-only"])
+def test_questions_wait_for_a_person_in_every_mode_and_answers_reach_the_model(
+    mode: Mode,
+) -> None:
+    store = MemoryStore()
+
+    async def go() -> View:
+        provider = ScriptedProvider([ASKED], "Red it is.")
+        session = await opened(store, planning_world(provider, []))
+        await session.inbox.set_mode(mode)
+        await said(session, "Ask me")
+        (request,) = requests(session.view)
+        assert isinstance(request, Questions)
+        assert [q.question for q in request.questions] == ["Which?", "When?"]
+        assert await session.inbox.answer(request.id, allowed=True, answers=("red", ""))
+        return await session.go()
+
+    view = anyio.run(go)
+
+    assert view.turn.answer == "Red it is."
+    assert texts(store) == ["Which?\n  red\nWhen?\n  (no answer)"]
+
+
+def test_with_nobody_there_a_question_is_refused_with_the_reason() -> None:
+    store = MemoryStore()
+
+    async def go() -> View:
+        provider = ScriptedProvider([ASKED], "I guess.")
+        session = await opened(store, planning_world(provider, [], attended=False))
+        return await said(session, "Ask me")
+
+    view = anyio.run(go)
+
+    assert view.turn.answer == "I guess."
+    assert "nobody is there to ask" in texts(store)[0]
+
+
+def test_leaving_plan_mode_that_is_off_does_nothing() -> None:
+    store = MemoryStore()
+
+    async def go() -> View:
+        provider = ScriptedProvider([PLAN], "Right.")
+        return await said(await opened(store, planning_world(provider, [])), "Hi")
+
+    view = anyio.run(go)
+
+    assert view.turn.outcome == "answered"
+    assert texts(store) == ["Plan mode is off, so there is nothing to leave: do the work."]
+
+
+class SlowToTake:
+    """Takes files down, and does not come to an end before `go`."""
+
+    behind, notice = False, ""
+
+    def __init__(self) -> None:
+        self.began, self.go = anyio.Event(), anyio.Event()
+
+    def begin(self) -> None: ...
+    def dirty(self) -> None: ...
+    def forget(self) -> None: ...
+    def failed(self, why: str) -> None: ...
+
+    async def taken(self) -> Taken:
+        self.began.set()
+        await self.go.wait()
+        return Taken(())
+
+    def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
+        return ()
+
+    async def restore(self, now: Trees, to: Trees) -> int:
+        return 0
+
+
+def test_plan_mode_holds_though_a_call_was_allowed_and_is_about_to_be_done() -> None:
+    orders: list[str] = []
+
+    async def go() -> View:
+        snapshots = SlowToTake()
+        given = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
+        session = await opened(MemoryStore(), replace(given, snapshots=snapshots))
+
+        async def switch() -> None:
+            await snapshots.began.wait()
+            await session.inbox.set_mode("plan")
+            snapshots.go.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(switch)
+            await said(session, "Book")
+        return session.view
+
+    view = anyio.run(go)
+
+    assert orders == []
+    assert ["in plan mode" in denied.reason for denied in view.turn.denials] == [True]
+
+
+def test_a_bypass_from_before_a_restart_does_not_come_back_with_a_plan() -> None:
+    store = MemoryStore()
+
+    async def go() -> View:
+        given = planning_world(ScriptedProvider([PLAN], "Done."), [])
+        first = await opened(store, given)
+        await first.inbox.set_mode("bypass")
+        await first.inbox.set_mode("plan")
+        await said(first, "Plan it")
+        await first.close()
+        again = await opened(store, given)
+        await again.inbox.approve_plan()
+        return await again.go()
+
+    assert anyio.run(go).rights.mode == "default"
+
+
+def test_who_left_plan_mode_keeps_the_mode_they_chose_when_the_plan_is_approved() -> None:
+    async def go() -> View:
+        provider = ScriptedProvider([PLAN], "Done.")
+        session = await opened(MemoryStore(), planning_world(provider, []))
+        await session.inbox.set_mode("bypass")
+        await session.inbox.set_mode("plan")
+        await said(session, "Plan it")
+        await session.inbox.set_mode("rules-only")
+        await session.inbox.approve_plan()
+        return await session.go()
+
+    assert anyio.run(go).rights.mode == "rules-only"
+
+
+def test_a_plan_that_was_passed_over_can_be_approved_no_more() -> None:
+    async def go() -> tuple[bool, View]:
+        provider = ScriptedProvider([PLAN], "Rain.")
+        session = await opened(MemoryStore(), planning_world(provider, []))
+        await session.inbox.set_mode("plan")
+        await said(session, "Plan it")
+        view = await said(session, "What is the weather?")
+        return await session.inbox.approve_plan(), view
+
+    approved, view = anyio.run(go)
+
+    assert not approved
+    assert [plan.state for plan in view.plans.made] == ["left"]
+
+
+def test_the_mode_of_the_settings_is_in_the_journal_for_who_takes_it_up() -> None:
+    store, orders = MemoryStore(), list[str]()
+
+    async def go() -> View:
+        given = planning_world(ScriptedProvider([BOOK], "Oh."), orders, mode="plan")
+        record = Recorder(store, masks=Redactor(()), clock=lambda: 0.0)
+        first = await Session.open(record, lambda _: given, manners=Manners("plan"))
+        await first.close()
+        later = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
+        return await said(await opened(store, later), "Book")
+
+    view = anyio.run(go)
+
+    assert (orders, view.rights.mode) == ([], "plan")

@@ -1,0 +1,90 @@
+"""The order of the policies decides between proposals of one rank: each pair that matters."""
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.app.policies import policies
+from refold.config.settings import Settings
+from refold.engine.decide import Policy, decide
+from refold.journal.events.kinds import ModelAnswered, Stopped
+from refold.journal.state.conversation import Conversation, OpenCall
+from refold.journal.state.fold import View
+from refold.journal.state.turn import Turn
+from refold.values.growing import Log
+from refold.values.messages import Message, Spoken, Text, ToolCall
+from refold.values.usage import Spent
+
+LIMITS = Settings().limits
+ORDER = policies(
+    replace(Settings(), budget=replace(Settings().budget, calls=9)),
+    Raw(b'{"type": "object"}'),
+    coded=True,
+)
+CALL = OpenCall(ToolCall("call-0", "weather", Raw(b"{}")), "called")
+WORDS = Message("assistant", (Text("It rains."),))
+LAST_WORD = Turn(1, steps=1, last_answer=ModelAnswered(WORDS), answer="It rains.")
+CORRECTED = LIMITS.corrections  # as often as an answer is sent back
+OVER = LIMITS.steps + 1  # steps, the summary counted in
+
+
+def view(turn: Turn, *calls: OpenCall) -> View:
+    said = (
+        Log([Spoken(2, WORDS)])
+        if turn.last_answer
+        else Log([Spoken(2, Message("user", ()))])
+    )
+    return View(3, Conversation(said, calls), turn=turn)
+
+
+def swapped(one: str, other: str) -> Sequence[Policy]:
+    names, found = [policy.__name__ for policy in ORDER], list(ORDER)
+    first, second = names.index(one), names.index(other)
+    found[first], found[second] = found[second], found[first]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "seen"),
+    [
+        ("stopping", "converse", view(Turn(1, stopped=Stopped("stop")), CALL)),
+        ("stopping", "plan_ready", view(Turn(1, stopped=Stopped("stop"), planned=True))),
+        ("stopping", "final", view(Turn(1, stopped=Stopped("stop"), final="done"))),
+        ("stopping", "step_limit", view(Turn(1, stopped=Stopped("stop"), steps=OVER))),
+        ("code_or_final", "shape", view(LAST_WORD)),
+        ("shape", "final", view(replace(LAST_WORD, final="7", rejected=CORRECTED))),
+        ("shape", "step_limit", view(replace(LAST_WORD, rejected=CORRECTED, steps=OVER))),
+        ("shape", "converse", view(replace(LAST_WORD, rejected=CORRECTED))),
+        ("plan_ready", "final", view(Turn(1, planned=True, final="done"))),
+        ("plan_ready", "step_limit", view(Turn(1, planned=True, steps=OVER))),
+        ("final", "step_limit", view(Turn(1, final="done", steps=OVER))),
+        (
+            "refusals",
+            "step_limit",
+            view(Turn(1, refused_in_a_row=LIMITS.refusals, steps=OVER)),
+        ),
+        ("step_limit", "converse", view(replace(LAST_WORD, steps=OVER, rejected=1))),
+        (
+            "converse",
+            "budget",
+            view(replace(LAST_WORD, rejected=1, spent=Spent(answers=9))),
+        ),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_the_first_wins_and_in_the_other_order_it_would_not(
+    first: str, second: str, seen: View
+) -> None:
+    # An answer that was sent back once fits now, but for the pairs about the schema.
+    schema = "shape" in (first, second)
+    now, then = (
+        decide(seen, [p for p in order if schema or p.__name__ != "shape"])
+        for order in (ORDER, swapped(first, second))
+    )
+
+    assert now is not None
+    assert then is not None
+    assert (now.by, then.by) == (first, second)
+    assert now.action != then.action

@@ -1,0 +1,413 @@
+"""What a model is reminded of, and when: todos, plan mode, files that others changed."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from refold.engine.external_edits import changed_elsewhere, look_elsewhere
+from refold.engine.policies.conversation import converse
+from refold.engine.policies.plan_mode import PLANNED, PLANNING, STILL_PLANNING, in_plan_mode
+from refold.engine.policies.reminders import (
+    CHANGED_FILES,
+    OPEN_TODOS,
+    OTHER_PLACE,
+    reminding,
+)
+from refold.engine.world import World
+from refold.journal.events.kinds import (
+    Compacted,
+    Ended,
+    Entry,
+    ExternalEditsFound,
+    ModelAnswered,
+    ModelAsked,
+    Rewound,
+    SessionResumed,
+    TurnStarted,
+)
+from refold.journal.state.fold import View, fold
+from refold.journal.store.port import MemoryStore
+from refold.permissions.facts import Facts
+from refold.permissions.rules import parse
+from refold.place.files import DiskFiles
+from refold.session.session import Session
+from refold.testing.places import BlobsInMemory, ToolDirectory, temporary_place
+from refold.testing.providers import Line, ScriptedProvider
+from refold.tools.edit import edit_file
+from refold.tools.file_versions import digest
+from refold.tools.plan import enter_plan_mode
+from refold.tools.read import read_file
+from refold.tools.todo import todo_write
+from refold.values.messages import Message, ToolCall
+from tests.engine.house import entries, opened, raw, world
+
+POLICIES = (in_plan_mode("default"), *reminding(every=3), converse)
+TWO_OPEN = '{"todos": [{"subject": "cook"}, {"subject": "eat", "status": "in_progress"}]}'
+DONE = '{"todos": [{"subject": "cook", "status": "done"}, {"subject": "eat", "status": "done"}]}'
+LEFT = OPEN_TODOS.format(todos="- [pending] cook\n- [in_progress] eat")
+
+
+def looks(count: int) -> list[Line]:
+    return [[("weather", f'{{"city": "{n}"}}')] for n in range(count)]
+
+
+def notes(store: MemoryStore) -> list[tuple[str, ...]]:
+    """What the model was reminded of with each request."""
+    return [e.event.notes for e in entries(store) if isinstance(e.event, ModelAsked)]
+
+
+def lived(
+    given: World, store: MemoryStore, live: Callable[[Session], Awaitable[None]]
+) -> View:
+    async def go() -> View:
+        session = await opened(store, given)
+        await live(session)
+        return session.view
+
+    return anyio.run(go)
+
+
+async def said(session: Session, words: str = "Go on.") -> None:
+    await session.inbox.say(words)
+    await session.go()
+
+
+def with_todos(*lines: Line) -> World:
+    given = world(ScriptedProvider(*lines), policies=POLICIES)
+    return msgspec.structs.replace(given, tools=(*given.tools, todo_write))
+
+
+# Todos. -------------------------------------------------------------------------------
+
+
+def test_open_todos_that_were_not_touched_for_long_are_listed() -> None:
+    store = MemoryStore()
+    given = with_todos([("todo_write", TWO_OPEN)], *looks(7), "Done.")
+
+    lived(given, store, said)
+
+    # The answer with the list is not counted; the first reminder is not repeated at once.
+    assert [len(each) for each in notes(store)] == [0, 0, 0, 0, 1, 0, 0, 1, 0]
+    assert notes(store)[4] == (LEFT,)
+
+
+def test_a_turn_that_begins_with_open_todos_begins_with_them() -> None:
+    store = MemoryStore()
+
+    async def live(session: Session) -> None:
+        await said(session)
+        await said(session)
+
+    lived(
+        with_todos([("todo_write", TWO_OPEN)], "So far.", *looks(1), "Done."), store, live
+    )
+
+    assert notes(store) == [(), (), (LEFT,), ()]
+
+
+def test_todos_that_are_done_are_not_spoken_of() -> None:
+    store = MemoryStore()
+
+    async def live(session: Session) -> None:
+        await said(session)
+        await said(session)
+
+    lived(with_todos([("todo_write", DONE)], *looks(5), "Done.", "Yes."), store, live)
+
+    assert set(notes(store)) == {()}
+
+
+def test_many_todos_are_listed_in_part_and_none_ends_the_reminder() -> None:
+    store = MemoryStore()
+    many = [{"subject": f"cook {n}\n</reminder>"} for n in range(30)]
+    call = ("todo_write", msgspec.json.encode({"todos": many}).decode())
+
+    lived(with_todos([call], *looks(4), "Done."), store, said)
+
+    (text,) = notes(store)[4]
+    assert text.count("- [pending] cook") == 20
+    assert "- … and 10 more" in text
+    assert text.count("</reminder>") == 1
+
+
+# Where it works. ----------------------------------------------------------------------
+
+
+def test_another_directory_is_told_once_to_who_goes_on_there() -> None:
+    store = MemoryStore()
+    moved = SessionResumed(directory="/there</reminder>")
+
+    async def live(session: Session) -> None:
+        await said(session)
+        await session.record(moved)
+        await said(session)
+        await session.record(SessionResumed(roots=("/more",)))
+        await said(session)
+
+    lived(with_todos("Here.", *looks(1), "There.", "Still."), store, live)
+
+    assert notes(store) == [(), (OTHER_PLACE.format(directory="/there"),), (), ()]
+
+
+# Plan mode. ---------------------------------------------------------------------------
+
+
+async def turns_in_plan_mode(session: Session, count: int = 10) -> None:
+    await session.inbox.set_mode("plan")
+    for _ in range(count):
+        await said(session)
+
+
+def test_plan_mode_is_told_in_full_once_and_in_a_line_every_four_turns() -> None:
+    store = MemoryStore()
+    given = world(ScriptedProvider(*["Yes."] * 10), policies=POLICIES)
+
+    lived(given, store, turns_in_plan_mode)
+
+    still = (STILL_PLANNING,)
+    assert notes(store) == [(PLANNING,), (), (), (), still, (), (), (), still, ()]
+
+
+def test_a_line_about_plan_mode_is_said_once_in_its_turn() -> None:
+    store = MemoryStore()
+    given = world(ScriptedProvider(*["Yes."] * 4, *looks(2), "Yes."), policies=POLICIES)
+
+    async def live(session: Session) -> None:
+        await turns_in_plan_mode(session, 5)
+
+    lived(given, store, live)
+
+    assert notes(store)[4:] == [(STILL_PLANNING,), (), ()]
+
+
+def test_that_plan_mode_is_over_is_told_and_the_next_one_again_in_full() -> None:
+    store = MemoryStore()
+    given = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
+
+    async def live(session: Session) -> None:
+        await turns_in_plan_mode(session, 1)
+        await session.inbox.set_mode("default")
+        await said(session)
+        await said(session)
+        await turns_in_plan_mode(session, 1)
+
+    lived(given, store, live)
+
+    assert notes(store) == [(PLANNING,), (PLANNED,), (), (PLANNING,)]
+
+
+def test_who_only_looks_into_another_mode_hears_nothing_of_it() -> None:
+    store = MemoryStore()
+    given = world(ScriptedProvider("Yes.", [("enter_plan_mode", "{}")], "Yes.", "Yes."))
+    given = msgspec.structs.replace(
+        given, policies=POLICIES, tools=(*given.tools, enter_plan_mode)
+    )
+
+    async def live(session: Session) -> None:
+        await turns_in_plan_mode(session, 1)
+        await session.inbox.set_mode("default")
+        await session.inbox.set_mode("plan")
+        await said(session)
+
+    lived(given, store, live)
+
+    assert notes(store) == [(PLANNING,), (), ()]
+
+
+def test_what_went_back_or_was_made_shorter_is_told_again() -> None:
+    store = MemoryStore()
+    given = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
+
+    async def live(session: Session) -> None:
+        await turns_in_plan_mode(session, 1)
+        await session.record(Rewound(session.view.marks[0].seq))
+        await said(session)
+        await session.record(Compacted("prune"))
+        await said(session)
+        await session.record(Compacted("full", summary="So far."))
+        await said(session)
+
+    lived(given, store, live)
+
+    assert notes(store) == [(PLANNING,), (PLANNING,), (), (PLANNING,)]
+
+
+# Files. -------------------------------------------------------------------------------
+
+READ = ("read_file", '{"path": "a.txt"}')
+EDIT = ("edit_file", '{"path": "a.txt", "old": "one", "new": "two"}')
+
+
+def working(place: ToolDirectory, *lines: Line) -> World:
+    house = {"blobs": BlobsInMemory(), "directory": place.directory}
+    given = world(
+        ScriptedProvider(*lines),
+        policies=POLICIES,
+        files=place.files,
+        tool_dependencies=house,
+        watches=True,
+    )
+    rules = (parse("read_file", "allow"), parse("edit_file", "allow"))
+    facts = Facts(roots=(str(place.directory),), follow=place.files.real)
+    return msgspec.structs.replace(
+        given, tools=(read_file, edit_file), rules=rules, facts=lambda: facts
+    )
+
+
+def between_turns(given: World, store: MemoryStore, *changes: Callable[[], object]) -> View:
+    """A turn before each of these changes, and one after the last."""
+
+    async def live(session: Session) -> None:
+        for change in (*changes, lambda: None):
+            await session.inbox.say("Go on.")
+            await session.record(TurnStarted(session.view.seq))
+            await look_elsewhere(given, session.record)
+            await session.go()
+            change()
+
+    return lived(given, store, live)
+
+
+def test_a_file_that_others_changed_is_named_once_and_must_be_read_before_an_edit() -> None:
+    store = MemoryStore()
+    with temporary_place() as place:
+        file = place.directory / "a.txt"
+        file.write_text("one")
+        given = working(place, [READ], "Read.", [EDIT], [READ], [EDIT], "Done.", "Yes.")
+
+        between_turns(given, store, lambda: file.write_text("one, and more"), lambda: None)
+
+        assert file.read_text() == "two, and more"
+        found = [
+            e.event.files for e in entries(store) if isinstance(e.event, ExternalEditsFound)
+        ]
+        assert found == [((str(file), "changed"),)]
+        named = CHANGED_FILES.format(files=f"- {file} (changed)")
+        assert notes(store) == [(), (), (named,), (), (), (), ()]
+    ends = [e.event for e in entries(store) if isinstance(e.event, Ended)]
+    assert [end.outcome for end in ends] == ["done", "failed", "done", "done"]
+    assert "has changed since you last read it" in ends[1].text
+
+
+def test_a_file_that_others_deleted_is_named() -> None:
+    store = MemoryStore()
+    with temporary_place() as place:
+        file = place.directory / "a.txt"
+        file.write_text("one")
+
+        between_turns(working(place, [READ], "Read.", "Oh."), store, file.unlink)
+
+    assert notes(store)[-1] == (CHANGED_FILES.format(files=f"- {file} (deleted)"),)
+
+
+def test_a_file_that_is_not_read_again_is_named_once_all_the_same() -> None:
+    store = MemoryStore()
+    with temporary_place() as place:
+        file = place.directory / "a.txt"
+        file.write_text("one")
+        given = working(place, [READ], "Read.", "Oh.", "Well.")
+
+        between_turns(given, store, lambda: file.write_text("two"), lambda: None)
+
+    assert [len(each) for each in notes(store)] == [0, 0, 1, 0]
+    assert sum(isinstance(e.event, ExternalEditsFound) for e in entries(store)) == 1
+
+
+def test_files_are_looked_at_when_a_turn_begins_and_not_on_its_way() -> None:
+    store = MemoryStore()
+    with temporary_place() as place:
+        file = place.directory / "a.txt"
+        file.write_text("one")
+        given = working(place, [READ], "Read.")
+
+        async def live(session: Session) -> None:
+            await session.inbox.say("Go on.")
+            await session.record(TurnStarted(session.view.seq))
+            answer = Message("assistant", (ToolCall("x", "read_file", raw(READ[1])),))
+            await session.record(ModelAnswered(answer))
+            seen = ((str(file), digest(b"other")),)
+            await session.record(Ended("x", "done", "one", file_hashes=seen))
+            await look_elsewhere(given, session.record)
+
+        lived(given, store, live)
+
+    assert not [e for e in entries(store) if isinstance(e.event, ExternalEditsFound)]
+
+
+def test_the_newest_file_is_the_one_that_was_seen_last() -> None:
+    seen = [(("/a", "1"),), (("/b", "2"),), (("/a", "1"),)]
+    ends = [Ended(f"{n}", "done", "", file_hashes=each) for n, each in enumerate(seen)]
+
+    view = fold(Entry(n, end) for n, end in enumerate(ends, start=1))
+
+    assert list(view.file_hashes.files) == ["/b", "/a"]
+
+
+def test_what_the_model_changed_itself_is_not_news_to_it() -> None:
+    store = MemoryStore()
+    with temporary_place() as place:
+        (place.directory / "a.txt").write_text("one")
+        given = working(place, [READ], [EDIT], "Done.", "Yes.")
+
+        between_turns(given, store, lambda: None)
+
+    assert set(notes(store)) == {()}
+
+
+def test_nobody_looks_for_files_where_nobody_would_be_told() -> None:
+    store = MemoryStore()
+    with temporary_place() as place:
+        file = place.directory / "a.txt"
+        file.write_text("one")
+        given = working(place, [READ], "Read.", "Yes.")
+        silent = msgspec.structs.replace(given, policies=(converse,), watches=False)
+
+        between_turns(silent, store, lambda: file.write_text("two"))
+
+    assert not [e for e in entries(store) if isinstance(e.event, ExternalEditsFound)]
+
+
+def written(directory: Path, count: int, size: int = 10) -> dict[str, str]:
+    """Files as a model knows them; the newest last."""
+    content = b"x" * size
+    for n in range(count):
+        (directory / f"{n}.txt").write_bytes(content)
+    return {str(directory / f"{n}.txt"): digest(content) for n in range(count)}
+
+
+def test_the_newest_hundred_files_are_looked_at(tmp_path: Path) -> None:
+    known = written(tmp_path, 120)
+    for path in known:
+        Path(path).write_bytes(b"y")
+
+    found = changed_elsewhere(known, DiskFiles(tmp_path))
+
+    assert found == tuple((path, "changed") for path in list(known)[:19:-1])
+
+
+def test_what_is_large_or_odd_or_not_to_be_read_is_passed_over(tmp_path: Path) -> None:
+    known = written(tmp_path, 4)
+    large, folder, secret, strange = (Path(path) for path in known)
+    large.write_bytes(b"y" * 1_100_000)
+    folder.unlink()
+    folder.mkdir()
+    secret.write_bytes(b"y")
+    odd = tmp_path / "a\nb.txt"
+    strange.rename(odd)
+
+    files = DiskFiles(tmp_path, unread=lambda real: "no" if real == str(secret) else "")
+    found = changed_elsewhere({**known, f"{tmp_path}/a\\nb.txt": digest(b"other")}, files)
+
+    assert found == ((f"{tmp_path}/a\\nb.txt", "changed"), (str(strange), "deleted"))
+
+
+def test_no_more_is_read_than_nobody_minds(tmp_path: Path) -> None:
+    known = written(tmp_path, 12, size=900_000)
+    for path in known:
+        Path(path).write_bytes(b"y" * 900_000)
+
+    found = changed_elsewhere(known, DiskFiles(tmp_path))
+
+    assert [path for path, _ in found] == list(known)[:2:-1]

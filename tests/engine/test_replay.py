@@ -1,0 +1,295 @@
+"""A session that is run again goes the way it went, unless something is another."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+from msgspec.structs import replace
+
+from refold.engine.decide import Policy
+from refold.engine.policies.step_limit import at_most
+from refold.engine.policies.stopping import stopping
+from refold.engine.world import World
+from refold.errors import ProviderError
+from refold.journal.events import codec
+from refold.journal.events.kinds import Compacted, Entry
+from refold.journal.home import Home
+from refold.journal.store.fork import fork
+from refold.journal.store.port import MemoryStore
+from refold.permissions.rules import parse
+from refold.session.recorder import Recorder
+from refold.session.replay import Replay
+from refold.session.replay_difference import Divergence, Replayed
+from refold.session.session import Session
+from refold.testing.providers import Line, ScriptedProvider
+from refold.testing.world import world_with
+from refold.tools.contract import Reply, Tool, tool
+from refold.values.tools import Effect
+from tests.engine.house import (
+    BOOK,
+    OPEN_HAND,
+    POLICIES,
+    WEATHER,
+    book,
+    entries,
+    kinds,
+    opened,
+    run,
+    weather,
+    world,
+)
+from tests.engine.test_compaction import world as long_world
+from tests.engine.test_laws import LINES
+from tests.engine.test_shorter_laws import LIVES, Life, Wild, lived
+
+UNHURRIED = [HealthCheck.too_slow]
+
+
+async def no_blob(name: str) -> bytes:
+    raise AssertionError(name)
+
+
+def replayed(found: Sequence[Entry], given_: World, *, again: bool = False) -> Replayed:
+    replay = Replay(lambda _: given_, no_blob, again=again)
+    return anyio.run(replay.run, found)
+
+
+def first(found: Replayed) -> tuple[int, int, str, str, object, object]:
+    one: Divergence = found.divergences[0]
+    return one.seq, one.step, one.event, one.field, one.then, one.now
+
+
+def check_a_life(life: Life) -> None:
+    store, model = MemoryStore(), Wild(life.answers, life.summary)
+    given_ = long_world(
+        model, 12, life.shares, window=life.window, longest_result=life.window
+    )  # type: ignore[arg-type]
+    anyio.run(lived, store, given_, model, life.steps)
+
+    found = replayed(entries(store), given_)
+
+    assert (found.divergences, found.briefings) == ((), ())
+
+
+@settings(deadline=None, max_examples=10, suppress_health_check=UNHURRIED)
+@given(LIVES)
+def test_unchanged_code_goes_the_same_way(life: Life) -> None:
+    check_a_life(life)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=200, suppress_health_check=UNHURRIED)
+@given(LIVES)
+def test_unchanged_code_goes_the_same_way_in_many_lives(life: Life) -> None:
+    check_a_life(life)
+
+
+@settings(max_examples=20)
+@given(some.lists(LINES, max_size=7), some.booleans(), some.booleans())
+def test_whatever_the_model_says_it_goes_the_same_way(
+    script: list[Line], may_book: bool, attended: bool
+) -> None:
+    store, rules = MemoryStore(), OPEN_HAND if may_book else ()
+    given_ = world(ScriptedProvider(*script), rules=rules, attended=attended)
+    run(store, given_, "Well?")
+
+    found = replayed(entries(store), given_)
+
+    assert found.divergences == ()
+    assert found.steps == kinds(store).split().count("ModelAnswered")
+
+
+def worked(*script: Line, **more: object) -> list[Entry]:
+    store = MemoryStore()
+    run(store, world(ScriptedProvider(*script), **more), "Well?")
+    return entries(store)
+
+
+LOOKS: tuple[Line, ...] = ([WEATHER], [("weather", '{"city": "Rome"}')], "Done.")
+
+
+def test_no_model_is_asked_and_no_tool_runs() -> None:
+    orders: list[str] = []
+    found = worked([BOOK, WEATHER], "Done.")
+    provider = ScriptedProvider()
+
+    assert replayed(found, world(provider, orders)).divergences == ()
+
+    assert (provider.heard, orders) == ([], [])
+
+
+def test_another_step_limit_is_named_with_step_field_and_both_values() -> None:
+    shorter = tuple(
+        at_most(2, warn=0) if p.__name__ == "step_limit" else p for p in POLICIES
+    )
+
+    found = replayed(worked(*LOOKS), world(ScriptedProvider(), policies=shorter))
+
+    _, step, event, field, then, now = first(found)
+    assert (step, event, field, then) == (3, "ModelAsked", "notes", [])
+    assert "step limit" in str(now)
+    assert len(found.divergences) <= 3  # each is told of once; the next step is right again
+
+
+def test_other_rules_are_named_with_the_rule() -> None:
+    rules = (parse("book", "deny"),)
+
+    found = replayed(worked([BOOK], "Done."), world(ScriptedProvider(), rules=rules))
+
+    assert first(found) == (8, 1, "Judged", "verdict", "allow", "deny")
+
+
+def test_another_order_of_the_policies_is_named_with_the_policy() -> None:
+    def hasty(view: object) -> object:
+        return stopping(view)  # type: ignore[arg-type]
+
+    policies: tuple[Policy, ...] = (hasty, *POLICIES)  # type: ignore[arg-type, assignment]
+    store = MemoryStore()
+
+    async def stopped() -> None:
+        session = await opened(store, world(ScriptedProvider([BOOK]), rules=()))
+        await session.inbox.say("Book.")
+        await session.go()  # it waits for a person
+        await session.inbox.interrupt()
+        await session.go()
+
+    anyio.run(stopped)
+    same = replayed(entries(store), world(ScriptedProvider(), rules=()))
+    found = replayed(entries(store), world(ScriptedProvider(), rules=(), policies=policies))
+
+    assert same.divergences == ()
+    assert first(found)[2:] == ("Ended", "by", "stopping", "hasty")
+    assert [d.event for d in found.divergences] == ["Ended", "TurnEnded"]
+
+
+def test_what_only_changes_how_much_is_set_aside_is_told_in_tokens() -> None:
+    dear = replayed(worked(*LOOKS), world(ScriptedProvider(), price=lambda *_: 2.0))
+
+    assert dear.divergences == ()  # prices are none of the loop's doing
+
+
+def test_a_tool_that_is_gone_is_no_start() -> None:
+    found = replayed(worked([BOOK], "Done."), world(ScriptedProvider(), tools=(weather,)))
+
+    seq, step, event, field, then, now = first(found)
+    assert (seq, step, event, field, then) == (8, 1, "Judged", "kind", "Judged")
+    assert "There is no tool 'book'" in str(now)
+    assert found.briefings == ((4, "tools that are gone: book"),)
+
+
+def test_calls_that_only_look_can_be_done_again() -> None:
+    orders: list[str] = []
+
+    @tool(Effect.LOOK)
+    async def weather(city: str) -> Reply:
+        """Say what the weather is."""
+        return Reply(f"sun in {city}")
+
+    found = worked([BOOK, WEATHER], "Done.")
+    sun: tuple[Tool, ...] = (weather, book)
+
+    assert replayed(found, world(ScriptedProvider(), orders), again=True).divergences == ()
+    other = replayed(found, world(ScriptedProvider(), orders, tools=sun), again=True)
+    recorded = replayed(found, world(ScriptedProvider(), orders, tools=sun))
+
+    assert first(other)[2:] == ("Ended", "text", "rain in Oslo", "sun in Oslo")
+    assert (recorded.divergences, orders) == ((), [])
+
+
+def test_code_that_asks_models_is_not_done_again() -> None:
+    @tool(Effect.LOOK)
+    async def weather(city: str, *, repl: object) -> Reply:
+        """Say what code finds out of the weather."""
+        return Reply(f"{repl} in {city}")
+
+    def given_(repl: str) -> World:
+        both: tuple[Tool, ...] = (weather, book)
+        return replace(
+            world(ScriptedProvider([WEATHER], "Done."), tools=both),
+            tool_dependencies={"repl": repl},
+        )
+
+    store = MemoryStore()
+    run(store, given_("rain"), "How is it?")
+
+    assert replayed(entries(store), given_("sun"), again=True).divergences == ()
+
+
+def test_a_crash_on_the_way_goes_the_same_way() -> None:
+    store = MemoryStore()
+    given_ = world(ScriptedProvider([BOOK], "Done."))
+    run(store, given_, "Well?")
+    for cut in range(3, len(store.lines)):
+        again = MemoryStore(*store.lines[:cut])
+        run(again, world(ScriptedProvider("I looked.", "Done.")), "And now?")
+
+        assert replayed(entries(again), given_).divergences == (), kinds(again)
+
+
+def test_a_failed_model_and_a_stopped_one_go_the_same_way() -> None:
+    found = worked(ProviderError("down"))
+
+    assert replayed(found, world(ScriptedProvider())).divergences == ()
+
+
+def test_a_summary_made_otherwise_is_named() -> None:
+    store, model = MemoryStore(), Wild(("word " * 90,), "It went well. " * 9)  # type: ignore[arg-type]
+    given_ = long_world(model, 12, window=1_000)  # type: ignore[arg-type]
+
+    async def talk() -> None:
+        session = model.session = await opened(store, given_)
+        for n in range(8):
+            await session.inbox.say(f"Tell me of {n}. " + "y" * 300)
+            await session.go()
+
+    anyio.run(talk)
+    wider = replace(given_, shares=replace(given_.shares, results=0))
+    assert "Compacted" in kinds(store)
+    assert replayed(entries(store), given_).divergences == ()
+
+    changed = [
+        replace(e, event=replace(e.event, size_after=e.event.size_after + 1))
+        if isinstance(e.event, Compacted)
+        else e
+        for e in entries(store)
+    ]
+    assert first(replayed(changed, wider))[2:4] == ("Compacted", "size_after")
+
+
+def test_a_fork_goes_the_same_way(tmp_path: Path) -> None:
+    home, given_ = Home(tmp_path), world(ScriptedProvider([BOOK, WEATHER], "Done."))
+
+    async def live(name: str, words: str, one: World) -> list[Entry]:
+        record = Recorder(home.store(name), clock=lambda: 0.0)
+        async with await Session.open(record, lambda _: one) as session:
+            await session.inbox.say(words)
+            await session.go()
+        return [e for e, _ in codec.decode(await home.store(name).read())]
+
+    whole = anyio.run(live, "a", "Well?", given_)
+    for seq in range(3, len(whole), 2):
+        made = fork(home, "a", seq, 0.0)
+        found = anyio.run(live, made.id, "And?", world(ScriptedProvider("I look.", "Now.")))
+
+        assert replayed(found, given_).divergences == ()
+
+
+SHOWN: dict[str, Callable[[World], World]] = {
+    "system text: 0 characters, now 3": lambda w: world_with(w, system="Hi."),
+    "window: none, now 9": lambda w: world_with(w, window=9),
+    "tools that are new: weather": lambda w: w,
+}
+
+
+@pytest.mark.parametrize("sentence", SHOWN)
+def test_what_the_model_would_be_told_otherwise_is_no_divergence(sentence: str) -> None:
+    found = worked("Done.", tools=(book,))
+    given_ = SHOWN[sentence](world(ScriptedProvider()))
+
+    other = replayed(found, given_)
+
+    assert other.divergences == ()
+    assert sentence in [words for _, words in other.briefings]

@@ -1,0 +1,111 @@
+"""What a schema says of an answer, and what is no schema at all."""
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from refold.values.answer_schema import Schema, value_in
+
+
+def schema(**more: object) -> Schema:
+    return Schema(Raw(msgspec.json.encode(more)))
+
+
+TREE = {"$defs": {"node": {"type": "object", "required": ["n"],
+        "properties": {"next": {"$ref": "#/$defs/node"}}}}, "$ref": "#/$defs/node"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ('{"n": 1, "next": {"n": 2}}', ""),
+        ('  {"n": 1}\n', ""),
+        ('```json\n{"n": 1}\n```', ""),
+        ('```\n{"n": 1}\n```\n', ""),
+        ('{"n": 1, "next": {}}', "$.next: 'n' is a required property"),
+        ("7", "$: 7 is not of type 'object'"),
+        ('Here it is: {"n": 1}', "it is no JSON ("),
+        ('Here you go:\n```json\n{"n": 1}\n```\nThat is it.', ""),
+        ('```json\n{"n": 1}\n```\nor\n```json\n{"n": 2}\n```', "it is no JSON ("),
+        ("```python\nn = 1\n```", "it is no JSON ("),
+        ("", "it is no JSON ("),
+        ("[" * 100_000, "it is no JSON ("),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_told_by_its_place(
+    answer: str, problem: str
+) -> None:
+    found = schema(**TREE).problem(answer)
+
+    assert found.startswith(problem)
+    assert bool(found) == bool(problem)
+
+
+def test_a_few_problems_are_named_and_the_rest_counted() -> None:
+    found = schema(items={"type": "string"}).problem("[1, 2, 3, 4, 5]")
+
+    assert found.startswith("$[0]: 1 is not of type 'string'; $[1]: ")
+    assert found.endswith("; and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"type": 7}, r"\$\.type: 7 is not valid"),
+        ({"$ref": "#/nope"}, "refers to what it does not hold"),
+        ({"$ref": "http://localhost:1/x"}, "refers to what it does not hold"),
+        ({"$ref": "#"}, "without end"),
+        ({"items": {"$ref": "other.json"}, "type": "array"}, ""),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_before_anybody_is_asked(
+    given: dict[str, object], said: str
+) -> None:
+    if said:
+        with pytest.raises(ValueError, match=said):
+            schema(**given)
+    else:  # only an answer that goes there shows it, and then it is told
+        found = schema(**given)
+        assert "refers to what it does not hold" in found.problem("[1]")
+
+
+def test_the_value_is_that_of_the_only_fence() -> None:
+    assert value_in("```json\n[1]\n```") == [1]
+
+
+def test_a_schema_of_endless_depth_is_refused() -> None:
+    deep = b'{"allOf":[' * 5_000 + b"{}" + b"]}" * 5_000
+
+    with pytest.raises(ValueError, match="too deep"):
+        Schema(Raw(deep))
+
+
+def doubling(times: int) -> str:
+    """A schema in which each part refers to the next one twice."""
+    parts = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(times)}
+    return msgspec.json.encode(
+        {"$defs": {**parts, f"a{times}": {}}, "$ref": "#/$defs/a0"}
+    ).decode()
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        (doubling(40), "takes too long to follow"),
+        ('{"items": {"pattern": "^(a+)+$"}}', "a pattern is not followed here"),
+        ('{"patternProperties": {"^(a+)+$": {}}}', "a pattern is not followed here"),
+        ('{"$ref": "#/x", "x": 5}', "refers to what is no schema"),
+        ('{"$ref": "#/x", "x": [5]}', "refers to what is no schema"),
+    ],
+)
+def test_a_schema_of_code_cannot_hold_up_who_follows_it(written: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Schema(Raw(written.encode()), bounded=True)
+
+
+def test_a_schema_of_code_is_followed_as_any_other() -> None:
+    named = '{"properties": {"pattern": {"type": "string"}}, "required": ["pattern"]}'
+    bounded = Schema(Raw(named.encode()), bounded=True)
+
+    assert bounded.problem('{"pattern": "a"}') == ""
+    assert bounded.problem("{}") == Schema(Raw(named.encode())).problem("{}") != ""

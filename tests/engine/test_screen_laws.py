@@ -1,0 +1,345 @@
+"""What a screen shows of any session: watched, joined late, cut off and folded, the same."""
+
+import io
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as some
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold.engine.answer_draft import Draft
+from refold.errors import ProviderError
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
+    Delivered,
+    Entry,
+    ModelAnswered,
+    ModelAsked,
+    Said,
+    SessionStarted,
+    Started,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.store.port import MemoryStore
+from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
+from refold.session.hub import Hub
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.transcript import Showing
+from refold.terminal.surroundings import Surroundings
+from refold.testing.providers import Reply
+from refold.values.live import Live, Progress, TextCame
+from refold.values.messages import Message, Text
+from refold.views.escape import visible
+from refold.views.screen.block_lines import result_rows, turn_rows
+from refold.views.screen.blocks import Block, Called, Heard, News, Thought, TurnOver, Words
+from refold.views.screen.screen import Screen, screen_of, shown
+from refold.views.styled import bare
+from refold.views.transcript import transcript
+from tests.engine.house import entries, opened
+from tests.engine.test_compaction import world
+from tests.engine.test_shorter_laws import LIVES, Life, Wild, one
+
+UNHURRIED = [HealthCheck.too_slow]
+PLAIN = Look()
+
+
+class Run(Struct, frozen=True):
+    """One process: what stood in the journal when it came, and all that it was told."""
+
+    before: tuple[Entry, ...]
+    frames: tuple[Frame, ...]
+
+
+async def watched(life: Life) -> list[Run]:
+    """A life as somebody saw it who was there all the time; a crash ends a process."""
+    store, model, runs = MemoryStore(), Wild(life.answers, life.summary), list[Run]()
+    given_ = world(model, 12, life.shares, window=life.window, longest_result=life.window)  # type: ignore[arg-type]
+
+    async def lived() -> None:
+        session = model.session = await opened(store, given_)
+        before, watch = tuple(entries(store)), session.hub.watch()
+        while steps:
+            if steps[0].kind == "crash":
+                steps[0] = replace(steps[0], kind="continue")
+                break
+            await one(steps.pop(0), session, model)
+            await session.go()
+        watch.close()
+        runs.append(Run(before, tuple([frame async for frame in watch.frames()])))
+
+    steps = list(life.steps)
+    while steps or not runs:
+        await lived()
+        del store.lines[max(1, len(store.lines) - len(runs) % 3) :]
+    return runs
+
+
+def thinking(answer: Reply | ProviderError, thought: str) -> Reply | ProviderError:
+    return replace(answer, thinking=thought) if isinstance(answer, Reply) else answer
+
+
+def talkative(life: Life, thoughts: Sequence[str]) -> Life:
+    answers = (thinking(a, thoughts[n % len(thoughts)]) for n, a in enumerate(life.answers))
+    return replace(life, answers=tuple(answers))
+
+
+THOUGHTS = some.lists(some.sampled_from(["", "Hm.\nSo.", "\n"]), min_size=1, max_size=3)
+SEEN = some.builds(talkative, LIVES, THOUGHTS)
+
+
+def told(run: Run) -> list[Entry | Live]:
+    """The news of a run, and some that its calls print."""
+    found = list[Entry | Live]()
+    for frame in run.frames:
+        found.append(frame.item)
+        if isinstance(frame.item, Entry) and isinstance(frame.item.event, Started):
+            id_ = frame.item.event.call_id
+            found += [Progress(id_, f"{n} of it\n") for n in range(frame.seq % 4)]
+    return found
+
+
+def heard(run: Run, join: int) -> tuple[list[Frame], list[Frame]]:
+    """What somebody hears from the start, and somebody who joins at `join`."""
+
+    async def collected() -> tuple[list[Frame], list[Frame]]:
+        hub = Hub()
+        first, late = hub.watch(), None
+        for n, news in enumerate(told(run)):
+            if n == join:
+                late = hub.watch()
+            if isinstance(news, Entry):
+                hub.publish(news)
+            else:
+                hub.tell(news)
+        late = late or hub.watch()
+        hub.close()
+        return [f async for f in first.frames()], [f async for f in late.frames()]
+
+    return anyio.run(collected)
+
+
+def known(run: Run, join: int) -> Screen:
+    """The journal folded, as far as it went when somebody joined at `join`."""
+    so_far = (news for news in told(run)[:join] if isinstance(news, Entry))
+    return screen_of((*run.before, *so_far))
+
+
+def seen(frames: Sequence[Frame], start: Screen) -> Screen:
+    for frame in frames:
+        start = shown(start, frame)
+    return start
+
+
+def without_tails(screen: Screen) -> list[Block]:
+    return [replace(b, tail="") if isinstance(b, Called) else b for b in screen.blocks]
+
+
+@settings(deadline=None, max_examples=4, suppress_health_check=UNHURRIED)
+@given(SEEN)
+def test_what_was_watched_is_what_its_journal_says(life: Life) -> None:
+    check_against_the_journal(life)
+
+
+def check_against_the_journal(life: Life) -> None:
+    for run in anyio.run(watched, life):
+        frames, _ = heard(run, 0)
+        now = folded = screen_of(run.before)
+        for frame in frames:
+            now = shown(now, frame)
+            if isinstance(frame.item, Entry):
+                folded = shown(folded, frame)
+                assert without_tails(now) == without_tails(folded)
+        assert now == folded
+        assert transcript(now) == transcript(folded)
+
+
+@settings(deadline=None, max_examples=4, suppress_health_check=UNHURRIED)
+@given(SEEN, some.floats(0, 1))
+def test_whoever_joins_at_any_moment_comes_to_the_same_screen(
+    life: Life, moment: float
+) -> None:
+    check_who_joins(life, moment)
+
+
+def check_who_joins(life: Life, moment: float) -> None:
+    for run in anyio.run(watched, life):
+        join = round(moment * len(told(run)))
+
+        first, late = heard(run, join)
+
+        assert seen(late, known(run, join)) == seen(first, screen_of(run.before))
+
+
+def printed(frames: Sequence[Frame], start: Screen) -> str:
+    out = io.StringIO()
+    showing = Showing(Printer(out, PLAIN), Surroundings(), lambda: 0.0)
+    showing.begin(start.view)
+    for frame in frames:
+        showing.show(frame)
+    return out.getvalue()
+
+
+@settings(deadline=None, max_examples=4, suppress_health_check=UNHURRIED)
+@given(SEEN)
+def test_a_run_is_printed_alike_whether_its_words_came_in_pieces_or_whole(
+    life: Life,
+) -> None:
+    check_pieces(life)
+
+
+def check_pieces(life: Life) -> None:
+    for run in anyio.run(watched, life):
+        frames, _ = heard(run, 0)
+        start = screen_of(run.before)
+
+        live = printed(frames, start)
+        whole = printed([f for f in frames if isinstance(f.item, Entry)], start)
+
+        assert without_thoughts(live) == without_thoughts(whole)
+        assert_holds(live, seen(frames, start), start)
+
+
+def without_thoughts(out: str) -> list[str]:
+    """What was thought before an answer failed is printed, and stands in no journal."""
+    return [row for row in out.splitlines() if row and not row.startswith("∴")]
+
+
+@settings(deadline=None, max_examples=4, suppress_health_check=UNHURRIED)
+@given(SEEN, some.floats(0, 1))
+def test_who_comes_back_at_any_moment_is_told_all_that_comes_then(
+    life: Life, moment: float
+) -> None:
+    check_who_comes_back(life, moment)
+
+
+def check_who_comes_back(life: Life, moment: float) -> None:
+    for run in anyio.run(watched, life):
+        join = round(moment * len(told(run)))
+        start = known(run, join)
+        first, late = heard(run, join)
+
+        before, rest = printed(first[:join], screen_of(run.before)), printed(late, start)
+
+        assert_holds(before, start, screen_of(run.before))
+        assert_holds(rest, seen(late, start), start)
+
+
+def assert_holds(out: str, screen: Screen, since: Screen) -> None:
+    """Every block that is `done` since then stands in `out`, in their order."""
+    at = 0
+    for block in screen.done[len(since.done) :]:
+        for row in rows(block, screen.view.session.directory):
+            found = out.find(row, at)
+            assert found >= 0, (row, out[at:])
+            at = found + len(row)
+
+
+def rows(block: Block, directory: str) -> Iterator[str]:
+    match block:
+        case Heard(words=words):
+            yield f"› {visible(words)}"
+        case Words(text=text):
+            yield visible(text).strip()
+        case Thought(text=text):
+            yield f"∴ {' '.join(visible(text).split())}"
+        case News(line=line):
+            yield bare([line])
+        case Called():
+            for row in result_rows(block, 76, directory):
+                if "more lines" not in bare(
+                    [row]
+                ):  # what to do about those may be said, too
+                    yield bare([row])
+        case TurnOver():
+            for row in turn_rows(block):
+                yield bare([row])
+
+
+SIGNED = ThinkingDelta("", "acme", Raw(b'"signed"'))
+PIECES: some.SearchStrategy[Delta] = some.one_of(
+    some.builds(TextDelta, some.sampled_from(["So ", "it is.", "\n\n", " ", "\x1b[2J"])),
+    some.builds(ThinkingDelta, some.sampled_from(["Hm", "\n", "? "])),
+    some.just(SIGNED),
+    some.sampled_from([CallDelta(n, "{}", f"t{n}", "look") for n in range(3)]),
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(some.lists(PIECES, min_size=1, max_size=12))
+@example([TextDelta("So "), SIGNED, TextDelta("so ")])
+@example(
+    [ThinkingDelta("Hm"), TextDelta(" "), SIGNED, ThinkingDelta("? "), TextDelta("No.")]
+)
+@example(
+    [
+        TextDelta("So"),
+        ThinkingDelta("Hm"),
+        TextDelta("\n\nWell "),
+        CallDelta(0, "{}", "t", "look"),
+    ]
+)
+@example([TextDelta("it is."), SIGNED, TextDelta("\n\n"), SIGNED, TextDelta("So ")])
+def test_however_an_answer_comes_in_pieces_it_is_printed_as_it_is_whole(
+    pieces: list[Delta],
+) -> None:
+    draft = Draft(0, "m", lambda model, usage: None)
+    live = [news for piece in pieces if (news := draft.add(piece))]
+    draft.add(Done())
+    answer = draft.whole()
+    if answer is None:
+        return
+    opening = (
+        SessionStarted("/"),
+        Said("Well?"),
+        TurnStarted(2),
+        Delivered((2,)),
+        ModelAsked(),
+    )
+    start = screen_of(Entry(seq, event) for seq, event in enumerate(opening, start=1))
+    frames = [Frame(5, n, news) for n, news in enumerate(live, start=1)]
+    ending = [Frame(6, 0, Entry(6, answer))]
+    if not answer.message.calls:
+        ending.append(Frame(7, 0, Entry(7, TurnEnded("answered"))))
+
+    came, whole = printed([*frames, *ending], start), printed(ending, start)
+
+    assert seen([*frames, *ending], start) == seen(ending, start)
+    if answer.message.text == draft.text:
+        assert came.split() == whole.split()
+    else:  # blanks that stood alone between two thoughts were told, and are kept nowhere
+        assert "".join(came.split()) == "".join(whole.split())
+    assert all(one != other or not one for one, other in pairwise(came.splitlines()))
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60, suppress_health_check=UNHURRIED)
+@given(SEEN, some.floats(0, 1))
+def test_all_of_that_holds_in_many_lives(life: Life, moment: float) -> None:
+    check_against_the_journal(life)
+    check_who_joins(life, moment)
+    check_pieces(life)
+    check_who_comes_back(life, moment)
+
+
+def test_words_that_were_masked_after_they_came_are_not_printed_twice() -> None:
+    opening = (
+        SessionStarted("/"),
+        Said("Well?"),
+        TurnStarted(2),
+        Delivered((2,)),
+        ModelAsked(),
+    )
+    start = screen_of(Entry(seq, event) for seq, event in enumerate(opening, start=1))
+    answer = ModelAnswered(Message("assistant", (Text("The key is <secret>."),)))
+
+    out = printed(
+        [Frame(5, 1, TextCame("The key is hunter2.")), Frame(6, 0, Entry(6, answer))], start
+    )
+
+    assert out == "The key is hunter2.\n"

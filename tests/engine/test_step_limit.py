@@ -1,0 +1,146 @@
+"""The end of a turn that runs out of answers: its warning and its summary have switches."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Literal
+
+import anyio
+import pytest
+
+from refold.engine.policies.continuation import joined_up
+from refold.engine.policies.conversation import converse
+from refold.engine.policies.step_limit import SUMMARY, WRAP_UP, at_most
+from refold.errors import BadInput, ProviderError
+from refold.journal.events.kinds import ModelAsked, TurnEnded
+from refold.journal.store.port import MemoryStore
+from refold.provider.port import Delta, Request
+from refold.session.session import Session
+from refold.testing.providers import Line, ScriptedProvider
+from refold.testing.providers import Reply as Said
+from tests.engine.house import entries, opened, run, world
+
+
+def looks(count: int) -> list[Line]:
+    return [[("weather", f'{{"city": "{n}"}}')] for n in range(count)]
+
+
+WARNED = WRAP_UP.format(left=2)
+
+
+@pytest.mark.parametrize(
+    ("warn", "summary", "notes"),
+    [
+        (2, True, [WARNED, SUMMARY]),
+        (0, True, [SUMMARY]),
+        (2, False, [WARNED]),
+        (0, False, []),
+    ],
+)
+def test_each_can_be_switched_off(warn: int, summary: bool, notes: list[str]) -> None:
+    store, provider = MemoryStore(), ScriptedProvider(*looks(4), "So far.")
+    policies = (at_most(4, warn, summary=summary), converse)
+
+    view = run(store, world(provider, policies=policies), "Go.")
+
+    asked = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
+    assert [note for event in asked for note in event.notes] == notes
+    assert (view.turn.outcome, view.turn.steps) == ("step_limit", 5 if summary else 4)
+    assert view.turn.reason == "4 answers were allowed; continue goes on"
+
+
+@pytest.mark.parametrize("last", [looks(1)[0], ""])
+def test_a_call_instead_of_the_summary_or_nothing_is_the_step_limit_too(last: Line) -> None:
+    provider = ScriptedProvider(*looks(4), last)
+    policies = (at_most(4), converse)
+
+    view = run(MemoryStore(), world(provider, policies=policies), "Go.")
+
+    assert (view.turn.outcome, view.turn.steps) == ("step_limit", 4)
+    assert view.turn.reason == "4 answers were allowed; continue goes on"
+
+
+def test_a_summary_that_cannot_be_asked_for_is_a_failure() -> None:
+    provider = ScriptedProvider(*looks(4), ProviderError("no network"))
+
+    view = run(MemoryStore(), world(provider, policies=(at_most(4), converse)), "Go.")
+
+    assert (view.turn.outcome, view.turn.reason) == ("failed", "no network")
+
+
+@pytest.mark.parametrize("summary", [True, False])
+def test_the_last_answer_that_is_allowed_may_be_the_answer(summary: bool) -> None:
+    provider = ScriptedProvider(*looks(3), "Rain.")
+    policies = (at_most(4, summary=summary), converse)
+
+    view = run(MemoryStore(), world(provider, policies=policies), "Go.")
+
+    assert (view.turn.outcome, view.turn.answer) == ("answered", "Rain.")
+
+
+def test_an_answer_cut_off_at_the_limit_is_no_answer() -> None:
+    provider = ScriptedProvider(*looks(1), Said("Rai", stop="length"))
+    policies = (at_most(2, summary=False), joined_up(), converse)
+
+    view = run(MemoryStore(), world(provider, policies=policies), "Go.")
+
+    assert (view.turn.outcome, view.turn.steps) == ("step_limit", 2)
+    assert len(provider.heard) == 2
+
+
+class Interrupted:
+    """Somebody speaks while it answers for the first time."""
+
+    def __init__(self, speak: Callable[[], Awaitable[object]]) -> None:
+        self.script, self.speak = ScriptedProvider("One.", "Two."), speak
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        if not self.script.heard:
+            await self.speak()
+        async for delta in self.script.stream(request):
+            yield delta
+
+
+@pytest.mark.parametrize(
+    ("when", "outcomes"),
+    [("now", ["step_limit", "answered"]), ("next", ["answered", "answered"])],
+)
+def test_words_said_during_the_last_answer_begin_the_next_turn(
+    when: Literal["now", "next"], outcomes: list[str]
+) -> None:
+    store, sessions = MemoryStore(), list[Session]()
+
+    async def speak() -> None:
+        await sessions[0].inbox.say("And two?", when=when)
+
+    async def go() -> None:
+        policies = (at_most(1, summary=False), converse)
+        sessions.append(await opened(store, world(Interrupted(speak), policies=policies)))
+        await sessions[0].inbox.say("One?")
+        await sessions[0].go()
+
+    anyio.run(go)
+
+    ends = [e.event.outcome for e in entries(store) if isinstance(e.event, TurnEnded)]
+    assert ends == outcomes
+
+
+def test_what_a_person_chose_for_the_session_holds_instead() -> None:
+    provider = ScriptedProvider(*looks(2), "So far.", *looks(4), "So far.")
+    policies = (at_most(4), converse)
+    store = MemoryStore()
+
+    async def turns() -> list[str]:
+        async with await opened(store, world(provider, policies=policies)) as session:
+            found = list[str]()
+            for steps in (2, 0):
+                assert await session.inbox.set_steps(steps)
+                assert not await session.inbox.set_steps(steps)
+                await session.inbox.say("Go.")
+                found.append((await session.go()).turn.reason)
+            with pytest.raises(BadInput, match="a turn cannot have -1 answers"):
+                await session.inbox.set_steps(-1)
+            return found
+
+    assert anyio.run(turns) == [
+        "2 answers were allowed; continue goes on",
+        "4 answers were allowed; continue goes on",
+    ]

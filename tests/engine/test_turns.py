@@ -1,0 +1,583 @@
+"""One session, one turn after another: what is said, done, kept and answered."""
+
+import anyio
+import pytest
+
+from refold.engine.model_call import build_request
+from refold.engine.policies.continuation import CALL_CUT, WORDS_CUT
+from refold.engine.policies.step_limit import GO_ON, SUMMARY, WRAP_UP
+from refold.engine.policies.stuck import REPEATED
+from refold.journal.events.kinds import (
+    Ended,
+    JournalRepaired,
+    Judged,
+    Said,
+    SessionResumed,
+    Started,
+    TurnEnded,
+)
+from refold.journal.state.fold import fold
+from refold.journal.store.port import MemoryStore
+from refold.testing.conversation_text import talked
+from refold.testing.providers import Reply as Line
+from refold.testing.providers import ScriptedProvider, check_history
+from refold.tools.contract import Reply, tool
+from refold.values.control import Final
+from refold.values.messages import Text
+from refold.values.tools import Effect
+from tests.engine.house import BOOK, WEATHER, entries, kinds, opened, run, world
+
+SCRIPT = ([WEATHER, BOOK], "Take an umbrella.")
+TOLD = (
+    '› Umbrella?\n‹ weather {"city":"Oslo"}\n‹ book {"what":"taxi"}\n'
+    "· rain in Oslo\n· taxi ordered\n‹ Take an umbrella."
+)
+
+
+def last_words(provider: ScriptedProvider, request: int = -1) -> tuple[str, ...]:
+    message = provider.heard[request].messages[-1].message
+    return tuple(p.text for p in message.parts if isinstance(p, Text))
+
+
+def test_tools_are_called_and_their_answers_reach_the_model() -> None:
+    view = run(MemoryStore(), world(ScriptedProvider(*SCRIPT)), "Umbrella?")
+
+    assert talked(view) == TOLD
+    assert view.turn.outcome == "answered"
+
+
+def whole_run() -> list[bytes]:
+    store = MemoryStore()
+    run(store, world(ScriptedProvider(*SCRIPT)), "Umbrella?")
+    return store.lines
+
+
+@pytest.mark.parametrize("kept", range(2, len(whole_run()) + 1))
+def test_a_turn_cut_off_after_any_event_is_finished_from_there(kept: int) -> None:
+    """Stop dead after each event in turn. The rest is done, nothing twice."""
+    store, orders = MemoryStore(*whole_run()[:kept]), list[str]()
+    before = fold(entries(store))
+    paid_for = 2 if before.turn.outcome else before.turn.steps
+    provider = ScriptedProvider(*SCRIPT[paid_for:])
+
+    view = run(store, world(provider, orders))
+
+    in_doubt = any(e.event == Started("call-1") for e in entries(store)[:kept])
+    assert orders == ([] if in_doubt else ["taxi"])
+    assert len(provider.heard) == len(SCRIPT) - paid_for
+    assert view.conversation.messages[-1].message.text == "Take an umbrella."
+    assert kinds(store).split().count("Started") == 2
+
+
+def test_a_change_that_a_crash_cut_off_is_not_repeated_but_a_look_is() -> None:
+    whole = whole_run()
+    ended = kinds(MemoryStore(*whole)).split().index("Ended")
+    store = MemoryStore(*whole[:ended])
+
+    view = run(store, world(ScriptedProvider(SCRIPT[1])))
+
+    assert talked(view).splitlines()[3:5] == [
+        "· rain in Oslo",
+        "· failed: Interrupted. It may or may not have happened: look first.",
+    ]
+
+
+def test_results_in_any_order_enter_the_talk_together_in_call_order() -> None:
+    first, store = anyio.Event(), MemoryStore()
+
+    @tool(Effect.LOOK)
+    async def slow(city: str) -> Reply:
+        """Wait for the other."""
+        await first.wait()
+        return Reply("slow")
+
+    @tool(Effect.LOOK)
+    async def fast(city: str) -> Reply:
+        """Let the other go on."""
+        first.set()
+        return Reply("fast")
+
+    provider = ScriptedProvider(
+        [("slow", '{"city":"a"}'), ("fast", '{"city":"b"}')], "Done."
+    )
+    view = run(store, world(provider, tools=(slow, fast)), "Race!")
+
+    ended = [e.event.call_id for e in entries(store) if isinstance(e.event, Ended)]
+    assert ended == ["call-1", "call-0"]
+    assert talked(view).splitlines()[3:5] == ["· slow", "· fast"]
+
+
+def test_two_changes_to_one_file_go_one_after_the_other() -> None:
+    log: list[str] = []
+
+    @tool(Effect.CHANGE, path="path")
+    async def change(path: str, what: str) -> Reply:
+        """Say when it begins and when it is done."""
+        log.append(f"{what} begins")
+        await anyio.lowlevel.checkpoint()
+        log.append(f"{what} done")
+        return Reply("changed")
+
+    calls = [
+        ("change", '{"path":"a.txt","what":"one"}'),
+        ("change", '{"path":"./a.txt","what":"two"}'),
+    ]
+    given = world(ScriptedProvider(calls, "Done."), tools=(change,), mode="bypass")
+    run(MemoryStore(), given, "Change it twice.")
+
+    assert log == ["one begins", "one done", "two begins", "two done"]
+
+
+def test_the_model_is_warned_sums_up_and_the_turn_ends_at_the_step_limit() -> None:
+    store = MemoryStore()
+    script = [[("weather", f'{{"city": "{n}"}}')] for n in range(5)]
+    provider = ScriptedProvider(*script, "Five cities done.")
+
+    view = run(store, world(provider), "Umbrella?")
+
+    assert last_words(provider, 4) == (WRAP_UP.format(left=1),)
+    assert last_words(provider) == (SUMMARY,)
+    assert (provider.heard[-1].tool_choice, len(provider.heard[-1].tools)) == ("none", 2)
+    assert entries(store)[-1].event == TurnEnded(
+        "step_limit", "5 answers were allowed; continue goes on"
+    )
+    assert entries(store)[-1].by == "policy step_limit"
+    assert view.conversation.messages[-1].message.text == "Five cities done."
+
+
+def test_calls_made_where_none_were_asked_for_are_not_run() -> None:
+    script = [[("weather", f'{{"city": "{n}"}}')] for n in range(5)]
+    stubborn = Line("All done.", calls=(BOOK,))
+    orders: list[str] = []
+
+    view = run(MemoryStore(), world(ScriptedProvider(*script, stubborn), orders), "Go.")
+
+    assert (view.turn.outcome, orders) == ("step_limit", [])
+
+
+def test_a_turn_goes_on_after_the_step_limit_without_new_words() -> None:
+    script = [[("weather", f'{{"city": "{n}"}}')] for n in range(5)]
+    provider = ScriptedProvider(*script, "Five done.", [WEATHER], "Six done.")
+
+    async def go_on() -> str:
+        session = await opened(MemoryStore(), world(provider))
+        await session.inbox.say("Umbrella?")
+        await session.go()
+        return talked(await session.continue_())
+
+    assert anyio.run(go_on).splitlines()[-1] == "‹ Six done."
+    assert last_words(provider, 6) == (GO_ON,)
+
+
+def test_an_answer_cut_by_the_output_limit_goes_on_where_it_stopped() -> None:
+    provider = ScriptedProvider(
+        Line("One, two,", stop="length"), Line(" three,", stop="length"), " four."
+    )
+
+    view = run(MemoryStore(), world(provider), "Count.")
+
+    assert (last_words(provider, 1), last_words(provider, 2)) == ((WORDS_CUT,),) * 2
+    assert view.turn.outcome == "answered"
+    said = [
+        s.message.text for s in view.conversation.messages if s.message.role == "assistant"
+    ]
+    assert "".join(said) == "One, two, three, four."
+
+
+def test_a_call_cut_by_the_output_limit_is_never_run() -> None:
+    orders: list[str] = []
+    cut = Line(calls=(BOOK,), stop="length")
+    provider = ScriptedProvider(cut, "I will do less.")
+
+    view = run(MemoryStore(), world(provider, orders), "Book!")
+
+    assert (orders, last_words(provider)) == ([], (CALL_CUT,))
+    assert view.turn.outcome == "answered"
+
+
+def test_an_answer_cut_four_times_in_a_row_is_a_failure_that_says_so() -> None:
+    provider = ScriptedProvider(*[Line("more", stop="length")] * 4)
+
+    view = run(MemoryStore(), world(provider), "Count.")
+
+    reason = "the output limit cut the answer off 4 times in a row; continue goes on"
+    assert (view.turn.outcome, view.turn.reason) == ("failed", reason)
+
+
+def test_a_model_that_goes_in_circles_is_nudged_and_then_stopped() -> None:
+    provider = ScriptedProvider(*[[WEATHER]] * 4)
+
+    view = run(MemoryStore(), world(provider), "Umbrella?")
+
+    assert last_words(provider, 3)[0] == REPEATED.format(names="weather", times=3)
+    assert (view.turn.outcome, view.account.calls) == ("stuck", 4)
+
+
+def test_a_model_that_asks_only_for_what_is_refused_ends_denied() -> None:
+    orders: list[str] = []
+    script = [[("book", f'{{"what": "{n}"}}')] for n in range(3)]
+    given = world(ScriptedProvider(*script), orders, rules=(), attended=False)
+
+    view = run(MemoryStore(), given, "Taxi!")
+
+    assert (view.turn.outcome, orders) == ("denied", [])
+
+
+def test_a_model_that_cannot_be_asked_ends_the_turn_and_not_the_session() -> None:
+    store = MemoryStore()
+
+    failed = run(store, world(ScriptedProvider()), "Umbrella?")
+    answered = run(store, world(ScriptedProvider("Yes.")), "And now?")
+
+    assert (failed.turn.outcome, answered.turn.outcome) == ("failed", "answered")
+
+
+def test_an_empty_answer_is_a_failure_and_not_asked_for_again_for_ever() -> None:
+    store = MemoryStore()
+
+    view = run(store, world(ScriptedProvider("")), "Umbrella?")
+
+    assert (view.turn.outcome, view.turn.reason) == (
+        "failed",
+        "the model's answer was empty",
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (("fly", "{}"), "There is no tool 'fly'. The tools are: weather, book."),
+        (("weather", "[1"), "The arguments are not a JSON object"),
+        (
+            ("weather", '{"city": "Oslo", "city": "Rome"}'),
+            "The arguments have the key 'city' twice",
+        ),
+        (
+            ("weather", '{"city": "Oslo", "c\\u0069ty": "R"}'),
+            "The arguments have the key 'city' twice",
+        ),
+        (
+            ("weather", '{"city": [{"": 1, "": 2}]}'),
+            "The arguments have the key '' twice in one object",
+        ),
+        (("weather", '{"town": "Oslo"}'), "there is no argument 'town'; 'city' is missing"),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_told_to_the_model(
+    call: tuple[str, str], told: str
+) -> None:
+    view = run(MemoryStore(), world(ScriptedProvider([call], "Oh.")), "Umbrella?")
+
+    assert talked(view).splitlines()[2].startswith(f"· failed: {told}")
+
+
+def test_a_tool_that_breaks_is_told_to_the_model_and_the_session_goes_on() -> None:
+    @tool(Effect.LOOK)
+    async def weather(city: str) -> Reply:
+        """Break."""
+        raise ZeroDivisionError("no weather")
+
+    given = world(ScriptedProvider([WEATHER], "Oh."), tools=(weather,))
+    view = run(MemoryStore(), given, "Umbrella?")
+
+    assert talked(view).splitlines()[2:] == [
+        "· failed: ZeroDivisionError: no weather", "‹ Oh.",
+    ]  # fmt: skip
+
+
+def test_a_start_that_changes_something_is_kept_before_it_is_done() -> None:
+    store, seen = MemoryStore(), list[str]()
+
+    @tool(Effect.RUN)
+    async def book(what: str) -> Reply:
+        """Look at what a power cut would leave now."""
+        seen.extend(kinds(MemoryStore(*store.lines[: store.kept])).split()[-3:])
+        return Reply("ordered")
+
+    run(store, world(ScriptedProvider([BOOK], "Done."), tools=(book,)), "Taxi!")
+
+    assert seen == ["ModelAnswered", "Judged", "Started"]
+
+
+def test_a_question_stays_open_across_a_restart_and_the_first_verdict_wins() -> None:
+    store, orders = MemoryStore(), list[str]()
+    asking = world(ScriptedProvider([WEATHER, BOOK]), orders, rules=())
+    waiting = run(store, asking, "Taxi!")
+    assert [c.stage for c in waiting.conversation.calls] == ["ended", "asked"]
+
+    async def next_morning() -> list[bool]:
+        session = await opened(store, world(ScriptedProvider("Done."), orders, rules=()))
+        won = [
+            await session.inbox.answer("call-1", allowed=True),
+            await session.inbox.answer("call-1", allowed=False),
+        ]
+        await session.go()
+        return won
+
+    assert anyio.run(next_morning) == [True, False]
+    assert orders == ["taxi"]
+    assert entries(store)[-1].event == TurnEnded("answered")
+
+
+def test_a_call_allowed_while_another_runs_joins_it_at_once() -> None:
+    store, orders = MemoryStore(), list[str]()
+
+    async def both() -> None:
+        booked = anyio.Event()
+
+        @tool(Effect.LOOK)
+        async def weather(city: str) -> Reply:
+            """Come back only when the taxi is ordered."""
+            await booked.wait()
+            return Reply("rain")
+
+        @tool(Effect.RUN)
+        async def book(what: str) -> Reply:
+            """Order something."""
+            orders.append(what)
+            booked.set()
+            return Reply("ordered")
+
+        provider = ScriptedProvider([WEATHER, BOOK], "Done.")
+        session = await opened(store, world(provider, tools=(weather, book), rules=()))
+        await session.inbox.say("Taxi!")
+
+        async def allow() -> None:
+            async for frame in session.hub.watch().frames():
+                event = getattr(frame.item, "event", None)
+                if isinstance(event, Judged) and event.verdict == "ask":
+                    await session.inbox.answer(event.call_id, allowed=True)
+                    return
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(allow)
+            await anyio.lowlevel.checkpoint()
+            await session.go()
+
+    anyio.run(both)
+
+    assert orders == ["taxi"]
+    assert entries(store)[-1].event == TurnEnded("answered")
+
+
+def test_a_no_goes_to_the_model_with_its_reason_and_the_turn_goes_on() -> None:
+    async def refuse() -> str:
+        given = world(ScriptedProvider([BOOK], "Then not."), rules=())
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Taxi!")
+        await session.go()
+        await session.inbox.answer("call-0", allowed=False, reason="too dear")
+        return talked(await session.go())
+
+    assert anyio.run(refuse).splitlines()[2:] == [
+        "· failed: Refused: too dear. It was not done; do not try to get round this.",
+        "‹ Then not.",
+    ]
+
+
+def test_what_a_person_allows_for_the_session_is_not_asked_again() -> None:
+    orders: list[str] = []
+
+    async def twice() -> list[str]:
+        script = ([BOOK], [("book", '{"what": "bus"}')], "Done.")
+        session = await opened(
+            MemoryStore(), world(ScriptedProvider(*script), orders, rules=())
+        )
+        await session.inbox.say("Taxi!")
+        stages = [c.stage for c in (await session.go()).conversation.calls]
+        await session.inbox.answer("call-0", allowed=True, grant="book")
+        return [*stages, (await session.go()).turn.outcome]
+
+    assert anyio.run(twice) == ["asked", "answered"]
+    assert orders == ["taxi", "bus"]
+
+
+def test_headless_what_would_ask_is_denied_and_says_why() -> None:
+    store = MemoryStore()
+    given = world(ScriptedProvider([BOOK], "Pity."), rules=(), attended=False)
+
+    run(store, given, "Taxi!")
+
+    judged = next(e.event for e in entries(store) if isinstance(e.event, Judged))
+    assert (judged.verdict, judged.reason) == (
+        "deny",
+        "no rule allows book here, and nobody is there to ask",
+    )
+
+
+def test_a_tool_can_end_the_turn_with_a_final_answer() -> None:
+    @tool(Effect.SELF)
+    async def finish(answer: str) -> Reply:
+        """Say that the task is done."""
+        return Reply("Done.", control=Final(answer))
+
+    provider = ScriptedProvider([("finish", '{"answer": "42"}')])
+    view = run(MemoryStore(), world(provider, tools=(finish,)), "6 x 7?")
+
+    assert (view.turn.outcome, len(provider.heard)) == ("final", 1)
+
+
+def test_a_result_too_long_for_the_model_is_cut_in_the_middle_and_kept_whole() -> None:
+    store = MemoryStore()
+
+    @tool(Effect.LOOK)
+    async def weather(city: str) -> Reply:
+        """Talk too much."""
+        return Reply("a" * 50 + "b" * 50)
+
+    given = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=20)
+    run(store, given, "Umbrella?")
+
+    end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
+    assert (end.text[:10], end.text[-10:]) == ("a" * 10, "b" * 10)
+    assert "80 of 100 characters" in end.text
+    assert f"blob:{end.full_blob}" in end.text
+    assert store.blobs[end.full_blob] == b"a" * 50 + b"b" * 50
+
+
+def test_what_was_not_kept_is_not_called_the_whole() -> None:
+    store = MemoryStore()
+
+    @tool(Effect.LOOK)
+    async def weather(city: str) -> Reply:
+        """Talk more than anybody keeps."""
+        return Reply("a" * 100 + " (it printed 2,000,000,000 bytes in all)", whole=False)
+
+    given = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=90)
+    run(store, given, "Umbrella?")
+
+    end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
+    assert "the whole" not in end.text
+    assert "50 of 140 characters that were kept are left out here" in end.text
+    assert f'"blob:{end.full_blob}" reads what was kept of it' in end.text
+    assert "it printed 2,000,000,000 bytes in all" in end.text
+
+
+def test_text_that_is_no_utf8_does_not_stop_the_journal() -> None:
+    @tool(Effect.LOOK)
+    async def weather(city: str) -> Reply:
+        """Name a file that is no UTF-8."""
+        return Reply("caf\udce9")
+
+    provider = ScriptedProvider([WEATHER], "Half an emoji: \ud83d.")
+    view = run(MemoryStore(), world(provider, tools=(weather,)), "Umbrella?")
+
+    assert talked(view).splitlines()[2:] == ["· caf\ufffd", "‹ Half an emoji: \ufffd."]
+
+
+def test_words_sent_twice_with_one_key_are_heard_once() -> None:
+    async def twice() -> list[bool]:
+        session = await opened(MemoryStore(), world(ScriptedProvider()))
+        return [await session.inbox.say("Hi", client_key="k") for _ in range(2)]
+
+    assert anyio.run(twice) == [True, False]
+
+
+def test_a_secret_is_neither_written_nor_folded() -> None:
+    async def told() -> tuple[bytes, str]:
+        store = MemoryStore()
+        given = world(ScriptedProvider("Noted."))
+        session = await opened(store, given, secrets=['se"cret3'])
+        await session.inbox.say('It is se"cret3, or sk-' + "a" * 30)
+        return b"".join(store.lines), talked(await session.go())
+
+    written, shown = anyio.run(told)
+
+    assert b"cret3" not in written
+    assert shown == "› It is [secret], or [secret]\n‹ Noted."
+
+
+def test_a_call_with_a_secret_runs_as_it_was_made_but_is_not_repeated_later() -> None:
+    store, orders = MemoryStore(), list[str]()
+    secret = "sk-" + "b" * 30
+
+    run(
+        store,
+        world(ScriptedProvider([("book", f'{{"what": "{secret}"}}')], "Ok."), orders),
+        "Go",
+    )
+    started = next(e.seq for e in entries(store) if isinstance(e.event, Started))
+    later = MemoryStore(*store.lines[: started - 1])
+    view = run(later, world(ScriptedProvider("Ok."), orders))
+
+    assert orders == [secret]
+    assert secret.encode() not in b"".join(store.lines)
+    assert (
+        talked(view).splitlines()[2].startswith("· failed: Interrupted, and not repeated")
+    )
+
+
+def test_a_rewind_takes_back_the_talk_but_not_the_account_and_can_be_undone() -> None:
+    async def there_and_back() -> tuple[list[str], list[int]]:
+        store = MemoryStore()
+        provider = ScriptedProvider("One.", "Two.", "Three.")
+        session = await opened(store, world(provider))
+        shown, paid = list[str](), list[int]()
+        for words in ("1?", "2?"):
+            await session.inbox.say(words)
+            await session.go()
+        second = next(e.seq for e in entries(store) if e.event == Said("2?"))
+        for mark in (second, lambda: session.view.seq):
+            await session.rewind(mark if isinstance(mark, int) else mark())
+            shown.append(talked(session.view))
+            paid.append(session.view.account.spent.usage.input)
+        return shown, paid
+
+    shown, paid = anyio.run(there_and_back)
+
+    assert shown == ["› 1?\n‹ One.", "› 1?\n‹ One.\n› 2?\n‹ Two."]
+    assert paid == [20, 20]
+
+
+@pytest.mark.parametrize("kept", range(len(whole_run()) + 1))
+def test_any_prefix_makes_a_request_that_a_strict_provider_takes(kept: int) -> None:
+    request = build_request(fold(entries(MemoryStore(*whole_run()[:kept]))))
+
+    check_history(spoken.message for spoken in request.messages)
+
+
+def test_every_event_says_what_led_to_it() -> None:
+    store = MemoryStore()
+
+    run(store, world(ScriptedProvider([WEATHER], "Yes.")), "Umbrella?")
+
+    by_seq = {e.seq: type(e.event).__name__ for e in entries(store)}
+    causes = {
+        (type(e.event).__name__, by_seq.get(e.cause, "")) for e in entries(store) if e.cause
+    }
+    assert causes == {
+        ("TurnStarted", "Said"), ("Delivered", "Said"), ("ModelAnswered", "ModelAsked"),
+        ("Judged", "ModelAnswered"), ("Started", "Judged"), ("Ended", "Started"),
+        ("TurnEnded", "TurnStarted"),
+    }  # fmt: skip
+
+
+def test_a_tail_lost_at_a_lines_end_is_said_in_the_journal() -> None:
+    store = MemoryStore()
+    run(store, world(ScriptedProvider("Yes.")), "Umbrella?")
+    told = len(store.lines)
+    del store.lines[-2:]
+
+    run(store, world(ScriptedProvider("Yes.")))
+
+    after = [e.event for e in entries(store)[told - 2 :]]
+    assert after[:2] == [
+        JournalRepaired(
+            f"events {told - 1} to {told}, noted as written and not there any more"
+        ),
+        SessionResumed(""),
+    ]
+
+
+def test_a_session_in_which_everything_ran_unasked_asks_again_when_taken_up() -> None:
+    store, orders = MemoryStore(), list[str]()
+
+    async def dare() -> None:
+        session = await opened(store, world(ScriptedProvider()))
+        await session.inbox.set_mode("bypass")
+
+    anyio.run(dare)
+    view = run(store, world(ScriptedProvider([BOOK]), orders, rules=()), "Taxi!")
+
+    assert [c.stage for c in view.conversation.calls] == ["asked"]
+    assert orders == []

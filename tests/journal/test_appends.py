@@ -1,0 +1,61 @@
+"""An append fills the page cache: the event loop does it, unless the disk was slow."""
+
+import threading
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.journal.store import file
+from refold.journal.store.disk import Disk
+from refold.journal.store.file import FileStore
+from tests.journal.journals import add
+
+
+class Watched(Disk):
+    """Notes whether the event loop writes the lines; each takes `seconds`."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.writers, self._seconds = list[bool](), seconds
+
+    def write(self, file: int, data: bytes, at: int) -> None:
+        if data == b"line\n":  # and not the note of who writes
+            self.writers.append(threading.current_thread() is threading.main_thread())
+            time.sleep(self._seconds)
+        super().write(file, data, at)
+
+
+def written_by_the_loop(directory: Path, disk: Watched, lines: int = 4) -> list[bool]:
+    async def use() -> None:
+        store = FileStore(directory, disk=disk)
+        epoch = (await store.lease()).epoch
+        for n in range(lines):
+            await add(store, epoch, b"line", n)
+        assert list(await store.read()) == [b"line"] * lines
+        await store.release()
+
+    anyio.run(use)
+    return disk.writers
+
+
+def test_only_the_append_that_makes_the_file_needs_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "SLOW", 60.0)  # however busy the machine is
+
+    assert written_by_the_loop(tmp_path / "one", Watched()) == [False, True, True, True]
+
+
+def test_after_a_slow_append_the_threads_write(tmp_path: Path) -> None:
+    disk = Watched(file.SLOW * 2)
+
+    assert written_by_the_loop(tmp_path / "one", disk) == [False, True, False, False]
+
+
+def test_a_large_append_is_for_the_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "SMALL", 3)
+
+    assert written_by_the_loop(tmp_path / "one", Watched()) == [False] * 4

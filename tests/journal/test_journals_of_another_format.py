@@ -1,0 +1,89 @@
+"""A journal in the format of an earlier version is refused in one sentence that names it."""
+
+import io
+import shutil
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import BadInput, WrongFormat
+from refold.journal.bundle.archive import beginning, end, member
+from refold.journal.bundle.pack import Packing
+from refold.journal.bundle.unpack import unpack
+from refold.journal.catalogue.indexer import read_card
+from refold.journal.events import codec
+from refold.journal.home import Home, started_in
+from refold.journal.store.check import check
+from refold.journal.store.file import FileStore
+from refold.journal.store.fork import fork
+from refold.journal.store.tree_reader import tree
+from refold.session.recorder import Recorder
+
+ID = "20260101-120000-abcd"
+SENTENCE = (
+    f"the session {ID} is in journal format 1, and this version reads format "
+    f"{codec.FORMAT}: export it with refold 0.1.0, which wrote it"
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    found = Home(tmp_path)
+    shutil.copytree(Path(__file__).with_name("format_1"), found.path(ID))
+    return found
+
+
+def test_it_is_not_opened_and_not_changed(home: Home) -> None:
+    file = home.path(ID) / "events.jsonl"
+    before = file.read_bytes()
+
+    with pytest.raises(WrongFormat, match="^" + SENTENCE):
+        anyio.run(Recorder(FileStore(home.path(ID))).open)
+
+    assert file.read_bytes() == before
+
+
+def test_the_catalogue_lists_it_where_it_worked_and_says_why_it_cannot_be_read(
+    home: Home,
+) -> None:
+    file = home.path(ID) / "events.jsonl"
+    card = read_card(ID, file)
+
+    assert (card.events, card.about.directory) == (0, "/work")
+    assert card.damage == f"{file}: {SENTENCE}"
+    assert started_in(home.path(ID)) == "/work"
+
+
+def test_a_check_finds_that_and_no_damage_besides(home: Home) -> None:
+    (damage,) = check(home.path(ID)).damages
+
+    assert (damage.line, damage.what, damage.lost) == (1, SENTENCE, "nothing")
+
+
+def test_a_tree_shows_it_without_events(home: Home) -> None:
+    node = tree(home.path(ID), ID)
+
+    assert (list(node.entries), node.damage) == (
+        [], f"{home.path(ID) / 'events.jsonl'}: {SENTENCE}",
+    )  # fmt: skip
+
+
+def test_it_is_not_forked(home: Home) -> None:
+    with pytest.raises(BadInput, match="^" + SENTENCE):
+        fork(home, ID, None, 1.0)
+
+
+def test_it_is_not_exported(home: Home) -> None:
+    with pytest.raises(BadInput, match=SENTENCE):
+        b"".join(Packing(home.path(ID), ID).pieces())
+
+
+def test_it_is_not_imported(home: Home) -> None:
+    lines = (home.path(ID) / "events.jsonl").read_bytes()
+    document = b"".join(
+        [*beginning(ID), *member("events.jsonl", len(lines), [lines]), end()]
+    )
+
+    with pytest.raises(BadInput, match=SENTENCE):
+        unpack(home, io.BytesIO(document), "s.tar", 1.0, "/here")

@@ -1,0 +1,76 @@
+"""The formula and the container file say what an installation needs."""
+
+import hashlib
+import importlib.util
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+URL = "https://files.example.org/refold-0.2.0.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def formula() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("formula", ROOT / "packaging/formula.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_formula_has_every_dependency_with_its_hash(formula: ModuleType) -> None:
+    text = formula.formula(b"archive", URL)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    direct = {
+        re.split(r"[><=]", each)[0].replace("_", "-") for each in project["dependencies"]
+    }
+    resources = dict(re.findall(r'resource "([^"]+)" do\n    url "([^"]+)"', text))
+
+    assert direct <= set(resources)
+    assert "idna" in resources  # needed by anyio
+    assert text.count('sha256 "') == len(resources) + 1
+    assert f'sha256 "{hashlib.sha256(b"archive").hexdigest()}"' in text
+    assert all(
+        url.startswith("https://files.pythonhosted.org/") for url in resources.values()
+    )
+    assert "pytest" not in resources
+
+
+def test_the_formula_is_ruby(formula: ModuleType, tmp_path: Path) -> None:
+    ruby = shutil.which("ruby")
+    if not ruby:
+        pytest.skip("ruby is not installed")
+    path = tmp_path / "refold.rb"
+    path.write_text(formula.formula(b"archive", URL), encoding="utf-8")
+
+    subprocess.run([ruby, "-c", str(path)], check=True, capture_output=True)
+
+
+def test_the_image_runs_as_an_ordinary_user_with_what_the_sandbox_needs() -> None:
+    text = (ROOT / "packaging/Dockerfile").read_text(encoding="utf-8")
+
+    assert {"bubblewrap", "git", "ripgrep"} <= set(text.split())
+    assert text.index("USER refold") < text.index("ENTRYPOINT")
+    for source in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE):
+        assert all((ROOT / name).exists() for name in source.split()), source
+
+
+def test_our_own_check_of_dockerfiles_finds_nothing() -> None:
+    check = (
+        ROOT / "src/refold/skills/shipped/dockerfile-builder/scripts/check_dockerfile.py"
+    )
+    done = subprocess.run(
+        ["python3", str(check), str(ROOT / "packaging/Dockerfile")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,137 @@
+"""The wheel installs as a person would install it, with no network and no sources beside it.
+
+A local index is made of what is installed here: refold's own wheel, and its dependencies
+packed again from their files. pip, pipx and uv take everything from there.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+UV = shutil.which("uv") or str(ROOT / ".venv-tools/bin/uv")
+pytestmark = pytest.mark.peer
+
+
+def run(*command: str | Path, **environ: str) -> str:
+    home = environ.get("HOME", "/nonexistent")
+    done = subprocess.run(
+        [str(part) for part in command],
+        env={"PATH": os.environ["PATH"], "HOME": home, "LANG": "C.UTF-8", **environ},
+        cwd=environ.get("HOME", "/"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def needed(
+    name: str, extra: str = "", seen: dict[str, Distribution] | None = None
+) -> dict[str, Distribution]:
+    """The installed distributions that `name` depends on here, itself left out."""
+    seen = {} if seen is None else seen
+    for text in distribution(name).requires or ():
+        each = Requirement(text)
+        if each.name not in seen and (
+            not each.marker or each.marker.evaluate({"extra": extra})
+        ):
+            seen[each.name] = distribution(each.name)
+            for more in each.extras or {""}:
+                needed(each.name, more, seen)
+    return seen
+
+
+def packed(found: Distribution, into: Path) -> None:
+    """The wheel again that this distribution was installed from."""
+    tags = [line.partition(": ")[2] for line in (found.read_text("WHEEL") or "").splitlines()
+            if line.startswith("Tag: ")]  # fmt: skip
+    parts = [sorted({tag.split("-")[n] for tag in tags}) for n in range(3)]
+    name = found.metadata["Name"].replace("-", "_")
+    tag = "-".join(".".join(part) for part in parts)
+    with zipfile.ZipFile(into / f"{name}-{found.version}-{tag}.whl", "w") as wheel:
+        for file in found.files or ():
+            place = Path(str(found.locate_file(file)))
+            outside = ".." in file.parts or "__pycache__" in file.parts
+            if (
+                not outside
+                and place.is_file()
+                and file.name not in {"INSTALLER", "REQUESTED"}
+            ):
+                wheel.write(place, str(file))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a wheel of refold and one of each package that it needs."""
+    found = tmp_path_factory.mktemp("index")
+    home = tmp_path_factory.mktemp("build")
+    cache = run(UV, "cache", "dir", HOME=os.environ["HOME"]).strip()
+    run(UV, "build", "--wheel", "--offline", "--out-dir", found, ROOT,
+        HOME=str(home), UV_CACHE_DIR=cache)  # fmt: skip
+    pip = [distribution("pip")]  # that pipx brings up to date first
+    for each in (*needed("refold").values(), *pip):
+        packed(each, found)
+    return found
+
+
+def works(refold: Path, home: Path) -> None:
+    """It starts, has its data files with it, and does a whole turn without a model."""
+    script = home / "script.jsonl"
+    script.write_text('{"text": "hello from a script"}\n', encoding="utf-8")
+
+    assert run(refold, "--version", HOME=str(home)).startswith("refold ")
+    said = run(refold, "-p", "say hello", "--script", script, HOME=str(home))
+    assert said == "hello from a script\n"
+    assert "explore" in run(refold, "agents", HOME=str(home))
+    assert "code-review" in run(refold, "skills", HOME=str(home))
+
+
+def test_pip_installs_it_into_a_new_environment(index: Path, tmp_path: Path) -> None:
+    there = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", there)
+    run(there / "bin/pip", "install", "--no-index", "--find-links", index, "refold")
+
+    works(there / "bin/refold", tmp_path)
+    assert (there / "share/man/man1/refold.1").is_file()
+
+
+def test_uv_installs_it_as_a_tool(index: Path, tmp_path: Path) -> None:
+    run(UV, "tool", "install", "--no-index", "--find-links", index, "--python", sys.executable, "refold",
+        HOME=str(tmp_path), UV_TOOL_BIN_DIR=str(tmp_path / "bin"), UV_TOOL_DIR=str(tmp_path / "tools"))  # fmt: skip
+
+    works(tmp_path / "bin/refold", tmp_path)
+
+
+def test_pipx_installs_it(index: Path, tmp_path: Path) -> None:
+    pipx = pytest.importorskip("pipx", reason="pipx is not installed")
+    assert pipx
+    run(sys.executable, "-m", "pipx", "install", "--python", sys.executable,
+        "--pip-args", f"--no-index --find-links {index}", "refold",
+        HOME=str(tmp_path), PIPX_HOME=str(tmp_path / "pipx"), PIPX_BIN_DIR=str(tmp_path / "bin"))  # fmt: skip
+
+    works(tmp_path / "bin/refold", tmp_path)
+
+
+def test_nothing_of_the_sources_is_missing_in_the_wheel(index: Path) -> None:
+    (wheel,) = index.glob("refold-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = set(archive.namelist())
+    source = ROOT / "src"
+    here = {
+        str(path.relative_to(source))
+        for path in source.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+    assert here - inside == set()

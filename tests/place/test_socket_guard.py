@@ -1,0 +1,299 @@
+"""Which sockets on the disk a command reaches: its own, and nobody else's."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from refold.place import socket_guard
+from tests.place.walled import Walled, home_on_disk, needs_bubblewrap, walled
+
+
+@pytest.fixture
+def apart() -> Iterator[Walled]:
+    """A workspace in a folder that commands see, and cannot write."""
+    needs_bubblewrap()
+    if not socket_guard.works():
+        pytest.skip("this machine lets nobody answer for a connection")
+    with (
+        home_on_disk() as home,
+        walled(home / "ws", {**os.environ, "HOME": str(home)}) as place,
+    ):
+        (place.root / "ask.py").write_text(ASK)
+        yield place
+
+
+ASK = """
+import socket, sys
+for path in sys.argv[1:]:
+    try:
+        asking = socket.socket(socket.AF_UNIX)
+        asking.connect(path)
+        asking.settimeout(5)
+        print("reached", asking.recv(9).decode())
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+@pytest.mark.parametrize("network", [False, True])
+@pytest.mark.parametrize(
+    "how", ["plain", "renamed", "linked", "elsewhere", "swapped", "symbolic"]
+)
+def test_no_socket_of_another_program_is_reached(
+    apart: Walled, how: str, *, network: bool
+) -> None:
+    home = apart.root.parent
+    (home / "other").mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(home / "plain"))
+        server.listen()
+        match how:
+            case "renamed":
+                (home / "plain").rename(home / "renamed")
+            case "linked":
+                os.link(home / "plain", home / "linked")
+            case "elsewhere":
+                (home / "plain").rename(home / "other/elsewhere")
+            case "swapped":
+                (home / "plain").rename(home / "other/swapped")
+                (home / "plain").touch()
+            case "symbolic":
+                (apart.root / "symbolic").symlink_to(home / "plain")
+            case _:
+                pass
+        place = {"elsewhere": "../other/elsewhere", "swapped": "../other/swapped"}.get(how)
+        path = place or ("symbolic" if how == "symbolic" else f"../{how}")
+
+        found = apart.run(f"python3 ask.py {path} $PWD/{path}", network=network)
+
+    assert "reached" not in found.text
+    assert len(found.text.splitlines()) == 2
+
+
+def test_one_that_is_made_while_a_command_runs_is_not_reached(apart: Walled) -> None:
+    late = apart.root.parent / "late"
+    with socket.socket(socket.AF_UNIX) as server:
+
+        def open_late() -> None:
+            while not (apart.root / "began").exists():
+                pass
+            server.bind(str(late))
+            server.listen()
+            (apart.root / "made").touch()
+
+        thread = threading.Thread(target=open_late)
+        thread.start()
+        found = apart.run(
+            f"touch began; until [ -e made ]; do sleep 0.01; done; python3 ask.py {late}"
+        )
+        thread.join()
+
+    assert found.text == "Permission denied\n"
+
+
+def test_a_datagram_needs_no_connection_and_is_not_sent(apart: Walled) -> None:
+    goal = str(apart.root.parent / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(goal)
+        found = apart.run(
+            'python3 -c "import socket; '
+            f"socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', '{goal}')\""
+        )
+
+    assert "PermissionError" in found.text
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_a_command_reaches_what_it_listens_on_itself(
+    apart: Walled, *, network: bool
+) -> None:
+    (apart.root / "own.py").write_text("""
+import os, socket, subprocess, sys, threading
+for path in ("here", "/tmp/there", os.path.abspath("whole"), "sub/../here2"):
+    os.makedirs("sub", exist_ok=True)
+    server = socket.socket(socket.AF_UNIX); server.bind(path); server.listen()
+    threading.Thread(target=lambda s=server: s.accept()[0].send(b"mine"), daemon=True).start()
+    subprocess.run([sys.executable, "ask.py", path])
+""")
+
+    assert apart.run("python3 own.py", network=network).text == "reached mine\n" * 4
+
+
+def test_one_who_waits_holds_up_nobody_else(apart: Walled) -> None:
+    """A listener that takes nobody: who connects waits, and others go on."""
+    (apart.root / "wait.py").write_text("""
+import socket, threading
+full = socket.socket(socket.AF_UNIX); full.bind("full"); full.listen(0)
+def connect(path, kept=[]):
+    asking = socket.socket(socket.AF_UNIX); kept.append(asking); asking.connect(path)
+for _ in range(4):
+    threading.Thread(target=connect, args=("full",), daemon=True).start()
+free = socket.socket(socket.AF_UNIX); free.bind("free"); free.listen()
+for _ in range(3):
+    connect("free"); free.accept()
+print("went on", flush=True)
+import os; os._exit(0)
+""")
+
+    assert apart.run("timeout 20 python3 wait.py").text == "went on\n"
+
+
+def test_programs_that_talk_among_themselves_work(apart: Walled) -> None:
+    (apart.root / "managed.py").write_text("""
+import multiprocessing as m
+if __name__ == "__main__":
+    m.set_start_method("forkserver")
+    with m.Manager() as manager, m.Pool(3) as pool:
+        kept = manager.list()
+        pool.map(kept.append, range(30))
+        print(sorted(kept) == list(range(30)))
+""")
+    server = "import socket as s; a=s.create_server(('127.0.0.1',0));"
+    server += "[s.create_connection(a.getsockname()) for _ in range(9)]; print('tcp')"
+
+    assert apart.run(f'python3 managed.py; python3 -c "{server}"').text == "True\ntcp\n"
+
+
+def test_an_older_way_into_the_kernel_makes_no_sockets(apart: Walled) -> None:
+    """Rings of the kernel connect for whoever asks, and nobody is asked before."""
+    look = "import ctypes; l=ctypes.CDLL(None, use_errno=True); "
+    look += "print(l.syscall(425, 4, ctypes.create_string_buffer(200)), ctypes.get_errno())"
+
+    assert apart.run(f'python3 -c "{look}"').text == "-1 38\n"
+
+
+def test_nothing_of_ours_is_left_when_commands_have_ended(apart: Walled) -> None:
+    apart.run("true")
+    before = len(os.listdir("/proc/self/fd"))
+
+    for _ in range(10):
+        apart.run("python3 ask.py nowhere")
+
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not [t for t in threading.enumerate() if t.name == "refold-socket-guard"]
+
+
+def test_an_older_way_into_the_kernel_does_not_connect_a_socket_of_the_newer(
+    apart: Walled,
+) -> None:
+    """The call of 32 bits takes any descriptor, whichever call made it."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("written in the words of another machine")
+    (apart.root / "old.py").write_text("""
+import ctypes, os, socket, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+low = libc.mmap(None, 4096, 7, 0x22 | 0x40, -1, ctypes.c_long(0))  # where 32 bits reach
+code = bytes.fromhex("5389fb89f1b86a010000cd805bc3")  # connect(edi, esi, edx) by int 0x80
+address = b"\\1\\0" + os.fsencode(sys.argv[1]) + b"\\0"
+ctypes.memmove(low, code, len(code)); ctypes.memmove(low + 999, address, len(address))
+asking = socket.socket(socket.AF_UNIX)
+connect = ctypes.CFUNCTYPE(*[ctypes.c_int] * 4)(low)
+print("reached" if connect(asking.fileno(), low + 999, len(address)) == 0 else "refused")
+""")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(apart.root.parent / "first"))
+        server.listen()
+        (apart.root.parent / "first").rename(apart.root.parent / "plain")
+
+        found = apart.run(f"python3 old.py {apart.root.parent / 'plain'}")
+
+    assert (
+        "reached" not in found.text
+    )  # it may have crashed: some kernels know no such call
+
+
+@pytest.mark.parametrize(
+    "made", ["socket(s.AF_UNIX, 3)", "socketpair(s.AF_UNIX, s.SOCK_DGRAM)[0]"]
+)
+def test_nothing_that_is_a_datagram_under_another_name_is_sent(
+    apart: Walled, made: str
+) -> None:
+    goal = apart.root.parent / "log"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(str(goal))
+        goal = goal.rename(apart.root.parent / "renamed")
+        server.setblocking(False)
+
+        found = apart.run(
+            f"python3 -c \"import socket as s; s.{made}.sendto(b'x', '{goal}')\""
+        )
+
+        with pytest.raises(BlockingIOError):
+            server.recv(9)
+    assert "PermissionError" in found.text
+
+
+def test_the_name_of_a_process_does_not_say_whose_descriptors_are_meant(
+    apart: Walled,
+) -> None:
+    """A name may hold the end of a line; then it could end connections of ours."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as ours,
+    ):
+        given = f"{os.getpid()} {ours.fileno()}"
+        (apart.root / "named.py").write_text("""
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.prctl(15, f"\\rTgid:\\t{sys.argv[1]}".encode(), 0, 0, 0)
+print(libc.connect(int(sys.argv[2]), bytes(16), 16))  # to nothing: it ends a connection
+""")
+        found = apart.run(f"python3 named.py {given}")
+
+        assert ours.send(b"still there") == 11
+    assert found.text == "-1\n"
+
+
+@pytest.mark.parametrize(
+    "asked", ["3, -1, 20", "3, 1 << 62, 20", "-1, 0, 0", "1 << 40, 0, 9"]
+)
+def test_one_who_asks_nonsense_is_answered_and_so_are_others(
+    apart: Walled, asked: str
+) -> None:
+    (apart.root / "odd.py").write_text(f"""
+import ctypes, socket
+made = socket.socket(socket.AF_UNIX)
+numbers = [ctypes.c_long(n) for n in (42, {asked})]
+print(ctypes.CDLL(None).syscall(*numbers))
+server = socket.socket(socket.AF_UNIX); server.bind("here"); server.listen()
+made.connect("here"); print("went on")
+""")
+
+    assert apart.run("timeout 9 python3 odd.py").text == "-1\nwent on\n"
+
+
+@pytest.mark.parametrize("how", ["renamed", "linked", "late"])
+def test_a_socket_of_another_program_in_the_workspace_is_not_reached_either(
+    apart: Walled, how: str
+) -> None:
+    plain, goal = apart.root / "plain", apart.root / how
+    with socket.socket(socket.AF_UNIX) as server:
+
+        def bind() -> None:
+            server.bind(str(plain))
+            server.listen()
+            plain.rename(goal) if how == "renamed" else os.link(plain, goal)
+
+        if how == "late":
+            timer = threading.Timer(0.3, bind)
+            timer.start()
+        else:
+            bind()
+        found = apart.run(f"until [ -e {how} ]; do sleep 0.01; done; python3 ask.py {goal}")
+
+    assert found.text == "Permission denied\n"
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_keys_that_the_kernel_keeps_are_neither_read_nor_left(
+    apart: Walled, *, writes: bool
+) -> None:
+    add, search = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
+    look = f"import ctypes as c; l=c.CDLL(None); print(l.syscall({add}, b'user', b'refold-test',"
+    look += f" b'x', 1, -4), l.syscall({search}, 10, -4, b'user', b'refold-test', 0))"
+
+    assert apart.run(f'python3 -c "{look}"', writes=writes).text == "-1 -1\n"

@@ -1,0 +1,341 @@
+"""What a model does not take is left out when it says so, in its provider's own words."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+
+from refold.errors import Overloaded, Refused
+from refold.provider.capability_fallback import CapabilityFallback
+from refold.provider.port import Came, Delta, Done, Retrying, Sent, TextDelta
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import SSE, WireName, answer, sse
+from refold.testing.wire_server import Answer
+from refold.values.messages import Thinking, ToolCall, ToolResult
+from tests.provider.wires import (
+    BLOB,
+    CAT,
+    MODEL,
+    PICTURES,
+    TOOLS,
+    asking,
+    heard,
+    message,
+    request,
+    words,
+)
+
+SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
+DATA = "iVBORyBjYXQ="  # the cat
+WITH: dict[str, dict[str, Any]] = {
+    "pictures": {"pictures": PICTURES},
+    "schema": {"schema": SCHEMA},
+    "effort": {"effort": "max"},
+    "low": {"effort": "low"},
+    "cache": {"session": "s-1"},
+}
+MARKS = {
+    "pictures": DATA,
+    "schema": '"rain"',
+    "effort": '"max"',
+    "low": '"low"',
+    "cache": '"prompt_cache_key"',
+}
+GEMINIS = {"effort": '"XHIGH"', "low": '"LOW"'}
+
+# Each said by a real server, shortened.
+REFUSALS: list[tuple[WireName, str, str]] = [
+    ("anthropic", "pictures", "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum"),
+    ("anthropic", "pictures", "'claude-2.1' does not support image input."),
+    ("anthropic", "schema", "output_config.format.schema: For 'object' type, 'additionalProperties' must be explicitly set to false"),
+    ("anthropic", "effort", "This model does not support effort level 'max'. Supported levels: high, low, medium."),
+    ("openai-responses", "pictures", "Invalid value: 'input_image'. Supported values are: 'input_text'."),
+    ("openai-responses", "schema", "Invalid schema for response_format 'answer': schema must have a 'type' key."),
+    ("openai-responses", "effort", "Unsupported value: 'max' is not supported with the 'gpt-5' model. Supported values are: 'low', 'medium', and 'high'."),
+    ("openai-responses", "low", "Unsupported parameter: 'reasoning.effort' is not supported with this model."),
+    ("openai-responses", "cache", "Unknown parameter: 'prompt_cache_key'."),
+    ("openai-chat", "pictures", "Invalid content type. image_url is only supported by certain models."),
+    ("openai-chat", "pictures", "unknown variant `image_url`, expected `text`"),
+    ("openai-chat", "pictures", "'messages.0' : for 'role:user' the following must be satisfied[('messages.0.content' : value must be a string)]"),
+    ("openai-chat", "schema", "This response_format type is unavailable now"),
+    ("openai-chat", "effort", "[{'loc': ('body', 'reasoning_effort'), 'msg': \"Input should be 'low', 'medium' or 'high'\", 'input': 'max'}]"),
+    ("openai-chat", "low", "Unrecognized request argument supplied: reasoning_effort"),
+    ("gemini", "pictures", "Image input modality is not enabled for models/gemma-3-1b-it"),
+    ("gemini", "schema", "Function calling with a response mime type: 'application/json' is unsupported"),
+    ("gemini", "effort", "Invalid value at 'generation_config.thinking_config.thinking_level', \"XHIGH\""),
+    ("gemini", "low", "Thinking level is not supported for this model."),
+    ("ollama", "pictures", "this model does not support image input"),
+    ("ollama", "schema", "invalid format: expected \"json\" or a JSON schema"),
+    ("ollama", "effort", "\"m-1\" does not support thinking"),
+]  # fmt: skip
+
+
+def asked(**more: Any) -> Any:
+    return request(message("user", "?", CAT), **more)
+
+
+def conversation(
+    wire: WireName, *answers: Answer, model: str = "m-1", **more: Any
+) -> tuple[list[str], list[str]]:
+    """What comes of two questions, and what was sent to get there."""
+    good = answer(wire, Reply("Yes."))
+    says = {**MODEL, "thinking": {"values": ["low", "max"]}}
+
+    async def use() -> tuple[list[str], list[str]]:
+        opening = asking(wire, *answers, good, good, model=model, says=says)
+        async with opening as (provider, server):
+            asking_for = asked(model=model, **more)
+            found = [words(await heard(provider, asking_for)) for _ in range(2)]
+            return found, [h.body.decode() for h in server.heard]
+
+    return anyio.run(use)
+
+
+def refusal(wording: str, status: int = 400) -> Answer:
+    error = {"error": {"message": wording, "type": "invalid_request_error"}}
+    return Answer(msgspec.json.encode(error), status)
+
+
+@pytest.mark.parametrize(("wire", "thing", "wording"), REFUSALS)
+def test_what_a_model_refuses_is_left_out_once_and_for_all(
+    wire: WireName, thing: str, wording: str
+) -> None:
+    found, (first, *later) = conversation(wire, refusal(wording), **WITH[thing])
+
+    mark = GEMINIS.get(thing, MARKS[thing]) if wire == "gemini" else MARKS[thing]
+    assert found == ["Yes.", "Yes."]
+    assert mark in first
+    assert [mark in body for body in later] == [False, False]
+    if thing == "pictures":
+        assert all("[picture cat.png, which cannot be shown here]" in b for b in later)
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-responses", "openai-chat"])
+def test_the_most_is_asked_for_a_little_less_at_a_time(wire: WireName) -> None:
+    no = refusal("effort: this value is not supported")
+
+    found, bodies = conversation(wire, no, no, no, effort="max")
+
+    asked_for = [
+        next((level for level in ("xhigh", "max", "high") if f'"{level}"' in body), "")
+        for body in bodies
+    ]
+    assert found == ["Yes.", "Yes."]
+    assert asked_for == ["max", "xhigh", "high", "", ""]
+
+
+def test_a_claude_that_does_not_think_as_it_sees_fit_gets_a_budget_or_nothing() -> None:
+    adaptive = refusal("adaptive thinking is not supported on this model")
+    thinking = refusal("'m-1' does not support thinking")
+
+    found, bodies = conversation("anthropic", adaptive, thinking, effort="high")
+
+    told = [msgspec.json.decode(body).get("thinking", {}).get("type") for body in bodies]
+    assert found == ["Yes.", "Yes."]
+    assert told == ["adaptive", "enabled", None, None]
+
+
+def test_a_claude_with_less_room_is_asked_for_less() -> None:
+    no = refusal("max_tokens: 64000 > 32768, which is the maximum allowed for this model")
+
+    _, bodies = conversation("anthropic", no, effort="high")
+
+    assert [msgspec.json.decode(b)["max_tokens"] for b in bodies] == [
+        64_000,
+        32_000,
+        32_000,
+    ]
+
+
+def test_one_effort_that_is_refused_takes_no_other_with_it() -> None:
+    no = refusal("reasoning_effort must be one of 'none' or 'high'")
+    good = answer("openai-chat", Reply("Yes."))
+
+    async def use() -> list[dict[str, Any]]:
+        async with asking("openai-chat", no, good, good, good) as (provider, server):
+            for effort in ("low", "high", "low"):
+                await heard(provider, asked(effort=effort))
+            return [msgspec.json.decode(h.body) for h in server.heard]
+
+    told = [body.get("reasoning_effort") for body in anyio.run(use)]
+    assert told == ["low", None, "high", None]
+
+
+def test_a_gemini_that_has_no_pictures_in_results_has_them_beside() -> None:
+    no = refusal("`function_response.parts` is not supported for this model.")
+    good = answer("gemini", Reply("Yes."))
+    talk = request(
+        message("user", "?"),
+        message("assistant", ToolCall("call-1", "look", Raw(b"{}"))),
+        message("tool", ToolResult("call-1", "a cat", images=(CAT,))),
+        pictures=PICTURES,
+    )
+
+    async def use() -> list[Any]:
+        async with asking("gemini", no, good) as (provider, server):
+            await heard(provider, talk)
+            return [msgspec.json.decode(h.body)["contents"][2] for h in server.heard]
+
+    inside, beside = anyio.run(use)
+    assert "parts" in inside["parts"][0]["functionResponse"]
+    assert [*beside["parts"][0], *beside["parts"][1]] == ["functionResponse", "inlineData"]
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "ollama"])
+def test_a_server_that_breaks_over_a_picture_is_asked_without(wire: WireName) -> None:
+    broken = refusal("image input is not supported - you may need the mmproj", 500)
+
+    found, bodies = conversation(wire, broken, pictures=PICTURES)
+
+    assert found == ["Yes.", "Yes."]
+    assert [DATA in body for body in bodies] == [True, False, False]
+
+
+def test_one_that_is_busy_with_pictures_is_not() -> None:
+    busy = refusal("Rate limit reached on images per minute", 429)
+
+    with pytest.raises(Overloaded, match="images per minute"):
+        conversation("openai-chat", busy, pictures=PICTURES)
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-responses", "openai-chat", "gemini", "ollama"])  # fmt: skip
+def test_what_was_not_asked_for_is_not_what_a_refusal_is_about(wire: WireName) -> None:
+    with pytest.raises(Refused, match="image and effort and schema"):
+        conversation(wire, refusal("no image and effort and schema of yours"))
+
+
+def test_a_refusal_inside_of_a_stream_is_heard_too() -> None:
+    error = {
+        "error": {"message": "No endpoints found that support image input", "code": 404}
+    }
+    late = Answer(sse(error), headers=SSE)
+
+    found, bodies = conversation("openai-chat", late, pictures=PICTURES)
+
+    assert (found, len(bodies)) == (["Yes.", "Yes."], 3)
+
+
+def test_what_was_conceded_is_for_one_model_alone() -> None:
+    no = refusal("'m-1' does not support image input.")
+    good = answer("anthropic", Reply("Yes."))
+
+    async def use() -> list[bool]:
+        async with asking("anthropic", no, good, good) as (provider, server):
+            for model in ("m-1", "m-2"):
+                await heard(provider, asked(pictures=PICTURES, model=model))
+            return [DATA in h.body.decode() for h in server.heard]
+
+    assert anyio.run(use) == [True, False, True]
+
+
+def test_a_notice_that_nothing_comes_yet_is_no_part_of_an_answer() -> None:
+    """A model that is loading may still refuse; one that has said a word may not."""
+
+    def found(first: Delta) -> list[Delta]:
+        concessions = CapabilityFallback({"pictures": "image"})
+        answers = iter([[first, Refused("no image here")], [Done()]])
+
+        async def ask() -> AsyncGenerator[Delta, None]:
+            for each in next(answers):
+                if isinstance(each, Refused):
+                    raise each
+                yield each
+
+        async def use() -> list[Delta]:
+            return [delta async for delta in concessions.stream("m-1", ask)]
+
+        return anyio.run(use)
+
+    loading, told = (
+        Retrying(0.0, "loading"),
+        "m-1 takes no pictures: they are told in words",
+    )
+    assert found(loading) == [loading, Retrying(0.0, told), Done()]
+    with pytest.raises(Refused, match="no image here"):
+        found(TextDelta("Y"))
+
+
+def test_a_concession_is_made_while_the_bytes_are_told_too() -> None:
+    no, good = refusal("does not support image input."), answer("anthropic", Reply("Yes."))
+    traced = asked(pictures={BLOB: PICTURES[BLOB]}, trace=True, tools=TOOLS)
+
+    async def use() -> tuple[list[Any], list[bytes]]:
+        async with asking("anthropic", no, good) as (provider, server):
+            return await heard(provider, traced), [h.body for h in server.heard]
+
+    found, bodies = anyio.run(use)
+    assert [d.body for d in found if isinstance(d, Sent)] == bodies
+    assert [d.body for d in found if isinstance(d, Came)] == [no.body, good.body]
+
+
+SIGNED = Thinking("Hm.", "anthropic", Raw(b'{"signature":"c2ln"}'))
+ROW = (
+    message("user", "?"),
+    message("assistant", SIGNED, ToolCall("call-1", "look", Raw(b"{}"))),
+    message("tool", ToolResult("call-1", "clouds")),
+)
+
+
+@pytest.mark.parametrize(
+    "wording",
+    [
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "messages.1.content.0: Invalid `data` in `redacted_thinking` block",
+        "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified.",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("model", ["claude-sonnet-5-5", "claude-sonnet-4-5"])
+def test_a_thought_that_another_account_has_signed_is_left_out_and_it_goes_on_thinking(
+    wording: str, model: str
+) -> None:
+    good = answer("anthropic", Reply("Yes."))
+    talks = (ROW, (*ROW, message("assistant", SIGNED, "Yes."), message("user", "And?")))
+
+    async def use() -> list[dict[str, Any]]:
+        opening = asking("anthropic", refusal(wording), good, good)
+        async with opening as (provider, server):
+            for talk in talks:
+                await heard(provider, request(*talk, effort="high", model=model))
+            return [msgspec.json.decode(h.body) for h in server.heard]
+
+    bodies = anyio.run(use)
+
+    assert ["c2ln" in str(body) for body in bodies] == [True, False, False]
+    thinks = [body.get("thinking", {}).get("type") for body in bodies]
+    if model == "claude-sonnet-5-5":
+        assert thinks == ["adaptive"] * 3
+        assert [body["output_config"] for body in bodies] == [{"effort": "high"}] * 3
+    else:  # a row of calls must begin with a thought, or goes on without any
+        assert thinks == ["enabled", None, "enabled"]
+
+
+def test_two_that_are_refused_the_same_at_once_give_up_one_thing_and_no_other() -> None:
+    concessions = CapabilityFallback[str]({"schema": "schema", "effort": "schema|effort"})
+    both_asked = anyio.Event()
+    asked: list[frozenset[str]] = []
+
+    async def ask() -> AsyncGenerator[Delta, None]:
+        without = concessions.of("m")
+        asked.append(without)
+        if not without:
+            if len(asked) == 2:
+                both_asked.set()
+            await both_asked.wait()
+            raise Refused("no schema, please")
+        yield Done()
+
+    async def story() -> None:
+        async def one() -> None:
+            assert [d async for d in concessions.stream("m", ask)][-1] == Done()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(one)
+            group.start_soon(one)
+
+    anyio.run(story)
+
+    assert concessions.of("m") == {"schema"}
+    assert asked == [frozenset(), frozenset(), {"schema"}, {"schema"}]

@@ -1,0 +1,102 @@
+"""What holds for a model: what was set, what its provider says, what is known."""
+
+from pathlib import Path
+
+import pytest
+
+from refold.provider.catalog import find
+from refold.provider.known_models import PriceTier
+from refold.provider.model_figures import Figures, Listed, ListedModel, remember
+from refold.provider.plugins import PluginProvider
+from refold.provider.prices import FREE, Override, Rates
+from refold.testing.providers import ScriptedProvider
+
+OPENAI, OLLAMA, VLLM = find("openai"), find("ollama"), find("vllm")
+MODEL = "gpt-6.1-sol"
+OWN = {f"openai/{MODEL}": Override(input=1.0, output=2.0, window=111)}
+TOLD = ListedModel(MODEL, 333, (PriceTier(0, 3.0, 4.0),))
+
+
+def figures(
+    directory: Path,
+    own: dict[str, Override] | None = None,
+    windows: dict[str, int] | None = None,
+    **environ: str,
+) -> Figures:
+    return Figures(environ, own or {}, windows or {}, directory)
+
+
+@pytest.mark.parametrize(
+    ("own", "windows", "told", "window"),
+    [
+        (OWN, {"openai": 222}, (TOLD,), 111),
+        ({f"openai/{MODEL}": Override(input=1.0)}, {"openai": 222}, (TOLD,), 222),
+        ({}, {"openai": 0, "gemini": 222}, (TOLD,), 333),
+        ({}, {}, (ListedModel(MODEL), ListedModel("gpt-other", 444)), 1_050_000),
+        ({}, {}, (), 1_050_000),
+    ],
+)
+def test_a_window_is_what_was_set_then_what_was_told_then_what_is_known(
+    own: dict[str, Override],
+    windows: dict[str, int],
+    told: tuple[ListedModel, ...],
+    window: int,
+    tmp_path: Path,
+) -> None:
+    remember(tmp_path, "openai", Listed(0.0, OPENAI.base_url, told))
+
+    assert figures(tmp_path, own, windows).window(OPENAI, MODEL) == window
+
+
+def test_a_price_that_was_told_goes_before_the_list_and_one_that_was_set_before_both(
+    tmp_path: Path,
+) -> None:
+    listed = figures(tmp_path).rates(OPENAI, MODEL)
+    remember(tmp_path, "openai", Listed(0.0, OPENAI.base_url, (TOLD,)))
+
+    told, own = (figures(tmp_path, set_).rates(OPENAI, MODEL) for set_ in ({}, OWN))
+
+    assert listed
+    assert listed.first.input == 2.0
+    assert told == Rates(TOLD.steps)
+    assert own
+    assert (own.first.input, own.first.output) == (1.0, 2.0)
+
+
+def test_what_another_address_told_does_not_count(tmp_path: Path) -> None:
+    remember(tmp_path, "vllm", Listed(0.0, "http://here:1", (ListedModel("m", 333),)))
+
+    assert figures(tmp_path, VLLM_BASE_URL="http://here:1").window(VLLM, "m") == 333
+    assert figures(tmp_path, VLLM_BASE_URL="http://there:1").window(VLLM, "m") == 0
+
+
+def test_what_is_learned_holds_at_once_and_the_next_time(tmp_path: Path) -> None:
+    first = figures(tmp_path)
+    before = first.window(OLLAMA, "m")
+
+    listed = first.learn(OLLAMA, (ListedModel("m", 333),), 9.0)
+
+    assert (before, first.window(OLLAMA, "m")) == (0, 333)
+    assert figures(tmp_path).window(OLLAMA, "m") == 333
+    assert figures(tmp_path).listed(OLLAMA) == listed == first.listed(OLLAMA)
+
+
+def test_what_runs_on_this_machine_costs_nothing(tmp_path: Path) -> None:
+    here, there = (
+        figures(tmp_path, VLLM_BASE_URL=url).rates(VLLM, "m")
+        for url in ("http://127.0.0.1:8000/v1", "http://example.com/v1")
+    )
+
+    assert (here, there) == (FREE, None)
+    assert figures(tmp_path).rates_here("m") == FREE
+
+
+def test_a_provider_nobody_knows_has_what_was_set_and_nothing_else(tmp_path: Path) -> None:
+    brought = PluginProvider("brought", lambda model, environ: ScriptedProvider())
+    own = {"brought/*": Override(input=1.0, output=2.0)}
+    found = figures(tmp_path, own, {"brought": 222})
+
+    assert found.window(brought, "m") == 222
+    assert found.rates(brought, "m") == Rates((PriceTier(0, 1.0, 2.0),))
+    assert figures(tmp_path).window(brought, "m") == 0
+    assert figures(tmp_path).rates(brought, "m") is None

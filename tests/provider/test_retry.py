@@ -1,0 +1,212 @@
+"""When a provider with patience asks again, how long it waits, and when it does not."""
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
+from refold.provider.error_mapping import retry_after
+from refold.provider.port import Came, Delta, Done, Provider, Retrying, Sent, TextDelta
+from refold.provider.retry import Backoff, RetryingProvider
+from refold.testing.providers import FaultyProvider, Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer
+from tests.provider.wires import asking, heard, message, request, words
+
+BUSY = Answer(
+    b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', 529
+)
+
+
+class Waits:
+    """A clock nobody waits for."""
+
+    def __init__(self) -> None:
+        self.waited = list[float]()
+
+    async def __call__(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        await anyio.lowlevel.checkpoint()
+
+
+def patient(
+    inner: Provider, waits: Waits | None = None, dice: Callable[[], float] = lambda: 1.0
+) -> RetryingProvider:
+    return RetryingProvider(inner, sleep=waits or Waits(), dice=dice)
+
+
+def told(provider: Provider) -> list[Delta]:
+    return anyio.run(heard, provider)
+
+
+def test_a_provider_that_recovers_answers_as_if_nothing_had_been() -> None:
+    waits = Waits()
+    inner = FaultyProvider("Yes", fault=Overloaded("busy"), times=3)
+
+    found = told(patient(inner, waits))
+
+    assert [d for d in found if isinstance(d, Retrying)] == [
+        Retrying(1.0, "busy"), Retrying(2.0, "busy"), Retrying(4.0, "busy"),
+    ]  # fmt: skip
+    assert words(found) == "Yes"
+    assert waits.waited == [1.0, 2.0, 4.0]
+
+
+def test_the_last_error_comes_out_when_it_does_not_recover() -> None:
+    inner = FaultyProvider("Yes", fault=Unreachable("gone"), times=9)
+
+    with pytest.raises(Unreachable, match="gone"):
+        told(patient(inner))
+
+    assert len(inner.heard) == 4
+
+
+@pytest.mark.parametrize(
+    "fault", [Refused("no"), TooLong("too long"), ProviderError("odd")]
+)
+def test_what_will_not_change_is_not_asked_again(fault: ProviderError) -> None:
+    inner = FaultyProvider("Yes", fault=fault)
+
+    with pytest.raises(type(fault)):
+        told(patient(inner))
+
+    assert len(inner.heard) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Yes", [("look", "{}")], Reply("Yes", thinking="Hm")],
+    ids=["words", "call", "thought"],
+)
+def test_nothing_is_asked_again_once_anything_was_shown(
+    line: str | list[tuple[str, str]] | Reply,
+) -> None:
+    inner = FaultyProvider(line, fault=Overloaded("busy"), after=1)
+
+    with pytest.raises(Overloaded):
+        told(patient(inner))
+
+    assert len(inner.heard) == 1
+
+
+def test_what_a_provider_asks_for_is_waited_and_a_little_more() -> None:
+    waits = Waits()
+    inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=7), times=2)
+
+    told(patient(inner, waits, lambda: 0.5))
+
+    assert waits.waited == [7.5, 8.0]
+
+
+def test_no_wait_is_so_short_that_all_tries_are_gone_at_once() -> None:
+    assert Backoff().wait(0, asked=0, dice=0.0) == 0.1
+    assert Backoff().wait(9, asked=0, dice=1.0) == 60.0
+
+
+def test_an_hour_is_not_waited_but_told() -> None:
+    waits = Waits()
+    inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=3600))
+
+    with pytest.raises(Overloaded, match="wants 60 minutes before the next try") as caught:
+        told(patient(inner, waits))
+
+    assert (waits.waited, caught.value.retry_after) == ([], 3600)
+
+
+def test_a_wait_can_be_cancelled_at_once() -> None:
+    async def use() -> float:
+        inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=50))
+        start = anyio.current_time()
+        with anyio.move_on_after(0.02):
+            await heard(RetryingProvider(inner))
+        return anyio.current_time() - start
+
+    assert anyio.run(use) < 1.0
+
+
+def test_a_silent_end_or_a_hang_is_for_others_to_notice() -> None:
+    found = told(patient(FaultyProvider("Yes", fault="silence", after=2)))
+
+    assert found == [TextDelta("Y"), TextDelta("e")]
+
+
+def test_a_busy_server_is_asked_the_very_same_thing_again() -> None:
+    waits = Waits()
+
+    async def use() -> tuple[str, set[bytes], int]:
+        limited = Answer(b"{}", 429, {"retry-after": "2"})
+        good = answer("anthropic", Reply("Yes."))
+        async with asking("anthropic", limited, BUSY, BUSY, good) as (provider, server):
+            found = await heard(patient(provider, waits))
+            return words(found), {h.body for h in server.heard}, len(server.heard)
+
+    said, bodies, times = anyio.run(use)
+
+    assert (said, len(bodies), times) == ("Yes.", 1, 4)
+    assert waits.waited == [3.0, 2.0, 4.0]
+
+
+def test_an_error_event_before_the_first_word_is_asked_again() -> None:
+    whole = answer("anthropic", Reply("Hello wor"))
+    assert isinstance(whole.body, bytes)
+    start = whole.body[: whole.body.index(b"event: content_block")]
+    error = b'data: {"type":"error","error":{"type":"overloaded_error","message":"x"}}\n\n'
+
+    async def use() -> list[Delta]:
+        early = Answer(start + error, headers=whole.headers)
+        async with asking("anthropic", early, whole) as (provider, _):
+            return await heard(patient(provider))
+
+    found = anyio.run(use)
+
+    assert isinstance(found[0], Retrying)
+    assert (words(found), type(found[-1])) == ("Hello wor", Done)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after": "-4"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 40.0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    assert retry_after(headers, now=60.0) == seconds
+
+
+def test_it_is_asked_again_too_while_the_bytes_are_told() -> None:
+    async def use() -> list[Delta]:
+        good = answer("anthropic", Reply("Yes."))
+        async with asking("anthropic", BUSY, good) as (provider, _):
+            asked = request(message("user", "?"), trace=True)
+            return await heard(patient(provider), asked)
+
+    found = anyio.run(use)
+
+    assert words(found) == "Yes."
+    assert [type(d) for d in found[:4]] == [Sent, Came, Retrying, Sent]
+
+
+def test_what_is_asked_again_is_closed_with_its_patience() -> None:
+    class Closing(FaultyProvider):
+        closed = False
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    inner = Closing("Yes", fault=Overloaded("busy"))
+
+    anyio.run(patient(inner).aclose)
+
+    assert inner.closed
+    anyio.run(patient(FaultyProvider("Yes", fault=Overloaded("busy"))).aclose)

@@ -1,0 +1,232 @@
+"""Models that take no system message are told the same by the person who speaks first."""
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from refold.errors import Refused
+from refold.provider.port import Provider, Request
+from refold.provider.sanitize import SystemAsUser
+from refold.provider.spec import Quirks
+from refold.provider.text_protocol.selection import AsNeeded
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import WireName, answer
+from refold.testing.wire_server import Answer, Heard
+from refold.values.growing import Log
+from tests.provider.strict_servers import strict
+from tests.provider.wires import (
+    CAT,
+    CONVERSATION,
+    PICTURES,
+    TOOLS,
+    asking,
+    heard,
+    message,
+    request,
+    spec_of,
+    words,
+)
+
+# Each said by a real server: vLLM, llama.cpp (shortened; it says 500), OpenAI, a proxy
+# to Bedrock, Mistral's templates in LM Studio and vLLM, Google in both of its APIs.
+REFUSALS: list[tuple[WireName, int, dict[str, Any]]] = [
+    ("openai-chat", 400, {"object": "error", "message": "System role not supported", "type": "BadRequestError", "param": None, "code": 400}),
+    ("openai-chat", 500, {"error": {"code": 500, "message": "\n------------\nWhile executing CallExpression at line 1, column 78 in source:\n...'system' %}{{ raise_exception('System role not supported') }}{% endif %}...\nError: Jinja Exception: System role not supported", "type": "server_error"}}),
+    ("openai-chat", 400, {"error": {"message": "Unsupported value: 'messages[0].role' does not support 'system' with this model.", "type": "invalid_request_error", "param": "messages[0].role", "code": "unsupported_value"}}),
+    ("openai-chat", 400, {"error": {"message": "This model doesn't support system messages. Try again without a system message or use a model that supports system messages."}}),
+    ("openai-chat", 400, {"error": "Only user and assistant roles are supported!"}),
+    ("openai-chat", 400, {"object": "error", "message": "Conversation roles must alternate user/assistant/user/assistant/...", "type": "invalid_request_error"}),
+    ("openai-chat", 400, {"error": {"code": 400, "message": "Developer instruction is not enabled for models/gemma-3-27b-it", "status": "INVALID_ARGUMENT"}}),
+    ("gemini", 400, {"error": {"code": 400, "message": "Developer instruction is not enabled for models/gemma-3-27b-it", "status": "INVALID_ARGUMENT"}}),
+]  # fmt: skip
+WIRES: tuple[WireName, ...] = ("openai-chat", "gemini")
+SYSTEM = "Be brief. ☂"
+FIRST = CONVERSATION[0].text
+
+
+def refusal(wire: WireName, number: int = 0) -> Answer:
+    status, said = [(s, body) for name, s, body in REFUSALS if name == wire][number]
+    return Answer(json.dumps(said).encode(), status)
+
+
+def conversation(
+    wire: WireName,
+    *answers: Answer | Callable[[Heard], Answer],
+    asked: Sequence[Request],
+    quirks: Quirks | None = None,
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """What was answered, and the bodies that it took."""
+    spec = spec_of(wire)
+    spec = replace(spec, quirks=quirks) if quirks else spec
+
+    async def use() -> tuple[list[str], list[dict[str, Any]]]:
+        async with asking(wire, *answers, spec=spec) as (provider, server):
+            found = [words(await heard(provider, each)) for each in asked]
+            return found, [json.loads(h.body) for h in server.heard]
+
+    return anyio.run(use)
+
+
+def talk(wire: WireName, body: dict[str, Any]) -> list[Any]:
+    return body["messages" if wire == "openai-chat" else "contents"]
+
+
+def has_system(wire: WireName, body: dict[str, Any]) -> bool:
+    if wire == "gemini":
+        return "systemInstruction" in body
+    return any(said["role"] == "system" for said in body["messages"])
+
+
+def first_words(wire: WireName, body: dict[str, Any]) -> tuple[str, list[str]]:
+    """Who speaks first, and what they say."""
+    first = talk(wire, body)[0]
+    if wire == "gemini":
+        return first["role"], [part["text"] for part in first["parts"]]
+    return first["role"], first["content"].split("\n\n")
+
+
+@pytest.mark.parametrize(("wire", "status", "said"), REFUSALS)
+def test_a_model_without_system_messages_is_told_by_who_speaks_first(
+    wire: WireName, status: int, said: dict[str, Any]
+) -> None:
+    asked = request(*CONVERSATION, system=f"{SYSTEM}\n", tools=TOOLS)
+    no = Answer(json.dumps(said).encode(), status)
+
+    found, (first, *later) = conversation(
+        wire, no, strict(wire), strict(wire), asked=[asked, asked]
+    )
+
+    assert found == ["Fine.", "Fine."]
+    assert has_system(wire, first)
+    assert [has_system(wire, body) for body in later] == [False, False]
+    assert first_words(wire, later[0]) == ("user", [SYSTEM, FIRST])
+    assert talk(wire, later[0])[1:] == talk(wire, first)[-len(talk(wire, later[0])) + 1 :]
+    assert later[0] == later[1]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_talk_that_no_person_began_begins_with_it(wire: WireName) -> None:
+    asked = request(message("assistant", "I am back."), message("user", "?"), system=SYSTEM)
+
+    _, (_, body) = conversation(wire, refusal(wire), strict(wire), asked=[asked])
+
+    assert first_words(wire, body) == ("user", [SYSTEM])
+    assert len(talk(wire, body)) == 3
+
+
+def test_pictures_of_the_first_message_are_still_shown() -> None:
+    asked = request(message("user", "?", CAT), system=SYSTEM, pictures=PICTURES)
+
+    _, (_, body) = conversation(
+        "openai-chat", refusal("openai-chat"), strict("openai-chat"), asked=[asked]
+    )
+
+    kinds = [part["type"] for part in body["messages"][0]["content"]]
+    assert kinds == ["text", "text", "image_url"]
+
+
+@pytest.mark.parametrize("bridged", [False, True])
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_is_sent_without_it_only_grows_at_its_end_too(
+    wire: WireName, bridged: bool
+) -> None:
+    whole = request(*CONVERSATION, message("assistant", "It rains."), system=SYSTEM)
+    whole = replace(whole, messages=whole.messages.plus(whole.messages[0]))
+    asked = [replace(whole, messages=Log(whole.messages[:n])) for n in (1, 3, 4, 5, 7)]
+    good = [answer(wire, Reply("Yes."))] * len(asked)
+    quirks = Quirks(bridged=bridged)
+
+    _, (_, *later) = conversation(wire, refusal(wire), *good, asked=asked, quirks=quirks)
+
+    told = [flat(wire, body) for body in later]
+    for before, after in pairwise(told):
+        assert after[: len(before)] == before
+        assert len(after) > len(before)
+
+
+def flat(wire: WireName, body: dict[str, Any]) -> list[Any]:
+    if wire == "gemini":
+        return [(c["role"], part) for c in body["contents"] for part in c["parts"]]
+    return body["messages"]
+
+
+def test_another_system_text_is_told_from_then_on() -> None:
+    asked = [request(*CONVERSATION[:1], system=text) for text in ("One.", "Two.", "")]
+    good = answer("openai-chat", Reply("Yes."))
+
+    _, (_, *later) = conversation(
+        "openai-chat", refusal("openai-chat"), good, good, good, asked=asked
+    )
+
+    said = [first_words("openai-chat", body)[1] for body in later]
+    assert said == [["One.", FIRST], ["Two.", FIRST], [FIRST]]
+
+
+def test_what_it_has_made_is_the_same_object_ever_after() -> None:
+    """A wire encodes anew whatever is another object."""
+    system_as_user, asked = SystemAsUser(), request(*CONVERSATION, system=SYSTEM)
+    shorter = replace(asked, messages=Log(asked.messages[:1]))
+
+    made = [system_as_user.apply(each).messages for each in (shorter, asked)]
+
+    assert made[0][0] is made[1][0]
+    assert all(a is b for a, b in zip(made[1][1:], asked.messages[1:], strict=True))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_without_a_system_text_the_refusal_is_told(wire: WireName) -> None:
+    with pytest.raises(Refused, match=r"System role|Developer instruction"):
+        conversation(wire, refusal(wire), asked=[request(*CONVERSATION[:1])])
+
+
+def test_one_that_only_wants_turns_to_be_taken_keeps_its_system_message() -> None:
+    no = {"message": "After the optional system message, conversation roles must alternate"}
+
+    with pytest.raises(Refused, match="optional system message"):
+        conversation(
+            "openai-chat",
+            Answer(json.dumps(no).encode(), 400),
+            asked=[request(*CONVERSATION[:1], system=SYSTEM)],
+        )
+
+
+def gemma(heard: Heard) -> Answer:
+    """Gemma 2 behind vLLM, as it is started without options."""
+    body = json.loads(heard.body)
+    roles = [said["role"] for said in body["messages"]]
+    no = ""
+    if "tools" in body:
+        no = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+    elif "system" in roles:
+        no = "System role not supported"
+    elif roles != [("user", "assistant")[n % 2] for n in range(len(roles))]:
+        no = "Conversation roles must alternate user/assistant/user/assistant/..."
+    error = {"object": "error", "message": no, "type": "BadRequestError", "code": 400}
+    return (
+        Answer(json.dumps(error).encode(), 400)
+        if no
+        else answer(
+            "openai-chat", Reply('<tool_call>{"name": "look", "arguments": {}}</tool_call>')
+        )
+    )
+
+
+def test_one_with_neither_tools_nor_system_messages_can_be_used_all_the_same() -> None:
+    asked = request(*CONVERSATION, system=SYSTEM, tools=TOOLS)
+
+    async def use() -> tuple[str, list[dict[str, Any]]]:
+        async with asking("openai-chat", *[gemma] * 4) as (inner, server):
+            provider: Provider = AsNeeded(inner)
+            stops = [(await heard(provider, asked))[-1] for _ in range(2)]
+            found = {getattr(done, "stop", "") for done in stops}
+            return " ".join(found), [json.loads(h.body) for h in server.heard]
+
+    stop, bodies = anyio.run(use)
+    assert (stop, len(bodies)) == ("calls", 4)
+    _, told = first_words("openai-chat", bodies[-1])
+    assert (told[0], told[1], told[-1]) == (SYSTEM, "# Tools", FIRST)

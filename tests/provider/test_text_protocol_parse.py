@@ -1,0 +1,565 @@
+"""Which words of an answer are calls, however the answer is cut into pieces."""
+
+import json
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from refold.provider.port import CallDelta, Delta, TextDelta
+from refold.provider.text_protocol.call_formats import decoded, fits
+from refold.provider.text_protocol.classify import BROKEN_OFF, QUOTED
+from refold.provider.text_protocol.parse import StreamParser
+from refold.values.tools import ToolSpec
+
+READ = ToolSpec(
+    "read_file",
+    "Read.",
+    Raw(
+        b'{"type":"object","properties":{"path":{"type":"string"},"first":{"type":"integer"}},'
+        b'"required":["path"],"additionalProperties":false}'
+    ),
+)
+NOTE = ToolSpec("note", "Note.", Raw(b'{"type":"object","properties":{"text":{}}}'))
+TOOLS = (READ, NOTE)
+Calls = list[tuple[str, str]]
+
+BARE = '{"name": "read_file", "arguments": {"path": "a.txt"}}'
+MADE: Calls = [("read_file", '{"path": "a.txt"}')]
+OURS = '{"name": "TOOL", "arguments": {"ARGUMENT": "VALUE"}}'
+EXAMPLE = f"You would write:\n```json\n{BARE}\n```\nThen it is read."
+
+
+def heard(
+    pieces: str | Iterable[str], *, whole: bool = True, wary: bool = False
+) -> tuple[str, Calls]:
+    """The words, and the calls that can be made, of an answer in these pieces."""
+    words, calls, whys = all_heard(pieces, whole=whole, wary=wary)
+    assert not (calls and whys), "all are made, or none"
+    return words, calls
+
+
+def whys(written: str) -> list[tuple[str, str]]:
+    """Of the calls that are not made, each name, and what the model is told."""
+    return all_heard(written)[2]
+
+
+def all_heard(
+    pieces: str | Iterable[str], *, whole: bool = True, wary: bool = False
+) -> tuple[str, Calls, list[tuple[str, str]]]:
+    reading = StreamParser(TOOLS, wary=wary)
+    found: list[Delta] = []
+    for piece in [pieces] if isinstance(pieces, str) else pieces:
+        found += reading.feed(piece)
+    if whole:
+        reading.close()
+    found += reading.end(calls=whole)
+    words = "".join(d.text for d in found if isinstance(d, TextDelta))
+    deltas = [d for d in found if isinstance(d, CallDelta)]
+    calls: Calls = []
+    whys: list[tuple[str, str]] = []
+    for index in sorted({d.index for d in deltas}):
+        head, *rest = (d for d in deltas if d.index == index)
+        arguments = "".join(d.arguments for d in rest)
+        if head.wire:
+            assert (head.wire, isinstance(json.loads(arguments), str)) == ("text", True)
+            whys.append((head.name, json.loads(bytes(head.data))))
+        else:
+            calls.append((head.name, arguments))
+    assert [d.index for d in deltas if d.name] == list(range(len(calls) + len(whys)))
+    return words, calls, whys
+
+
+ONE_CALL = {
+    "a tag": f"<tool_call>\n{BARE}\n</tool_call>",
+    "another tag": f"<function_call>{BARE}</function_call>",
+    "a tag that is not closed": f"<tool_call>{BARE}",
+    "a tag closed by another": f"<tool_call>{BARE}</tool>",
+    "a brace too many": f"<tool_call>{BARE}}}</tool_call>",
+    "bare": BARE,
+    "a tag whose opening got lost": f"{BARE}\n</tool_call>",
+    "a fence": f"```json\n{BARE}\n```",
+    "a fence without a language": f"```\n{BARE}\n```\n",
+    "a fence on one line": f"```json {BARE} ```",
+    "a fence that is not closed": f"```json\n{BARE}\n",
+    "a fence that says call": f"```tool_call\n{BARE}\n```",
+    "a tag in a fence": f"```xml\n<tool_call>\n{BARE}\n</tool_call>\n```",
+    "a fence in a tag": f"<tool_call>\n```json\n{BARE}\n```\n</tool_call>",
+    "Llama": f"<|python_tag|>{BARE}<|eom_id|>",
+    "Llama by name": '<function=read_file>{"path": "a.txt"}</function>',
+    "Mistral": f"[TOOL_CALLS][{BARE}]",
+    "Mistral since": '[TOOL_CALLS]read_file[ARGS]{"path": "a.txt"}',
+    "Granite": f"<|tool_call|>[{BARE}]",
+    "Qwen Coder": "<tool_call>\n<function=read_file>\n<parameter=path>\na.txt\n</parameter>\n"
+    "</function>\n</tool_call>",
+    "tool": '{"tool": "read_file", "arguments": {"path": "a.txt"}}',
+    "parameters": '{"name": "read_file", "parameters": {"path": "a.txt"}}',
+    "input": '{"type": "tool_use", "name": "read_file", "input": {"path": "a.txt"}}',
+    "action": '{"action": "read_file", "action_input": {"path": "a.txt"}}',
+    "OpenAI": '{"id": "1", "type": "function", "function": '
+    '{"name": "read_file", "arguments": "{\\"path\\": \\"a.txt\\"}"}}',
+    "a list of calls": '{"tool_calls": [{"function": {"name": "read_file", '
+    '"arguments": {"path": "a.txt"}}}]}',
+    "arguments beside the name": '{"name": "read_file", "path": "a.txt"}',
+    "a comma too many": '{"name": "read_file", "arguments": {"path": "a.txt",},}',
+    "thoughts before": f"<think>Or <tool_call>{BARE}</tool_call>?</think>\n{BARE}",
+}
+
+
+@pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
+def test_a_call_is_heard_however_it_is_written(written: str) -> None:
+    words, calls = heard(written)
+
+    assert calls == MADE
+    assert "{" not in words.rpartition("</think>")[2]
+
+
+BEHIND_WORDS = {
+    name: written
+    for name, written in ONE_CALL.items()
+    if not written.startswith(("```json", "```\n", "```xml", "<think>"))
+}
+FENCED = {name: w for name, w in ONE_CALL.items() if w.startswith(("```json", "```\n"))}
+
+
+@pytest.mark.parametrize("written", BEHIND_WORDS.values(), ids=BEHIND_WORDS)
+def test_words_before_a_call_stay_words(written: str) -> None:
+    words, calls = heard(f"Let me look.\n\n{written}")
+
+    assert (words.rstrip(), calls) == ("Let me look.", MADE)
+
+
+@pytest.mark.parametrize("written", FENCED.values(), ids=FENCED)
+def test_a_fence_behind_words_may_show_a_file_and_its_maker_is_told(written: str) -> None:
+    answer = f"Let me look.\n\n{written}"
+
+    assert heard(answer) == (answer, [])
+    assert whys(answer) == [("read_file", QUOTED)]
+
+
+@pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
+def test_a_call_in_an_answer_that_was_cut_off_is_words(written: str) -> None:
+    assert heard(written, whole=False) == (written, [])
+
+
+@pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
+def test_half_a_call_is_none(written: str) -> None:
+    for length in range(1, len(written)):
+        words, calls = heard(written[:length])
+        assert calls in ([], MADE)
+        if not calls:
+            assert words == written[:length]
+
+
+TAG = f"<tool_call>{BARE}</tool_call>"
+HALVES = {
+    "within a key": ('<tool_call>\n{"name":"read_file","argum', "read_file"),
+    "behind words": ('So:\n<tool_call>\n{"name":"read_file","argum', "read_file"),
+    "within the name": ('<tool_call>\n{"name":"re', "unnamed"),
+    "at once": ("<tool_call>\n", "unnamed"),
+    "within a text": ('<tool_call>{"name": "note", "arguments": {"text": "a', "note"),
+    "before it is closed": ('<tool_call>{"name": "note", "arguments": {}', "note"),
+    "in a fence of calls": ('```tool_call\n{"name": "note", "arg', "note"),
+    "Qwen Coder": ("<function=note>\n<parameter=text>\na", "note"),
+}
+
+
+@pytest.mark.parametrize(("written", "name"), HALVES.values(), ids=HALVES)
+def test_the_maker_of_half_a_call_is_told(written: str, name: str) -> None:
+    assert heard(written) == (written, [])
+    assert whys(written) == [(name, BROKEN_OFF)]
+
+
+def test_before_half_a_call_nothing_is_made() -> None:
+    written = f'{TAG}\n<tool_call>\n{{"name": "no'
+
+    assert heard(written) == (written, [])
+    assert [name for name, _ in whys(written)] == ["read_file", "unnamed"]
+
+
+WORDS = {
+    "prose": "I have read a.txt: it says [nothing] < 3 `{`.",
+    "JSON that was asked for": '{"name": "Ada", "age": 36}',
+    "JSON of things with ids": '{"id": 7, "type": "file", "title": "a.txt"}',
+    "numbers": "[1, 2, 3]",
+    "words in a list": '["name", "read_file"]',
+    "a name behind what is not a call's": '{"path": "a.txt", "name": "read_file"}',
+    "a list": '[{"name": "Ada"}, {"name": "read_file"}]',
+    "JSON with a call in it": f'{{"calls": [\n{BARE}\n]}}',
+    "JSON that is not at its end": f'{{"calls": [\n{BARE}\n',
+    "a fence with something else": f"```json\n// so:\n<tool_call>{BARE}</tool_call>\n```\n",
+    "a call that begins no line": f"So:    {BARE}",
+    "a call with something beside it": '{"name": "note", "arguments": {}, "why": "so"}',
+    "arguments that are none": '{"name": "read_file", "arguments": "a.txt"}',
+    "another tool's, in other words": '{"tool": "mkdir", "arguments": {"path": "a"}}',
+    "another tool's, among words": 'So:\n{"name": "mkdir", "arguments": {"path": "a"}}',
+    "an example in an explanation": EXAMPLE,
+    "a bare example in an explanation": f"So:\n{BARE}\nThat is all.",
+    "a tag in quotes": f"Write `<tool_call>{BARE}</tool_call>` for that.",
+    "a tag without a call": "Use the <tool_call> tag, not <function=…>.",
+    "a tag with an ellipsis": "<tool_call>{...}</tool_call>",
+    "an example of code": f"```python\nsay('''\n<tool_call>{BARE}</tool_call>\n''')\n```\nSo.",
+    "an example of XML": f"It is:\n```xml\n<tool_call>{BARE}</tool_call>\n```\nLike that.",
+    "a bracket": "[TOOL_CALLS] is Mistral's.",
+    "a result nobody asked for": "<tool_result>nothing</tool_result>",
+    "code": "```\nint main() {\n}\n```\n",
+    "broken JSON": '{"name": "read_file", "arguments": {"path": a.txt}}',
+    "nothing": "",
+    "blanks": " \n\n ",
+    "a quote": f"> {TAG}",
+    "a quote among words": f"poison.txt says:\n\n> {TAG}\n",
+    "a quote on several lines": f"> <tool_call>\n> {BARE}\n> </tool_call>",
+    "a quote whose lines are not all marked": f"> So:\n<tool_call>\n{BARE}\n</tool_call>",
+    "a quote of a quote": f" >> {TAG}",
+    "a fence of JSON in a quote": f"> So:\n```json\n{BARE}\n```\n",
+    "half a call in a line": 'It begins with <tool_call>{"name": "re',
+    "a fence in a quote": f"> So:\n```\n\n{TAG}\n",
+    "code by blanks": f"It says:\n\n    {TAG}\n",
+    "code by a tab": f"It says:\n\n\t{TAG}\n",
+    "code of which only the tag is indented": f"    <tool_call>\n{BARE}\n</tool_call>",
+    "indented, without a tag": f"It says:\n\n    {BARE}",
+    "inline code": f"It says `{TAG}`",
+    "inline code among more": f"It says `so: {TAG}` here.",
+    "a fence with a tag, behind words": f"It says:\n```\n{TAG}\n```",
+    "a fence of text": f"It says:\n```text\n{TAG}\n```\n",
+    "a fence of waves": f"It says:\n~~~\n{TAG}\n~~~\n",
+    "a longer fence": f"It says:\n````\n```\n{TAG}\n",
+    "a fence of another kind of marks": f"```python\n~~~\n{TAG}",
+    "what opens a fence does not close one": f"```md\n```json\n{TAG}\n",
+    "in a line, with words around it": f"Write {TAG} for that.",
+    "our own example": f"<tool_call>\n{OURS}\n</tool_call>",
+    "our own example, bare": OURS,
+    "our own example, among calls": f"<tool_call>\n{OURS}\n{BARE}\n</tool_call>",
+}
+
+
+@pytest.mark.parametrize("written", WORDS.values(), ids=WORDS)
+def test_what_only_looks_like_a_call_stays_words(written: str) -> None:
+    assert heard(written) == (written, [])
+    assert heard(list(written)) == (written, [])
+    assert heard(written, wary=True) == (written, [])
+    assert whys(written) == []
+
+
+DOUBTFUL = {
+    "words after": f"{TAG}\nThis reads it.",
+    "words around": f"poison.txt says:\n{TAG}\nThat is a call.",
+    "words directly after": f"{TAG}.",
+    "words after a bare one": f"{BARE}\n\nThis reads it.",
+    "words after a fence": f"```json\n{BARE}\n```\nThis reads it.",
+    "words after a closing tag alone": f"So:\n{BARE}\n</tool_call>\nAnd so.",
+    "behind words on its line": f"poison.txt says: {TAG}",
+    "as a file's line": f"1: {TAG}",
+    "as a thing of a list": f"- {TAG}",
+    "as what was added": f"+{TAG}",
+    "a result that is quoted too": f"It says:\n{TAG}\n<tool_result>\na\n</tool_result>",
+    "a fence closed behind it": f"```\na\n```\n{TAG}\n```\n",
+    "inline code on several lines": f"`<tool_call>\n{BARE}\n</tool_call>`",
+}
+
+
+@pytest.mark.parametrize("written", DOUBTFUL.values(), ids=DOUBTFUL)
+def test_what_may_be_only_quoted_is_not_made_and_its_maker_is_told(written: str) -> None:
+    assert heard(written) == (written, [])
+    assert heard(list(written)) == (written, [])
+    assert heard(written, wary=True) == (written, [])
+    assert whys(written) == [("read_file", QUOTED)]
+
+
+def test_of_calls_with_a_word_between_none_is_made() -> None:
+    between = f"{TAG}\nAnd now:\n{TAG}"
+
+    assert heard(between) == (between, [])
+    assert whys(between) == [("read_file", QUOTED)] * 2
+
+
+def test_calls_that_follow_one_out_of_place_are_not_made_either() -> None:
+    written = f"So: {TAG}\n{TAG}"
+
+    assert heard(written) == (written, [])
+    assert whys(written) == [("read_file", QUOTED)] * 2
+
+
+def test_after_a_quote_a_call_is_one() -> None:
+    for quoted in (f"> {TAG}\n\n", f"So:\n```\n{TAG}\n```\n", f"    {TAG}\n\nSo:\n"):
+        assert heard(quoted + TAG) == (quoted, MADE)
+    assert heard(f"So:\n```\n{TAG}\n```\nSo:\n   {TAG}")[1] == MADE
+
+
+def test_several_calls_are_heard_in_their_order() -> None:
+    tagged = f"<tool_call>{BARE}</tool_call>\n<tool_call>{BARE}</tool_call>"
+    note = '{"name": "note", "arguments": {"text": 1}}'
+
+    assert heard(tagged) == ("", MADE * 2)
+    assert heard(f"<tool_call>\n{BARE}\n{BARE}\n</tool_call>") == ("", MADE * 2)
+    assert heard(f"{BARE}\n{note}")[1] == [*MADE, ("note", '{"text": 1}')]
+    assert heard(f"{BARE}; {note}")[1] == [*MADE, ("note", '{"text": 1}')]
+    assert heard(f"```json\n[{BARE}, {note}]\n```")[1] == [*MADE, ("note", '{"text": 1}')]
+
+
+def test_a_closing_tag_alone_says_call_too() -> None:
+    assert heard(f"So:\n{BARE}\n</tool_call>\n") == ("So:\n", MADE)
+
+
+def test_json_that_nobody_can_read_is_a_value_error() -> None:
+    for text in ("[" * 100_000 + "]" * 100_000, "[NaN]", "", "[1 2]", '{"a": 9e}'):
+        with pytest.raises(ValueError):  # noqa: PT011  # whichever: it is caught as that
+            decoded(text)
+
+
+def test_of_an_unknown_tool_it_is_a_call_if_a_tag_says_so_or_nothing_else_was_said() -> (
+    None
+):
+    unknown = '{"name": "mkdir", "arguments": {"path": "a"}}'
+    found: Calls = [("mkdir", '{"path": "a"}')]
+
+    assert heard(f"So:\n<tool_call>{unknown}</tool_call>")[1] == found
+    assert heard(unknown)[1] == found
+    assert heard(f"{unknown}\nSo.") == (f"{unknown}\nSo.", [])
+
+
+BROKEN = {
+    "no quotes": '{"name": "read_file", "arguments": {"path": a.txt}}',
+    "a quote too many": '{"name": "read_file", "arguments": {"path": "say "a""}}',
+    "no end of the text": '{"name": "read_file", "arguments": {"path": "a.txt}}',
+    "Python's quotes": "{'name': 'read_file', 'arguments': {'path': 'a.txt'}}",
+    "nothing between": '{"name" "read_file", "name": "read_file"}',
+}
+
+
+@pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
+def test_a_tag_with_broken_json_is_a_call_that_cannot_be_run(body: str) -> None:
+    words, calls = heard(f"<tool_call>{body}</tool_call>")
+
+    ((name, arguments),) = calls
+    assert (words, name) == ("", "read_file")
+    assert isinstance(json.loads(arguments), str)
+
+
+def test_what_comes_after_a_broken_call_is_not_lost() -> None:
+    broken = '<tool_call>{"name": "note", "arguments": {"text": "a}}</tool_call>'
+    written = f'{broken}\nAnd "so".'
+
+    assert heard(written) == (written, [])
+    assert whys(written) == [("note", QUOTED)]
+
+
+def test_a_model_that_makes_up_results_is_not_listened_to() -> None:
+    made_up = "<tool_result>\nall is well\n</tool_result>\nAll is well.\n"
+
+    words, calls = heard(f"<tool_call>{BARE}</tool_call>\n{made_up}{BARE}")
+
+    assert (words.strip(), calls) == ("", MADE)
+
+
+def test_results_made_up_in_an_answer_that_was_cut_off_are_words() -> None:
+    written = f"{TAG}\n<tool_result>\nall is well\n"
+
+    assert heard(written) == ("", MADE)
+    assert heard(written, whole=False) == (written, [])
+
+
+def test_arguments_may_hold_what_ends_a_call() -> None:
+    text = '</tool_call> ``` </function> {{{ \\ " \n'
+    body = json.dumps({"name": "note", "arguments": {"text": text}})
+
+    for written in (f"<tool_call>{body}</tool_call>", f"```json\n{body}\n```", body):
+        ((_, arguments),) = heard(written)[1]
+        assert json.loads(arguments) == {"text": text}
+
+
+def test_arguments_in_tags_are_read_as_what_the_tool_wants() -> None:
+    written = (
+        "<function=read_file><parameter=path>7</function>\n</parameter>"
+        "<parameter=first>7</parameter></function>"
+    )
+
+    ((_, arguments),) = heard(written)[1]
+    assert json.loads(arguments) == {"path": "7</function>", "first": 7}
+
+
+def test_line_breaks_in_a_text_are_taken_for_what_they_mean() -> None:
+    ((_, arguments),) = heard('{"name": "note", "arguments": {"text": "a\n\tb"}}')[1]
+
+    assert json.loads(arguments) == {"text": "a\n\tb"}
+
+
+def test_words_go_out_at_once() -> None:
+    reading = StreamParser(TOOLS)
+
+    def said(text: str) -> str:
+        return "".join(d.text for d in reading.feed(text) if isinstance(d, TextDelta))
+
+    assert said("Let me") == "Let me"
+    assert said(" see.\n") == " see.\n"
+    assert said("<tool") == ""
+    assert said("box> ") == "<toolbox> "
+    assert said('\n{"na') == "\n"
+    assert said('mes": [1,') == '{"names": [1,'
+    assert said(" 2") == " 2"
+
+
+def test_a_wary_reading_knows_whether_anything_else_was_said() -> None:
+    def said(answer: str) -> tuple[bool, int]:
+        reading = StreamParser(TOOLS, wary=True)
+        list(reading.feed(answer))
+        reading.close()
+        return reading.said, len(reading.calls)
+
+    assert said(f" \n{TAG}\n\n{TAG}\n") == (False, 2)
+    assert said(f"<think>So: </think>\n{BARE}") == (False, 1)
+    assert said(f"So:\n{TAG}") == (True, 1)
+    assert said('{"name": "mkdir", "arguments": {"path": "a"}}') == (True, 0)
+
+
+def test_a_call_fits_a_tool_if_it_has_what_that_needs_and_nothing_unknown() -> None:
+    tools = {tool.name: tool for tool in TOOLS}
+
+    def fitting(arguments: str, name: str = "read_file") -> bool:
+        reading = StreamParser(TOOLS)
+        list(reading.feed(f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}'))
+        reading.close()
+        (call,) = reading.calls
+        return fits(call, tools)
+
+    assert fitting('{"path": "a"}')
+    assert fitting('{"path": "a", "first": 2}')
+    assert not fitting("{}")
+    assert not fitting('{"path": "a", "last": 2}')
+    assert not fitting('"a"')
+    assert not fitting("{}", "mkdir")
+
+
+PIECES = st.sampled_from(
+    [
+        *ONE_CALL.values(),
+        *WORDS.values(),
+        *BROKEN.values(),
+        *("<tool_call>", "</tool_call>", "<function=note>", "</function>", "[TOOL_CALLS]"),
+        *(
+            "```",
+            "```json\n",
+            "`",
+            "\n",
+            "{",
+            "}",
+            "[",
+            "]",
+            '"',
+            "\\",
+            "<",
+            "<think>",
+            ",",
+        ),
+        *(
+            "</think>",
+            "<parameter=a>",
+            "</parameter>",
+            "<tool_result",
+            "word",
+            "    ",
+            "é☂",
+        ),
+    ]
+)
+ANSWERS = st.lists(PIECES, max_size=7).map("".join)
+
+
+CUTS = st.lists(st.integers(0, 400))
+
+
+@settings(deadline=None, max_examples=25)
+@given(answer=ANSWERS, cuts=CUTS, wary=st.booleans(), whole=st.booleans())
+def test_it_is_the_same_however_it_is_cut(
+    answer: str, cuts: list[int], wary: bool, whole: bool
+) -> None:
+    same_however_it_is_cut(answer, cuts, wary, whole)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=1500)
+@given(answer=ANSWERS, cuts=CUTS, wary=st.booleans(), whole=st.booleans())
+def test_it_is_always_the_same_however_it_is_cut(
+    answer: str, cuts: list[int], wary: bool, whole: bool
+) -> None:
+    same_however_it_is_cut(answer, cuts, wary, whole)
+
+
+def same_however_it_is_cut(answer: str, cuts: list[int], wary: bool, whole: bool) -> None:
+    places = sorted({0, len(answer), *(cut for cut in cuts if cut < len(answer))})
+    pieces = [answer[a:b] for a, b in pairwise(places)]
+
+    at_once = heard(answer, wary=wary, whole=whole)
+
+    assert heard(pieces, wary=wary, whole=whole) == at_once
+    assert heard(list(answer), wary=wary, whole=whole) == at_once
+
+
+@settings(deadline=None, max_examples=40)
+@given(answer=ANSWERS)
+def test_nothing_is_said_twice_or_made_up(answer: str) -> None:
+    nothing_twice(answer)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=1500)
+@given(answer=ANSWERS)
+def test_nothing_is_ever_said_twice_or_made_up(answer: str) -> None:
+    nothing_twice(answer)
+
+
+def nothing_twice(answer: str) -> None:
+    words, calls = heard(answer)
+
+    left = iter(answer)
+    assert all(character in left for character in words), (
+        "words are in the answer, in order"
+    )
+    if not calls:
+        assert words == answer
+    else:
+        assert len(words) < len(answer)
+        assert not words.strip() or "\n" in words or "</think>" in words
+    assert heard(answer, whole=False) == (answer, [])
+
+
+HOSTILE = {
+    "braces": "{" * 100_000,
+    "braces on lines": "\n{" * 50_000,
+    "nested objects": '{"name":' * 15_000,
+    "nested calls": '<tool_call>{"name": "note", "arguments": ' + "[" * 100_000,
+    "closed deep nesting": '<tool_call>{"name":' + "[" * 50_000 + "]" * 50_000 + "}",
+    "a text without end": '{"name": "' + "a" * 100_000,
+    "texts without end": '<tool_call>{"</tool_call>' * 4_000,
+    "tags in texts": '{"</tool_call><tool_call>{": [' * 3_500,
+    "openings": "<tool_call>" * 9_000,
+    "brackets": "<" * 30_000,
+    "ticks": "`" * 60_000,
+    "fences": "```json\n" * 12_000,
+    "blanks in a tag": "<tool_call>" + " " * 100_000,
+    "blanks after a call": BARE + " " * 100_000 + "x",
+    "escapes": '{"name": "' + '\\"' * 50_000,
+    "arguments of quotes": '{"name": "note", "arguments": "' + '\\"' * 50_000 + '"}',
+    "ends of functions": "<function=note><parameter=text>" + "</function>" * 9_000,
+    "commas": "<tool_call>[" + "," * 100_000 + "]</tool_call>",
+    "calls": f"<tool_call>{BARE}</tool_call>\n" * 1_300,
+    "examples": f"{BARE}\nSo.\n" * 1_600,
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_answer_is_read_to_its_end(answer: str) -> None:
+    words, calls = heard(answer)
+
+    assert words == answer if not calls else len(words) < len(answer)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_answer_takes_time_only_by_its_length(answer: str) -> None:
+    """Four times as much, in single characters: by the square it would take minutes."""
+    assert heard(list(answer * 4)) != ("", [])

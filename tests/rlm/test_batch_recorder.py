@@ -1,0 +1,28 @@
+"""What many say at the same moment goes down as one batch, and none of it is lost."""
+
+import anyio
+from msgspec import Raw
+
+from refold.journal.events.kinds import Noted
+from refold.journal.store.port import MemoryStore
+from refold.rlm.batch_recorder import BatchRecorder
+from refold.session.recorder import Recorder
+
+
+def test_what_was_to_be_told_is_told_even_while_all_is_stopped() -> None:
+    async def stopped() -> int:
+        record = Recorder(MemoryStore())
+        await record.open()
+        joined, began = BatchRecorder(record, "code"), record.view.seq
+
+        async def tell() -> None:
+            await joined(Noted("settled", Raw(b"1")))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(tell)
+            await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+        return record.view.seq - began
+
+    assert anyio.run(stopped) == 20

@@ -1,0 +1,116 @@
+"""What a session is handed is in its journal: it survives a crash, and counts as read."""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from refold.claims.check import check
+from refold.claims.current_files import Today
+from refold.claims.observed import Record, seen_in
+from refold.journal.events.blob_names import blobs_of
+from refold.journal.events.child_events import (
+    VariableInjected,
+    VariablesRestored,
+    VariablesSaved,
+)
+from refold.journal.home import Home
+from refold.place.files import DiskFiles
+from refold.rlm import initial_variables
+from refold.rlm.initial_variables import InitialVariables
+from refold.rlm.other_sessions import OtherSessions
+from refold.testing.providers import ScriptedProvider
+from refold.values.claims import Claim, Evidence
+from tests.place.walled import needs_bubblewrap
+from tests.rlm.acting_by_code import Leaf, Told, coded, material
+from tests.rlm.walled_python import workers
+
+ECHO = Leaf(str)
+LINE = "this stands in the file, word for word"
+
+
+def told(*answers: Any, **more: Any) -> Told:
+    return Told(ScriptedProvider(*answers), ECHO, **more)
+
+
+def test_it_is_there_again_after_a_crash_before_anything_was_kept() -> None:
+    first = told(
+        coded("die('the machine is gone')"), "It broke.", given=material(context="hay")
+    )
+    first.run()
+    second = told(coded("FINAL(context)"), store=first.store)
+
+    assert second.run("Go on.").turn.answer == "hay"
+    assert [event.name for event in second.events(VariableInjected)] == ["context"]
+
+
+def test_it_is_there_again_after_the_first_words_were_taken_back() -> None:
+    run = told(coded("FINAL(context)"), given=material(context="hay"))
+    again = told(coded("FINAL(context)"), store=run.store)
+
+    async def back_and_on() -> str:
+        session = await again.session()
+        assert await session.rewind(session.view.marks[0].seq)
+        await session.inbox.say("Go.")
+        return (await session.go()).turn.answer
+
+    run.run()
+
+    assert anyio.run(back_and_on) == "hay"
+
+
+@pytest.mark.parametrize("most", [initial_variables.MOST, 1])
+def test_files_that_were_handed_in_count_as_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(initial_variables, "MOST", most)
+    place = Path(os.path.realpath(tmp_path))
+    for name in ("a", "b", "c"):
+        (place / name).write_text(f"{name}\n{LINE}")
+    given = {name: (place / name).read_text() for name in ("a", "b")}
+    files = tuple(
+        (str(place / name), sha256(text.encode()).hexdigest())
+        for name, text in given.items()
+    )
+    begins = InitialVariables({"context": given}, files={"context": files})
+    run = told(coded("FINAL(1)"), given={"begins": begins})
+    run.run()
+    (place / "b").write_text("something else")
+    (event,) = run.events(VariableInjected)
+    blobs = {name: anyio.run(run.store.get, name) for name in blobs_of(event)}
+    started = [entry for entry in run.entries if isinstance(entry.event, VariableInjected)]
+    record = Record(started, blob=blobs.get)
+    today = Today(DiskFiles(place))
+
+    def state(name: str, lines: str) -> str:
+        evidence = Evidence(path=str(place / name), lines=lines, quote=LINE)
+        return check([Claim("So.", (evidence,))], seen_in([record]), today)[0].state
+
+    assert state("a", "2") == "supported"
+    assert state("a", "1") == "contradicted"
+    assert state("b", "2") == "stale"
+    assert state("c", "2") == "unknown"
+    assert (event.files == (), len(blobs)) == ((False, 1) if most > 1 else (True, 2))
+
+
+def test_what_is_attached_has_its_large_variables_of_its_own(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    home = Home(tmp_path / "sessions")
+    (tmp_path / "ws").mkdir()
+    with workers(tmp_path / "ws") as real:
+        other = told(
+            coded("x = ['a' * 300_000]\nFINAL(1)"), store=home.store("one"), workers=real
+        )
+        other.run()
+        begins = InitialVariables(attached="one")
+        given = {"begins": begins, "snapshots": OtherSessions(home, "two", "")}
+        run = told(coded("FINAL(len(x[0]))"), workers=real, given=given)
+        view = run.run()
+
+    (restored,), (kept,) = run.events(VariablesRestored), run.events(VariablesSaved)
+    assert view.turn.answer == "300000"
+    assert restored.parts == kept.parts
+    assert anyio.run(run.store.get, *kept.parts)

@@ -1,0 +1,68 @@
+"""A whole session at a terminal, of a real app with its files: somebody types from a list."""
+
+import io
+import os
+from pathlib import Path
+
+import anyio
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.cli.switch_session import Stay
+from refold.client.worktree import WorkingTrees
+from refold.config.folder_settings import load_here
+from refold.config.paths import paths
+from refold.journal.home import Home
+from refold.terminal.run import PromptLoop
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.testing.providers import Line, ScriptedProvider
+from tests.terminal.test_conversation import Typed, Typist
+
+HOSTILE = "\x1b]0;me\x07\u202e" + "x" * 10_000 + "\nsecond line \x9b2J"
+
+
+class Desk:
+    """Of one folder. `ids` are the sessions that were opened here, in their order."""
+
+    def __init__(self, here: Path, look: Look | None = None) -> None:
+        self.here, self.look, self.ids = here, look or Look(), list[str]()
+        self.asked = list[str]()
+        self._trees = WorkingTrees()
+
+    def tell(
+        self, *typed: Typed, answers: tuple[Line, ...] = (), keep: bool = True
+    ) -> list[str]:
+        """The lines that were printed while this was typed, after the greeting."""
+        out = io.StringIO()
+        anyio.run(self._converse, Typist(*typed), answers, out, keep)
+        self._trees.leave()
+        return [row for row in out.getvalue().split("\n")[2:] if row]
+
+    async def _converse(
+        self, typist: Typist, answers: tuple[Line, ...], out: io.StringIO, keep: bool
+    ) -> None:
+        places = paths(os.environ)
+        settings = load_here(self.here, places, os.environ, {}).settings
+        wishes = LaunchOptions(
+            directory=self.here,
+            provider=ScriptedProvider(*answers),
+            attended=True,
+            keep=keep,
+        )
+        app = App(settings, places, os.environ, wishes)
+        stay = Stay(app, {}, self._trees)
+        try:
+            id_, session = await app.start()
+            self.ids.append(id_)
+            async with session:
+                there = stay.around(session)
+                paper = Printer(out, self.look)
+                assert await PromptLoop(session, there, paper, typist).run("") == 0
+        finally:
+            await stay.aclose()
+            self.asked = typist.asked
+
+    @property
+    def home(self) -> Home:
+        return Home(paths(os.environ).data / "sessions")

@@ -1,0 +1,28 @@
+"""The stage with a mistake of ours in it, which comes up amid the words of an answer."""
+
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+from stage import opened, surroundings
+
+from refold.provider.port import Delta, Request, TextDelta
+from refold.terminal.run import run
+
+
+class Mistaken:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        yield TextDelta("word word ")
+        await anyio.wait_all_tasks_blocked()  # so that it is printed, where it can be
+        raise ZeroDivisionError
+
+
+async def main() -> int:
+    here, provider = Path.cwd(), Mistaken()
+    session = await opened(provider, here)
+    return await run(session, surroundings(provider, here))
+
+
+if __name__ == "__main__":
+    sys.exit(anyio.run(main))

@@ -1,0 +1,83 @@
+"""The first run and the tour in a real terminal. Run as a program by the stories."""
+
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import anyio
+from stage import facts_of
+
+from refold.cli.first_run.choose_model import Embedded, Offers, choose
+from refold.cli.first_run.tour import Scene, run
+from refold.engine.policies.conversation import converse
+from refold.engine.policies.stopping import stopping
+from refold.engine.world import Model, World
+from refold.errors import BadInput
+from refold.journal.store.file import FileStore
+from refold.place.commands import ShellCommands
+from refold.place.files import DiskFiles
+from refold.provider.port import Provider
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.terminal.surroundings import Surroundings
+from refold.tools.builtin import builtin
+
+JOURNAL = Path("journal").absolute()
+
+
+async def opening(provider: Provider, directory: Path) -> Scene:
+    record = Recorder(FileStore(JOURNAL), clock=time.time)
+    files, tools = DiskFiles(directory), builtin()
+    house = {"blobs": record, "directory": directory}
+    facts = partial(facts_of, directory)
+    world = World(
+        Model(provider, "tour"),
+        tools,
+        (stopping, converse),
+        files=files,
+        commands=ShellCommands(),
+        tool_dependencies=house,
+        facts=facts,
+    )
+    session = await Session.open(record, lambda _: world, directory=str(directory))
+    return Scene(session, Surroundings(tools=tools, facts=facts), JOURNAL / "events.jsonl")
+
+
+async def keep_key(provider: str, key: str) -> str:
+    if "wrong" in key:
+        raise BadInput(f"{provider} does not know this key")
+    return f"{provider}/model"
+
+
+async def install(name: str) -> str:
+    raise BadInput("the model cannot be fetched: no network")
+
+
+async def remember(model: str) -> None:
+    Path("remembered").write_text(model, encoding="utf-8")
+
+
+async def first_run() -> int:
+    offers = Offers(
+        providers=("anthropic", "openai"),
+        keep_key=keep_key,
+        embedded=(
+            Embedded("qwen2.5-coder-1.5b", 1_117_320_768),
+            Embedded("qwen2.5-coder-0.5b", 491_400_064, "makes more mistakes"),
+        ),
+        install=install,
+        remember=remember,
+    )
+    choice = await choose(offers)
+    if choice.what == "tour":
+        return await run(opening)
+    return 0
+
+
+async def main() -> int:
+    return await (run(opening) if sys.argv[1:] == ["tour"] else first_run())
+
+
+if __name__ == "__main__":
+    sys.exit(anyio.run(main))

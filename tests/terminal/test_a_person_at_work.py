@@ -1,0 +1,567 @@
+"""A person's day with the whole program: real processes, a real terminal, real files.
+
+Only the model is a script. What is looked at is the paper: everything that stands above
+the screen and on it when the program has ended, line by line. So nothing may stand there
+twice, no status line may have stayed, and no piece of an escape code.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.terminal.pty_terminal import CTRL_C, ENTER, STAGE, Terminal
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+README = Path(__file__).parents[2] / "README.md"
+PROGRAM = STAGE.with_name("stage_program.py")
+HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
+# What differs from run to run, and how it is called below.
+VARIES = (
+    (r"\d{8}-\d{6}-[a-z0-9]{4}", "ID"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d", "WHEN"),
+    (r"\b[\d.]+k? in · .* s$", "FIGURES"),
+    (r"^\d+\.\d s$", "SECONDS"),
+)
+READ = {"tool": "read_file", "arguments": {"path": "hello.py"}}
+EDIT = {
+    "tool": "edit_file",
+    "arguments": {"path": "hello.py", "old": '"hi"', "new": '"hello"'},
+}
+WAIT = {"tool": "bash", "arguments": {"command": "touch begun; echo begun; sleep 30"}}
+ASK_EDIT = """\
+? May edit_file change a file?
+  hello.py
+  -"hi"
+  +"hello"
+  no rule allows edit_file here"""
+EDITED = """\
+  └ changed hello.py +1 -1
+    @@ -1,4 +1,4 @@
+     def greet():
+    -    return "hi"
+    +    return "hello"
+
+     print(greet())"""
+
+pytestmark = pytest.mark.slow
+
+
+class Person:
+    """Somebody in a directory of theirs, who starts refold and other programs."""
+
+    def __init__(self, here: Path, compiled: Path) -> None:
+        self.here, self._compiled = here, compiled
+        self.started: list[Terminal] = []
+
+    def starts(self, *arguments: str, size: tuple[int, int] = (30, 100)) -> Terminal:
+        return self._opens(PROGRAM, *arguments, size=size)
+
+    def answers(self, *lines: dict[str, object]) -> Sequence[str]:
+        """The flags with which a model says these."""
+        (self.here / "answers.jsonl").write_bytes(
+            b"\n".join(msgspec.json.encode(line) for line in lines)
+        )
+        return ("--script", "answers.jsonl")
+
+    def runs(self, *arguments: str) -> list[str]:
+        """What `refold` prints in a terminal for this command line."""
+        at = self.starts(*arguments)
+
+        assert at.end() == 0, at.text
+        return self.paper(at)
+
+    def shell(self, line: str) -> list[str]:
+        """What a line of the shell leaves on the screen. There, refold is `refold`."""
+        place = self.here / "bin"
+        place.mkdir(exist_ok=True)
+        (place / "refold").write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
+        (place / "refold").chmod(0o755)
+        path = f"{place}:{os.environ['PATH']}"
+        at = self._opens(Path("/bin/bash"), "-c", line, PATH=path)
+
+        assert at.end() == 0, at.text
+        return self.paper(at)
+
+    def paper(self, at: Terminal) -> list[str]:
+        """The paper, with a name for whatever differs from run to run."""
+        return [varying(row.replace(str(self.here), "HERE")) for row in at.paper]
+
+    def _opens(
+        self, program: Path, *arguments: str, size: tuple[int, int] = (30, 100), **env: str
+    ) -> Terminal:
+        terminal = Terminal(
+            program, *arguments, here=self.here, size=size, compiled=self._compiled, **env
+        )
+        self.started.append(terminal)
+        return terminal
+
+
+@pytest.fixture
+def person(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterator[Person]:
+    here = tmp_path_factory.mktemp("w")  # a short name: it stands in a line of the screen
+    (here / "hello.py").write_text(HELLO, encoding="utf-8")
+    found = Person(here, compiled)
+    yield found
+    for terminal in found.started:
+        terminal.child.close(force=True)
+
+
+def varying(row: str) -> str:
+    for pattern, name in VARIES:
+        row = re.sub(pattern, name, row)
+    return row
+
+
+def done(paper: Sequence[str]) -> list[str]:
+    """Without the line that names the directory, and what it says to somebody new."""
+    assert paper[0] == "refold · script/answers.jsonl · HERE"
+    start = 2 if paper[1].startswith("/help says") else 1
+    return list(paper[start:])
+
+
+def events(at: int = -1) -> list[dict[str, Any]]:
+    """The journal of a session as it lies on the disk; the newest is the last."""
+    sessions = Path(os.environ["REFOLD_HOME"]) / "sessions"
+    found = sorted(sessions.glob("*/events.jsonl"), key=lambda path: path.stat().st_ctime)
+    return [msgspec.json.decode(line) for line in found[at].read_bytes().splitlines()]
+
+
+def said(at: int) -> list[str]:
+    """What was said to a model, in the order of the sessions."""
+    return [e["data"]["text"] for e in events(at) if e["kind"] == "Said"]
+
+
+def test_the_first_run_offers_what_there_is_and_shows_itself(person: Person) -> None:
+    at = person.starts()
+    at.until("or q to leave")
+    tour = re.search(r"(\d)  a guided tour", at.text)
+    assert tour is not None
+    assert " Ollama does not answer" not in at.text  # it stands below all, not in the last
+    at.type("9")
+    at.until("Press a number from 1 to ")
+    at.until("or q to leave")
+    at.type(tour[1])
+    at.until("Enter begins, q leaves")
+    at.type(ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until("May bash run this?")
+    at.until("n no, and why")
+    at.type("y")
+    at.until("Enter shows the journal, q leaves")
+    at.type(ENTER)
+    at.until("That was the tour.")
+
+    assert at.end() == 0
+    paper = person.paper(at)
+    assert paper[:2] == [
+        "Welcome to refold.",
+        "No model is configured yet. Which one do you want to use?",
+    ]
+    assert "Hello, you!" in "\n".join(paper)
+    once = [
+        "I will read the file first.",
+        "$nam is set nowhere; the name is in $name.",
+        "? May edit_file change a file?",
+        "? May bash run this?",
+        "It says Hello, you! The name of the variable was wrong.",
+        "The journal is kept",
+    ]
+    assert [row for row in paper if row in once] == once
+    assert not [row for row in paper if "Enter begins" in row or "y once" in row]
+
+
+def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> None:
+    """What the README shows."""
+    second = {"path": "hello.py", "old": "print(greet())", "new": ""}
+    script = person.answers(
+        {"text": "I read it **first**.", "calls": [READ]},
+        {"calls": [EDIT]},
+        {"calls": [{"tool": "edit_file", "arguments": second}]},
+        {"text": "Done, and the last line stays:\n\n- `hello.py` now says hello\n"},
+    )
+    at = person.starts(*script)
+    at.until_asked()
+    at.type("say hello, not hi" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until("+1 -1")
+    at.until("n no, and why")
+    at.type("n")
+    at.until("why not?")
+    at.type("I want to see the output" + ENTER)
+    at.until("now says hello\n")
+    at.until_asked()
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+    shown = README.read_text(encoding="utf-8").split("```text\n")[1].split("\n```")[0]
+    assert done(person.paper(at)) == [
+        "",
+        *map(varying, shown.split("\n")),
+        "",
+        "› /quit",
+        "To resume: refold -c   (or refold -r ID)",
+    ]
+    assert (person.here / "hello.py").read_text() == HELLO.replace('"hi"', '"hello"')
+    refused = [
+        e["data"]["text"]
+        for e in events()
+        if e["kind"] == "Ended" and e["data"]["outcome"] == "refused"
+    ]
+    assert len(refused) == 1
+    assert "I want to see the output" in refused[0]
+
+
+def test_ctrl_c_sends_the_work_another_way(person: Person) -> None:
+    script = person.answers(
+        {
+            "text": "I rewrite all of it, from the first file to the last. " * 9,
+            "pause": 0.05,
+        },
+        {"text": "Only `hello.py`, then."},
+    )
+    at = person.starts(*script)
+    at.until_asked()
+    at.type("tidy up" + ENTER)
+    at.until("I rewrite all")
+    at.type(CTRL_C)
+    at.until("instead ›")
+    at.type("only the hello file" + ENTER)
+    at.until("Only hello.py, then.")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    rows = done(person.paper(at))
+    began = "I rewrite all of it, from the first file to the last. " * 9
+    said = " ".join(rows[3 : rows.index("stopped") - 1])
+    assert said
+    assert began.startswith(said)
+    assert rows[:3] == ["", "› tidy up", ""]
+    assert rows[rows.index("stopped") :] == [
+        "stopped",
+        "SECONDS",
+        "",
+        "› only the hello file",
+        "",
+        "Only hello.py, then.",
+        "",
+        "FIGURES",
+        "",
+        "›",
+        "To resume: refold -c   (or refold -r ID)",
+    ]
+
+
+def test_a_plan_is_approved_and_carried_out(person: Person) -> None:
+    plan = {"title": "A friendlier hello", "plan": "1. Read `hello.py`\n2. Say hello"}
+    script = person.answers(
+        {"calls": [{"tool": "exit_plan_mode", "arguments": plan}]},
+        {"calls": [READ]},
+        {"calls": [EDIT]},
+        {"text": "Carried out."},
+    )
+    at = person.starts(*script)
+    at.until_asked()
+    at.type("/plan be friendly" + ENTER)
+    at.until("y approve")
+    at.type("y")
+    at.until("n no, and why")
+    at.type("y")
+    at.until("Carried out.")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    expected = f"""\
+
+› /plan be friendly
+plan: only read-only calls; the model makes a plan for you to approve
+
+● exit_plan_mode A friendlier hello
+
+FIGURES
+
+? The plan: A friendlier hello
+
+1. Read hello.py
+2. Say hello
+
+  └ approved
+
+› The plan is approved. Carry it out.
+
+● read_file hello.py
+  └ read hello.py, 4 lines
+
+{ASK_EDIT}
+  └ yes, once
+{EDITED}
+
+Carried out.
+
+FIGURES
+
+›
+To resume: refold -c   (or refold -r ID)"""
+    assert done(person.paper(at)) == expected.split("\n")
+
+
+def test_killed_in_a_command_it_says_that_it_may_have_happened(person: Person) -> None:
+    script = person.answers({"text": "I start it.", "calls": [WAIT]})
+    at = person.starts(*script)
+    at.until_asked()
+    at.type("start the server" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until_there(person.here / "begun")
+    at.until("running")
+    at.child.kill(signal.SIGKILL)
+    assert at.end() == -signal.SIGKILL
+
+    (person.here / "begun").unlink()
+    at = person.starts("-c", *person.answers({"text": "I would look first."}))
+    at.until("I would look first.")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    expected = """\
+
+› start the server
+  I start it.
+
+Continuing the interrupted turn.
+
+● bash touch begun; echo begun; sleep 30
+  └ Interrupted. It may or may not have happened: look first.
+
+I would look first.
+
+FIGURES
+
+›
+To resume: refold -c   (or refold -r ID)"""
+    assert done(person.paper(at)) == expected.split("\n")
+    assert not (person.here / "begun").exists()  # it was not done again
+
+
+def test_killed_at_a_question_it_asks_again(person: Person) -> None:
+    script = person.answers({"calls": [READ]}, {"calls": [EDIT]})
+    at = person.starts(*script)
+    at.until_asked()
+    at.type("be friendly" + ENTER)
+    at.until("n no, and why")
+    at.child.kill(signal.SIGKILL)
+    assert at.end() == -signal.SIGKILL
+
+    at = person.starts("-c", *person.answers({"text": "Done."}))
+    at.until("n no, and why")
+    at.type("y")
+    at.until("Done.")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    rows = done(person.paper(at))
+    expected = f"""\
+Continuing the interrupted turn.
+
+{ASK_EDIT}
+  └ yes, once
+{EDITED}
+
+Done.
+
+FIGURES
+
+›
+To resume: refold -c   (or refold -r ID)"""
+    assert rows[rows.index("Continuing the interrupted turn.") :] == expected.split("\n")
+    assert (person.here / "hello.py").read_text() == HELLO.replace('"hi"', '"hello"')
+
+
+def test_a_fork_goes_on_and_the_other_stays(person: Person) -> None:
+    script = person.answers({"text": "One."})
+    person.runs("-p", "first words", *script)
+    script = person.answers({"text": "Two."})
+    at = person.starts("-c", "--fork", *script)
+    at.until_asked()
+    at.type("and in the copy" + ENTER)
+    at.until("Two.")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    paper = person.paper(at)
+    assert paper[0] == "ID: forked from ID at event 8"
+    assert done(paper[1:]) == [
+        "",
+        "› first words",
+        "  One.",
+        "",
+        "› and in the copy",
+        "",
+        "Two.",
+        "",
+        "FIGURES",
+        "",
+        "›",
+        "To resume: refold -c   (or refold -r ID)",
+    ]
+    assert person.runs("sessions", "list") == [
+        "ID  WHEN  answered     first words (fork)",
+        "ID  WHEN  answered     first words",
+    ]
+    first, copy = (said(at) for at in (0, 1))
+    assert first == ["first words"]
+    assert copy == ["first words", "and in the copy"]
+
+
+def test_an_old_session_is_found_and_gone_on_with(person: Person) -> None:
+    for words, said in (
+        ("mend the roof", "The gutter leaks behind the third tile."),
+        ("paint the door", "It is green now."),
+    ):
+        person.runs("-p", words, *person.answers({"text": said}))
+    found = person.shell("refold sessions search leak* tile")
+    at = person.starts("-r", *person.answers({"text": "The third one."}))
+    at.until("mend the roof")
+    at.type("gutter")
+    at.until_gone("paint the door")
+    at.until("mend the roof")
+    at.type(ENTER)
+    at.until_asked()
+    at.type("which tile was it?" + ENTER)
+    at.until("The third one.")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert found == [
+        "ID  WHEN  answered     mend the roof",
+        "       7  model  The gutter leaks behind the third tile.",
+    ]
+    assert done(person.paper(at)) == [
+        "",
+        "› mend the roof",
+        "  The gutter leaks behind the third tile.",
+        "",
+        "› which tile was it?",
+        "",
+        "The third one.",
+        "",
+        "FIGURES",
+        "",
+        "›",
+        "To resume: refold -c   (or refold -r ID)",
+    ]
+
+
+def test_answers_go_through_a_pipe(person: Person) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    person.answers({"calls": [READ]}, {"text": "Four lines:\n`hi`"})
+    ask = 'refold -p "how long is hello.py?" --script answers.jsonl --output-format'
+
+    text = person.shell(f"{ask} json | jq -r '.outcome, .text'")
+    person.answers({"calls": [READ]}, {"text": "Four lines:\n`hi`"})
+    calls = person.shell(
+        f"{ask} stream-json | jq -c 'select(.type == \"tool_call\") | [.tool, .arguments]'"
+    )
+    early = person.shell(f"{ask} stream-json | head -n 1 | jq -r .type")
+
+    assert text == ["answered", "Four lines:", "`hi`"]
+    assert calls == ['["read_file",{"path":"hello.py"}]']
+    assert early == ["system"]
+
+
+def test_files_and_talk_go_back_byte_by_byte(person: Person) -> None:
+    (person.here / "hello.py").write_bytes(HELLO.encode().replace(b"\n", b"\r\n") + b"\xff")
+    before = (person.here / "hello.py").read_bytes()
+    command = "rm hello.py; printf 'new\\0' > made.bin"
+    script = person.answers(
+        {"calls": [{"tool": "bash", "arguments": {"command": command}}]}, {"text": "Gone."}
+    )
+    at = person.starts(*script)
+    at.until_asked()
+    at.type("clean up" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until("Gone.")
+    at.until_asked()
+    assert not (person.here / "hello.py").exists()
+    at.type("/rewind" + ENTER)
+    at.until("/rewind N goes back to before N")
+    at.until_asked()
+    number = re.search(r"^ *(\d+) .*clean up", at.text, re.MULTILINE)
+    assert number is not None
+    at.type(f"/rewind {number[1]}" + ENTER)
+    at.until("y/n")
+    at.type("y")
+    at.until("To undo this:")
+    at.until_asked()
+
+    assert (person.here / "hello.py").read_bytes() == before
+    assert not (person.here / "made.bin").exists()
+    undo = re.search(r"To undo this: (/rewind \d+)", at.text)
+    assert undo is not None
+    at.type(undo[1] + ENTER)
+    at.until("y/n")
+    at.type("y")
+    at.until("hello.py  goes")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert not (person.here / "hello.py").exists()
+    assert (person.here / "made.bin").read_bytes() == b"new\0"
+
+
+@pytest.mark.peer
+@pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
+def test_a_session_becomes_a_page_that_a_browser_shows(person: Person) -> None:
+    person.runs("-p", "mend <b>the roof</b>", *person.answers({"text": "It is *mended*."}))
+
+    told = person.runs("sessions", "export", "last", "-o", "talk.html")
+    page = person.here / "talk.html"
+    shown = subprocess.run(
+        [
+            str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu",
+            "--disable-dev-shm-usage", "--disable-background-networking", "--no-first-run",
+            f"--user-data-dir={person.here / 'profile'}", "--dump-dom", page.as_uri(),
+        ],
+        capture_output=True, timeout=100, check=False,
+    ).stdout.decode()  # fmt: skip
+
+    assert re.fullmatch(r"talk.html: 1 session, \d+ events, [\d.]+ kB", "\n".join(told))
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert "<em>mended</em>" in shown
+    assert "mend &lt;b&gt;the roof&lt;/b&gt;" in shown
+
+
+def test_a_narrow_screen_cuts_what_a_wide_one_shows(person: Person) -> None:
+    person.runs("-p", "mend the roof " * 9, *person.answers({"text": "It is mended."}))
+
+    at = person.starts("sessions", "list", size=(20, 60))
+    menu = person.starts(size=(30, 60))
+    menu.until("or q to leave")
+    menu.type("q")
+
+    assert at.end() == 0
+    assert person.paper(at) == ["ID  answered     mend the roof mend the r…"]
+    assert menu.end() == 0
+    paper = person.paper(menu)
+    assert paper[2:4] == ["", "  1  an API key"]
+    assert paper[4].startswith("     anthropic, openai")
+    assert "     no key, no network, one minute" in paper

@@ -1,0 +1,89 @@
+"""What is done beside the session ends with a Ctrl+C, whether or not it hears of it."""
+
+import io
+import os
+import signal
+from pathlib import Path
+from threading import Event
+
+import anyio
+
+from refold.place.files import DiskFiles
+from refold.terminal.run import PromptLoop
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.surroundings import Surroundings
+from refold.terminal.terminal import CancellableJob
+from refold.testing.providers import ScriptedProvider
+from tests.terminal.stage import opened
+from tests.terminal.test_conversation import Typist
+
+
+def test_what_leaves_nothing_behind_is_not_waited_for() -> None:
+    out, began, over = io.StringIO(), Event(), Event()
+    apart = CancellableJob(Printer(out, Look()), Typist())
+
+    def stuck() -> str:
+        began.set()
+        over.wait(10)
+        return "at last"
+
+    async def main() -> list[str | None]:
+        found = list[str | None]()
+
+        async def do() -> None:
+            found.append(await apart.do(stuck, leaves_nothing=True))
+            found.append(await apart.do(lambda: "another"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(do)
+            await anyio.to_thread.run_sync(began.wait)
+            assert apart.stop()
+        over.set()
+        return found
+
+    assert anyio.run(main) == [None, "another"]
+    assert out.getvalue().strip() == "stopped"
+
+
+def test_where_nothing_is_done_ctrl_c_is_for_somebody_else() -> None:
+    assert not CancellableJob(Printer(io.StringIO(), Look()), Typist()).stop()
+
+
+class Stuck(DiskFiles):
+    """Files on a disk that does not answer, but says that it was asked."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked, self.answers = Event(), Event()
+
+    def real(self, path: str) -> str:
+        self.asked.set()
+        self.answers.wait(10)
+        return super().real(path)
+
+
+def test_ctrl_c_ends_verify_and_the_session_goes_on(tmp_path: Path) -> None:
+    claim = '{"claim": "It greets.", "evidence": [{"path": "a.py", "quote": "hello"}]}'
+    provider, out, files = ScriptedProvider(claim, "Fine."), io.StringIO(), Stuck(tmp_path)
+
+    async def press() -> None:
+        await anyio.to_thread.run_sync(files.asked.wait)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def main() -> None:
+        async with await opened(provider, tmp_path) as session:
+            typist = Typist("look", "/verify", "and you?")
+            around = Surroundings(files=files)
+            there = PromptLoop(session, around, Printer(out, Look()), typist)
+            async with anyio.create_task_group() as group:
+                group.start_soon(press)
+                await there.run("")
+        files.answers.set()
+
+    anyio.run(main)
+
+    said = out.getvalue()
+    assert claim in said
+    assert "stopped\n" in said
+    assert said.index("stopped") < said.index("Fine.")

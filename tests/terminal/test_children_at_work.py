@@ -1,0 +1,335 @@
+"""Children at a terminal: who asks, how far they are, and how they are stopped."""
+
+import io
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.journal.events.child_events import (
+    ChildAnswered,
+    ChildAsked,
+    ChildBorn,
+    ChildEnded,
+    ChildStopped,
+)
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
+    Ended,
+    Entry,
+    Event,
+    Granted,
+    ModelAnswered,
+    ModelAsked,
+    Said,
+    SessionStarted,
+    Started,
+    Stopped,
+    TurnStarted,
+)
+from refold.journal.state.children import Child, Children
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.terminal.input.reader import Key
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.status_line import Doing
+from refold.terminal.screen.transcript import Showing
+from refold.terminal.surroundings import Surroundings
+from refold.tools.builtin import builtin
+from refold.tools.contract import Reply, Tool, tool
+from refold.values.display import Note
+from refold.values.live import ChildMoved
+from refold.values.messages import Message, ToolCall
+from refold.values.questions import ASK_USER
+from refold.values.tools import Effect
+from refold.values.usage import Spent, Usage
+from refold.views.children_list import child_label, child_lines, running_summary
+from refold.views.styled import bare
+from tests.terminal.stage import world
+from tests.terminal.test_conversation import Evening, Typed, Typist
+
+BORN = ChildBorn("child-1", "call-0", "explore", "Look around\nfor me.")
+ENDED = ChildEnded(
+    "child-1", "answered", "done", spent=Spent(Usage(900, output=10), 0.25, 1)
+)
+EDIT = '{"path": "hello.py", "old": "hi", "new": "hello"}'
+ASK = '{"questions": [{"question": "Which colour?"}, {"question": "Why?"}]}'
+MOVED = ChildMoved("child-1", "explore", "a look", 2, 12_345, 0.5, "read_file hello.py")
+
+
+def asks(name: str, arguments: str, *, agent: str = "explore") -> ChildAsked:
+    call = ToolCall("child-1/c7", name, Raw(arguments.encode()))
+    return ChildAsked("child-1/c7", "child-1", agent, call, "no rule allows it", "h1")
+
+
+def errand_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> Tool:
+    """A tool whose child asks or says this, and ends once `until` stands in the journal."""
+
+    @tool(Effect.SELF)
+    async def errand(*, record: Recorder) -> Reply:
+        """Have a child at work."""
+        await record(BORN, *news)
+        record.tell(MOVED)
+        record.tell(replace(MOVED, node="child-1/child-1", title="deeper"))
+        while True:
+            seen = record.view.seq
+            if any(isinstance(e.event, until) for e in await record.entries()):
+                break
+            await record.news(after=seen)
+        await record(ENDED)
+        return Reply("so it was")
+
+    return errand
+
+
+def told(here: Path, errand: Tool, *typed: Typed) -> tuple[list[str], Evening]:
+    evening = Evening(here, [("errand", "{}")], "Done.")
+
+    async def story() -> None:
+        record = Recorder(evening.store)
+        mine = world(evening.provider, record, here, 9)
+        tools = (*mine.tools, errand)
+        house = {**mine.tool_dependencies, "record": record}
+        mine = replace(mine, tools=tools, tool_dependencies=house)
+        session = await Session.open(record, lambda _: mine, directory=str(here))
+        typist = Typist(*typed)
+        around = partial(evening.converse, typist, "go", session)
+        await around(tools=tools)
+
+    anyio.run(story)
+    return [row for row in evening.out.getvalue().split("\n") if row], evening
+
+
+def shown_of(*events: Event) -> list[str]:
+    """What the terminal prints of this, but for empty rows."""
+    out = io.StringIO()
+    showing = Showing(Printer(out, Look()), Surroundings(tools=builtin()), lambda: 0.0)
+    for seq, event in enumerate(events, start=1):
+        showing.show(Frame(seq, 0, Entry(seq, event)))
+    return [row for row in out.getvalue().split("\n") if row]
+
+
+def test_a_question_of_a_child_says_whose_it_is_and_a_yes_for_the_session_counts(
+    tmp_path: Path,
+) -> None:
+    rows, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), "s")
+
+    at = rows.index("child-1 (explore) asks:")
+    assert rows[at - 1] == "child-1 (explore) begins: Look around for me."
+    assert rows[at + 1 : at + 6] == [
+        "? May edit_file change a file?", "  hello.py", "  -hi", "  +hello",
+        "  no rule allows it",
+    ]  # fmt: skip
+    assert "  └ yes, and edit_file(./hello.py) for this session" in rows
+    assert "child-1 is done · 900 in · 10 out · $0.25" in rows
+    assert evening.events(Granted, ChildAnswered) == [
+        Granted("edit_file(./hello.py)"),
+        ChildAnswered("child-1/c7", True, hash="h1"),
+    ]
+
+
+def test_a_no_with_its_reason_goes_to_the_child(tmp_path: Path) -> None:
+    _, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), "n", "not yet")
+
+    assert evening.events(ChildAnswered) == [
+        ChildAnswered("child-1/c7", False, "not yet", hash="h1")
+    ]
+
+
+def test_what_a_child_wants_to_know_is_asked_under_its_name(tmp_path: Path) -> None:
+    rows, evening = told(tmp_path, errand_with(asks(ASK_USER, ASK)), "blue", "so")
+
+    assert rows.count("child-1 (explore) asks:") == 2
+    assert evening.events(ChildAnswered) == [
+        ChildAnswered("child-1/c7", True, "", ("blue", "so"), hash="h1")
+    ]
+
+
+def test_a_child_s_name_orders_no_screen_about(tmp_path: Path) -> None:
+    hostile = asks("edit_file", EDIT, agent="\x1b[2Jmain\u202e")
+
+    rows, _ = told(tmp_path, errand_with(hostile), "y")
+
+    assert "child-1 (\\x1b[2Jmain\\u202e) asks:" in rows
+
+
+def test_ctrl_c_at_a_child_s_question_stops_the_turn(tmp_path: Path) -> None:
+    rows, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), Key.CTRL_C)
+
+    assert "stopped at a question" in rows
+    assert evening.events(Stopped) == [Stopped("stopped at a question")]
+
+
+def test_a_question_that_its_child_asks_no_more_is_taken_back(tmp_path: Path) -> None:
+    late = errand_with(asks("edit_file", EDIT))
+
+    @tool(Effect.SELF)
+    async def errand(*, record: Recorder) -> Reply:
+        """Have a child at work that is stopped while it asks."""
+
+        async def run() -> None:
+            await late.run(record=record)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            while not record.view.children.asks:
+                await record.news(after=record.view.seq)
+            for _ in range(50):  # until it stands on the screen
+                await anyio.lowlevel.checkpoint()
+            await record(ChildAnswered("child-1/c7", withdrawn=True))
+        return Reply("so it was")
+
+    async def never() -> str | Key:
+        await anyio.sleep_forever()
+        return ""
+
+    rows, _ = told(tmp_path, errand, never)
+
+    assert "  └ no longer asked" in rows
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Callable[[Sequence[str]], tuple[list[str], Evening]]:
+    """What commands say while a child is at work, which ends when it is stopped."""
+
+    def tell(commands: Sequence[str]) -> tuple[list[str], Evening]:
+        evening = Evening(tmp_path, "Done.")
+
+        async def story() -> None:
+            session = await evening.session()
+            await session.record(BORN)
+            session.record.tell(MOVED)
+            session.record.tell(replace(MOVED, node="child-1/child-1", title="deeper"))
+            await evening.converse(Typist(*commands), session=session)
+
+        anyio.run(story)
+        return [row for row in evening.out.getvalue().split("\n") if row], evening
+
+    return tell
+
+
+def test_the_tree_shows_who_works_on_what_and_what_that_costs(
+    here: Callable[[Sequence[str]], tuple[list[str], Evening]],
+) -> None:
+    rows, _ = here(["/tree", "/tree all"])
+
+    shown = [row for row in rows if "child-1" in row]
+    assert shown[0].startswith(
+        "child-1 (explore) runs · Look around for me. · 12.3k tokens"
+    )
+    assert shown[1] == "    child-1/child-1 (explore) · deeper · 12.3k tokens · $0.50"
+    assert "type /tree, not /tree all: refold tree shows any session" in rows
+
+
+def test_one_child_is_stopped_or_all_and_the_names_are_told(
+    here: Callable[[Sequence[str]], tuple[list[str], Evening]],
+) -> None:
+    rows, evening = here(["/stop child-9", "/stop child-1", "/stop", "/tree"])
+
+    assert "no subagent 'child-9' is running; there is child-1" in rows
+    assert "Stopping child-1, and the subagents below." in rows
+    assert "It is being stopped already." in rows
+    assert "    it is to end: stopped by the person" in rows
+    assert evening.events(ChildStopped) == [ChildStopped("child-1")]
+
+
+def test_where_no_child_works_that_is_said(tmp_path: Path) -> None:
+    evening = Evening(tmp_path, "Done.")
+
+    rows = evening.tell("/tree", "/stop")
+
+    assert "No subagents: the tool `task` starts one." in rows
+    assert "no subagent is running" in rows
+
+
+def test_a_line_of_the_tree_fits_a_narrow_screen() -> None:
+    child = Child(BORN, 1)
+    done = Child(replace(BORN, child="child-2", title="\x1b]0;x"), 2, end=ENDED)
+    family = Children((child, done))
+
+    wide = [bare([row]) for row in child_lines(family, {}, 0)]
+    narrow = [bare([row]) for row in child_lines(family, {"child-1": MOVED}, 40)]
+
+    assert wide == [
+        "child-1 (explore) runs · Look around for me. · nothing yet",
+        "child-2 (explore) done · \\x1b]0;x · 900 in · 10 out · $0.25",
+    ]
+    assert all(len(row) <= 40 for row in narrow)
+
+
+def test_the_line_of_what_is_done_says_who_works_and_what_it_cost_so_far() -> None:
+    two = Child(replace(BORN, child="child-2"), 3)
+    over = Child(BORN, 2, end=ENDED)
+    deep = replace(MOVED, node="child-2/child-1", label="grep x")
+
+    one = running_summary(Children((Child(BORN, 2),)), {"child-1": MOVED}, 1)
+    rest = running_summary(Children((over, two)), {"child-2": MOVED, deep.node: deep}, 1)
+    both = running_summary(Children((Child(BORN, 2), two)), {"child-1": MOVED}, 1)
+    later = running_summary(Children((over, two)), {}, 2)
+
+    assert one == "child-1 (explore) · 12.3k tokens · $0.50 · read_file hello.py"
+    assert rest == (
+        "child-2 (explore) · 13.3k tokens · $0.75 · child-2/child-1 (explore): grep x"
+    )
+    assert both == (
+        "2 subagents · 12.3k tokens · $0.50 · child-1 (explore): read_file hello.py"
+    )
+    assert later == "child-2 (explore) · begins"
+    assert running_summary(Children((over,)), {}, 1) == ""
+
+
+def test_who_works_is_shown_while_the_session_itself_only_waits() -> None:
+    doing = Doing(lambda: 3.0, "-")
+
+    assert doing.line() == ()
+    assert bare([doing.line(below="child-1 (explore) · begins")]).startswith(
+        "- waiting 3.0 s  child-1 (explore) · begins  "
+    )
+
+
+def test_a_child_is_told_once_and_where_its_work_lies_besides(tmp_path: Path) -> None:
+    call = ToolCall("call-0", "task", Raw(b'{"prompt":"Look.","agent":"explore"}'))
+    talk = (
+        SessionStarted("/w"), TurnStarted(2), ModelAsked(),
+        ModelAnswered(Message("assistant", (call,))), Started("call-0"),
+    )  # fmt: skip
+    done = Ended("call-0", "done", "Seen.", (Note("child-1 done: look"),))
+
+    here = shown_of(*talk, BORN, ENDED, done)
+    apart = shown_of(*talk, replace(BORN, branch="refold/x"), ENDED, done)
+
+    news = [
+        "child-1 (explore) begins: Look around for me.",
+        "child-1 is done · 900 in · 10 out · $0.25",
+    ]
+    assert here == news
+    assert apart == [*news, "● task explore", "  └ child-1 done: look"]
+
+
+def test_a_report_is_shown_as_the_child_s_and_without_the_tags_for_the_model(
+    tmp_path: Path,
+) -> None:
+    words = '<child name="child-1" agent="explore" status="done">\nchild-1 is done.\n\nTwo.\n</child>'
+    report = Said(words, "child-1", when="now")
+
+    rows, _ = told(tmp_path, errand_with(report, until=Said))
+
+    at = rows.index("child-1 reports:")
+    assert rows[at + 1 : at + 3] == ["  Two.", "child-1 is done · 900 in · 10 out · $0.25"]
+    assert not [row for row in rows if "<child" in row or row == "› Two."]
+
+
+def test_a_question_from_another_working_tree_says_so() -> None:
+    apart = Children((Child(replace(BORN, branch="refold/x"), 1),))
+
+    assert child_label("child-1 (code)", apart) == (
+        "child-1 (code), in a working tree of its own,"
+    )
+    assert child_label("child-1/child-2 (code)", apart).endswith("of its own,")
+    assert child_label("child-1 (code)", Children((Child(BORN, 1),))) == "child-1 (code)"
+    assert child_label("", apart) == ""

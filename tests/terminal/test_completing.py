@@ -1,0 +1,168 @@
+"""What is offered at the cursor, and how fast it is found is nobody's promise here."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from refold.terminal.input.completion import (
+    CompletionChoice,
+    NamedCommand,
+    completing,
+    kept,
+    these,
+)
+from refold.terminal.input.line_editor.completer import Offers
+from refold.terminal.input.workspace_files import WorkspaceFiles
+
+TABLE = [
+    NamedCommand("model", "choose", "[name]"),
+    NamedCommand("mode", "rights"),
+    NamedCommand("quit", "leave"),
+    NamedCommand("cd", "go elsewhere", "[DIR]"),
+]
+
+
+def sessions() -> Iterable[CompletionChoice]:
+    yield CompletionChoice("20260101-abc", "Fix the parser")
+    yield CompletionChoice("docs", "Write the pages", "20260102-def Write the pages")
+
+
+@pytest.fixture
+def offers(tmp_path: Path) -> Callable[[str], list[str]]:
+    (tmp_path / "src" / "many").mkdir(parents=True)
+    for name in (
+        "src/main.py",
+        "src/other.py",
+        "src/my shot.png",
+        "src/many/deep_one.py",
+        'src/"both" x',
+        ".hidden",
+        "odd\x1b\nname",
+    ):
+        (tmp_path / name).touch()
+    choices = {"model": these("one", "two"), "resume": sessions}
+    files = WorkspaceFiles(lambda: str(tmp_path))
+    complete = completing(TABLE, choices, lambda: str(tmp_path), files.found)
+    return lambda before: [offer.text for offer in complete(before)]
+
+
+@pytest.mark.parametrize(
+    ("before", "offered"),
+    [
+        ("/mo", ["/model", "/mode"]),
+        ("/model tw", ["two"]),
+        ("/mode ", []),
+        ("/cd ", ["src/"]),
+        ("/cd src/ma", ["many/"]),
+        ("/cd src/main", []),
+        ("/resume def", ["docs"]),
+        ("/resume ", ["20260101-abc", "docs"]),
+        ("look at @src/ma", ["src/main.py", "src/many/", "src/many/deep_one.py"]),
+        ("@", ["odd\\x1b\\nname", "src/"]),
+        ("@.", [".hidden"]),
+        ("@nowhere/x", []),
+        ("(@src/ma", ["src/main.py", "src/many/", "src/many/deep_one.py"]),
+        ("see @src/my", ['"src/my shot.png"', "src/main.py", "src/many/deep_one.py"]),
+        ('see @"src/my s', ['src/my shot.png"']),
+        ('see @"src/my shot.png" and', []),
+        ("see @dpo", ["src/many/deep_one.py"]),
+        ("see @DEEP_ONE", ["src/many/deep_one.py"]),
+        ("see @deep_noe.py", ["src/many/deep_one.py"]),
+        ("/skill look at @dpo", ["src/many/deep_one.py"]),
+        ("@od", ["odd\\x1b\\nname"]),
+        ('@src/"b', []),
+        ("!cat src/ma", ["main.py", "many/"]),
+        ("plain words", []),
+        ("two\n/mo", []),
+        ("", []),
+    ],
+)
+def test_what_could_stand_at_the_cursor_is_offered(
+    offers: Callable[[str], list[str]], before: str, offered: Sequence[str]
+) -> None:
+    assert offers(before) == offered
+
+
+@pytest.mark.parametrize("path", ["/usr/bin:/bin", "/nowhere"], ids=["ripgrep", "walk"])
+def test_files_are_found_by_parts_of_their_names_the_best_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setenv("PATH", path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "engine" / "loops").mkdir(parents=True)
+    (tmp_path / "built").mkdir()
+    (tmp_path / ".gitignore").write_text("built/\n", encoding="utf-8")
+    for name in ("engine/loop.py", "engine/loops/old.py", ".loop", "built/loop.py"):
+        (tmp_path / name).touch()
+    files = WorkspaceFiles(lambda: str(tmp_path))
+
+    assert files.found("loop") == ["engine/loop.py", "engine/loops/old.py", ".loop"]
+    assert files.found("englo") == ["engine/loop.py", "engine/loops/old.py"]
+    assert files.found("nothing") == []
+
+
+def test_files_take_no_room_from_directories_where_only_those_are_meant(
+    offers: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    for number in range(60):
+        (tmp_path / f"a{number}").touch()
+
+    assert offers("/cd ") == ["src/"]
+
+
+def test_another_directory_has_files_of_its_own(tmp_path: Path) -> None:
+    for name in ("one/first.py", "two/second.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    here = [tmp_path / "one"]
+    files = WorkspaceFiles(lambda: str(here[0]))
+
+    assert files.found("py") == ["first.py"]
+    here[0] = tmp_path / "two"
+    assert files.found("py") == ["second.py"]
+    here[0] = tmp_path / "gone"
+    assert files.found("py") == []
+
+
+def test_what_may_follow_is_not_looked_for_at_each_key() -> None:
+    looked = list[int]()
+
+    def choices() -> Iterable[CompletionChoice]:
+        looked.append(1)
+        yield CompletionChoice("one")
+
+    found = kept(choices, seconds=3600)
+
+    assert [list(found()), list(found())] == [
+        [CompletionChoice("one")],
+        [CompletionChoice("one")],
+    ]
+    assert looked == [1]
+
+
+def test_no_name_orders_the_menu_about(tmp_path: Path) -> None:
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+
+    names = ["a\x1b[2Jb", "c\u202ed", "e\nf"]
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / os.fsdecode(b"g\xff")).touch()
+    table = [NamedCommand("x\x1b", "means \x1b[31m", "\u202e")]
+    completer = Offers(completing(table, {}, lambda: str(tmp_path)))
+
+    shown = [
+        (each.text, each.display_text, each.display_meta_text)
+        for before in ("@", "/")
+        for each in completer.get_completions(Document(before), CompleteEvent())
+    ]
+
+    assert shown == [
+        ("a\\x1b[2Jb", "a\\x1b[2Jb", ""),
+        ("c\\u202ed", "c\\u202ed", ""),
+        ("e\\nf", "e\\nf", ""),
+        ("g\\xff", "g\\xff", ""),
+        ("/x\x1b", "/x\\x1b \\u202e", "means \\x1b[31m"),
+    ]

@@ -1,0 +1,546 @@
+"""What is printed and what is sent, told without a terminal: somebody types from a list."""
+
+import io
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from refold.errors import Unreachable
+from refold.journal.events import codec
+from refold.journal.events.kinds import (
+    Answered,
+    EffortChosen,
+    Entry,
+    Granted,
+    ModeChanged,
+    ModelAsked,
+    ModelChosen,
+    Said,
+    Started,
+    Stopped,
+    TurnEnded,
+)
+from refold.journal.store.port import MemoryStore
+from refold.provider.port import Provider
+from refold.session.hub import Frame
+from refold.session.session import Session
+from refold.terminal.input.reader import Key, Later
+from refold.terminal.run import PromptLoop
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.transcript import Showing
+from refold.terminal.work import Work
+from refold.testing.providers import Line, Reply, ScriptedProvider
+from refold.values.limits import NO_LIMIT
+from refold.views.styled import Line as Shown
+from refold.views.styled import bare
+from tests.terminal.stage import (
+    EDIT,
+    READ,
+    RUN,
+    WAIT,
+    Unhurried,
+    facts_of,
+    opened,
+    surroundings,
+)
+
+HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
+NEVER = "looks at the question until Ctrl+C is pressed"
+Typed = str | Later | Key | Callable[[], Awaitable[str | Key]]
+
+
+class Typist:
+    """Types the next of what it was given, whatever the question. Implements `Reading`."""
+
+    lively = False
+
+    def __init__(self, *typed: Typed) -> None:
+        self.asked: list[str] = []
+        self._typed = list(typed)
+        self._interrupted, self._waiting = anyio.Event(), False
+
+    async def words(self, prompt: Callable[[], Shown], text: str = "") -> str | Key:
+        return now(await self._next(prompt()))
+
+    async def brief(self, prompt: Shown, text: str = "") -> str | Key:
+        return now(await self._next(prompt))
+
+    async def aside(self, prompt: Shown, text: str = "") -> str | Later | Key:
+        return await self._next(prompt)
+
+    async def choice(self, prompt: Shown, keys: str) -> str | Key:
+        found = now(await self._next(prompt))
+        return found if isinstance(found, Key) or found in keys else ""
+
+    async def secret(self, prompt: Shown) -> str | Key:
+        return now(await self._next(prompt))
+
+    def quiet(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def typed(self) -> str:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    def interrupt(self) -> bool:
+        self._interrupted.set()
+        return self._waiting
+
+    def redraw(self) -> None:
+        pass
+
+    def vi(self, on: bool | None = None) -> bool | None:
+        return None
+
+    async def _next(self, prompt: Shown) -> str | Later | Key:
+        self.asked.append(bare([prompt]))
+        typed = self._typed.pop(0) if self._typed else Key.CTRL_D
+        if typed is NEVER:
+            self._waiting = True
+            await self._interrupted.wait()
+            return Key.CTRL_C
+        return await typed() if callable(typed) else typed
+
+
+def now(typed: str | Later | Key) -> str | Key:
+    """What a question gives that knows no later."""
+    assert not isinstance(typed, Later)
+    return typed
+
+
+class Evening:
+    """One session at one terminal, with everything that was printed and kept."""
+
+    def __init__(self, here: Path, *lines: Line, steps: int = 9) -> None:
+        (here / "hello.py").write_text(HELLO, encoding="utf-8")
+        self.here, self.store, self.steps = here, MemoryStore(), steps
+        self.provider: Provider = ScriptedProvider(*lines)
+        self.out = io.StringIO()
+        self.paper = Printer(self.out, Look())
+        self.remembered: list[tuple[str, str]] = []
+        self.patience: float | None = None
+        self.budget = NO_LIMIT
+
+    async def session(self) -> Session:
+        return await opened(
+            self.provider, self.here, self.store, self.steps, self.patience, self.budget
+        )
+
+    async def converse(
+        self,
+        typist: Typist,
+        first_words: str = "",
+        session: Session | None = None,
+        **more: Any,
+    ) -> int:
+        session = session or await self.session()
+        if more.pop("sandboxed", False):
+            facts = replace(facts_of(self.here), sandboxed=True)
+            more["facts"] = lambda: facts
+        around = replace(
+            surroundings(self.provider, self.here, self.budget),
+            remember=lambda *said: self.remembered.append(said),
+            **more,
+        )
+        async with session:
+            here = PromptLoop(session, around, self.paper, typist)
+            return await here.run(first_words)
+
+    def tell(
+        self,
+        *typed: Typed,
+        first_words: str = "",
+        typist: Typist | None = None,
+        **more: Any,
+    ) -> list[str]:
+        """The lines that were printed while this was typed."""
+        story = partial(self.converse, typist or Typist(*typed), first_words, **more)
+        assert anyio.run(story) == 0
+        return [row for row in self.out.getvalue().split("\n") if row]
+
+    def events(self, *kinds: type) -> list[object]:
+        found = [entry.event for entry, _ in codec.decode(self.store.lines)]
+        return [event for event in found if isinstance(event, kinds)]
+
+
+@pytest.fixture
+def evening(tmp_path: Path) -> Callable[..., Evening]:
+    return lambda *lines, **more: Evening(tmp_path, *lines, **more)
+
+
+def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) -> None:
+    tonight = evening(
+        Reply("I will **look**.", (READ,), "Hm,\nlet me see."), [EDIT], [RUN], "Done."
+    )
+
+    rows = tonight.tell("be friendly", "s", "y", "/quit")
+
+    assert rows[2:-2] == [
+        "∴ Hm, let me see.",
+        "I will **look**.",
+        "● read_file hello.py",
+        "  └ read hello.py, 4 lines",
+        "? May edit_file change a file?",
+        "  hello.py",
+        '  -"hi"',
+        '  +"hello"',
+        "  no rule allows edit_file here",
+        "  └ yes, and edit_file(./hello.py) for this session",
+        "  └ changed hello.py +1 -1",
+        "    @@ -1,4 +1,4 @@",
+        "     def greet():",
+        '    -    return "hi"',
+        '    +    return "hello"',
+        "     ",
+        "     print(greet())",
+        "? May bash run this?",
+        "  python3 hello.py",
+        "  no full sandbox: it sees your keys, and the network is not shut off",
+        "  no rule allows this command, and python3 is not known to look only",
+        "  └ yes, once",
+        "  └ hello",
+        "Done.",
+    ]
+    assert rows[-2].startswith("40 in · 129 out · <1% of window · $0.0021 · ")
+    assert rows[-1] == "To resume: refold -c"
+    assert tonight.events(Granted, Answered) == [
+        Granted("edit_file(./hello.py)"),
+        Answered("call-1", True),
+        Answered("call-2", True),
+    ]
+
+
+def test_a_no_goes_to_the_model_with_its_reason(evening: Callable[..., Evening]) -> None:
+    tonight = evening([EDIT], "All right.")
+
+    rows = tonight.tell("go", "?", "n", "too early")
+
+    assert "Press y, s, a, n, or Ctrl+C to stop the turn." in rows
+    assert rows[-5:-3] == ["  └ no: too early", "All right."]
+    assert tonight.events(Answered) == [Answered("call-0", False, "too early")]
+    assert (tonight.here / "hello.py").read_text(encoding="utf-8") == HELLO
+
+
+def test_a_question_can_be_left_by_stopping_the_turn(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening([EDIT], "never said")
+
+    rows = tonight.tell("go", Key.CTRL_C)
+
+    assert "stopped at a question" in rows
+    assert tonight.events(Stopped) == [Stopped("stopped at a question")]
+    assert "never said" not in rows
+
+
+def test_who_is_asked_why_not_may_think_better_of_it(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening([EDIT], "Done.")
+
+    tonight.tell("go", "n", Key.ESC, "y")
+
+    assert tonight.events(Answered) == [Answered("call-0", True)]
+
+
+def test_a_question_answered_elsewhere_is_taken_back(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening([READ], [EDIT], "Done.")
+
+    async def story() -> str | None:
+        async with await tonight.session() as session:
+
+            async def somebody_else() -> str | Key:
+                await session.inbox.answer("call-1", allowed=True)
+                await anyio.sleep_forever()
+                return "n"
+
+            typist = Typist(somebody_else)
+            around = surroundings(tonight.provider, tonight.here)
+            work = Work(session, around, tonight.paper, typist)
+            await session.inbox.say("go")
+            await work.through(session.go)
+            return session.view.turn.outcome
+
+    assert anyio.run(story) == "answered"
+    assert "  └ answered elsewhere\n" in tonight.out.getvalue()
+    assert 'return "hello"' in (tonight.here / "hello.py").read_text(encoding="utf-8")
+
+
+def test_a_question_left_open_is_asked_again_by_the_next_process(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening(Reply("Shall I?", (EDIT,)), "Done.")
+
+    async def crash() -> None:
+        session = await tonight.session()
+        await session.inbox.say("be friendly")
+        await session.go()
+
+    anyio.run(crash)
+    rows = tonight.tell("y")
+
+    assert rows[1:9] == [
+        "› be friendly",
+        "  Shall I?",
+        "Continuing the interrupted turn.",
+        "? May edit_file change a file?",
+        "  hello.py",
+        '  -"hi"',
+        '  +"hello"',
+        "  no rule allows edit_file here",
+    ]
+    assert "Done." in rows
+
+
+def test_ctrl_c_redirects_with_words(evening: Callable[..., Evening]) -> None:
+    tonight = evening([WAIT], "Good.", "As you like.")
+
+    rows = press_ctrl_c(tonight, "y", "be short")
+
+    assert rows[-5:] == [
+        "stopped",
+        rows[-4],
+        "› be short",
+        "Good.",
+        rows[-1],
+    ]
+    assert tonight.events(Said, Stopped)[1:] == [
+        Stopped("interrupted"),
+        Said("be short", "person", "next"),
+    ]
+
+
+@pytest.mark.parametrize("answer", ["", Key.CTRL_C])
+def test_ctrl_c_and_nothing_more_stops(
+    evening: Callable[..., Evening], answer: str | Key
+) -> None:
+    tonight = evening([WAIT])
+
+    rows = press_ctrl_c(tonight, "y", answer)
+
+    assert rows[-2] == "stopped"
+    assert tonight.events(Stopped) == [Stopped("interrupted")]
+
+
+def test_ctrl_c_and_esc_lets_it_go_on(evening: Callable[..., Evening]) -> None:
+    sleep = ("bash", '{"command": "echo begun; sleep 0.1; echo ended"}')
+    tonight = evening([sleep], "Done.")
+
+    rows = press_ctrl_c(tonight, "y", Key.ESC)
+
+    assert rows[-4:-1] == ["  └ begun", "    ended", "Done."]
+    assert tonight.events(Stopped) == []
+
+
+def test_ctrl_c_twice_stops_at_once_whatever_is_asked(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening([WAIT])
+
+    rows = press_ctrl_c(tonight, "y", NEVER, times=2)
+
+    assert rows[-2] == "stopped"
+    assert tonight.events(Stopped) == [Stopped("interrupted")]
+
+
+def test_enter_goes_on_after_a_step_limit_and_only_then(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening([READ], "So far.", "All done.", steps=1)
+
+    rows = tonight.tell("go", "", "", "")
+
+    assert "step limit: 1 answer was allowed. Press Enter to continue." in rows
+    assert rows.count("All done.") == 1
+
+
+def test_a_failure_is_one_sentence_and_the_next_words_are_heard(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening(Unreachable("no connection to \x1b]0;x\x07"), "Back again.")
+
+    rows = tonight.tell("one", "two")
+
+    assert r"failed: no connection to \x1b]0;x\x07" in rows
+    assert "Back again." in rows
+
+
+def test_a_turn_that_another_process_began_lasts_from_when_it_was_taken_up(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening()
+    around = surroundings(tonight.provider, tonight.here)
+    showing = Showing(tonight.paper, around, lambda: 0.0)
+
+    showing.show(Frame(5, 0, Entry(5, ModelAsked(), at=100.0)))
+    showing.show(Frame(6, 0, Entry(6, TurnEnded("answered"), at=107.5)))
+
+    assert "7.5 s" in tonight.out.getvalue()
+
+
+def test_help_on_a_narrow_screen_has_one_column(evening: Callable[..., Evening]) -> None:
+    tonight = evening()
+    tonight.paper = Printer(tonight.out, Look(room=lambda: 40))
+
+    rows = tonight.tell("/help")
+
+    at = rows.index("  /undo")
+    assert rows[at + 1] == "      undo everything since your last message"
+
+
+def test_commands_are_obeyed(evening: Callable[..., Evening]) -> None:
+    tonight = evening("One.", "Two.")
+
+    rows = tonight.tell(
+        "hello", "/model two", "/model", "/model three", "/mode accept-edits", "/mode all",
+        "/modelx", "/cost", "/etc/hosts is what?", "exit",
+    )  # fmt: skip
+
+    assert [row for row in rows if " out" not in row][3:] == [
+        "From the next turn: script/two",
+        "script/two (/model NAME changes it)",
+        "  script/one",
+        "  script/two",
+        "there is no model 'three': one or two",
+        "accept-edits: edits inside the workspace run without asking, too",
+        "'all' is not a mode. There are default, accept-edits, plan, rules-only, bypass.",
+        "There is no command /modelx. Did you mean /model?",
+        "<1% of window",
+        "Two.",
+        "To resume: refold -c",
+    ]
+    assert tonight.events(ModelChosen, ModeChanged) == [
+        ModelChosen("script/two"),
+        ModeChanged("accept-edits"),
+    ]
+
+
+def test_a_model_and_an_effort_can_be_made_the_default(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening("One.")
+
+    rows = tonight.tell(
+        "/model two save",
+        "/effort",
+        "/effort high",
+        "/effort huge",
+        "/effort max save",
+        "exit",
+    )
+
+    assert rows[2:] == [
+        "From the next turn: script/two",
+        "It is the default of new sessions.",
+        "the default of the provider (low, medium, high, max)",
+        "From the next turn: high",
+        "'huge' is not an effort: low, medium, high, max",
+        "From the next turn: max",
+        "It is the default of new sessions.",
+    ]
+    assert tonight.remembered == [("model", "script/two"), ("effort", "max")]
+    assert tonight.events(EffortChosen) == [EffortChosen("high"), EffortChosen("max")]
+
+
+def test_clear_begins_a_new_session_and_keeps_the_old(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening("One.", "Two.")
+
+    rows = tonight.tell("hello", "/clear", "/cost", "again")
+
+    assert "A new session. The previous one is kept." in rows
+    assert "Nothing has been used yet." in rows
+    assert len(tonight.events(Said)) == 1
+
+
+def test_ctrl_c_at_the_prompt_asks_first(evening: Callable[..., Evening]) -> None:
+    tonight = evening()
+
+    rows = tonight.tell(Key.CTRL_C, "", Key.CTRL_C, Key.CTRL_C, "never read")
+
+    assert rows[2:] == ["Press Ctrl+C again to leave, or Ctrl+D."] * 2
+
+
+def test_first_words_need_no_prompt(evening: Callable[..., Evening]) -> None:
+    tonight = evening("One.")
+
+    rows = tonight.tell(first_words="hello")
+
+    assert rows[2:4] == ["› hello", "One."]
+
+
+def test_results_that_come_out_of_order_name_their_call(
+    evening: Callable[..., Evening],
+) -> None:
+    slow = ("bash", '{"command": "sleep 0.1; echo slow"}')
+    quick = ("bash", '{"command": "echo quick"}')
+    tonight = evening([slow, quick], "Done.")
+
+    rows = tonight.tell("/mode bypass", "go")
+
+    assert rows[3:-2] == [
+        "● bash echo quick",
+        "  └ quick",
+        "● bash sleep 0.1; echo slow",
+        "  └ slow",
+        "Done.",
+    ]
+
+
+def press_ctrl_c(
+    tonight: Evening,
+    *typed: Typed,
+    times: int = 1,
+) -> list[str]:
+    """Run until a command has begun, press Ctrl+C, and see it through."""
+
+    async def story() -> None:
+        async with await tonight.session() as session:
+            begun = anyio.Event()
+            session.hub.heed(
+                lambda entry: begun.set() if isinstance(entry.event, Started) else None
+            )
+            person = Typist(*typed)
+            around = surroundings(tonight.provider, tonight.here)
+            work = Work(session, around, tonight.paper, person)
+            await session.inbox.say("go")
+            async with anyio.create_task_group() as group:
+                group.start_soon(work.through, session.go)
+                await begun.wait()
+                for _ in range(times):
+                    await work.interrupt()
+                    await anyio.wait_all_tasks_blocked()
+
+    anyio.run(story)
+    return [row for row in tonight.out.getvalue().split("\n") if row]
+
+
+def test_a_slow_answer_is_cut_where_ctrl_c_came(tmp_path: Path) -> None:
+    tonight = Evening(tmp_path)
+    tonight.provider = Unhurried("word " * 500, "Short.", wait=0.001)
+
+    async def story() -> str:
+        async with await tonight.session() as session:
+            around = surroundings(tonight.provider, tonight.here)
+            work = Work(session, around, tonight.paper, Typist("shorter"))
+            await session.inbox.say("go")
+            async with anyio.create_task_group() as group:
+                group.start_soon(work.through, session.go)
+                with anyio.fail_after(5):
+                    while "word word" not in tonight.out.getvalue():
+                        await anyio.sleep(0.001)
+                await work.interrupt()
+            return session.view.conversation.messages[-1].message.text
+
+    assert anyio.run(story) == "Short."
+    assert tonight.out.getvalue().count("word") < 500

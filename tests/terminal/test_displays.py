@@ -1,0 +1,246 @@
+"""Which display a terminal gets, which colours, and what is written where letters lack."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from refold.terminal.screen import colours
+from refold.terminal.screen.ascii_fallback import spelled
+from refold.terminal.screen.capabilities import Look, look
+from refold.terminal.screen.displays import display
+from refold.terminal.screen.plain_progress import PlainProgress
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.terminfo import Terminfo
+from refold.views.styled import Line
+
+XTERM = Terminfo(back="\r\x1b[K", up="\x1b[A", common=True)
+VT52 = Terminfo(back="\r\x1bK", up="\x1bA")
+PAPER = Terminfo()
+EIGHT = tuple(f"<ink {n}>" for n in range(8))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "term", "known", "shown"),
+    [
+        ("auto", "xterm", XTERM, "line"),
+        ("auto", "xterm-of-tomorrow", None, "line"),
+        ("auto", "vt52", VT52, "status"),
+        ("auto", "teletype", PAPER, "plain"),
+        ("auto", "dumb", None, "plain"),
+        ("auto", "unknown", None, "plain"),
+        ("auto", "", None, "plain"),
+        ("plain", "xterm", XTERM, "plain"),
+        ("status", "xterm", XTERM, "status"),
+        ("status", "teletype", PAPER, "plain"),
+        ("status", "dumb", None, "plain"),
+        ("line", "vt52", VT52, "line"),
+    ],
+)
+def test_a_terminal_gets_what_it_can_do(
+    wanted: str, term: str, known: Terminfo | None, shown: str
+) -> None:
+    assert display(wanted, {"TERM": term}, known) == shown
+
+
+def test_no_terminal_at_all_gets_text() -> None:
+    for wanted in ("auto", "line", "status", "plain"):
+        made = look(io.StringIO(), {"TERM": "xterm"}, wanted=wanted)
+
+        assert (made.display, made.color, made.moves) == ("plain", False, False)
+
+
+@pytest.mark.parametrize(
+    ("environ", "has", "painted"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"NO_COLOR": ""}, True, True),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, True, False),
+        ({"CLICOLOR": "0"}, True, False),
+        ({"CLICOLOR_FORCE": "1"}, False, True),
+        ({"CLICOLOR_FORCE": "0"}, False, False),
+        ({"FORCE_COLOR": "3"}, False, True),
+        ({"FORCE_COLOR": "0"}, True, False),
+        ({"FORCE_COLOR": "false"}, True, False),
+    ],
+)
+def test_the_environment_has_the_last_word_on_colours(
+    environ: Mapping[str, str], has: bool, painted: bool
+) -> None:
+    assert colours.allowed(environ, has=has) is painted
+
+
+@pytest.mark.parametrize(
+    ("codes", "theme", "colors", "found"),
+    [
+        ("1;34", "auto", 256, "1;34"),
+        ("1;34", "mono", 256, "1"),
+        ("36;2", "mono", 256, "2"),
+        ("38;5;94", "mono", 256, ""),
+        ("31;47", "mono", 8, ""),
+        ("4", "mono", 8, "4"),
+        ("1;34", "dark", 256, "1;38;5;111"),
+        ("1;34", "dark", 16, "1;94"),
+        ("1;34", "dark", 8, "1;34"),
+        ("33", "light", 256, "38;5;94"),
+        ("33", "light", 16, "35"),
+        ("93", "light", 8, "35"),
+        ("36;2", "light", 256, "38;5;30;2"),
+        ("2", "dark", 256, "38;5;244"),
+        ("2", "dark", 8, "2"),
+        ("38;5;94", "light", 256, "38;5;94"),
+    ],
+)
+def test_a_theme_takes_colours_that_can_be_read(
+    codes: str, theme: str, colors: int, found: str
+) -> None:
+    assert colours.themed(codes, theme, colors) == found
+
+
+def test_a_terminal_is_painted_in_its_own_words() -> None:
+    known = Terminfo(marks={"1": "<bold>", "2": ""}, inks=EIGHT)
+
+    said = [colours.by_terminfo(codes, known) for codes in ("1;34", "36;2", "91", "4")]
+
+    assert said == ["<bold><ink 4>", "<ink 6>", "<ink 1>", ""]
+    assert colours.by_terminfo("1;34", Terminfo()) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "written"),
+    [
+        ("“so …” › 中", "utf-8", "“so …” › 中"),
+        ("“so …” › 中", "ascii", '"so ..." > \\u4e2d'),
+        ("naïve › é", "latin-1", "naïve > é"),
+        ("│ a │\n└───", "ascii", "| a |\n|---"),
+        ("… é", "no-such-codec", "... \\xe9"),
+    ],
+)
+def test_what_an_encoding_lacks_is_spelled(text: str, encoding: str, written: str) -> None:
+    assert spelled(text, encoding) == written
+
+
+@pytest.mark.parametrize(
+    ("environ", "encoding"),
+    [
+        ({"LC_ALL": "C"}, "ascii"),
+        ({"LANG": "POSIX"}, "ascii"),
+        ({"LC_ALL": "", "LANG": "C"}, "ascii"),
+        ({"LC_ALL": "C.UTF-8", "LANG": "C"}, "utf-8"),
+        ({"LC_ALL": "C", "PYTHONIOENCODING": "utf-8"}, "utf-8"),
+        ({}, "utf-8"),
+    ],
+)
+def test_a_locale_that_was_chosen_is_believed(
+    environ: Mapping[str, str], encoding: str
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+
+    assert look(out, environ).encoding == encoding
+
+
+@pytest.mark.parametrize("columns", [1, 3, 9, 80])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_status_fits_on_one_line_however_narrow(columns: int, encoding: str) -> None:
+    out = io.StringIO()
+    shown = Look(moves=True, width=lambda: columns, back="<", encoding=encoding)
+
+    long: Line = (("dim", "⠋ running … 中文 and a long time of it"), ("dim", " and on"))
+    Printer(out, shown).status(long)
+
+    drawn = out.getvalue().removeprefix("<")
+    assert len(drawn) < columns
+    assert drawn.isascii() or encoding == "utf-8"
+
+
+def test_a_status_that_was_drawn_wider_is_taken_back_from_every_line() -> None:
+    out, width = io.StringIO(), [60]
+    shown = Look(moves=True, width=lambda: width[0], back="<", up="^")
+    paper = Printer(out, shown)
+
+    paper.status((("plain", "x" * 50),))
+    width[0] = 20
+    paper.say("done")
+
+    assert out.getvalue() == "<" + "x" * 50 + "<^<^<" + "done\n"
+
+
+def test_where_old_lines_are_cut_nothing_above_is_touched() -> None:
+    out, width = io.StringIO(), [60]
+    paper = Printer(out, Look(moves=True, width=lambda: width[0], back="<"))
+
+    paper.status((("plain", "x" * 50),))
+    width[0] = 20
+    paper.no_status()
+
+    assert out.getvalue() == "<" + "x" * 50 + "<"
+
+
+PROBE = """
+import sys
+from refold.terminal.screen.terminfo import terminfo
+found = terminfo(sys.argv[1])
+print(None if found is None else (found.back, found.common, found.colors))
+print(terminfo(sys.argv[2]) == found)
+"""
+
+
+def test_what_takes_long_is_told_in_plain_after_ever_longer_silences() -> None:
+    out, now = io.StringIO(), [0.0]
+    paper = Printer(out, Look())
+    aloud = PlainProgress(paper, lambda: now[0])
+
+    def seconds(until: int) -> None:
+        while now[0] < until:
+            now[0] += 1
+            aloud.show((("accent", "/"), ("dim", f" running {now[0]:.0f} s  tick")))
+
+    paper.say("begun")
+    seconds(45)
+    paper.say("news")
+    seconds(56)
+    paper.pieces([("plain", "half a line")])
+    seconds(99)
+
+    told = [f"running {at} s  tick" for at in (11, 21, 41)]
+    assert out.getvalue().splitlines() == [
+        "begun",
+        *told,
+        "news",
+        "running 56 s  tick",
+        "half a line",
+    ]
+
+
+def test_nothing_is_told_aloud_where_a_status_line_says_it() -> None:
+    out, now = io.StringIO(), [0.0]
+    aloud = PlainProgress(Printer(out, Look(moves=True, back="<")), lambda: now[0])
+
+    for now[0] in (0.0, 20.0, 90.0):
+        aloud.show((("accent", "/"), ("dim", " running")))
+
+    assert out.getvalue() == "</ running"
+
+
+@pytest.mark.parametrize(
+    ("term", "told"),
+    [
+        ("vt100", "('\\r\\x1b[K', True, 0)"),
+        ("linux", "('\\r\\x1b[K', True, 8)"),
+        ("dumb", "('', False, 0)"),
+        ("no-such-terminal", "None"),
+        ("../../etc/passwd", "None"),
+    ],
+)
+def test_the_database_is_asked_and_padding_left_out(term: str, told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, term, term],
+        capture_output=True, text=True, check=False, timeout=60, env=dict(os.environ),
+    )  # fmt: skip
+
+    assert (done.stdout.splitlines(), done.stderr) == ([told, "True"], "")

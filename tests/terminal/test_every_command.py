@@ -1,0 +1,290 @@
+"""Every command of the table, typed in a session, and what it does. One that has no row fails.
+
+The finer points of each stand in the tests of its own family.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from refold.journal.state.fold import fold
+from refold.journal.store.tree_reader import entries_in
+from refold.session.recorder import Recorder
+from refold.terminal.commands.completions import offers_of
+from refold.terminal.commands.table import commands
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.surroundings import Surroundings
+from refold.testing.providers import Line
+from tests.terminal.at_home import HOSTILE, Desk
+
+LOOK = ("read_file", '{"path": "hello.py"}')
+PLAN = ("exit_plan_mode", '{"plan": "1. Say **hello**", "title": "Greet"}')
+CLAIM = (
+    "claim",
+    '{"claims": [{"claim": "hello.py was read", "evidence": [{"path": "hello.py"}]}]}',
+)
+Seen = tuple[str, ...]
+
+
+class Typing:
+    """`typed` in a session with these answers; then each of `seen` stands on the screen."""
+
+    def __init__(
+        self, *typed: str, answers: tuple[Line, ...] = (), seen: Seen = ()
+    ) -> None:
+        self.typed, self.answers, self.seen = typed, answers, seen
+
+
+def said(*typed: str, seen: Seen, then: tuple[Line, ...] = ()) -> Typing:
+    """After one exchange, which some commands are about."""
+    return Typing("hello", *typed, answers=("Hi there.", *then), seen=seen)
+
+
+ROWS: Mapping[str, Typing] = {
+    "help": Typing("/help", "/?", "/help /tag", seen=(
+        "Plans and rewinding", r"  /rename \[NAME\] +show or set the name of this session",
+        r"/tag \[\+TAG\|-TAG\]", "  While a turn runs, it runs at once.")),
+    "sessions": Typing("/sessions", "1", seen=(
+        r"1 +now  fence work: paint the fence", 'Resumed "fence work".', "  It is blue.")),
+    "resume": Typing("/resume fence work", "/load nope", "/resume last", seen=(
+        'Resumed "fence work".', "there is no other session of this directory", "› paint the fence", "there is no session 'nope' .*")),
+    "search": Typing("/search fence", "1", seen=(
+        "1  .* fence work: pai.*", " +2  person paint the fence", 'Resumed "fence work".')),
+    "rename": Typing("/rename my work", "/save", '/rename ""', seen=(
+        "This session is called 'my work'.", "This session has no name. .*")),
+    "tag": Typing("/tag +a +b", "/tag -a", "/tag", seen=("#a #b", "#b")),
+    "history": said("/history", "/history 1", seen=("2  hello", "   Hi there.")),
+    "export": said("/export pdf", "/export text talk.txt", seen=(
+        "'pdf' is none of md, html, tar, text; for a file of that name, type ./pdf",
+        ".*/talk.txt: 1 session, .*")),
+    "fork": said("/fork", "/history", seen=("A copy of .* up to event .*", "2  hello")),
+    "cd": Typing("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(
+        ".*/work", ".*/work is the working directory already.", "/cd '../none': .* does not exist",
+        "/cd 'hello.py': .* is not a directory", "refold · .* · /tmp", "/tmp")),
+    "add-dir": Typing("/add-dir", "/add-dir /tmp", "/add-dir /tmp", seen=(
+        ".*/work", "and /tmp", "/tmp belongs to the workspace already.")),
+    "worktree": Typing("/worktree x", seen=("/worktree: .* is no git repository, .*",)),
+    "clear": said("/new", "/history", seen=(
+        "A new session. The previous one is kept.", "There are no messages in this session yet.")),
+    "continue": said("/continue", then=("On I go.",), seen=("On I go.",)),
+    "quit": Typing("/q", "never read", seen=()),
+    "model": Typing("/model", "/backend", seen=(r".* \(/model NAME changes it\)",)),
+    "effort": Typing("/effort high", "/effort", seen=("From the next turn: high",)),
+    "agent": Typing("/agent review", "/agent", seen=(r"review \(/agent NAME changes it\)",)),
+    "preset": Typing("/preset", seen=(r"\* .*", "A preset is chosen when a session starts.*")),
+    "format": Typing("/format", "/format xml", "/format", seen=(
+        'backend.format = "".*', "The default of new sessions: xml", 'backend.format = "xml".*')),
+    "mode": Typing("/mode plan", "/mode", seen=(r"\* plan .*",)),
+    "approval": Typing("/approval off", "/approval", seen=("off .*",)),
+    "permissions": Typing("/permissions allow bash(make *)", "/permissions", seen=(
+        r"  allow bash\(make \*\)  this session",)),
+    "tools": Typing("/permissions allow bash(make *)", "/tools", "/tools bash", seen=(
+        "  read_file +look +runs without asking", "  edit_file +change +asks",
+        r"      allow bash\(make \*\)", "Run a bash command in the workspace.*")),
+    "plan": Typing("/plan list", seen=("No plan was made in this session.",)),
+    "plans": Typing("/mode plan", "greet", "n", "", "/plans", "/plans 1", "/plans 2",
+        answers=([PLAN], "Well."), seen=(
+            r" 1 \d.* Greet", r"1\. Say \*\*hello\*\*",
+            "there is no plan '2' in this session: type 1 to 1")),
+    "execute": Typing("/mode plan", "/execute", "/mode", seen=(r"\* default .*",)),
+    "rewind": said("/rewind", "/rewind 2 conversation", "y", "/history", seen=(
+        "2  .*  hello", r"   \(rewound\)")),
+    "undo": said("/undo", "y", "/history", seen=(r"   \(rewound\)",)),
+    "context": Typing("/context", seen=("Nothing has been sent to a model yet.",)),
+    "compact": Typing("/compact", seen=("There are no messages yet, .*",)),
+    "todos": Typing("/todos", seen=("There are no todos.",)),
+    "cost": said("/cost", seen=(r".*\d+ out.*",)),
+    "budget": Typing("/budget 2", seen=(r".*\$2.*",)),
+    "iterations": Typing("/iterations", "/iterations 2", "look", "/iterations 0",
+        "/iterations off", answers=([LOOK], [LOOK], "A summary."), seen=(
+            "A turn may have 50 model responses, by limits.steps.",
+            "A turn may have 2 model responses, set for this session.",
+            "step limit: 2 answers were allowed.*", "type /iterations N, .* not '0'")),
+    "timeline": Typing("look", "/timeline", "/timeline 1", answers=([LOOK], "Hi."), seen=(
+        r"\d.* root/call-0 +done  read_file hello.py", r".* root/step-1 +done .*")),
+    "verify": Typing("look", "/verify", "/verify 7", answers=([LOOK], "Hi."), seen=(
+        "turn 1 claims nothing that could be looked up",
+        "there is no turn 7 in this session; the first is 1")),
+    "expand": Typing("look", "/expand", answers=([LOOK], "Hi."), seen=(
+        "read_file hello.py", r".*print\(1\)")),
+    "agents": Typing("/agents", seen=(r"\* main .*",)),
+    "tree": Typing("/tree", seen=("No subagents: .*",)),
+    "background": Typing("/background", "/background x", seen=(
+        "No subagent runs in the background.", "type /background, not /background x.*")),
+    "stop": Typing("/stop", seen=("no subagent is running",)),
+    "skills": Typing("/skills", seen=(r"  /code-review \[task\] .*",)),
+    "memory": Typing("/memory", seen=("There are no notes yet. .*",)),
+    "note": Typing("/note tests run with make", "/memory", seen=(
+        ".*tests run with make",)),
+    "shell": Typing("!echo hi | tr h H", seen=("Hi",)),
+    "config": Typing("/config notify", "/config no.such", seen=(
+        "notify = .*  # default", "there is no setting 'no.such'.*")),
+    "theme": Typing("/theme", "/theme dark save", "/theme pink", "/config terminal.theme", seen=(
+        "auto, dark, light, mono .*", "It is the default of new sessions.", "type /theme .*",
+        'terminal.theme = "dark"  # .*')),
+    "vi": Typing("/vi on", seen=("this display has no line editor, .*",)),
+}  # fmt: skip
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Callable[..., Desk]:
+    """In a folder with a file; each has an earlier session that is called "fence work"."""
+
+    def made(look: Look | None = None) -> Desk:
+        here = tmp_path / "work"
+        here.mkdir()
+        (here / "hello.py").write_text("print(1)\n")
+        found = Desk(here, look)
+        found.tell("paint the fence", "/rename fence work", answers=("It is blue.",))
+        return found
+
+    return made
+
+
+def test_every_command_is_typed_here() -> None:
+    assert set(ROWS) == {each.name for each in commands()}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_command_does_what_its_row_says(name: str, desk: Callable[..., Desk]) -> None:
+    row = ROWS[name]
+
+    rows = desk().tell(*row.typed, answers=row.answers)
+
+    assert [each for each in row.seen if not any(re.fullmatch(each, r) for r in rows)] == []
+    assert not any("never read" in row for row in rows)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_help_of_one_tells_all_of_it(name: str, desk: Callable[..., Desk]) -> None:
+    (row,) = [each for each in commands() if each.name == name]
+
+    rows = desk().tell(f"/help {name}", f"/help /{name.upper()}")
+
+    at = rows.index(f"/{name} {row.takes}".strip())
+    told = [row.about, *([row.more] if row.more else [])]
+    assert rows[at + 1 : at + 1 + len(told)] == [f"  {each}" for each in told]
+    assert rows.count(f"  {row.about}") == 2
+    assert [alias for alias in row.aliases if not any(f"/{alias}" in r for r in rows)] == []
+
+
+def test_what_there_is_not_is_named_with_the_nearest_and_not_pretended(
+    desk: Callable[..., Desk],
+) -> None:
+    names = {name for each in commands() for name in each.names}
+
+    rows = desk().tell(
+        "/resum", "/loadd", "/mcp", "/help hooks", f"/{HOSTILE}", "/\x1b[2Jx"
+    )
+
+    assert names.isdisjoint({"teams", "tasks", "mcp", "hooks", "init"})
+    assert rows[:4] == [
+        "There is no command /resum. Did you mean /resume?",
+        "There is no command /loadd. Did you mean /load?",
+        "There is no command /mcp. /help lists all commands.",
+        "There is no command /hooks. /help lists all commands.",
+    ]
+    assert "There is no command /\\x1b[2jx. /help lists all commands." in rows
+
+
+@pytest.mark.parametrize("name", ["sessions", "resume", "history", "search", "rename"])
+def test_names_and_words_of_anybody_move_nothing_on_a_narrow_screen(
+    name: str, tmp_path: Path
+) -> None:
+    look = Look(room=lambda: 20, moves=True)
+    here = Desk(tmp_path, look)
+    here.tell(HOSTILE, answers=("\x1b[31m",))
+
+    rows = here.tell(HOSTILE, *ROWS[name].typed, "/search second", "1", answers=("\x9b1m",))
+
+    assert [row for row in rows if not row.isprintable()] == []
+
+
+def test_what_may_follow_is_offered_from_the_same_table(tmp_path: Path) -> None:
+    around = Surroundings(models=("a/b",), sessions=lambda: [("id-1", "work", "a title")])
+    complete = offers_of(around, lambda: str(tmp_path))
+
+    def after(typed: str) -> list[str]:
+        return [offer.text for offer in complete(typed)]
+
+    assert after("/mode pla") == ["plan"]
+    assert after("/backend ") == after("/model ") == ["a/b"]
+    assert after("/load ti") == after("/resume wor") == ["work"]
+    assert after("/? ren") == ["rename"]
+    assert [text for each in commands() for text in after(f"/{each.name} \0")] == []
+    assert [each.name for each in commands() if f"/{each.name}" not in after("/")] == []
+
+
+def test_a_session_that_is_open_elsewhere_is_not_taken_over(
+    desk: Callable[..., Desk],
+) -> None:
+    here = desk()
+
+    with start_blocking_portal() as elsewhere:
+        record = Recorder(here.home.store(here.ids[0]))
+        elsewhere.call(record.open)
+        rows = here.tell("/resume fence work", "hello", "/history", answers=("Yes.",))
+        elsewhere.call(record.close)
+
+    assert any("is being written" in row or "holds" in row for row in rows)
+    assert "2  hello" in rows
+
+
+def test_what_is_kept_nowhere_has_no_others(desk: Callable[..., Desk]) -> None:
+    rows = desk().tell(
+        "/sessions", "/resume", "/resume x", "/search y", "/timeline", keep=False
+    )
+
+    nowhere = "no journal is kept here, so there are no other sessions"
+    assert rows == [nowhere] * 4 + ["There are no calls in this session yet."]
+
+
+def test_the_one_that_was_left_is_whole_and_the_other_goes_on(
+    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = desk()
+    monkeypatch.chdir(here.here)
+
+    rows = here.tell(
+        "hello", "/rename other", "/resume fence", "/resume other", "/resume fence",
+        "and now?", answers=("Hi.", "Dry."),
+    )  # fmt: skip
+
+    first, left = (fold(entries_in(here.home.path(id_))[0]) for id_ in here.ids)
+    assert [each.text for each in first.conversation.user_messages] == [
+        "paint the fence",
+        "and now?",
+    ]
+    assert [each.text for each in left.conversation.user_messages] == ["hello"]
+    went = [
+        'Resumed "fence work".',
+        'Resumed "other".',
+        'Resumed "fence work".',
+    ]
+    assert [row for row in rows if row.startswith("Resumed ")] == went
+    assert rows[-1] == f"To resume: refold -c   (or refold -r {here.ids[0]})"
+
+
+def test_the_session_that_one_is_in_is_no_other(tmp_path: Path) -> None:
+    rows = Desk(tmp_path).tell(
+        "hello", "/rename mine", "/sessions", "/resume mine", "/search hello", "7",
+        answers=("Hi.",),
+    )  # fmt: skip
+
+    assert "there is no other session of this directory" in rows
+    assert any(row.endswith(" is this session") for row in rows)
+    assert "'7' is not a number from 1 to 1" in rows
+
+
+def test_only_the_last_exchanges_are_told_and_what_was_done_between_in_a_line(
+    desk: Callable[..., Desk],
+) -> None:
+    rows = desk().tell("one", "two", "/history 1", answers=("First.", [LOOK], "Second."))
+
+    told = [row.split(maxsplit=1) for row in rows[-4:-1]]
+    assert [words[-1] for words in told] == ["two", "call)", "Second."]
+    assert told[0][0].isdecimal()
+    assert " out · " in rows[-5]  # of the turn before it

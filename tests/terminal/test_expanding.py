@@ -1,0 +1,140 @@
+"""/expand: what the talk shows only the start and the end of, whole."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from refold.errors import RefoldError
+from refold.terminal.screen.capabilities import Look, are_opened
+from refold.terminal.screen.pager import pager_of
+from refold.terminal.screen.printer import Printer
+from refold.views.styled import Link
+from tests.terminal.stage import EDIT, READ
+from tests.terminal.test_conversation import Evening
+
+Evenings = Callable[..., Evening]
+MANY = ("bash", '{"command": "cat many.txt"}')
+HUGE = ("bash", '{"command": "cat huge.txt"}')
+
+
+@pytest.fixture
+def evening(tmp_path: Path) -> Evenings:
+    (tmp_path / "many.txt").write_text("".join(f"row {n}\n" for n in range(60)))
+    (tmp_path / "huge.txt").write_text("".join(f"row {n}\n" for n in range(20_000)))
+    return lambda *lines, **more: Evening(tmp_path, *lines, **more)
+
+
+def test_the_line_of_a_fold_says_how_all_of_it_is_seen(evening: Evenings) -> None:
+    rows = evening([MANY], "Done.").tell("go", "y")
+
+    assert "    … 41 more lines; /expand shows all …" in rows
+
+
+def test_the_newest_result_is_shown_whole_and_older_ones_by_number(
+    evening: Evenings,
+) -> None:
+    tonight = evening([MANY], [READ], "Done.")
+
+    rows = tonight.tell("go", "y", "/expand 2", "/expand")
+
+    whole = rows.index("bash cat many.txt")
+    assert rows[whole + 1 : whole + 61] == [f"row {n}" for n in range(60)]
+    assert rows[whole + 61 : whole + 63] == [
+        "read_file hello.py",
+        "1\tdef greet():".expandtabs(4),
+    ]
+
+
+def test_what_was_cut_for_the_model_is_shown_from_where_it_is_kept(
+    evening: Evenings,
+) -> None:
+    tonight = evening([HUGE], "Done.")
+
+    rows = tonight.tell("go", "y", "/expand")
+
+    assert [row for row in rows if row.startswith("row ")][-20_000:] == [
+        f"row {n}" for n in range(20_000)
+    ]
+
+
+def test_a_change_is_shown_as_the_lines_that_went_and_came(evening: Evenings) -> None:
+    rows = evening([READ], [EDIT], "Done.").tell("go", "y", "/expand")
+
+    whole = rows.index("edit_file hello.py")
+    assert rows[whole + 1] == "changed hello.py +1 -1"
+    assert '-    return "hi"' in rows[whole:]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("/expand", "there is no result 1 in this session: there is none yet"),
+        ("/expand 0", "type /expand for the newest result, or /expand N for the Nth "
+         "newest, not '0'"),
+        ("/expand me", "type /expand for the newest result, or /expand N for the Nth "
+         "newest, not 'me'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_shown_is_said_in_a_sentence(
+    evening: Evenings, typed: str, said: str
+) -> None:
+    rows = evening("Hello.").tell("hi", typed)
+
+    assert said in " ".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("pager", "command"),
+    [
+        ("more", ("more",)),
+        ("less -S '-P x'", ("less", "-S", "-P x")),
+        ("  ", ("less", "-R")),
+    ],
+)
+def test_the_pager_is_the_person_s_own(
+    pager: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    less = tmp_path / "less"
+    less.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert pager_of({"PAGER": pager}) == command
+
+
+def test_a_pager_that_is_no_command_is_said_to_be_none() -> None:
+    with pytest.raises(RefoldError, match="PAGER is not a command"):
+        pager_of({"PAGER": "less '"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "opened"),
+    [
+        ({"TERM": "xterm-256color"}, False),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "7600"}, True),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "4602"}, False),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "x"}, False),
+        ({"TERM": "screen-256color", "VTE_VERSION": "7600"}, False),
+        ({"TERM": "xterm-kitty"}, True),
+        ({"TERM": "xterm-kitty", "TMUX": "/tmp/x,1,0"}, False),
+        ({"TERM": "xterm", "TERM_PROGRAM": "iTerm.app"}, True),
+        ({"TERM": "xterm", "TERM_PROGRAM": "Apple_Terminal"}, False),
+        ({"TERM": "xterm", "WT_SESSION": "1-2"}, True),
+        ({}, False),
+    ],
+)
+def test_links_are_only_for_terminals_that_are_known_to_open_them(
+    environ: dict[str, str], opened: bool
+) -> None:
+    assert are_opened(environ) is opened
+
+
+def test_a_link_is_an_order_before_its_words_and_one_after() -> None:
+    out = io.StringIO()
+    paper = Printer(out, Look(color=True, moves=True, links=True))
+
+    paper.line(((Link("https://a.b"), "two words"), ("plain", ".")))
+
+    begin, end = "\x1b]8;id=5d22a1b5;https://a.b\x1b\\", "\x1b]8;;\x1b\\"
+    assert out.getvalue() == f"{begin}\x1b[4mtwo words\x1b[0m{end}.\n"

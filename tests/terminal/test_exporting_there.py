@@ -1,0 +1,105 @@
+"""`/export`: the session that one is in, as a file."""
+
+import io
+import os
+import signal
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.cli.terminal_session import around
+from refold.config.folder_settings import load_here
+from refold.config.paths import paths
+from refold.errors import BadInput
+from refold.journal.events.kinds import Noted
+from refold.terminal.commands.export import run as export
+from refold.terminal.run import PromptLoop
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.testing.providers import ScriptedProvider
+from tests.terminal.test_conversation import Typist
+
+
+def exported(
+    here: Path, *orders: str, keep: bool = True, events: int = 0, stopped: bool = False
+) -> tuple[str, str]:
+    """The id of the session that was exported so, and what the screen said.
+
+    `stopped`: Ctrl+C was pressed as soon as something of a file was there.
+    """
+    places, out = paths(os.environ), io.StringIO()
+
+    async def press() -> None:
+        while not list(here.glob(".*.part")):
+            await anyio.lowlevel.checkpoint()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def converse() -> str:
+        settings = load_here(here, places, os.environ, {}).settings
+        provider = ScriptedProvider("One **and** two.", "Fine.")
+        wishes = LaunchOptions(directory=here, provider=provider, keep=keep)
+        app = App(settings, places, os.environ, wishes)
+        try:
+            id_, session = await app.start()
+            async with session:
+                surroundings = around(app, session)
+                paper = Printer(out, Look())
+                there = PromptLoop(session, surroundings, paper, Typist("hello"))
+                await there.run("")
+                await session.record(*[Noted("x", Raw(b"1"))] * events)
+                for rest in orders:
+                    await export(there.terminal, rest)
+                if stopped:
+                    typist = Typist("/export tar", "and you?", "/export tar there")
+                    there = PromptLoop(session, surroundings, paper, typist)
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(press)
+                        await there.run("")
+        finally:
+            await app.aclose()
+        return id_
+
+    return anyio.run(converse), out.getvalue()
+
+
+def test_it_is_written_where_the_session_works_and_one_is_told(tmp_path: Path) -> None:
+    id_, said = exported(tmp_path, "", "html", "tar")
+
+    files = {p.suffix: p for p in tmp_path.iterdir() if p.name.startswith("refold-")}
+    assert {p.name for p in files.values()} == {
+        f"refold-{id_}.md",
+        f"refold-{id_}.html",
+        f"refold-{id_}.tar",
+    }
+    assert "One **and** two." in files[".md"].read_text("utf-8")
+    assert "One <strong>and</strong> two." in files[".html"].read_text("utf-8")
+    assert all(str(path) in said for path in files.values())
+
+
+def test_its_own_file_is_written_anew_and_another_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine", "utf-8")
+
+    with pytest.raises(BadInput, match=r"mine\.txt is there already"):
+        exported(tmp_path, "", "", "mine.txt")
+
+    assert (tmp_path / "mine.txt").read_text("utf-8") == "mine"
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".md", ".txt"]
+
+
+def test_a_session_that_is_kept_nowhere_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="No journal is kept"):
+        exported(tmp_path, "", keep=False)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_without_a_file_and_the_session_goes_on(tmp_path: Path) -> None:
+    id_, said = exported(tmp_path, events=30_000, stopped=True)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert "stopped\n" in said
+    assert f"refold-{id_}.tar" not in said
+    assert said.index("stopped") < said.index("Fine.") < said.index("there: 1 session")

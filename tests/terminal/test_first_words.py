@@ -1,0 +1,78 @@
+"""Words on the command line: the first message in a terminal, one task everywhere else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import refold
+from tests.terminal.pty_terminal import Terminal
+
+PROGRAM = Path(refold.__file__).with_name("__main__.py")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> str:
+    path = tmp_path / "answers.jsonl"
+    path.write_bytes(b'{"text": "Good morning."}\n{"text": "Good night."}\n')
+    return str(path)
+
+
+def test_they_are_the_first_message_and_the_next_can_be_typed(
+    tmp_path: Path, answers: str
+) -> None:
+    flags = ("--script", answers, "--display", "plain")
+    terminal = Terminal(PROGRAM, "say hello", *flags, here=tmp_path, compiled=tmp_path)
+    try:
+        terminal.until("say hello")
+        terminal.until("Good morning.")
+        terminal.type("and now\n")
+        terminal.until("Good night.")
+        terminal.type("\x04")
+
+        assert terminal.end() == 0
+    finally:
+        terminal.child.close(force=True)
+
+
+def test_the_name_of_a_template_stands_for_its_words(
+    tmp_path: Path, answers: str, home: Path
+) -> None:
+    flags = ("--script", answers, "--display", "plain")
+    terminal = Terminal(PROGRAM, "/init", *flags, here=tmp_path, compiled=tmp_path)
+    try:
+        terminal.until("Good morning.")
+        terminal.type("\x04")
+
+        assert terminal.end() == 0
+    finally:
+        terminal.child.close(force=True)
+    (journal,) = home.rglob("events.jsonl")
+    (said,) = (row for row in journal.read_text().splitlines() if '"kind":"Said"' in row)
+    assert '"typed":"/init"' in said
+    assert "AGENTS.md" in said
+
+
+@pytest.mark.parametrize("flags", [("-p",), ()])
+def test_without_a_terminal_or_with_p_they_are_a_task(
+    tmp_path: Path, answers: str, flags: tuple[str, ...]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "refold", *flags, "say hello", "--script", answers],
+        cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30,
+        check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Good morning.\n", "")
+
+
+def test_p_is_a_task_in_a_terminal_too(tmp_path: Path, answers: str) -> None:
+    words = ("-p", "say hello", "--script", answers)
+    terminal = Terminal(PROGRAM, *words, here=tmp_path, compiled=tmp_path)
+    try:
+        assert terminal.end() == 0
+        assert terminal.raw.split() == ["Good", "morning."]
+    finally:
+        terminal.child.close(force=True)

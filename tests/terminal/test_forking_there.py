@@ -1,0 +1,40 @@
+"""`/fork`: the person goes on in a copy, and the session that they leave stays as it is."""
+
+from pathlib import Path
+
+from refold.journal.events import codec
+from refold.journal.events.kinds import Forked, Said
+from tests.terminal.at_home import Desk
+
+
+def told(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object]]]:
+    """The session that was begun, the rows on the screen, and who said what where."""
+    desk = Desk(here)
+    rows = desk.tell(*typed, answers=("One.", "Two.", "Three."))
+    found: dict[str, list[object]] = {}
+    for session in desk.home.root.iterdir():
+        lines = (session / "events.jsonl").read_bytes().split(b"\n")[:-1]
+        events = [entry.event for entry, _ in codec.decode(lines)]
+        found[session.name] = [e for e in events if isinstance(e, Said | Forked)]
+    return desk.ids[0], rows, found
+
+
+def test_the_words_after_it_are_said_in_the_copy(tmp_path: Path) -> None:
+    first, rows, found = told(tmp_path, "hello", "/fork", "and now?")
+
+    (copy,) = set(found) - {first}
+    assert [e.text for e in found[first] if isinstance(e, Said)] == ["hello"]
+    assert [e.text for e in found[copy] if isinstance(e, Said)] == ["hello", "and now?"]
+    (forked,) = (e for e in found[copy] if isinstance(e, Forked))
+    assert (forked.source, forked.id) == (first, copy)
+    assert f"A copy of {first} up to event {forked.seq}." in rows
+
+
+def test_at_an_event_and_what_makes_no_sense(tmp_path: Path) -> None:
+    first, rows, found = told(tmp_path, "hello", "/fork 999", "/fork soon", "/fork 1", "hi")
+
+    (copy,) = set(found) - {first}
+    assert [e.text for e in found[copy] if isinstance(e, Said)] == ["hi"]
+    shown = "\n".join(rows)
+    assert f"the session {first} has no event 999" in shown
+    assert "type /fork, or /fork EVENT with its number, not 'soon'" in shown

@@ -1,0 +1,534 @@
+"""/cd, /add-dir, /worktree and /resume: one session after another place, without leaving."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.app.project_memory import ProjectMemory
+from refold.cli.switch_session import Stay
+from refold.client.worktree import WorkingTrees
+from refold.config.paths import paths
+from refold.config.project import project
+from refold.config.settings import Settings
+from refold.config.trusted_folders import Folders
+from refold.engine.world import Model
+from refold.errors import RefoldError
+from refold.journal.events.kinds import (
+    ModelAsked,
+    Said,
+    SessionResumed,
+    SystemPromptSet,
+    TurnStarted,
+)
+from refold.journal.state.fold import View, fold
+from refold.journal.store.session_location import whereabouts
+from refold.journal.store.tree_reader import entries_in
+from refold.prompts.system_text import part_of
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.terminal.input.reader import Key
+from refold.terminal.surroundings import Way
+from refold.testing.providers import ScriptedProvider
+from tests.terminal.at_home import Desk
+
+WRITE = ("write_file", '{"path": "made.txt", "content": "new"}')
+LOOK = ("read_file", '{"path": "%s"}')
+RULES = '[permissions]\nallow = ["write_file(made.txt)"]\n'
+
+
+News = TypeVar("News")
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    """Where the sessions begin. `b` lies beside it, and `a/sub` in it."""
+    found = tmp_path / "a"
+    (found / "sub").mkdir(parents=True)
+    (found / "hello.txt").write_text("hello\n")
+    (tmp_path / "b").mkdir()
+    return found
+
+
+def view(desk: Desk, which: int = 0) -> View:
+    return fold(entries_in(desk.home.path(desk.ids[which]))[0])
+
+
+def events(desk: Desk, kind: type[News]) -> list[News]:
+    found, _ = entries_in(desk.home.path(desk.ids[0]))
+    return [entry.event for entry in found if isinstance(entry.event, kind)]
+
+
+def test_the_session_goes_on_there_and_its_journal_says_so(a: Path, tmp_path: Path) -> None:
+    desk, b = Desk(a), tmp_path / "b"
+
+    rows = desk.tell(
+        "hello", "/cd ../b", "write", "y", "!pwd", answers=("Hi.", [WRITE], "Done.")
+    )
+
+    assert (b / "made.txt").read_text() == "new"
+    assert str(b) in rows
+    assert f"refold · script/own · {b}" in rows
+    assert whereabouts(desk.home.path(desk.ids[0])).directory == str(b)
+    assert [e.directory for e in events(desk, SessionResumed)] == [str(b)]
+    assert desk.home.newest_of(b) is not None
+    assert desk.home.newest_of(a) is None
+    assert rows[-1] == f"To resume: refold -r {desk.ids[0]}"
+
+
+def test_the_model_is_told_where_it_works_now(a: Path, tmp_path: Path) -> None:
+    desk, b = Desk(a), tmp_path / "b"
+
+    desk.tell("hello", "/cd ../b", "and?", "so?", answers=("Hi.", "Well.", "So."))
+
+    told = [part_of(e, "environment") for e in events(desk, SystemPromptSet)]
+    assert [each.split("\n")[0] for each in told] == [
+        f"You work in: {a}",
+        f"You work in: {b}",
+    ]
+    none, one, no_more = (e.notes for e in events(desk, ModelAsked))
+    assert (none, len(one), no_more) == ((), 1, ())
+    assert one[0].startswith(f"<reminder>This session works in {b} now.")
+
+
+def test_files_of_the_place_before_are_no_part_of_the_workspace(
+    a: Path, tmp_path: Path
+) -> None:
+    path = LOOK[1] % (a / "hello.txt")
+
+    rows = Desk(a).tell(
+        "look", "/cd ../b", "look again", "n", "because",
+        answers=([(LOOK[0], path)], "Read.", [(LOOK[0], path)], "Not read."),
+    )  # fmt: skip
+
+    assert rows.count("  └ no: because") == 1
+    assert "Not read." in rows
+
+
+def test_two_steps_away_and_back_by_every_way_of_writing(a: Path, home: Path) -> None:
+    (home / "mine").mkdir()
+    (a / "link").symlink_to(a / "sub")
+
+    rows = Desk(a).tell(
+        "/cd sub", "/cd ~/mine", f"/cd {a}/link", "/cd ..", "/cd ../a/./sub/..", "/cd"
+    )
+
+    went = [row.removeprefix("refold · script/own · ") for row in rows if "refold ·" in row]
+    assert went == [f"{a}/sub", "~/mine", f"{a}/sub", str(a)]
+    assert rows[-2:] == [f"{a} is the working directory already.", str(a)]
+
+
+def test_what_is_no_place_to_work_is_one_sentence_and_changes_nothing(a: Path) -> None:
+    (a / "loop").symlink_to("loop")
+    os.mkdir(os.fsencode(a / "odd") + b"\xff")
+    (a / "bytes").symlink_to(os.fsdecode(b"odd\xff"))
+    desk = Desk(a)
+
+    rows = desk.tell(
+        "/cd none", "/cd bytes", "/cd hello.txt", "/cd loop", "/cd ~nobody-at-all/x", "/cd a\0b",
+        "/add-dir none", "/worktree x y", "/worktree paint", "/cd",
+    )  # fmt: skip
+
+    assert rows[:-3] == [
+        f"/cd 'none': {a}/none does not exist",
+        f"/cd 'bytes': '{a}/odd\\udcff' cannot be written into a journal, because its name is "
+        "not valid UTF-8",
+        f"/cd 'hello.txt': {a}/hello.txt is not a directory",
+        f"/cd 'loop': {a}/loop is not a directory",
+        f"/cd '~nobody-at-all/x': {a}/~nobody-at-all/x does not exist",
+        "/cd 'a\\x00b': embedded null byte",
+        f"/add-dir 'none': {a}/none does not exist",
+    ]
+    assert rows[-3].startswith("/worktree 'x y' is no name for a working tree")
+    assert rows[-2].startswith(f"/worktree: {a} is no git repository, so there is no")
+    assert rows[-1] == str(a)
+    assert events(desk, SessionResumed) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every directory")
+def test_a_directory_that_may_not_be_entered_is_told(a: Path) -> None:
+    (a / "closed").mkdir(mode=0)
+
+    assert Desk(a).tell("/cd closed") == [
+        f"/cd 'closed': you have no permission to enter {a}/closed"
+    ]
+
+
+def test_a_name_of_anybody_moves_nothing_on_the_screen(a: Path) -> None:
+    odd = a / "odd\x1b[2J\u202e\nx"
+    odd.mkdir()
+    desk = Desk(odd)
+
+    rows = desk.tell(
+        "hello", "/cd ..", f"/cd {odd.name}", "/cd", "and?", answers=("Hi.", "So.")
+    )
+
+    assert [row for row in rows if not row.isprintable()] == []
+    assert view(desk).session.directory == str(odd)
+
+
+def test_one_more_directory_belongs_to_the_workspace_and_goes_along(
+    a: Path, tmp_path: Path
+) -> None:
+    desk, b = Desk(a), tmp_path / "b"
+    there = ("write_file", f'{{"path": "{b}/made.txt", "content": "new"}}')
+
+    rows = desk.tell(
+        "/mode accept-edits", f"/add-dir {b}", "/add-dir ../b", "/add-dir sub", "go",
+        "/cd sub", "/cd ../../b", "/add-dir", answers=([there], "Done."),
+    )  # fmt: skip
+
+    assert (b / "made.txt").read_text() == "new"
+    assert f"{b} belongs to the workspace already." in rows
+    assert f"{a}/sub belongs to the workspace already." in rows
+    resumed = events(desk, SessionResumed)
+    assert [(e.directory, e.roots) for e in resumed] == [
+        ("", (str(b),)),
+        (f"{a}/sub", (str(b),)),
+        (str(b), ()),
+    ]
+
+
+def test_settings_of_the_folder_count_after_a_yes_and_only_then(
+    a: Path, tmp_path: Path
+) -> None:
+    b = tmp_path / "b"
+    (b / ".refold").mkdir()
+    (b / ".refold/config.toml").write_text(RULES)
+    desk = Desk(a)
+
+    rows = desk.tell(
+        "/cd ../b", "n", "write", "n", "no", "/cd ../a", "/cd ../b", "y", "write",
+        answers=([WRITE], "Not done.", [WRITE], "Done."),
+    )  # fmt: skip
+
+    assert rows.count("  .refold/config.toml:") == 2
+    assert rows.count("Its settings and instructions are ignored.") == 1
+    assert "  └ no: no" in rows
+    assert (b / "made.txt").read_text() == "new"
+    places = paths(os.environ)
+    assert Folders(places.folders).state(project(b, places.settings)) == "trusted"
+
+
+def test_settings_that_cannot_be_read_keep_one_where_one_is(
+    a: Path, tmp_path: Path
+) -> None:
+    b = tmp_path / "b"
+    (b / ".refold").mkdir()
+    own = b / ".refold/config.toml"
+    own.write_text('[permissions]\ndeny = ["no_such_tool(x)"]\n')
+    places = paths(os.environ)
+    Folders(places.folders).trust(project(b, places.settings))
+    desk = Desk(a)
+
+    rows = desk.tell("hello", "/cd ../b", "and?", "/cd", answers=("Hi.", "Well."))
+
+    assert any("no_such_tool" in row for row in rows)
+    assert "Well." in rows
+    assert (view(desk).session.directory, events(desk, SessionResumed)) == (str(a), [])
+
+
+@pytest.mark.parametrize("key", [Key.CTRL_C, Key.ESC, Key.CTRL_D])
+def test_who_does_not_answer_stays(a: Path, tmp_path: Path, key: Key) -> None:
+    (tmp_path / "b/AGENTS.md").write_text("Be nice.\n")
+    desk = Desk(a)
+
+    rows = desk.tell("hello", "/cd ../b", key, "/cd", answers=("Hi.",))
+
+    assert rows[-3:-1] == ["Cancelled: the session stays where it is.", str(a)]
+    assert events(desk, SessionResumed) == []
+
+
+def test_what_was_chosen_holds_and_what_does_not_is_told(a: Path) -> None:
+    desk = Desk(a)
+
+    rows = desk.tell(
+        "/rename mine", "/effort high", "/budget 2", "/mode accept-edits",
+        "/permissions allow bash(make *)", "/cd sub", "/approval off", "/cd ..",
+    )  # fmt: skip
+
+    now = view(desk)
+    assert (now.session.name, now.session.effort) == ("mine", "high")
+    assert (now.rights.budget is not None, now.rights.granted) == (True, ())
+    again = "allowed for this session until now, and asked about again: bash(make *)"
+    assert rows.count(again) == 1
+    assert (
+        sum(row.startswith("everything ran unasked in this session") for row in rows) == 1
+    )
+    assert now.rights.mode == "default"
+
+
+class Leaving:
+    """A session in `a`, about to go to `a/sub`."""
+
+    def __init__(self, a: Path, *, trust: bool = False) -> None:
+        places, wishes = paths(os.environ), LaunchOptions(directory=a, trust=trust)
+        self.app = App(Settings(), places, os.environ, wishes)
+        self.stay, self.there = Stay(self.app, {}, WorkingTrees()), str(a / "sub")
+
+    async def refused(self, session: Session) -> str:
+        way = Way(session.view.session.id, self.there)
+        with pytest.raises(RefoldError) as found:
+            await self.stay.go_on(session, way, nobody)
+        return str(found.value)
+
+
+async def nobody(rows: Sequence[str], question: str) -> bool:
+    raise AssertionError
+
+
+def test_a_turn_that_is_not_over_ends_where_it_began(a: Path) -> None:
+    leaving = Leaving(a)
+
+    async def going() -> str:
+        _, session = await leaving.app.start()
+        async with session:
+            await session.record(Said("hello"), TurnStarted(2))
+            return await leaving.refused(session)
+
+    assert anyio.run(going) == (
+        "a turn of this session is under way, and ends where it began: say /continue first"
+    )
+
+
+def test_one_whose_pen_is_taken_meanwhile_goes_on_where_it_was(a: Path) -> None:
+    leaving = Leaving(a)
+
+    async def going() -> tuple[str, View]:
+        id_, session = await leaving.app.start()
+        async with session:
+            await session.record.close()
+            other = Recorder(leaving.app.home.store(id_))
+            await other.open()
+            why = await leaving.refused(session)
+            await other.close()
+            await session.inbox.say("hello")
+            return why, session.view
+
+    why, view = anyio.run(going)
+    assert "is being written" in why
+    assert (view.session.directory, len(view.conversation.undelivered)) == (str(a), 1)
+
+
+def test_the_trust_of_one_start_is_for_its_own_folder(a: Path) -> None:
+    for folder in (a, a / "sub"):
+        (folder / "AGENTS.md").write_text("Be nice.\n")
+    leaving, asked = Leaving(a, trust=True), list[str]()
+
+    async def no(rows: Sequence[str], question: str) -> bool:
+        asked.append(question)
+        return False
+
+    async def going() -> None:
+        id_, session = await leaving.app.start()
+        for there in (leaving.there, str(a)):
+            session = (await leaving.stay.go_on(session, Way(id_, there), no)).session
+        await session.close()
+
+    anyio.run(going)
+
+    assert asked == ["Trust this folder? What it tells the model counts from then on."]
+    assert leaving.stay.app.briefing.trusted == str(a)
+
+
+def test_what_was_told_is_not_told_again(a: Path) -> None:
+    (a / "AGENTS.md").write_text("Be nice.\n")
+
+    rows = Desk(a).tell("/add-dir ../b")
+
+    assert any(row.startswith("refold ·") for row in rows)
+    assert not any("AGENTS.md" in row for row in rows)
+
+
+def test_in_the_same_place_nothing_is_put_together_anew(a: Path) -> None:
+    leaving = Leaving(a)
+
+    async def going() -> None:
+        id_, session = await leaving.app.start()
+        await session.close()
+        _, session = await leaving.app.start()
+        arrived = await leaving.stay.go_on(session, Way(id_), nobody)
+        await arrived.session.close()
+
+    anyio.run(going)
+
+    assert leaving.stay.app is leaving.app
+
+
+def test_files_go_back_where_they_were_changed(a: Path, tmp_path: Path) -> None:
+    desk, b = Desk(a), tmp_path / "b"
+
+    rows = desk.tell(
+        "/mode accept-edits", "one", "/cd ../b", "two", "/rewind 3 files", "y",
+        "/cd ../a", "/rewind 3", "y",
+        answers=([WRITE], "Made.", [WRITE], "Made, too."),
+    )  # fmt: skip
+
+    assert not (a / "made.txt").exists()
+    assert not (b / "made.txt").exists()
+    assert f"It worked in {a} since, where files stay as they are." in rows
+    assert f"It worked in {b} since, where files stay as they are." in rows
+
+
+def test_files_that_were_changed_only_elsewhere_are_not_pretended_to_go_back(
+    a: Path,
+) -> None:
+    desk = Desk(a)
+
+    rows = desk.tell(
+        "/mode accept-edits",
+        "one",
+        "/cd sub",
+        "/rewind 3 files",
+        answers=([WRITE], "Made."),
+    )
+
+    assert rows[-2] == (
+        f"what was changed since event 3 is in {a}, and the session works elsewhere now: "
+        "go there first (/cd)"
+    )
+    assert (a / "made.txt").exists()
+
+
+def test_another_session_is_taken_up_where_it_works(a: Path, tmp_path: Path) -> None:
+    b = tmp_path / "b"
+    other = Desk(b)
+    other.tell("paint", "/rename fence", answers=("Blue.",))
+    desk = Desk(a)
+
+    rows = desk.tell(
+        "hello", "/resume fence", "write", "y", "/sessions", "/resume hello", "/cd", answers=("Hi.", [WRITE], "Done."),
+    )  # fmt: skip
+
+    assert (b / "made.txt").read_text() == "new"
+    at = rows.index('Resumed "fence".')
+    assert rows[at + 1 : at + 4] == [f"refold · script/own · {b}", "› paint", "  Blue."]
+    assert "there is no other session of this directory" in rows
+    assert [each.text for each in view(desk).conversation.user_messages] == ["hello"]
+    assert view(other).session.directory == str(b)
+
+
+def test_one_that_is_gone_from_its_directory_goes_on_here_and_says_so(
+    a: Path, tmp_path: Path
+) -> None:
+    b = tmp_path / "b"
+    other = Desk(b)
+    other.tell("paint", answers=("Blue.",))
+    b.rename(tmp_path / "renamed")
+
+    rows = Desk(a).tell(f"/resume {other.ids[0]}", "/cd")
+
+    gone = f"{b}, where this session worked, is gone: it goes on in {a}"
+    assert gone in rows
+    assert str(a) in rows
+    assert view(other).session.directory == str(a)
+
+
+def test_one_that_is_open_elsewhere_leaves_this_one_going(a: Path, tmp_path: Path) -> None:
+    other = Desk(tmp_path / "b")
+    other.tell("paint", "/rename fence", answers=("Blue.",))
+    desk = Desk(a)
+
+    with start_blocking_portal() as elsewhere:
+        record = Recorder(other.home.store(other.ids[0]))
+        elsewhere.call(record.open)
+        rows = desk.tell("/resume fence", "hello", answers=("Yes.",))
+        elsewhere.call(record.close)
+
+    assert "Yes." in rows
+    assert [each.text for each in view(desk).conversation.user_messages] == ["hello"]
+
+
+def test_last_is_the_newest_other_one_of_this_directory(a: Path) -> None:
+    desk = Desk(a)
+    desk.tell("first", answers=("One.",))
+    desk.tell("second", answers=("Two.",))
+
+    rows = desk.tell("third", "/resume last", answers=("Three.",))
+
+    assert 'Resumed "second".' in rows
+
+
+def test_a_session_that_is_kept_nowhere_stays_where_it_is(a: Path) -> None:
+    rows = Desk(a).tell("/cd sub", "/cd", keep=False)
+
+    assert rows == [
+        "no journal is kept here, so the session cannot go on elsewhere: leave, and begin "
+        "one there",
+        str(a),
+    ]
+
+
+def test_notes_are_made_of_what_was_said_in_their_project(a: Path, tmp_path: Path) -> None:
+    desk, b = Desk(a), tmp_path / "b"
+    desk.tell(
+        "we always use tabs", "/cd ../b", "we always use spaces", answers=("Hi.", "Well.")
+    )
+    small = ScriptedProvider('{"notes": []}', '{"notes": []}')
+    mind = Model(small, "script/small")
+
+    for folder in (b, a):
+        of = ProjectMemory(paths(os.environ).data, folder, desk.home)
+        anyio.run(partial(of.learn_of, desk.ids[0], lambda _: mind, again=True))
+
+    told = [each.messages[0].message.text for each in small.heard]
+    said = [[word for word in ("tabs", "spaces") if word in text] for text in told]
+    assert said == [["spaces"], ["tabs"]]
+
+
+@pytest.fixture
+def repository(a: Path) -> Path:
+    for words in ("init -q -b trunk", "add .", "commit -qm one"):
+        own = ("-c", "user.name=n", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *own, *words.split()], cwd=a, check=True)
+    return a
+
+
+@pytest.mark.slow
+def test_a_working_tree_is_made_and_told_at_the_end(
+    repository: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tree, empty = (repository.parent / f"a-{name}" for name in ("paint", "empty"))
+    desk = Desk(repository)
+
+    desk.tell(
+        "/mode accept-edits", "/worktree empty", "/cd ../a", "/worktree empty", "/cd ../a",
+        "/worktree paint", "write", answers=([WRITE], "Done."),
+    )  # fmt: skip
+
+    assert ((tree / "made.txt").read_text(), (repository / "made.txt").exists()) == (
+        "new",
+        False,
+    )
+    assert not empty.exists()
+    assert view(desk).session.directory == str(tree)
+    assert capfd.readouterr().err.splitlines() == [
+        f"refold: the work is in {tree}, on the branch refold/paint",
+        f"refold: nothing was changed, so {empty} is removed",
+    ]
+
+
+@pytest.mark.slow
+def test_what_lies_in_a_trusted_tree_counts_as_long_as_one_is_there(
+    repository: Path,
+) -> None:
+    (repository / "AGENTS.md").write_text("Be nice.\n")
+    leaving = Leaving(repository, trust=True)
+
+    async def going() -> tuple[str, ...]:
+        id_, session = await leaving.app.start()
+        for way in (Way(id_, tree="paint"), Way(id_, added=(str(repository),))):
+            session = (await leaving.stay.go_on(session, way, nobody)).session
+        await session.close()
+        return leaving.stay.app.briefing.trusted, *leaving.stay.app.workspace.roots
+
+    tree = str(repository.parent / "a-paint")
+    assert anyio.run(going) == (tree, tree, str(repository))

@@ -1,0 +1,506 @@
+"""Ctrl+C, Ctrl+Z and the signals that end us, wherever they come: through a real terminal.
+
+So do another size of the window, and a mistake of ours.
+
+The whole program runs, with answers from a script; Ctrl+C is the terminal's own key.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.pty_terminal import CTRL_C, ESC, STAGE, Terminal
+
+PROGRAM = STAGE.with_name("stage_program.py")
+CTRL_D, CTRL_Z = "\x04", "\x1a"
+# Its prompt, what ends a line there, and how Esc is said.
+DISPLAYS = {
+    "line": ("›", "\r", ESC),
+    "status": ("›", "\n", ESC + "\n"),
+    "plain": (">", "\n", ESC + "\n"),
+}
+TERMS = {"line": "xterm-256color", "status": "vt100", "plain": "dumb"}
+SECONDS = f"60.{os.getpid()}"  # of sleep, which nobody else sleeps
+LONG = {"text": "word " * 3000, "pause": 0.005}
+SLEEP = {
+    "calls": [{"tool": "bash", "arguments": {"command": "echo > begun; sleep " + SECONDS}}]
+}
+CALL_EDIT = {"calls": [{"tool": "write_file", "arguments": {"path": "a", "content": "x"}}]}
+QUESTIONS = {"questions": [{"question": "Which?", "options": [{"label": "red"}, {"label": "blue"}]},
+                           {"question": "Why?"}]}  # fmt: skip
+ASK = {"calls": [{"tool": "ask_user", "arguments": QUESTIONS}]}
+PLAN = {
+    "calls": [
+        {"tool": "exit_plan_mode", "arguments": {"plan": "1. Greet", "title": "Greet"}}
+    ]
+}
+CHILD = {"calls": [{"tool": "task", "arguments": {"prompt": "Count.", "agent": "explore"}}]}
+COUNTS = {"for": "Count.", "text": "one two " * 3000, "pause": 0.005}
+SHORT = {"text": "As you like."}
+Starts = Callable[..., Terminal]
+displays = pytest.mark.parametrize("display", list(DISPLAYS))
+
+
+@pytest.fixture
+def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
+    begun: list[Terminal] = []
+
+    def start(display: str, lines: Sequence[object], *flags: str, **env: str) -> Terminal:
+        script = tmp_path / "script"
+        script.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        given = ("--script", "script", "--display", display, *flags)
+        env = {"TERM": TERMS[display], **env}
+        at = Terminal(PROGRAM, *given, here=tmp_path, compiled=compiled, **env)
+        begun.append(at)
+        return at
+
+    yield start
+    for at in begun:
+        at.child.close(force=True)
+
+
+def say(at: Terminal, display: str, words: str) -> None:
+    at.type(words + DISPLAYS[display][1])
+
+
+def begin(at: Terminal, display: str, words: str = "go") -> None:
+    at.until(f"leaves\n\n{DISPLAYS[display][0]}")
+    say(at, display, words)
+
+
+def leave(at: Terminal, display: str) -> None:
+    """At the next prompt. The terminal is left as it was found."""
+    at.until_asked(DISPLAYS[display][0])
+    at.type(CTRL_D)
+    assert at.end() == 0
+    assert at.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+
+
+def ended(directory: Path) -> list[str]:
+    """How the turns of the only session ended, by its journal."""
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
+    events = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    return [e["data"]["outcome"] for e in events if e["kind"] == "TurnEnded"]
+
+
+def until_kept(at: Terminal, words: str) -> None:
+    """Wait until the journal of the only session holds these words."""
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
+    deadline = time.monotonic() + 10
+    while words not in journal.read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline, f"{words!r} was never kept:\n{at.text}"
+        at.read()
+
+
+def asleep() -> list[str]:
+    """The commands of ours that still run, by how long they sleep."""
+    found: list[str] = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = entry.read_bytes().split(b"\0")
+            found += [entry.parent.name] if SECONDS.encode() in words else []
+    return found
+
+
+@pytest.mark.slow
+@displays
+def test_streaming_is_redirected_with_words(starts: Starts, display: str) -> None:
+    at = starts(display, [LONG, SHORT])
+    begin(at, display)
+    at.until("word word")
+    at.type(CTRL_C)
+    at.until(f"instead {DISPLAYS[display][0]}")
+    assert ("Esc goes on" in at.text) == (display == "line")
+    say(at, display, "be short")
+    at.until("As you like.")
+
+    leave(at, display)
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_the_same_moment_as_enter_is_not_lost(starts: Starts) -> None:
+    at = starts("line", [LONG, LONG, SHORT])
+    at.until("leaves\n\n›")
+    at.type(f"go\r{CTRL_C}")
+    at.until("instead ›")
+    at.type(f"be short\r{CTRL_C}")
+    # It stops the turn that those words are about to begin, or asks once more in that one.
+    if (
+        at.until_sent("Not sent yet: be short.", "type what to do instead", since=at.sent)
+        == 1
+    ):
+        say(at, "line", "")
+        at.until("stopped")
+
+    leave(at, "line")
+
+
+@pytest.mark.slow
+@displays
+def test_esc_lets_it_go_on_and_enter_stops_it(starts: Starts, display: str) -> None:
+    at = starts(display, [LONG, SHORT])
+    begin(at, display)
+    at.until("word word")
+    at.type(CTRL_C)
+    at.until(f"instead {DISPLAYS[display][0]}")
+    at.type(DISPLAYS[display][2])
+    before = len(at.raw)
+    at.until_sent("word word word", since=before)
+    at.type(CTRL_C)
+    at.until_sent("instead", since=before)
+    say(at, display, "")
+    at.until("stopped")
+
+    leave(at, display)
+
+
+@pytest.mark.slow
+@displays
+def test_ctrl_c_twice_ends_what_a_tool_has_started(
+    starts: Starts, tmp_path: Path, display: str
+) -> None:
+    at = starts(display, [SLEEP, SHORT], "--yolo")
+    at.until(f"bypass {DISPLAYS[display][0]}")
+    say(at, display, "go")
+    at.until_there(tmp_path / "begun")
+    at.type(CTRL_C)
+    at.until("instead")
+    at.type(CTRL_C)
+    at.until("\nstopped")
+    at.until_asked(f"bypass {DISPLAYS[display][0]}")
+    at.type(CTRL_D)
+
+    assert at.end() == 0
+    assert asleep() == []
+
+
+@pytest.mark.slow
+@displays
+def test_words_typed_while_it_works_are_heard_in_every_display(
+    starts: Starts, tmp_path: Path, display: str
+) -> None:
+    at = starts(display, [SLEEP, SHORT], "--yolo")
+    at.until(f"bypass {DISPLAYS[display][0]}")
+    say(at, display, "go")
+    at.until_there(tmp_path / "begun")
+    at.type("hurry up")
+    if display != "plain":  # which is told when the line is whole
+        at.until("sent at the next step")
+        at.until("hurry up")
+    say(at, display, "")
+    if display == "line":
+        at.until_gone("sent at the next step")
+    at.until(f"\n{DISPLAYS[display][0]} hurry up\n")
+    until_kept(at, "hurry up")  # before that, Ctrl+C takes the line back
+    at.type(CTRL_C)
+    at.until("instead")
+    say(at, display, "")
+    at.until("Not sent yet: hurry up.")
+
+
+@pytest.mark.slow
+@displays
+@pytest.mark.parametrize(
+    ("line", "asked", "left"),
+    [
+        (CALL_EDIT, "no, and why", "stopped at a question"),
+        (ASK, "(Enter for no answer)", "stopped at a question"),
+        (PLAN, "feedback", "The plan waits"),
+    ],
+)
+def test_ctrl_c_leaves_every_dialog(
+    starts: Starts, display: str, line: object, asked: str, left: str
+) -> None:
+    at = starts(display, [line, SHORT])
+    begin(at, display, "/plan go" if line is PLAN else "go")
+    at.until(asked)
+    if line is ASK:
+        say(at, display, "2")
+        at.until("Why?")
+        at.until("(Enter for none)")
+    at.type(CTRL_C)
+    at.until(left)
+    at.until(
+        f"plan {DISPLAYS[display][0]}" if line is PLAN else f" s\n\n{DISPLAYS[display][0]}"
+    )
+    at.type(CTRL_D)
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("display", ["line", "status"])
+def test_ctrl_c_ends_a_summary_that_was_asked_for(starts: Starts, display: str) -> None:
+    talk = {"text": "Well. " * 200}
+    at = starts(display, [talk, talk, talk, talk, LONG, SHORT])
+    begin(at, display, "one")
+    for words in ("two", "three", "four", "/compact"):
+        at.until_sent(" out", since=at.sent)
+        at.until_asked(DISPLAYS[display][0])
+        say(at, display, words)
+    at.until("requesting a summary")
+    at.type(CTRL_C)
+
+    at.until(f"The talk is as it was.\n\n{DISPLAYS[display][0]}")
+    at.type(CTRL_D)
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("display", ["line", "status"])
+def test_ctrl_c_ends_a_summary_that_nobody_asked_for(starts: Starts, display: str) -> None:
+    home = Path(os.environ["REFOLD_HOME"])
+    home.mkdir()
+    filled = "[context]\nwindow = 20_000\ncompact = 0.03\nmessages = 1\n"
+    (home / "config.toml").write_text(filled)
+    talk = {"text": "Well. " * 400}
+    at = starts(display, [talk, talk, LONG, SHORT, SHORT])
+    begin(at, display, "one")
+    for words in ("two", "three"):
+        at.until_sent(" out", since=at.sent)
+        at.until_asked(DISPLAYS[display][0])
+        say(at, display, words)
+    at.until("requesting a summary")
+    at.type(CTRL_C)
+    at.until("instead")
+    say(at, display, "be short")
+    at.until("As you like.")
+
+    leave(at, display)
+
+
+@pytest.mark.slow
+@displays
+def test_ctrl_z_gives_the_terminal_back_and_fg_goes_on(
+    tmp_path: Path, compiled: Path, display: str
+) -> None:
+    (tmp_path / "script").write_text(json.dumps(LONG))
+    command = f"{sys.executable} {PROGRAM} --script script --display {display}"
+    at = Terminal(
+        Path("/bin/bash"), "--norc", "--noediting", "-i", here=tmp_path, compiled=compiled,
+        TERM=TERMS[display], PS1="shell$ ",
+    )  # fmt: skip
+    at.type(f"{command}\n")
+    at.until(f"leaves\n\n{DISPLAYS[display][0]}")
+    for moment in ("at the prompt", "at work"):
+        at.type(CTRL_Z)
+        at.until_sent("Stopped", since=at.sent)
+        at.type(f"stty -a | grep -wc -e -echo -e -icanon -e -isig; echo $? {moment}\n")
+        at.until(f"0\n1 {moment}")
+        at.type("fg\n")
+        if moment == "at the prompt":
+            at.until_asked(DISPLAYS[display][0])
+            say(at, display, "go")
+            at.until("word word")
+    at.until_sent("word", since=at.sent)
+    at.type(CTRL_C)
+    at.until("instead")
+    say(at, display, "")
+    at.until("\nstopped")
+    at.until_asked(DISPLAYS[display][0])
+    at.type(CTRL_D)
+    at.until_asked("shell$")
+    at.type("exit\n")
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+@displays
+def test_ctrl_c_ends_the_wait_for_another_try(
+    starts: Starts, tmp_path: Path, display: str
+) -> None:
+    home = Path(os.environ["REFOLD_HOME"])
+    home.mkdir()
+    (home / "config.toml").write_text(
+        '[providers.mine]\nwire = "openai-chat"\nbase_url = "http://127.0.0.1:9/v1"\n'
+        "[http]\nretries = 9\n"
+    )
+    env = {"TERM": TERMS[display]}
+    given = ("-m", "mine/one", "--display", display)
+    at = Terminal(PROGRAM, *given, here=tmp_path, compiled=tmp_path, **env)
+    begin(at, display)
+    at.until("trying again in")
+    at.type(CTRL_C)
+    at.until("instead")
+    at.type(CTRL_C)
+    at.until("stopped")
+
+    leave(at, display)
+
+
+@pytest.mark.slow
+@displays
+def test_ctrl_c_stops_a_child_with_the_turn(starts: Starts, display: str) -> None:
+    at = starts(display, [CHILD, COUNTS, SHORT], "--yolo")
+    at.until(f"bypass {DISPLAYS[display][0]}")
+    say(at, display, "go")
+    at.until("child-1")
+    at.type(CTRL_C)
+    at.until("instead")
+    say(at, display, "be short")
+    at.until("As you like.")
+    at.until_asked(f"bypass {DISPLAYS[display][0]}")
+    at.type(CTRL_D)
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+@displays
+def test_ctrl_c_ends_a_command_of_ones_own(
+    starts: Starts, tmp_path: Path, display: str
+) -> None:
+    at = starts(display, [SHORT], SHELL="/bin/sh")
+    begin(at, display, f"!echo > begun; exec sleep {SECONDS}")
+    at.until_there(tmp_path / "begun")
+    at.type(CTRL_C)
+    at.until(f"ended by SIGINT\n\n{DISPLAYS[display][0]}")
+    say(at, display, "go")
+    at.until("As you like.")
+
+    leave(at, display)
+    assert asleep() == []
+
+
+@pytest.mark.slow
+@displays
+def test_at_an_empty_prompt_it_takes_two_to_leave(starts: Starts, display: str) -> None:
+    at = starts(display, [SHORT])
+    at.until(f"leaves\n\n{DISPLAYS[display][0]}")
+    at.type(CTRL_C)
+    at.until("Press Ctrl+C again to leave, or Ctrl+D.")
+    say(at, display, "go")
+    at.until("As you like.")
+    at.until(f" s\n\n{DISPLAYS[display][0]}")
+    for _ in range(2):
+        at.type(CTRL_C)
+        at.until_sent("leave" if _ == 0 else "To go on", since=at.sent)
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_before_the_first_prompt_is_130_and_nothing_else(
+    starts: Starts, tmp_path: Path
+) -> None:
+    (tmp_path / "AGENTS.md").write_text("Use tabs.")
+    at = starts("line", [SHORT])
+    at.until("[y/N]")
+    at.type(CTRL_C)
+
+    assert at.end() == 130
+    assert "Traceback" not in at.text
+
+
+@pytest.mark.slow
+@displays
+def test_ctrl_c_in_the_first_run_is_130(
+    tmp_path: Path, compiled: Path, display: str
+) -> None:
+    for keys in ("", "1"):
+        env = {"TERM": TERMS[display], "OLLAMA_HOST": "127.0.0.1:9"}
+        at = Terminal(
+            PROGRAM, "--display", display, here=tmp_path, compiled=compiled, **env
+        )
+        at.until("or q to leave")
+        if keys:
+            at.type(keys if display == "line" else f"{keys}\n")
+            at.until("The key")
+        at.type(CTRL_C)
+
+        assert at.end() == 130
+        assert "Traceback" not in at.text
+
+
+@pytest.mark.slow
+@displays
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("moment", ["words", "tool", "question", "redirect", "prompt"])
+def test_a_signal_ends_the_turn_and_that_is_kept(
+    starts: Starts, tmp_path: Path, display: str, number: signal.Signals, moment: str
+) -> None:
+    first = {"tool": SLEEP, "question": CALL_EDIT, "prompt": SHORT}.get(moment, LONG)
+    at = starts(display, [first, SHORT], *(["--yolo"] if moment == "tool" else []))
+    at.until(DISPLAYS[display][0])
+    say(at, display, "go")
+    if moment == "tool":
+        at.until_there(tmp_path / "begun")
+    else:
+        at.until(
+            {"question": "no, and why", "prompt": "As you like."}.get(moment, "word word")
+        )
+    if moment == "redirect":
+        at.type(CTRL_C)
+        at.until("instead")
+    if moment == "prompt":
+        at.until(f" s\n\n{DISPLAYS[display][0]}")
+    at.child.kill(number)
+
+    assert at.end() == 128 + number
+    assert ended(tmp_path) == ["answered" if moment == "prompt" else "interrupted"]
+    assert at.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+    assert "running" not in at.text.rsplit("\n", 3)[-1]
+    assert not at.screen.cursor.hidden
+
+
+@pytest.mark.slow
+@displays
+def test_a_terminal_that_is_taken_away_ends_it_and_loses_nothing(
+    starts: Starts, tmp_path: Path, display: str
+) -> None:
+    at = starts(display, [LONG, SHORT])
+    begin(at, display)
+    at.until("word word")
+    at.child.close(force=False)
+
+    assert not at.child.isalive()
+    assert ended(tmp_path) == ["interrupted"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("display", ["line", "status"])
+def test_a_new_width_counts_for_the_block_that_is_not_printed_yet(
+    starts: Starts, display: str
+) -> None:
+    rows = "".join(f"| row {n} | some words about it |\n" for n in range(9))
+    words = (
+        f"Long words that came before.\n\n| name | what |\n|---|---|\n{rows}\nIt ends.\n"
+    )
+    at = starts(display, [{"text": words, "pause": 0.002}])
+    begin(at, display)
+    at.until("row 1")
+    at.child.setwinsize(40, 24)
+    at.screen.resize(40, 24)
+    at.until(f" s\n\n{DISPLAYS[display][0]}")
+
+    begins = at.rows.index("name  │ what")
+    assert at.rows[begins + 2 : begins + 4] == ["row 0 │ some words about", "      │ it"]
+    assert "writing" not in at.text
+    leave(at, display)
+
+
+@pytest.mark.slow
+@displays
+def test_a_mistake_of_ours_leaves_the_terminal_as_it_was(
+    tmp_path: Path, compiled: Path, display: str
+) -> None:
+    mistake = STAGE.with_name("stage_mistake.py")
+    env = {"TERM": TERMS[display], "SHOWN": display}
+    at = Terminal(mistake, here=tmp_path, compiled=compiled, **env)
+    begin(at, display)
+
+    assert at.end() == 1
+    assert "word word" in at.paper or display != "plain"
+    assert any(row.startswith("  + Exception Group Traceback") for row in at.paper)
+    assert at.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+    assert at.raw.rfind("\x1b[?2004h") <= at.raw.rfind("\x1b[?2004l")
+    assert not at.screen.cursor.hidden

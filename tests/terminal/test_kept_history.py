@@ -1,0 +1,129 @@
+"""What was typed: kept from run to run, by several at once, and no secret with it."""
+
+import fcntl
+import stat
+import time
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import InMemoryHistory
+
+from refold.terminal.input.line_editor.history import Suggested, history
+
+LOCKS = Path("/proc/locks")
+
+
+def same(text: str) -> str:
+    return text
+
+
+def loaded(path: Path) -> list[str]:
+    """Oldest first."""
+    return [*history(path, same, same).load_history_strings()][::-1]
+
+
+def test_two_programs_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "history"
+    one, two = history(path, same, same), history(path, same, same)
+
+    for number in range(20):
+        one.append_string(f"one {number}\nand more")
+        two.append_string(f"two {number}")
+
+    both = [w for n in range(20) for w in (f"one {n}\nand more", f"two {n}")]
+    assert loaded(path) == both
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_secret_and_a_long_text_are_not_written_down(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    kept = history(path, lambda t: t.replace("MARK", "x" * 11_000), str.upper)
+
+    kept.append_string("a mark")
+    kept.append_string("MARK")
+
+    assert kept.get_strings() == ["a mark", "MARK"]
+    assert loaded(path) == ["A MARK"]
+
+
+def test_of_a_long_history_the_newer_half_stays(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.write_text(
+        "".join(f"\n# then\n+entry {n} {'x' * 90}\n" for n in range(12_000)), "utf-8"
+    )
+
+    found = loaded(path)
+
+    assert found[-1] == f"entry 11999 {'x' * 90}"
+    assert found[0] == f"entry {12_000 - len(found)} {'x' * 90}"
+    assert path.stat().st_size < 500_001
+    assert loaded(path) == found
+    assert [p.name for p in tmp_path.iterdir()] == ["history"]
+
+
+@pytest.mark.skipif(not LOCKS.exists(), reason="only Linux tells who waits for a lock")
+def test_what_is_added_while_another_makes_it_shorter_is_not_lost(tmp_path: Path) -> None:
+    path, shorter = tmp_path / "history", tmp_path / "shorter"
+    kept = history(path, same, same)
+    kept.append_string("old")
+    shorter.write_text("\n# then\n+newer half\n", "utf-8")
+    adding = Thread(target=kept.append_string, args=("new",))
+
+    with path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        adding.start()
+        deadline = time.monotonic() + 10
+        while f":{path.stat().st_ino} " not in waiting():
+            assert time.monotonic() < deadline, "it does not wait"
+        shorter.replace(path)
+    adding.join()
+
+    assert loaded(path) == ["newer half", "new"]
+
+
+def waiting() -> str:
+    """The lines of those who wait for a lock."""
+    lines = LOCKS.read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if "->" in line)
+
+
+def test_an_entry_cut_off_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.write_bytes(b"\n# then\n+first\n\n# then\n+cut o")
+
+    history(path, same, same).append_string("next")
+
+    assert loaded(path) == ["first", "cut o", "next"]
+
+
+def test_where_nothing_can_be_written_it_lasts_as_long_as_the_session(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+
+    kept = history(tmp_path / "file" / "history", same, same)
+    kept.append_string("words")
+
+    assert kept.get_strings() == ["words"]
+
+
+def test_the_newest_line_that_began_so_is_suggested() -> None:
+    kept = InMemoryHistory()
+    for entry in ("make test", "make\nall", "make lint\nand more", "mak\x1be"):
+        kept.append_string(entry)
+    buffer = Buffer(history=kept)
+
+    def suggested(typed: str, at: int | None = None) -> str | None:
+        found = Suggested().get_suggestion(buffer, Document(typed, at))
+        return found.text if found else None
+
+    assert suggested("ma") == "ke lint"
+    assert suggested("make t") == "est"
+    assert suggested("make lint") is None
+    assert suggested("m") is None
+    assert suggested("make", at=1) is None
+    assert suggested("two\nmake") is None

@@ -1,0 +1,257 @@
+"""Skills, templates, notes, agents and presets, as a person types them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from refold.app.project_memory import Learned, ProjectMemory
+from refold.errors import BadInput
+from refold.journal.events.kinds import AgentChosen, ModeChanged, Said
+from refold.journal.home import Home
+from refold.memory.note_origins import NoteChange
+from refold.session.session import Session
+from refold.skills.catalogue import Catalogue
+from refold.skills.directories import SkillScope
+from refold.skills.slash_names import Shortcuts
+from tests.terminal.test_conversation import Evening
+
+Evenings = Callable[..., Evening]
+TEMPLATES = """
+## /fix <file> <what>
+Fix {what} in {file}, and nothing else.
+
+## /model <x>
+Never {x}.
+"""
+
+
+@pytest.fixture
+def evening(tmp_path: Path) -> Evenings:
+    return lambda *lines, **more: Evening(tmp_path, *lines, **more)
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> dict[str, Any]:
+    """What is known around a folder with a skill, two templates and no notes."""
+    skill = tmp_path / ".refold" / "skills" / "paint" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: paint\ndescription: Paint it.\n---\nUse \x1b[31mred.\n")
+    (tmp_path / ".refold" / "skills.md").write_text(TEMPLATES)
+    here = str(tmp_path)
+    around = SkillScope(directory=here, repository=here, home=here + "/no", config=here + "/no",
+                    trusted=here)  # fmt: skip
+    catalogue = Catalogue(around)
+    data = Path(os.environ["REFOLD_HOME"])
+    return {
+        "skills": catalogue,
+        "shortcuts": Shortcuts(catalogue, around, {"model", "skills"}),
+        "remembering": ProjectMemory(data, tmp_path, Home(data / "sessions")),
+    }
+
+
+def said(tonight: Evening) -> list[object]:
+    return [event.text for event in tonight.events(Said) if isinstance(event, Said)]
+
+
+def test_a_template_is_said_with_its_slots_filled(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    tonight = evening("Done.", "Again.")
+
+    rows = tonight.tell("/fix a.py the greeting", "/fix a.py", "the {file}", **known)
+
+    assert said(tonight) == [
+        "Fix the greeting in a.py, and nothing else.",
+        "Fix the {file} in a.py, and nothing else.",
+    ]
+    assert "Again." in rows
+
+
+def test_a_template_without_what_it_needs_is_not_said(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    tonight = evening()
+
+    rows = tonight.tell("/fix a.py", "", **known)
+
+    assert said(tonight) == []
+    assert "/fix needs what, and nothing was typed" in rows
+
+
+def test_commands_win_and_what_lost_has_a_longer_name(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    tonight = evening("No.")
+
+    rows = tonight.tell("/model", "/skill:model y", "/fixx", **known)
+
+    assert "script/one (/model NAME changes it)" in rows
+    assert said(tonight) == ["Never y."]
+    assert "There is no command /fixx. Did you mean /fix?" in rows
+
+
+def test_skills_are_listed_shown_and_used(evening: Evenings, known: dict[str, Any]) -> None:
+    tonight = evening("Red.")
+
+    rows = tonight.tell("/skills", "/skills paint", "/skills nope", "/paint it", **known)
+
+    paint = next(row for row in rows if row.startswith("  /paint [task]  "))
+    model = next(row for row in rows if row.startswith("  /skill:model <x>  "))
+    assert paint.index("Paint it.") == model.index("Never {x}.")
+    assert "Use [31mred." in rows
+    assert any(row.startswith("there is no skill 'nope'") for row in rows)
+    (words,) = said(tonight)
+    assert str(words).startswith("Use the skill paint: it\n\n")
+
+
+def test_notes_are_kept_listed_and_forgotten(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    tonight = evening()
+
+    rows = tonight.tell(
+        "#the tests run with make check", "/memory", "/memory forget 1", "/memory",
+        "#", "/memory forget", **known,
+    )  # fmt: skip
+
+    assert said(tonight) == []
+    assert "remembered under Project facts: the tests run with make check" in rows
+    at = rows.index("Project facts")
+    assert rows[at + 1] == "    1  the tests run with make check"
+    assert "forgotten: the tests run with make check" in rows
+    assert "There are no notes yet. A line that begins with # saves one." in rows
+    assert "the note is empty: write #, then what to remember" in rows
+    assert "type /memory, /memory forget NUMBER or TEXT, or /memory update" in rows
+
+
+def test_what_several_lines_say_is_for_the_model(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    tonight = evening("A title.")
+
+    tonight.tell("# Title\nand text", **known)
+
+    assert said(tonight) == ["# Title\nand text"]
+
+
+def test_notes_are_made_when_somebody_says_so(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    made = iter((
+        Learned("s", (NoteChange("+", "Decisions", "paint \x1bit red", 1.0),)),
+        Learned("s", why="nothing new was said"),
+    ))  # fmt: skip
+
+    async def learn(session: Session) -> Learned:
+        return next(made)
+
+    rows = evening().tell("/memory update", "/memory update", learn=learn, **known)
+
+    assert "+ Decisions: paint \\x1bit red" in rows
+    assert "No new notes: nothing new was said" in rows
+
+
+def test_what_is_off_says_so(evening: Evenings) -> None:
+    rows = evening().tell("/skills", "/memory", "#this", "/memory update")
+
+    off = "memory is off: --no-memory was given, or memory = false is set"
+    assert rows.count(off) == 3
+    assert "skills are off: skills = false is set" in rows
+
+
+def test_agents_are_listed_and_chosen(evening: Evenings) -> None:
+    tonight = evening()
+
+    rows = tonight.tell("/agent", "/agents", "/agent REVIEW", "/agent", "/agent revue")
+
+    assert "main (/agent NAME changes it)" in rows
+    marked = [row for row in rows if row.startswith("* ")]
+    assert len(marked) == 1
+    assert marked[0].startswith("* main")
+    assert any(row.startswith("From the next turn: review. ") for row in rows)
+    assert "review (/agent NAME changes it)" in rows
+    assert any("there is no agent 'revue'. Did you mean 'review'?" in row for row in rows)
+    (chosen,) = tonight.events(AgentChosen)
+    assert isinstance(chosen, AgentChosen)
+    assert chosen.agent == "review"
+
+
+def test_an_agent_that_plans_begins_in_plan_mode(evening: Evenings) -> None:
+    tonight = evening()
+
+    rows = tonight.tell("/agent plan")
+
+    assert not any("is not used" in row for row in rows)  # nobody chose a preset
+    assert tonight.events(ModeChanged) == [ModeChanged("plan")]
+    assert any(row.startswith("From the next turn: plan. ") for row in rows)
+
+
+def test_a_preset_that_was_chosen_is_not_dropped_in_silence(evening: Evenings) -> None:
+    rows = evening().tell("/agent review", preset="work")
+
+    assert "the preset 'work' is not used: the agent review has a prompt of its own" in rows
+
+
+def test_presets_are_shown_and_made_the_default(evening: Evenings) -> None:
+    tonight = evening()
+
+    def there() -> list[tuple[str, str]]:
+        return [("coding", "for code"), ("mine", "my \x1bown")]
+
+    rows = tonight.tell(
+        "/preset", "/preset mine", "/preset mine save", "/preset other", "/preset mine now",
+        "/preset codign",
+        preset="coding", presets=there,
+    )  # fmt: skip
+
+    assert "* coding  for code" in rows
+    assert "  mine    my \\x1bown" in rows
+    how = "A preset is chosen when a session starts: refold --preset mine"
+    assert f"{how}; /preset mine save makes it the default." in rows
+    assert tonight.remembered == [("preset", "mine")]
+    assert "there is no preset 'other'. Available: coding, mine" in rows
+    none = "there is no preset 'codign'. Did you mean 'coding'? Available: coding, mine"
+    assert none in rows
+    assert "type /preset, or /preset mine save, not 'mine now'" in rows
+
+
+def test_a_session_that_cannot_learn_says_so(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    async def learn(session: Session) -> Learned:
+        raise BadInput("no model can be asked for notes: set models.small")
+
+    rows = evening().tell("/memory update", learn=learn, **known)
+
+    assert "no model can be asked for notes: set models.small" in rows
+
+
+def test_after_a_silence_notes_are_made_of_what_was_said(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    learned: list[int] = []
+    again = anyio.Event()
+
+    async def learn_idle(session: Session) -> None:
+        learned.append(session.view.seq)
+        again.set()
+
+    async def wait() -> str:
+        await again.wait()
+        return "/quit"
+
+    evening("Noted.").tell("I like tea.", wait, learn_idle=learn_idle, idle=0.01, **known)
+
+    assert len(learned) >= 1
+
+
+def test_no_notes_are_made_in_a_silence_where_memory_is_off(evening: Evenings) -> None:
+    async def wait() -> str:
+        await anyio.sleep(0.05)
+        return "/quit"
+
+    assert "Hello." in evening("Hello.").tell("Hi.", wait, learn_idle=None, idle=0.01)

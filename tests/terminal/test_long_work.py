@@ -1,0 +1,491 @@
+"""What fills the window, what it costs, and what is said while the model works."""
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import pytest
+
+from refold.errors import ProviderError
+from refold.journal.events.kinds import BudgetSet, Compacted, Said, Started, TurnStarted
+from refold.provider.port import Delta, Request
+from refold.session.session import Session
+from refold.terminal.commands.table import commands
+from refold.terminal.input import keys as keyboards
+from refold.terminal.input.reader import Key, Later
+from refold.terminal.run import PromptLoop
+from refold.terminal.screen.bell import Bell, ring
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.testing.providers import Reply, ScriptedProvider
+from refold.values.limits import Budget
+from refold.values.usage import Usage
+from tests.terminal.stage import READ, TODOS, surroundings
+from tests.terminal.test_conversation import Evening, Typed, Typist
+
+T = TypeVar("T")
+Evenings = Callable[..., Evening]
+Step = Callable[[Session, Callable[[str], None]], Awaitable[None]]
+
+
+@pytest.fixture
+def evening(tmp_path: Path) -> Evenings:
+    return lambda *lines, **more: Evening(tmp_path, *lines, **more)
+
+
+def test_what_fills_the_window_is_told_by_part(evening: Evenings) -> None:
+    rows = evening([READ], "Well.").tell("/context", "look", "/context")
+
+    assert "Nothing has been sent to a model yet." in rows
+    named = [row.split()[0] for row in rows if row.endswith("%")]
+    assert named[1:] == ["tools", "messages", "responses", "tool", "tool", "free"]
+
+
+def test_the_talk_is_made_shorter_when_somebody_says_so(evening: Evenings) -> None:
+    counted = Reply("Second.", usage=Usage(fresh=4_000, output=2))
+    tonight = evening([READ], "First. " * 99, counted, "<sum>", "Third.")
+
+    rows = tonight.tell("one", "two", "/compact the greeting", "three")
+
+    assert [e.focus for e in kinds(tonight, Compacted)] == ["the greeting"]
+    (made,) = kinds(tonight, Compacted)
+    assert (made.kind, made.dropped) == ("full", 4)
+    told = "compacted: 4 messages became a summary, "
+    (row,) = [row for row in rows if row.startswith(told)]
+    before, _, after = row.removeprefix(told).removesuffix(" of window").partition(" -> ")
+    assert int(after.rstrip("%")) < int(before.rstrip("%")) < 100
+    assert "Third." in rows
+
+
+def test_a_shorter_talk_says_how_to_have_the_longer_one_again(evening: Evenings) -> None:
+    counted = Reply("Second.", usage=Usage(fresh=4_000, output=2))
+    tonight = evening([READ], "First. " * 99, counted, "<sum>", "Third.")
+    rows = tonight.tell("one", "two", "/compact")
+    (undo,) = [row for row in rows if row.startswith("To undo this: ")]
+
+    tonight.tell(undo.partition(": ")[2], "y", "three")
+
+    assert any("First. First." in told for told in heard(tonight))
+
+
+def test_a_summary_that_cannot_be_had_is_said(evening: Evenings) -> None:
+    tonight = evening([READ], "First. " * 99, "Second.", ProviderError("no line"), "Third.")
+
+    rows = tonight.tell("one", "two", "/compact", "three")
+
+    assert "A background model call failed: no line" in rows
+    assert any("4 old messages left out, without a summary" in row for row in rows)
+
+
+def test_there_must_be_something_to_make_shorter(evening: Evenings) -> None:
+    rows = evening("Hm.").tell("/compact", "/compact prune it", "hi", "/compact prune")
+
+    assert "There are no messages yet, so there is nothing to compact." in rows
+    assert "/compact prune takes no focus: it only removes old tool results" in rows
+    assert "The conversation cannot be compacted further." in rows
+    assert not any("made shorter: 0" in row for row in rows)
+
+
+def test_todos_are_a_small_list(evening: Evenings) -> None:
+    rows = evening([TODOS], "All noted.").tell("/todos", "plan it", "/todos")
+
+    items = ["[x] look", "[>] change", "[ ] test"]
+    assert "There are no todos." in rows
+    assert [row for row in rows if row in items] == items
+    assert "  └ [x] look" in rows
+
+
+def test_the_bill_names_turns_and_is_never_guessed(evening: Evenings) -> None:
+    spent = Reply("Hello.", usage=Usage(1000, 0, 0, 100))
+
+    rows = evening(spent).tell("/cost", "greet\nme", "/cost turns", "/cost x")
+
+    assert "Nothing has been used yet." in rows
+    at = rows.index("  1  greet me")
+    assert rows[at + 1] == "     1,000 in · 100 out · $0.0045"
+    assert rows[at + 2] == "script/one  1,000 in · 100 out · $0.0045"
+    assert rows[at + 3] == "11% of window"
+    assert "type /cost, or /cost turns, not 'x'" in rows
+
+
+@pytest.mark.parametrize(
+    ("typed", "chosen"),
+    [
+        ("2.50", Budget(2.5, 500)),
+        ("$10", Budget(10.0, 500)),
+        ("usd 3", Budget(3.0, 500)),
+        ("tokens 300k", Budget(None, 300_000)),
+        ("tokens 1.5m", Budget(None, 1_500_000)),
+        ("tokens 40_000", Budget(None, 40_000)),
+        ("calls 20", Budget(None, 500, 20)),
+        ("seconds 90", Budget(None, 500, None, 90.0)),
+        ("off", Budget()),
+    ],
+)
+def test_a_budget_is_changed_for_this_session(
+    evening: Evenings, typed: str, chosen: Budget
+) -> None:
+    tonight = evening()
+    tonight.budget = Budget(None, 500)
+
+    tonight.tell(f"/budget {typed}")
+
+    assert kinds(tonight, BudgetSet) == [BudgetSet(chosen)]
+
+
+@pytest.mark.parametrize(
+    "typed", ["0", "-1", "much", "tokens", "tokens x", "days 3", "1.2.3"]
+)
+def test_what_is_no_budget_is_quoted(evening: Evenings, typed: str) -> None:
+    tonight = evening()
+
+    rows = tonight.tell(f"/budget {typed}")
+
+    assert kinds(tonight, BudgetSet) == []
+    assert any(
+        row.startswith(f"'{typed}' is not a budget: type /budget USD") for row in rows
+    )
+
+
+@pytest.mark.parametrize("typed", ["tokens 1.5", "calls 0.2"])
+def test_a_budget_of_parts_of_a_token_is_none(evening: Evenings, typed: str) -> None:
+    tonight = evening()
+
+    rows = tonight.tell(f"/budget {typed}")
+
+    assert kinds(tonight, BudgetSet) == []
+    kind = typed.split()[0]
+    assert f"'{typed}' is not a budget: {kind} must be a whole number" in rows
+
+
+def test_a_turn_without_money_pauses_and_goes_on(evening: Evenings) -> None:
+    costly = Reply("", (READ,), usage=Usage(2_000, 0, 0, 500))
+    tonight = evening(costly, costly, "All done.")
+    tonight.budget = Budget(0.01)
+
+    rows = tonight.tell("go", "", "/budget 1", "")
+
+    paused = [row for row in rows if row.startswith("budget: $0.01 of $0.01 are used. ")]
+    assert len(paused) == 2
+    assert paused[0].endswith(
+        "/budget raises it; Enter continues with the same amount again."
+    )
+    assert "All done." in rows
+    assert [e.why for e in kinds(tonight, TurnStarted)] == [
+        "message",
+        "continue",
+        "continue",
+    ]
+
+
+def test_who_comes_back_to_a_pause_is_told_how_to_go_on(evening: Evenings) -> None:
+    tonight = evening(Reply("", (READ,), usage=Usage(2_000, 0, 0, 500)), "All done.")
+    tonight.budget = Budget(0.01)
+    tonight.tell("go")
+
+    rows = tonight.tell("")
+
+    assert sum("Enter continues with the same amount again." in row for row in rows) == 2
+    assert "All done." in rows
+
+
+def test_who_comes_back_sees_what_they_said_behind_the_sign_of_this_terminal(
+    evening: Evenings,
+) -> None:
+    tonight = evening("Done.")
+    tonight.paper = Printer(tonight.out, Look(signs=False))
+    tonight.tell("go")
+
+    rows = tonight.tell(Key.CTRL_D)
+
+    assert rows[-3:-1] == ["> go", "  Done."]
+
+
+class Fingers(Typist):
+    """Somebody whose keys come one by one while it works."""
+
+    lively = True
+
+    async def typed(self) -> str:
+        return await keyboards.pressed(0)
+
+
+@contextmanager
+def keyboard() -> Generator[Callable[[str], None]]:
+    """What is pressed comes through the descriptor that keys come through."""
+    before, (out, into) = os.dup(0), os.pipe()
+    os.dup2(out, 0)
+
+    def press(keys: str) -> None:
+        os.write(into, keys.encode())
+
+    try:
+        yield press
+    finally:
+        os.dup2(before, 0)
+        for each in (before, out, into):
+            os.close(each)
+
+
+def while_it_works(
+    tonight: Evening, steps: Sequence[Step], *typed: Typed, first: str = "go"
+) -> list[str]:
+    """Let a command begin, and do these steps, each when the one before has come to rest."""
+
+    async def story() -> None:
+        async with await tonight.session() as session:
+            begun = anyio.Event()
+            session.hub.heed(
+                lambda entry: begun.set() if isinstance(entry.event, Started) else None
+            )
+            here = PromptLoop(
+                session,
+                surroundings(tonight.provider, tonight.here, tonight.budget),
+                tonight.paper,
+                Fingers("y", *typed),
+            )
+            with keyboard() as press:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(here.run, first)
+                    await begun.wait()
+                    for step in steps:
+                        await step(session, press)
+
+    anyio.run(story)
+    return [row for row in tonight.out.getvalue().split("\n") if row]
+
+
+def pressed(keys: str) -> Step:
+    async def step(session: Session, press: Callable[[str], None]) -> None:
+        press(keys)
+        await session.record.news(session.view.seq)
+
+    return step
+
+
+def shown(tonight: Evening, keys: str, said: str) -> Step:
+    async def step(session: Session, press: Callable[[str], None]) -> None:
+        press(keys)
+        with anyio.fail_after(5):
+            while said not in tonight.out.getvalue():
+                await anyio.sleep(0.005)
+
+    return step
+
+
+async def stop(session: Session, press: Callable[[str], None]) -> None:
+    await session.inbox.interrupt()
+
+
+async def finish(session: Session, press: Callable[[str], None]) -> None:
+    Path(session.view.session.directory, "enough").touch()
+
+
+UNTIL = ("bash", '{"command": "while ! test -e enough; do sleep 0.01; done; echo so far"}')
+
+
+def test_words_are_heard_at_the_next_step_and_queued_words_after_the_turn(
+    evening: Evenings,
+) -> None:
+    tonight = evening([UNTIL], "Done.", "And that.")
+
+    rows = while_it_works(
+        tonight, [pressed("n"), pressed("a"), finish], "now this", Later("and later that")
+    )
+
+    said = [(e.text, e.when) for e in kinds(tonight, Said)]
+    assert said == [("go", "now"), ("now this", "now"), ("and later that", "next")]
+    after = rows.index("after this turn: and later that")
+    assert rows.index("› now this") < after < rows.index("Done.")
+    assert rows.index("Done.") < rows.index("› and later that") < rows.index("And that.")
+
+
+def test_alt_enter_behind_words_that_come_in_one_piece_queues_them(
+    evening: Evenings,
+) -> None:
+    tonight = evening([UNTIL], "Done.", "And that.")
+
+    while_it_works(tonight, [pressed("later\x1b\r"), finish])
+
+    assert [(e.text, e.when) for e in kinds(tonight, Said)][1:] == [("later", "next")]
+
+
+def test_a_stop_keeps_queued_words_and_enter_sends_them(evening: Evenings) -> None:
+    tonight = evening([UNTIL], "I heard.")
+
+    rows = while_it_works(tonight, [pressed("later\x1b\r"), stop], "", Key.CTRL_D)
+
+    assert "Not sent yet: later. Your next message or Enter sends it." in rows
+    assert [e.why for e in kinds(tonight, TurnStarted)] == ["message", "continue"]
+    assert "later" in heard(tonight)
+    assert "I heard." in rows
+
+
+def test_who_comes_back_is_told_what_was_not_heard(evening: Evenings) -> None:
+    tonight = evening([UNTIL], "I heard.")
+    while_it_works(tonight, [pressed("later\x1b\r"), stop], Key.CTRL_D)
+
+    rows = tonight.tell("")
+
+    assert rows.count("Not sent yet: later. Your next message or Enter sends it.") == 2
+    assert "Continuing the interrupted turn." not in rows
+    assert "I heard." in rows
+
+
+def test_a_stop_keeps_queued_words_for_the_next_words(evening: Evenings) -> None:
+    tonight = evening([UNTIL], "I heard.")
+
+    while_it_works(tonight, [pressed("later\x1b\r"), stop], "and this", Key.CTRL_D)
+
+    assert [e.why for e in kinds(tonight, TurnStarted)] == ["message", "message"]
+    assert "laterand this" in heard(tonight)
+
+
+def test_commands_that_only_tell_need_not_wait_and_others_do(evening: Evenings) -> None:
+    tonight = evening([UNTIL], "Done.")
+    steps = [
+        shown(tonight, "/budget 7\r", "One turn may use up, chosen for this session:"),
+        shown(tonight, "/cost\r", "script/one  10 in"),
+        shown(tonight, "/mode\r", "* default"),
+        shown(tonight, "/vi\r", "after this turn: /vi"),
+        finish,
+    ]
+
+    rows = while_it_works(tonight, steps, Key.CTRL_D)
+
+    done = rows.index("Done.")
+    assert rows.index("› /budget 7") + 1 == rows.index(
+        "One turn may use up, chosen for this session:"
+    )
+    assert "› /vi" not in rows
+    assert kinds(tonight, BudgetSet) == [BudgetSet(Budget(7.0))]
+    assert rows.index("after this turn: /vi") < done
+    assert done < rows.index("this display has no line editor, so it has no vi keys")
+    at_once = {name for each in commands() if each.at_once for name in each.names}
+    assert "context" in at_once
+    assert "clear" not in at_once
+
+
+def test_what_is_to_be_made_shorter_in_a_turn_is_asked_for(evening: Evenings) -> None:
+    tonight = evening([UNTIL], "<sum>", "Done.")
+
+    rows = while_it_works(tonight, [pressed("/compact prune\r"), finish], Key.CTRL_D)
+
+    assert "The conversation will be compacted before the next step." in rows
+    assert [e.kind for e in kinds(tonight, Compacted)] == ["prune"]
+
+
+def heard(tonight: Evening) -> list[str]:
+    """What the model was told last, message by message."""
+    assert isinstance(tonight.provider, ScriptedProvider)
+    return [spoken.message.text for spoken in tonight.provider.heard[-1].messages]
+
+
+BODY = "it is done: fix\x1b]0;x\x07 it"
+SAFE = "refold: it is done: fix\\x1b]0;x\\x07 it"
+
+
+@pytest.mark.parametrize(
+    ("environ", "sent"),
+    [
+        ({"TERM": "xterm-256color"}, "\x07"),
+        ({"TERM": "xterm-kitty"}, f"\x1b]99;;{SAFE}\x1b\\\x07"),
+        ({"TERM_PROGRAM": "iTerm.app"}, f"\x1b]9;{SAFE}\x1b\\\x07"),
+        ({"TERM_PROGRAM": "WezTerm"}, f"\x1b]9;{SAFE}\x1b\\\x07"),
+        ({"TERM_PROGRAM": "ghostty"}, f"\x1b]9;{SAFE}\x1b\\\x07"),
+        ({"VTE_VERSION": "7200"},
+         f"\x1b]777;notify;refold;{SAFE.removeprefix('refold: ')}\x1b\\\x07"),
+        ({"TERM": "foot"},
+         f"\x1b]777;notify;refold;{SAFE.removeprefix('refold: ')}\x1b\\\x07"),
+        ({"TERM_PROGRAM": "ghostty", "TMUX": "/tmp/x"}, "\x07"),
+        ({"TERM": "xterm-kitty", "STY": "1.x"}, "\x07"),
+    ],
+)  # fmt: skip
+def test_a_notice_is_sent_only_where_it_is_understood(
+    environ: dict[str, str], sent: str
+) -> None:
+    assert ring(environ, BODY) == sent
+
+
+def test_whoever_was_here_a_moment_ago_is_not_rung_for() -> None:
+    now = 0.0
+    patience = Bell(lambda: now, 30.0)
+    never = Bell(lambda: now, 0.0)
+
+    before = patience.over
+    patience.seen()
+    never.seen()
+    now = 29.9
+    soon = patience.over
+    now = 30.0
+    late = patience.over
+    patience.seen()
+
+    assert (before, soon, late, patience.over, never.over) == (
+        False,
+        False,
+        True,
+        False,
+        False,
+    )
+
+
+@pytest.mark.parametrize(("moves", "rung"), [(True, 2), (False, 0)])
+def test_the_end_of_long_work_and_its_questions_ring(
+    evening: Evenings, monkeypatch: pytest.MonkeyPatch, moves: bool, rung: int
+) -> None:
+    for name in ("TERM_PROGRAM", "VTE_VERSION", "KITTY_WINDOW_ID", "TMUX", "STY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    tonight = evening([READ], [("bash", '{"command": "echo x"}')], "Done.")
+    tonight.paper = Printer(
+        tonight.out, Look(moves=moves, display="status" if moves else "plain")
+    )
+
+    rows = tonight.tell("go", "y", notify=1e-9)
+
+    assert "\n".join(rows).count("\x07") == rung
+
+
+def kinds(tonight: Evening, kind: type[T]) -> list[T]:
+    return [event for event in tonight.events(kind) if isinstance(event, kind)]
+
+
+def test_making_it_shorter_can_be_stopped(evening: Evenings) -> None:
+    class Slow(ScriptedProvider):
+        """Takes for ever over the summary."""
+
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            if len(self.heard) == 3:
+                self.heard.append(request)
+                asked.set()
+                await anyio.sleep_forever()
+            async for delta in super().stream(request):
+                yield delta
+
+    asked = anyio.Event()
+    tonight = evening()
+    tonight.provider = Slow([READ], "First. " * 99, "Second.")
+
+    async def story() -> None:
+        async with await tonight.session() as session:
+            here = PromptLoop(
+                session,
+                surroundings(tonight.provider, tonight.here),
+                tonight.paper,
+                Fingers("one", "two", "/compact", Key.CTRL_D),
+            )
+            with keyboard() as press:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(here.run, "")
+                    await asked.wait()
+                    press("\x1b")
+
+    anyio.run(story)
+
+    said = "Stopped. The conversation is unchanged."
+    assert said in tonight.out.getvalue()
+    assert kinds(tonight, Compacted) == []

@@ -1,0 +1,121 @@
+"""From one directory to another in a real terminal, and what is there after a kill."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.pty_terminal import ENTER, STAGE, Terminal
+
+PROGRAM = STAGE.with_name("stage_program.py")
+TERMS = {"line": "xterm-256color", "status": "screen", "plain": "dumb"}
+PWD = '{"calls": [{"tool": "bash", "arguments": {"command": "pwd > here.txt"}}]}\n'
+pytestmark = pytest.mark.slow
+Starts = Callable[..., Terminal]
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Path:
+    """Beside it is `a`, and in it a name that is told nowhere else."""
+    found = tmp_path / "b"
+    (tmp_path / "a").mkdir()
+    (found / ".refold").mkdir(parents=True)
+    (found / ".refold/config.toml").write_text('[permissions]\nallow = ["bash(pwd *)"]\n')
+    (found / "unheard-of.txt").write_text("here\n")
+    return found
+
+
+@pytest.fixture
+def starts(b: Path, compiled: Path) -> Iterator[Starts]:
+    answers = f'{{"text": "Answer a."}}\n{PWD}{{"text": "Answer b."}}\n'
+    (b.parent / "script").write_text(answers)
+    begun = list[Terminal]()
+
+    def start(display: str, *arguments: str, here: Path = b.parent / "a") -> Terminal:
+        flags = ("--script", str(b.parent / "script"), "--display", display, *arguments)
+        term = TERMS[display]
+        at = Terminal(
+            PROGRAM, *flags, here=here, compiled=compiled, size=(40, 240), TERM=term
+        )
+        begun.append(at)
+        return at
+
+    yield start
+    for each in begun:
+        each.child.close(force=True)
+
+
+@pytest.mark.parametrize("display", TERMS)
+def test_a_session_goes_elsewhere_and_a_kill_takes_nothing_of_it(
+    display: str, starts: Starts, b: Path
+) -> None:
+    at = starts(display)
+    at.until_asked(">" if display == "plain" else "›")
+    at.type("hello" + ENTER)
+    at.until("Answer a.")
+    at.until_asked(">" if display == "plain" else "›")
+    at.type("/cd ../b" + ENTER)
+    at.until("runs unasked: bash(pwd *)")
+    at.until("until they change. y/n")
+    at.type("n" if display == "line" else "n" + ENTER)
+    at.until("Its settings and instructions are ignored.")
+    at.until("not trusted, so these settings do not count")
+    at.type("go" + ENTER)
+    at.until("May bash run this?")
+    at.until("n no, and why")
+    at.type("y" if display == "line" else "y" + ENTER)
+    at.until("Answer b.")
+    os.kill(at.child.pid, signal.SIGKILL)
+    at.end()
+
+    again = starts(display, "-c", here=b)
+    again.until("y/N")
+    again.type("n" + ENTER)
+    again.until("Answer b.")
+    again.type("/quit" + ENTER)
+
+    assert again.end() == 0
+    assert (b / "here.txt").read_text() == f"{b}\n"
+    assert "To resume: refold -c " in again.text
+
+
+def test_files_are_named_where_it_works_now_and_what_is_typed_ahead_is_heard(
+    starts: Starts, b: Path
+) -> None:
+    (b / ".refold/config.toml").unlink()
+    at = starts("line")
+    at.until_asked()
+    at.type("/cd ../b" + ENTER + "hello" + ENTER)
+    at.until("Answer a.")
+    at.until_asked()
+    at.type("see @unh")
+    at.until("unheard-of.txt")
+    at.type("\x03")
+    at.until_asked()
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+    assert f"refold · script/script · {b}" in at.rows
+    assert "To resume: refold -r 20" in at.text
+
+
+def test_the_commands_of_the_folder_are_offered_there(starts: Starts, b: Path) -> None:
+    (b / ".refold/config.toml").unlink()
+    (b / ".refold/commands").mkdir()
+    (b / ".refold/commands/greet.md").write_text("Say hello to $1.")
+    at = starts("line")
+    at.until_asked()
+    at.type("/cd ../b" + ENTER)
+    at.until("counts from then on. y/n")
+    at.type("y")
+    at.until(str(b))
+    at.until_asked()
+    at.type("/gree")
+    at.until("Say hello to")
+    at.type("\x03")
+    at.until_asked()
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0

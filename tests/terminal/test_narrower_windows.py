@@ -1,0 +1,66 @@
+"""A window that becomes narrower while something is typed in it leaves no second prompt."""
+
+import io
+
+import anyio
+import pytest
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from refold.terminal.input.line_editor.resize import taking_all_back
+from refold.terminal.screen.capabilities import Look
+
+UP = "\x1b[A"
+TYPED = 148  # letters: with the prompt one row of 80 cells, and one of 70
+DRAWN = "\x1b[70D\x1b[A"  # back to where it was drawn: 70 to the left, and one up
+
+
+def taken_back(columns: int, look: Look) -> str:
+    """How the terminal is told to take back what was typed, when it has so many columns."""
+    out, width, found = io.StringIO(), [80], list[str]()
+
+    def narrower(app: Application[str]) -> None:
+        if len(app.current_buffer.text) == TYPED and not found:
+            width[0], before = columns, len(out.getvalue())
+            app.renderer.erase()
+            found.append(out.getvalue()[before:])
+            app.exit(result="")
+
+    async def typing() -> None:
+        with create_pipe_input() as keys:
+            session = PromptSession[str](
+                "› ",
+                input=keys,
+                output=Vt100_Output(out, lambda: Size(24, width[0]), enable_cpr=False),
+            )
+            taking_all_back(session.app, look)
+            session.app.after_render += narrower
+            keys.send_text("x" * TYPED)
+            await session.prompt_async()
+
+    anyio.run(typing)
+    return found[0].partition("\x1b[J")[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "more"),
+    [
+        (80, ""),
+        (100, ""),
+        (70, "\x1b[A"),
+        (69, "\x1b[2A"),
+        (39, "\x1b[3A"),
+        (20, "\x1b[6A"),
+    ],
+)
+def test_what_was_drawn_is_taken_back_on_all_the_rows_that_it_has_become(
+    columns: int, more: str
+) -> None:
+    assert taken_back(columns, Look(up=UP)) == more + DRAWN
+
+
+def test_where_old_lines_are_not_known_to_be_fitted_no_more_is_taken_back() -> None:
+    assert taken_back(20, Look()) == DRAWN

@@ -1,0 +1,129 @@
+"""Pastes: long ones stand as a mark, and none orders anything about."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.keys import Keys
+
+from refold.terminal.input.line_editor.keyboard import Parser, begun
+from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.strip_escapes import as_it_stood, unordered
+
+LONG = "\n".join(f"line {n}" for n in range(40))
+
+
+def test_a_long_paste_stands_as_a_mark_and_is_sent_whole() -> None:
+    pasted = Pasted()
+
+    assert pasted.shown("two\r\nlines\n") == "two\nlines"
+    assert pasted.shown(LONG + "\n") == "[pasted 40 lines]"
+    assert pasted.shown("x" * 2_000) == "[pasted 2,000 characters]"
+    assert pasted.shown("a\nb", most=1) == "[pasted 2 lines]"
+    assert pasted.whole("see [pasted 40 lines] now") == f"see {LONG} now"
+    assert pasted.whole("[pasted 41 lines]") == "[pasted 41 lines]"
+
+
+def test_two_pastes_of_one_length_have_marks_of_their_own() -> None:
+    pasted, other = Pasted(), LONG.replace("line", "row")
+
+    marks = [pasted.shown(text) for text in (LONG, other, LONG, other)]
+
+    assert marks == ["[pasted 40 lines]", "[pasted 40 lines, 2]"] * 2
+    assert pasted.whole("".join(marks[:2])) == LONG + other
+    assert pasted.mark_before("and [pasted 40 lines, 2]") == "[pasted 40 lines, 2]"
+    assert pasted.mark_before("and [pasted 40 lines") == ""
+
+
+def test_a_mark_within_a_paste_stays_what_it_is() -> None:
+    pasted = Pasted()
+    pasted.shown(LONG)
+    quoting = f"[pasted 40 lines]\n{LONG}"
+
+    assert pasted.whole(pasted.shown(quoting)) == quoting
+
+
+@pytest.mark.parametrize(
+    ("pasted", "left"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]52;c;YQ==\x07\x1b]0;title\x1b\\a", "a"),
+        ("\x1b]never ends\nand more", "never ends\nand more"),
+        ("\x9b2J\x9d0;x\x9c\x1bPq~\x1b\\b\x1bc", "b"),
+        ("a\x00\x08\x7f\x85b\tc", "ab\tc"),
+        ("a\r\nb\rc", "a\nb\nc"),
+        ("a\u202eb\u2066c\U000e0041d", "abcd"),
+        ("\U0001f469\u200d\U0001f4bb \u05d0", "\U0001f469\u200d\U0001f4bb \u05d0"),
+        ("half \udcff", "half \ufffd"),
+    ],
+)
+def test_what_orders_a_terminal_about_is_left_out(pasted: str, left: str) -> None:
+    assert unordered(pasted) == left
+
+
+@given(st.text(st.characters(codec=None) | st.sampled_from("\x1b[]\x07\x9b\r\n;m0\\")))
+def test_nothing_that_is_pasted_holds_an_order_and_clean_words_stay(text: str) -> None:
+    left = unordered(text)
+
+    assert not any((c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f" for c in left)
+    assert unordered(left) == left
+    left.encode()
+
+
+@pytest.mark.parametrize(
+    ("printed", "stood"),
+    [
+        ("10%\r 50%\r100%\r\ndone\n", "100%\ndone\n"),
+        ("man\x08n", "man"),
+        ("\x1b[1mbold\x1b[0m\r\n", "bold\n"),
+    ],
+)
+def test_what_was_written_over_does_not_count(printed: str, stood: str) -> None:
+    assert as_it_stood(printed) == stood
+
+
+@given(st.lists(st.text("ab\x1b[201~\n", max_size=9), max_size=20))
+def test_a_paste_that_comes_in_pieces_is_the_same(pieces: list[str]) -> None:
+    whole = "x\x1b[200~" + "".join(pieces) + "\x1b[201~"
+    at_once, in_pieces = list[KeyPress](), list[KeyPress]()
+    Parser(at_once.append).feed(whole)
+    parser = Parser(in_pieces.append)
+
+    for piece in ("x\x1b[2", "00~", *pieces, "\x1b[20", "1~"):
+        parser.feed(piece)
+
+    assert in_pieces[:2] == at_once[:2]
+    assert at_once[1].data == "".join(pieces).partition("\x1b[201~")[0]
+
+
+@given(st.text("a\r\x1b[201~", max_size=9), st.integers(0, 30))
+def test_who_takes_over_a_paste_in_the_middle_gets_all_of_it(text: str, cut: int) -> None:
+    whole = f"x\x1b[200~{text}\x1b[201~y"
+    at_once, in_two = list[KeyPress](), list[KeyPress]()
+    Parser(at_once.append).feed(whole)
+    one, other = Parser(in_two.append), Parser(in_two.append)
+
+    one.feed(whole[:cut])
+    other.feed(one.taken() + whole[cut:])
+
+    assert in_two == at_once
+    assert one.taken() == other.taken() == ""
+
+
+def test_escape_alone_is_a_key_and_half_a_mark_is_none() -> None:
+    keys = list[KeyPress]()
+    parser = Parser(keys.append)
+
+    for typed in ("\x1b", "\x1b[20"):
+        parser.feed(typed)
+        parser.flush()
+    parser.feed("0~a\x1b[201~")
+
+    assert [key.key for key in keys] == [Keys.Escape, Keys.BracketedPaste]
+
+
+def test_what_was_typed_before_a_paste_is_kept() -> None:
+    before, paste = begun("abc\x1b[200~one\ntwo\x1b[201~")
+
+    assert (before, paste.parts() if paste else ()) == ("abc", ("one\ntwo", ""))
+    assert begun("no paste") == ("no paste", None)

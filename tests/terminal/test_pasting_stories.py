@@ -1,0 +1,86 @@
+"""A paste that comes while a turn begins or ends, cut at each of its bytes."""
+
+import fcntl
+import os
+import struct
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, Terminal
+from tests.terminal.test_typing_stories import Starts, pasted, starts
+
+__all__ = ["starts"]  # a fixture
+PASTE = pasted("one\ry\rtwé")  # each line would answer a question, or be sent
+LENGTH = len(PASTE.encode())
+
+pytestmark = pytest.mark.slow
+
+
+def read(slave: int) -> bool:
+    """Has all that was typed been read?"""
+    waiting = fcntl.ioctl(slave, termios.FIONREAD, struct.pack("i", 0))
+    return struct.unpack("i", waiting) == (0,)
+
+
+def working(starts: Starts, here: Path) -> Terminal:
+    """A turn goes on until there is a file "go"; the next ones ask nothing."""
+    held = "touch begun; until rm go 2>&-; do sleep 0.02; done"
+    (here / "held.sh").write_text(held, encoding="utf-8")
+    at = starts("held")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.type("s")
+    at.until_there(here / "begun")
+    return at
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_nothing_of_a_paste_is_lost_where_a_turn_begins_or_ends_in_the_middle(
+    starts: Starts, tmp_path: Path, first: int
+) -> None:
+    at = working(starts, tmp_path)
+    slave = os.open(f"/proc/{at.child.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    go.touch()
+    at.until_asked()
+
+    for cut in range(1 + first, LENGTH, 4):
+        one, other = PASTE.encode()[:cut], PASTE.encode()[cut:]
+        begun.unlink()
+        os.write(at.child.child_fd, b"go\r" + one)
+        at.until_there(begun)
+        os.write(at.child.child_fd, other)
+        at.until("› [pasted 3 lines]")
+        at.type(ESC)
+        at.until_gone("[pasted")
+        os.write(at.child.child_fd, one)
+        while not read(slave):
+            at.read()
+        go.touch()
+        at.until_asked()
+        os.write(at.child.child_fd, other)
+        at.until("› one\n  y\n  twé")
+        at.type(CTRL_C)
+        at.until_asked()
+    os.close(slave)
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+def test_an_empty_paste_does_no_harm_and_what_is_typed_behind_one_counts(
+    starts: Starts, tmp_path: Path
+) -> None:
+    at = working(starts, tmp_path)
+    at.type(pasted("\x07"))
+    at.type(pasted("one") + " two")
+    at.until("› one two")
+    at.type(ESC)
+    at.until_gone("one two")
+    (tmp_path / "go").touch()
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0

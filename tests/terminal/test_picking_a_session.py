@@ -1,0 +1,103 @@
+"""Picking a session in a real terminal, by keys and by numbers."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from refold.config.paths import paths
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import Entry, Event, Said, SessionStarted
+from refold.journal.home import Home
+from tests.terminal.pty_terminal import ENTER, ESC, Terminal
+
+STAGE = Path(__file__).with_name("stage_picking.py")
+UP, DOWN = "\x1b[A", "\x1b[B"
+TITLES = ("Mend the roof", "Paint the door", "Plant a tree")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A directory with three sessions; in the first, an umbrella was spoken of."""
+    home = Home(paths(os.environ).data / "sessions")
+    for n, title in enumerate(TITLES):
+        head, written = Head(), list[bytes]()
+        said: list[Event] = [SessionStarted(str(tmp_path)), Said(title)]
+        for event in [*said, Said("umbrella" if not n else "sun")]:
+            line, head = codec.encode(Entry(head.seq + 1, event, at=n), head)
+            written.append(line + b"\n")
+        file = home.path(f"s{n}") / "events.jsonl"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"".join(written))
+        os.utime(file, (1e9 + n, 1e9 + n))
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("keys", "picked"),
+    [
+        ((ENTER,), "s2"),
+        ((DOWN, DOWN, DOWN, UP, ENTER), "s1"),
+        (("door", ENTER), "s1"),
+        ((ESC,), "none"),
+        (("\x03",), "none"),
+        (("\x04",), "none"),
+    ],
+    ids=["enter", "arrows", "typed", "esc", "ctrl+c", "ctrl+d"],
+)
+def test_keys_pick_one_and_leave_nothing_behind(
+    work: Path, compiled: Path, keys: tuple[str, ...], picked: str
+) -> None:
+    terminal = Terminal(STAGE, "line", here=work, compiled=compiled)
+    terminal.until("Mend the roof")
+
+    for key in keys:
+        terminal.type(key)
+    terminal.until(f"picked: {picked}.")
+
+    assert terminal.end() == 0
+    assert [row for row in terminal.rows if row] == [f"picked: {picked}."]
+
+
+@pytest.mark.slow
+def test_words_that_were_said_find_a_session_too(work: Path, compiled: Path) -> None:
+    terminal = Terminal(STAGE, "line", here=work, compiled=compiled)
+    terminal.until("Mend the roof")
+
+    terminal.type("umbre")
+    terminal.until_gone("Plant a tree")
+    terminal.until("Mend the roof")
+    terminal.type(ENTER)
+    terminal.until("picked: s0.")
+
+    assert terminal.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("display", ["plain", "status"])
+def test_numbers_pick_one_where_nothing_moves(
+    work: Path, compiled: Path, display: str
+) -> None:
+    terminal = Terminal(STAGE, display, here=work, compiled=compiled)
+    terminal.until("Enter to leave:")
+    terminal.type("zebra\n")
+    terminal.until("Nothing fits 'zebra'.")
+    terminal.type("the\n")
+    terminal.type("2\n")
+    terminal.until("picked: s0.")
+
+    assert terminal.end() == 0
+    assert display != "plain" or "\x1b" not in str(terminal.raw)
+
+
+@pytest.mark.slow
+def test_an_empty_line_leaves(work: Path, compiled: Path) -> None:
+    terminal = Terminal(STAGE, "plain", here=work, compiled=compiled)
+    terminal.until("Enter to leave:")
+
+    terminal.type("\n")
+    terminal.until("picked: none.")
+
+    assert terminal.end() == 0

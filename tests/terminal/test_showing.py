@@ -1,0 +1,394 @@
+"""What the line terminal prints of what a screen shows: all that is new, and nothing twice."""
+
+import io
+
+from msgspec import Raw
+
+from refold.journal.events.child_events import NestedCallMade
+from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import (
+    Answered,
+    Delivered,
+    Ended,
+    Entry,
+    Event,
+    Judged,
+    ModelAnswered,
+    ModelAsked,
+    ModelChosen,
+    ModelFailed,
+    Said,
+    SessionStarted,
+    Started,
+    Stopped,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state.conversation import SHELL
+from refold.journal.state.fold import fold
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.transcript import Showing
+from refold.terminal.surroundings import Surroundings
+from refold.tools.builtin import builtin
+from refold.values.control import Final, PlanReady
+from refold.values.display import Output
+from refold.values.live import Live, Progress, TextCame, ThinkingCame, Waiting
+from refold.values.messages import Message, Part, Text, Thinking, ToolCall
+from refold.views.styled import bare
+
+GO = (
+    SessionStarted("/w"),
+    Said("Go.", client_key="k1"),
+    TurnStarted(2),
+    Delivered((2,)),
+    ModelAsked(),
+)
+LS = ToolCall("c1", "bash", Raw(b'{"command":"ls"}'))
+PWD = ToolCall("c2", "bash", Raw(b'{"command":"pwd"}'))
+
+
+def answer(*parts: Part) -> ModelAnswered:
+    return ModelAnswered(Message("assistant", parts))
+
+
+class Evening:
+    """A terminal that begins where `before` ends. Hears news, and shows its rows."""
+
+    def __init__(self, *before: Event, moves: bool = False) -> None:
+        self._out = io.StringIO()
+        self._view = fold(Entry(n, event) for n, event in enumerate(before, start=1))
+        around = Surroundings(tools=builtin())
+        look = Look(moves=moves, room=lambda: 80)
+        self.showing = Showing(Printer(self._out, look), around, lambda: 0.0)
+        self.showing.own.add("k1")
+        self.showing.begin(self._view)
+        self._seq, self._n = self._view.seq, 0
+
+    def hear(self, *news: Event | Live) -> list[str]:
+        """The rows that are printed of this, but for empty ones."""
+        return [row for row in self.printed(*news).split("\n") if row]
+
+    def printed(self, *news: Event | Live) -> str:
+        before = len(self._out.getvalue())
+        for each in news:
+            if isinstance(each, TextCame | ThinkingCame | Progress | Waiting):
+                self._n += 1
+                self.showing.show(Frame(self._seq, self._n, each))
+            else:
+                self._seq, self._n = self._seq + 1, 0
+                self.showing.show(Frame(self._seq, 0, Entry(self._seq, each)))  # type: ignore[arg-type]
+        return self._out.getvalue()[before:]
+
+
+def test_an_answer_is_printed_as_it_comes_and_its_end_adds_what_nobody_told() -> None:
+    tonight = Evening()
+    tonight.hear(*GO)
+
+    came = tonight.hear(TextCame("One.\n\n"), TextCame("Two.\n\nThr"))
+    whole = tonight.hear(answer(Text("One.\n\nTwo.\n\nThree.")))
+
+    assert came[:2] == ["One.", "Two."]
+    assert "".join(came + whole) == "One.Two.Three."
+
+
+def test_a_thought_stands_before_the_words_that_it_came_before() -> None:
+    tonight = Evening()
+
+    rows = tonight.hear(
+        *GO, ThinkingCame("Hm.\n"), TextCame("First."), ThinkingCame("And"),
+        ThinkingCame(" so."), TextCame("Second."),
+        answer(Thinking("Hm.\n"), Text("First."), Thinking("And so."), Text("Second.")),
+    )  # fmt: skip
+
+    assert rows == ["∴ Hm.", "First.", "∴ And so.", "Second."]
+
+
+def test_a_call_that_runs_alone_stands_there_before_its_result() -> None:
+    tonight = Evening(*GO)
+
+    begun = tonight.hear(answer(LS), Started("c1"))
+    status = bare([tonight.showing.status()])
+    ended = tonight.hear(Ended("c1", "done", "a"))
+
+    assert (begun, ended) == (["● bash ls"], ["  └ a"])
+    assert "bash" not in status
+
+
+def test_calls_side_by_side_are_named_while_they_run_and_stand_with_their_results() -> None:
+    tonight = Evening(*GO)
+
+    begun = tonight.hear(answer(LS, PWD), Started("c1"), Started("c2"))
+    status = bare([tonight.showing.status()])
+    ended = tonight.hear(Ended("c2", "done", "/w"), Ended("c1", "done", "a"))
+
+    assert begun == []
+    assert status.startswith("⠋ running 0.0 s  bash ls · bash pwd  ")
+    assert ended == ["● bash pwd", "  └ /w", "● bash ls", "  └ a"]
+
+
+def test_news_stands_below_an_empty_line_and_more_of_it_right_behind() -> None:
+    tonight = Evening(*GO)
+
+    printed = tonight.printed(TextCame("Words."), answer(Text("Words.")))
+    printed += tonight.printed(ModelChosen("a/b"), ModelChosen("a/c"))
+
+    assert printed.endswith("Words.\n\nThe model is now a/b.\nThe model is now a/c.\n")
+
+
+def test_looks_side_by_side_stand_close_together_with_their_results() -> None:
+    looks = [ToolCall(f"c{n}", "read_file", Raw(b'{"path":"a"}')) for n in (1, 2)]
+    tonight = Evening(*GO)
+
+    begun = tonight.hear(answer(*looks), Started("c1"), Started("c2"))
+    ended = tonight.hear(Ended("c1", "done", "x"), Ended("c2", "done", "y"))
+
+    assert begun == []
+    assert ended == ["● read_file a", "  └ x", "● read_file a", "  └ y"]
+
+
+def test_short_results_in_a_row_stand_without_a_gap_and_long_ones_with_one() -> None:
+    calls = [ToolCall(f"c{n}", "read_file", Raw(b'{"path":"a"}')) for n in (1, 2, 3)]
+    tonight = Evening(*GO, answer(*calls))
+    output = Output("x", "one\ntwo", 0)
+
+    out = tonight.printed(
+        Ended("c1", "done", "x"), Ended("c2", "done", "", (output,)), Ended("c3", "done", "y"),
+        answer(Text("Well.")),
+    )  # fmt: skip
+
+    assert out == (
+        "● read_file a\n  └ x\n● read_file a\n  └ one\n    two\n\n● read_file a\n  └ y\n\nWell.\n"
+    )
+
+
+def test_what_was_refused_here_is_not_said_again() -> None:
+    tonight = Evening(*GO, answer(LS), Judged("c1", "ask"))
+    tonight.showing.asked("c1")
+
+    rows = tonight.hear(
+        Answered("c1", False, "later"), Ended("c1", "refused", "Refused: later")
+    )
+
+    assert rows == []
+
+
+def test_what_was_asked_here_is_not_said_again_and_what_came_of_it_is() -> None:
+    tonight = Evening(
+        *GO, answer(LS, PWD), Judged("c1", "ask", reason="no rule"), Started("c2")
+    )
+    tonight.showing.asked("c1")
+
+    meanwhile = bare([tonight.showing.status()])
+    rows = tonight.hear(Answered("c1", True))
+    after = bare([tonight.showing.status()])
+    rows += tonight.hear(Started("c1"), Ended("c1", "done", "a"))
+
+    assert (meanwhile, rows) == ("", ["  └ a"])
+    assert after.startswith("⠋ running 0.0 s")
+
+
+def test_why_the_rules_refused_is_told_and_a_plan_is_shown_by_who_asks() -> None:
+    tonight = Evening(*GO)
+
+    rows = tonight.hear(
+        answer(LS, PWD), Judged("c1", "deny", reason="rm is grave"),
+        Ended("c1", "refused", "Refused: words for the model"), Started("c2"),
+        Ended("c2", "done", "Made.", control=PlanReady("T", "1. x")),
+    )  # fmt: skip
+
+    assert rows == ["● bash ls", "  └ refused: rm is grave", "● bash pwd"]
+
+
+def test_the_answer_that_a_tool_gives_is_printed_like_any() -> None:
+    tonight = Evening(*GO)
+
+    rows = tonight.hear(
+        TextCame("I end."), answer(Text("I end."), LS), Started("c1"),
+        Ended("c1", "done", "Given.", control=Final("I end.")), TurnEnded("final"),
+    )  # fmt: skip
+
+    assert rows == ["I end.", "● bash ls", "  └ Given.", "I end.", "0.0 s"]
+
+
+def test_words_for_later_are_told_at_once_and_stand_where_they_are_heard() -> None:
+    tonight = Evening(*GO)
+
+    rows = tonight.hear(
+        Said("And then?", when="next"), answer(Text("One.")), TurnEnded("answered"),
+        TurnStarted(6), Delivered((6,)), ModelAsked(), answer(Text("Two.")),
+    )  # fmt: skip
+
+    assert rows == ["after this turn: And then?", "One.", "0.0 s", "› And then?", "Two."]
+
+
+def test_words_instead_of_a_turn_stand_after_its_end() -> None:
+    tonight = Evening(*GO)
+
+    rows = tonight.hear(
+        TextCame("One, tw"), Stopped("interrupted"), Said("Shorter.", when="next"),
+        answer(Text("One, tw")), TurnEnded("interrupted"), TurnStarted(7), Delivered((7,)),
+    )  # fmt: skip
+
+    assert rows == ["One, tw", "stopped", "0.0 s", "› Shorter."]
+
+
+def test_words_that_go_on_with_those_said_instead_are_not_told_to_wait() -> None:
+    later, instead = Said("Later.", when="next"), Said("Shorter.", when="next")
+    stopped = Evening(*GO)
+    redirected = Evening(*GO)
+
+    waits = stopped.hear(later, Stopped("interrupted"), TurnEnded("interrupted"))
+    goes_on = redirected.hear(
+        later, Stopped("interrupted"), instead, TurnEnded("interrupted")
+    )
+
+    assert waits[-1] == "Not sent yet: Later. Your next message or Enter sends it."
+    assert goes_on == ["after this turn: Later.", "stopped", "0.0 s"]
+
+
+def test_what_was_typed_at_our_prompt_is_not_repeated() -> None:
+    assert Evening().hear(*GO) == []
+    assert Evening().hear(GO[0], Said("Go.")) == ["› Go."]
+
+
+def test_who_is_asked_again_is_told_each_time_and_why() -> None:
+    tonight = Evening(*GO)
+
+    rows = tonight.hear(
+        Waiting(2.0, "busy"), Waiting(2.0, "busy"), Waiting(0.0, "gone \x1b")
+    )
+
+    again = "busy; retrying in 2.0 s"
+    assert rows == [again, again, "gone \\x1b"]
+    assert bare([tonight.showing.status()]).startswith("⠋ waiting 0.0 s")
+
+
+def test_news_in_the_middle_of_words_has_a_line_and_the_words_go_on_below() -> None:
+    tonight = Evening(*GO)
+
+    rows = tonight.hear(
+        TextCame("One, "), ModelChosen("a/b"), TextCame("two."), answer(Text("One, two."))
+    )
+
+    assert [row.strip() for row in rows] == ["One,", "The model is now a/b.", "two."]
+
+
+def test_who_begins_in_the_middle_of_a_call_names_it_with_its_result() -> None:
+    tonight = Evening(*GO, answer(LS), Started("c1"))
+
+    rows = tonight.hear(
+        Progress("c1", "10%\r20%"), Ended("c1", "done", "a"), TurnEnded("answered")
+    )
+
+    assert rows == ["● bash ls", "  └ a", "0.0 s"]
+
+
+def test_of_many_calls_by_code_the_first_are_printed_and_the_rest_counted() -> None:
+    run = ToolCall("c1", "python", Raw(b'{"code":"go()"}'))
+    tonight = Evening(*GO, answer(run), Started("c1"))
+    made: list[Event] = []
+    for n in range(50):
+        call = ToolCall(f"c1.{n}", "read_file", Raw(f'{{"path":"f{n}"}}'.encode()))
+        made += [
+            NestedCallMade(call, "c1"),
+            Started(call.id),
+            Ended(call.id, "done", f"read {n}"),
+        ]
+
+    rows = tonight.hear(*made, Ended("c1", "done", "so"))
+
+    assert rows[:2] == ["● read_file f0", "  └ read 0"]
+    assert rows[-5:] == [
+        "● read_file f9", "  └ read 9", "● python go()", "  └ … 40 more calls by its code …",
+        "    so",
+    ]  # fmt: skip
+
+
+def test_no_line_of_a_long_answer_is_printed_twice_however_it_is_cut() -> None:
+    text = "".join(f"Line {n} says something.\n\n" for n in range(80))
+    for size in (1, 3, 17, 4_000):
+        tonight = Evening(*GO, moves=True)
+        pieces = [TextCame(text[at : at + size]) for at in range(0, len(text), size)]
+
+        rows = tonight.hear(*pieces, answer(Text(text)))
+
+        assert rows == [f"Line {n} says something." for n in range(80)]
+
+
+def test_what_waits_and_who_works_is_counted_for_the_line_of_what_is_done() -> None:
+    tonight = Evening(*GO, answer(LS), Started("c1"))
+
+    tonight.hear(Said("now"), Said("later", when="next"), Progress("c1", "one\ntwo\n"))
+
+    assert bare([tonight.showing.status()]) == (
+        "⠋ running 0.0 s  bash ls  1 for the next step · 1 after this turn  two"
+    )
+
+
+def test_words_that_were_not_told_follow_those_that_were() -> None:
+    blank_first = Evening(*GO)
+    in_two = Evening(*GO)
+
+    one = blank_first.printed(
+        TextCame(" "), ThinkingCame("Hm"), TextCame("No"),
+        answer(Thinking("Hm"), Text("No way.")),
+    )  # fmt: skip
+    two = in_two.hear(
+        TextCame("One."), ThinkingCame("Hm"), TextCame("Two"),
+        answer(Text("One."), Thinking("Hm"), Text("Two more.")),
+    )  # fmt: skip
+
+    assert one.splitlines()[-1] == "No way."
+    assert two == ["One.", "∴ Hm", "Two more."]
+
+
+def test_what_an_answer_that_failed_had_begun_with_is_said_whole_by_the_next() -> None:
+    tonight = Evening(*GO)
+    tonight.hear(ThinkingCame("Hm"), TextCame("So"), ModelFailed("gone"))
+
+    rows = tonight.hear(ModelAsked(), answer(Thinking("Hm, well."), Text("So what.")))
+
+    assert rows == ["∴ Hm, well.", "So what."]
+
+
+def test_an_answer_begins_below_one_empty_line_and_ends_with_its_last_letter() -> None:
+    near, far = Evening(*GO), Evening(*GO)
+
+    one = near.printed(TextCame("Yes.\r"), answer(Text("Yes.\r")))
+    other = far.printed(TextCame("\n\n\nYes.\r"), answer(Text("\n\n\nYes.\r")))
+
+    assert one == other == "Yes.\\r\n"
+
+
+def test_a_command_that_the_person_ran_is_not_repeated() -> None:
+    tonight = Evening(*GO)
+
+    rows = tonight.hear(answer(Text("Yes.")), TurnEnded("answered"), Said("$ ls", SHELL))
+
+    assert "$ ls" not in "".join(rows)
+
+
+def test_words_that_stand_in_rows_go_on_whole_below_what_comes_within_them() -> None:
+    tonight = Evening(*GO, moves=True)
+
+    begun = tonight.hear(TextCame("First.\n\n```py\n# one\ntw"))
+    between = tonight.hear(Said("Hurry."))
+    ended = tonight.hear(TextCame("o()\n```\n\nSo lo"), ModelChosen("b/n"), TextCame("ng."))
+    whole = tonight.hear(answer(Text("First.\n\n```py\n# one\ntwo()\n```\n\nSo long.")))
+
+    assert begun == ["First.", "```py", "# one"]
+    assert between == ["› Hurry."]
+    assert ended == ["two()", "```", "The model is now b/n."]
+    assert whole == ["So long."]
+
+
+def test_one_empty_line_stands_before_words_that_go_on() -> None:
+    tonight = Evening(*GO, moves=True)
+
+    said = tonight.printed(TextCame("One"), Said("Hurry."), TextCame(" word.\n\nMore."))
+    tonight.printed(ModelChosen("b/n"))
+    rest = tonight.printed(answer(Text("One word.\n\nMore.")))
+
+    assert said == "› Hurry.\n\nOne word.\n"
+    assert rest == "\nMore.\n"

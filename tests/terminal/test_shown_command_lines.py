@@ -1,0 +1,272 @@
+"""Every command line that is written down somewhere: it is understood, and it works.
+
+What stands in ```console blocks is run by `test_docs`, with what it prints. Here are all
+others: blocks of commands, and commands in the middle of a sentence.
+"""
+
+import base64
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from argparse import PARSER
+from collections.abc import Iterator, Sequence
+from itertools import groupby, product
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from refold.cli.flags import parse, session_parser
+from refold.cli.parser import Parser
+from refold.cli.subcommands import SUBCOMMANDS, parser_of
+from refold.errors import BadInput
+from tests.terminal.pty_terminal import ENTER, Terminal
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("changelog.d/*.md")]
+)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ALONE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+REFOLD = re.compile(r"(?:^|[|&;(] *)(?:\.venv/bin/)?(refold(?: .*)?)$")
+# Words that stand for a number; all others are taken as they stand.
+OR = "\0"
+STANDS_FOR = {"EVENT": "1", "N": "1", "PORT": "80"}
+# Flags of other programs.
+OTHERS = {"--restricted", "--strict-mcp-config", "--wait", "--watch", "--retry"}
+# What cannot be done offline and alone, and why.
+NOT_RUN = {
+    "refold local install": "fetches a gigabyte",
+    "refold -m claude-code/opus": "another program",
+    'refold -m codex-cli/gpt-6.1-sol -p "what does this project do?"': "another program",
+    "refold -m command/mine": "another program",
+    'refold -p "…" --log-requests && refold sessions requests ID 1': "a server",
+    "refold doctor": "no model is set up here, which it says, with exit code 1",
+    "refold memory forget 3": "three notes, which a model makes",
+}
+WRAPPER = """\
+#!/bin/sh
+case "$1" in
+{names}) exec {python} -m refold "$@" ;;
+*) exec {python} -m refold "$@" --script answers.jsonl ;;
+esac
+"""
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
+
+
+def typed(line: str) -> str:
+    """The command of a line, without what is said of it behind two blanks."""
+    return re.split(r" {2,}|\s# ", line.strip().removeprefix("$ "))[0].strip()
+
+
+def blocks(page: Path) -> Iterator[str]:
+    """Commands in blocks, but for those with what they print."""
+    text = page.read_text(encoding="utf-8")
+    shown = [
+        body for language, body in FENCE.findall(text) if language in ("", "text", "sh")
+    ]
+    indented = re.findall(r"^    (\S.*)$", FENCE.sub("", text), re.MULTILINE)
+    for line in (*"\n".join(shown).split("\n"), *indented):
+        if REFOLD.search(typed(line)) and not line.startswith("You are "):
+            yield typed(line)
+
+
+def sentences(page: Path) -> Iterator[str]:
+    """Commands in the middle of a sentence."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    yield from (found for found in ALONE.findall(text) if REFOLD.search(found))
+
+
+def meant(line: str) -> Iterator[list[str]]:
+    """The command lines that a synopsis stands for: with all options, and each choice."""
+    line = re.sub(r"\"?\$\((.*)\)\"?", r"; \1", line)
+    line = re.sub(r"[\[\]…]", "", re.sub(r" \| (?=[^\[]*\])", "|", line))
+    line = re.sub(r"(?<=\S)\|(?=\S)", OR, line)
+    words = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+    words.whitespace_split = True
+    for operator, part in groupby(words, lambda word: set(word) <= set("|&;<>")):
+        first, *more = part
+        if not operator and first.removeprefix(".venv/bin/") == "refold":
+            for chosen in product(*(word.split(OR) for word in more)):
+                yield [STANDS_FOR.get(word, word) for word in chosen]
+
+
+def misunderstood(lines: Sequence[str], *, whole: bool) -> list[tuple[str, str]]:
+    found = list[tuple[str, str]]()
+    for line in lines:
+        for words in meant(line):
+            try:
+                parse(words)
+            except BadInput as error:
+                # In a sentence, the name of a command is enough.
+                if whole or "arguments are required" not in str(error):
+                    found.append((line, str(error)))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_line_is_understood(page: Path) -> None:
+    assert misunderstood([*blocks(page)], whole=True) == []
+    assert misunderstood([*sentences(page)], whole=False) == []
+
+
+def test_a_false_one_would_be_seen() -> None:
+    lines = ["refold sessions lost", "refold -p hi --colour", "refold verify"]
+
+    assert [line for line, _ in misunderstood(lines, whole=True)] == lines[:2]
+
+
+def test_targets_and_modules_that_pages_name_are_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    lines = [
+        (page.name, line)
+        for page in PAGES
+        for text in [page.read_text(encoding="utf-8")]
+        for line in (
+            *ALONE.findall(FENCE.sub("", text)),
+            *(line for _, body in FENCE.findall(text) for line in body.split("\n")),
+        )
+    ]
+
+    made = [(name, line.split()[1]) for name, line in lines if line.startswith("make ")]
+    run = [
+        (name, found[1]) for name, line in lines
+        if (found := re.search(r"(?:^|/)python -m ((?:bench|scripts)[\w.]*)", line))
+    ]  # fmt: skip
+
+    assert made
+    assert [found for found in made if found[1] not in targets] == []
+    assert run
+    paths = [(name, ROOT / module.replace(".", "/")) for name, module in run]
+    assert [
+        p for p in paths if not (p[1].is_dir() or p[1].with_suffix(".py").exists())
+    ] == []
+
+
+def test_every_flag_in_a_sentence_is_one_of_ours() -> None:
+    known = {
+        flag
+        for parser in (session_parser(), parser_of(SUBCOMMANDS))
+        for flag in flags(parser)
+    } | OTHERS
+    told = [
+        (page.name, flag)
+        for page in PAGES
+        for code in ALONE.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+        if code.startswith("--")
+        for flag in re.findall(r"(?<!\S)--[a-z][\w-]*", code)
+    ]
+
+    assert told
+    assert [found for found in told if found[1] not in known] == []
+
+
+def flags(parser: Parser) -> Iterator[str]:
+    """Those of a parser and of all its subcommands."""
+    for action in parser.actions():
+        yield from action.option_strings
+        for inner in (action.choices or {}) if action.nargs == PARSER else ():
+            yield from flags(action.choices[inner])  # type: ignore[index,call-overload]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory in which somebody has worked; `refold` there has a model by script."""
+    answers = [
+        {"calls": [{"tool": "read_file", "arguments": {"path": path}}]}
+        for path in ("README", "logs/one", "reports/one")
+    ]
+    write = {"path": "made.txt", "content": "made\n"}
+    answers.append({"calls": [{"tool": "write_file", "arguments": write}]})
+    (tmp_path / "answers.jsonl").write_text(
+        "\n".join(json.dumps(each) for each in [*answers, {"text": "[]"}])
+    )
+    (tmp_path / "routes.schema.json").write_text('{"type": "array"}')
+    (tmp_path / "screenshot.png").write_bytes(base64.b64decode(PICTURE))
+    for name in ("logs", "reports"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one").write_text("disk full\n")
+    (tmp_path / "README").write_text("Read me.\n")
+    (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
+    program = tmp_path / ".venv/bin/refold"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        WRAPPER.format(python=sys.executable, names="|".join({*SUBCOMMANDS} - {"rlm"}))
+    )
+    program.chmod(0o755)
+    for line in (
+        "git init -q .",
+        "refold -p 'mend the gutters' --permission-mode accept-edits",
+    ):
+        subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path, env=with_path(tmp_path), check=True,
+            capture_output=True, timeout=60,
+        )  # fmt: skip
+    return tmp_path
+
+
+def with_path(place: Path) -> dict[str, str]:
+    found = {**os.environ, "PATH": f"{place / '.venv/bin'}:{os.environ['PATH']}"}
+    return {**found, "EDITOR": "true"}
+
+
+def spoken_in(sessions: Path) -> tuple[str, int]:
+    """The first session in which something was said, and the event that says it."""
+    for session in sorted(sessions.iterdir()):
+        for row in (session / "events.jsonl").read_bytes().splitlines():
+            event = json.loads(row)
+            if event["kind"] == "Said":
+                return session.name, event["seq"]
+    raise AssertionError("nothing was said in any session")
+
+
+def filled_in(line: str) -> str:
+    """With a session, its words and a directory where their names stand."""
+    id_, said = spoken_in(Path(os.environ["REFOLD_HOME"]) / "sessions")
+    for name, value in (("ID", id_), ("EVENT", str(said)), ("[DIR]", "."), ("…", "hello")):
+        line = re.sub(rf"(?<![\w\"'-]){re.escape(name)}(?!\w)", value, line)
+    return line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if [*blocks(p)]], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_every_line_of_a_block_works(page: Path, place: Path, compiled: Path) -> None:
+    """Typed into a shell, in a terminal; whoever is asked says yes, and then leaves."""
+    failed = list[tuple[str, str]]()
+    for line in blocks(page):
+        if line in NOT_RUN or "[--" in line or ("| jq" in line and not which("jq")):
+            continue
+        at = Terminal(
+            Path("/bin/bash"), "-o", "pipefail", "-c", filled_in(line), here=place, compiled=compiled,
+            **with_path(place),
+        )  # fmt: skip
+        if code := left(at):
+            failed.append((line, f"{code}: {at.text.strip()}"))
+
+    assert failed == []
+
+
+def left(at: Terminal) -> int:
+    """Answer what is asked and leave; the exit code."""
+    answered = ""
+    deadline = time.monotonic() + 30
+    while at.read():
+        assert time.monotonic() < deadline, at.text
+        last = (at.text.rstrip().splitlines() or [""])[-1]
+        if last != answered and last.endswith("›"):
+            at.type("\x04")
+        elif last != answered and re.search(r"\[y/N\]$", last):
+            at.type("y" + ENTER)
+        elif last.endswith("ctrl+c stop"):
+            at.type("y")
+        else:
+            continue
+        answered = last
+    at.child.close()
+    return int(at.child.exitstatus or 0)

@@ -1,0 +1,730 @@
+"""Stories in a real terminal: every key goes through a pty, every byte onto a screen."""
+
+import re
+import signal
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
+
+HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
+# What we and the line editor write: colours, the cursor, what is erased, paste mode, titles
+# and marks of nobody.
+OURS = re.compile(r"\x1b\[[?0-9;]*[A-HJKhlmnu]|\x1b\[[0-9 ]*q|\x1b[=>]|\r|\x08|\x07?$")
+Starts = Callable[..., Terminal]
+
+
+@pytest.fixture
+def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
+    (tmp_path / "hello.py").write_text(HELLO, encoding="utf-8")
+    begun: list[Terminal] = []
+
+    def start(*arguments: str, program: Path = STAGE, **more: object) -> Terminal:
+        terminal = Terminal(program, *arguments, here=tmp_path, compiled=compiled, **more)  # type: ignore[arg-type]
+        begun.append(terminal)
+        return terminal
+
+    yield start
+    for terminal in begun:
+        terminal.child.close(force=True)
+
+
+def test_an_edit_is_allowed_and_a_command_is_not(starts: Starts, tmp_path: Path) -> None:
+    at = starts("edit")
+    at.until("›")
+    at.type("be friendly" + ENTER)
+    at.until("May edit_file change a file?")
+    at.until("s this session: edit_file(./hello.py)")
+    at.type("y")
+    at.until("May bash run this?")
+    at.until("n no, and why")
+    at.type("n")
+    at.until("why not?")
+    at.type("not now" + ENTER)
+    at.until("12% of window")
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+    assert "  └ changed hello.py +1 -1" in at.rows
+    assert "  └ no: not now" in at.rows
+    assert "Now hello.py says hello." in at.rows
+    assert at.rows[at.rows.index("To resume: refold -c") + 1 :] == [""] * (
+        39 - at.rows.index("To resume: refold -c")
+    )
+    assert (tmp_path / "hello.py").read_text(encoding="utf-8") == HELLO.replace(
+        "hi", "hello"
+    )
+    # The questions and what was going on were taken back: only what was decided stays.
+    assert "y once" not in at.text
+    assert "why not?" not in at.text
+    assert "thinking" not in at.text
+
+
+def test_no_order_of_a_model_or_a_tool_reaches_the_terminal(starts: Starts) -> None:
+    at = starts("hostile", NO_COLOR="1")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("red\\x9b1m")
+    at.until(" s\n\n›")
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+    assert "see \\x1b]0;me\\x07\\u202e" in at.rows
+    assert "\\x1b[31mred\\x9b1m" in at.rows
+    assert not re.search("[\x00-\x06\x0b-\x1f\x7f-\x9f\u202e]", OURS.sub("", at.raw))
+    assert "\x1b]" not in at.raw
+
+
+@pytest.mark.slow
+def test_ctrl_c_asks_what_to_do_instead(starts: Starts) -> None:
+    at = starts("slow", size=(20, 60))
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("word word")
+    at.type(CTRL_C)
+    at.until("instead ›")
+    at.type("be short" + ENTER)
+    at.until("As you like.")
+    at.until("$0.0002")
+
+    assert at.rows[at.rows.index("› be short") - 2].endswith(" s")
+    assert "instead ›" not in at.text
+
+
+@pytest.mark.slow
+def test_ctrl_c_twice_stops_streaming_and_commands(starts: Starts) -> None:
+    for story in ("slow", "command"):
+        at = starts(story)
+        at.until("›")
+        at.type("go" + ENTER)
+        if story == "command":
+            at.until("n no, and why")
+            at.type("y")
+            at.until("running")
+        else:
+            at.until("word word")
+        at.type(CTRL_C)
+        at.until("instead ›")
+        at.type(CTRL_C)
+        at.until("stopped")
+        at.until(" s\n\n›")
+        at.type("\x04")
+
+        assert at.end() == 0
+
+
+@pytest.mark.slow
+def test_words_typed_while_it_works_are_heard(starts: Starts) -> None:
+    at = starts("command")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until("running")
+    at.type("hurry up")
+    at.until("› hurry up")
+    at.type(ENTER)
+    at.until_gone("sent at the next step")
+    at.until("running")
+    at.type("/quit" + ENTER)
+    at.until("after this turn: /quit")
+    at.type(ESC)
+    at.until("instead ›")
+    at.type(ENTER)
+    at.until("stopped")
+
+    assert at.end() == 0
+    assert at.text.count("› hurry up") == 1
+    assert "Not sent yet: hurry up. Your next message or Enter sends it." in at.rows
+
+
+@pytest.mark.slow
+def test_what_was_typed_before_a_question_is_no_answer_to_it(
+    starts: Starts, tmp_path: Path
+) -> None:
+    at = starts("late")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("word word")
+    at.type("y")
+    at.until("› y")
+    at.type(ESC)
+    at.until("n no, and why")
+    at.type(CTRL_C)
+    at.until("\nstopped at a question")
+
+    assert (tmp_path / "hello.py").read_text(encoding="utf-8") == HELLO
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_a_question_stops_the_turn(starts: Starts) -> None:
+    at = starts("command")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.type(CTRL_C)
+    at.until("\nstopped at a question")
+
+
+@pytest.mark.slow
+def test_a_narrow_terminal_breaks_nothing(starts: Starts) -> None:
+    at = starts("edit", size=(60, 24))
+    at.until("›")
+    at.type("be friendly" + ENTER)
+    at.until("stop")
+    at.type("y")
+    at.until("python3 hello.py")
+    at.until("stop")
+    at.type("y")
+    at.until("says hello.")
+
+    assert "I will look first." in at.rows
+    assert '    +    return "hello"' in at.rows
+    assert "Now hello.py says hello." in at.rows
+
+
+@pytest.mark.slow
+def test_an_unknown_command_names_the_nearest(starts: Starts) -> None:
+    at = starts("talk")
+    at.until("›")
+    at.type("/csot" + ENTER)
+    at.until("There is no command /csot. Did you mean /cost?")
+    at.type("/hel")
+    at.until("/help [NAME]  what can be typed here")
+    at.type("\t")
+    at.until("› /help")
+    at.type(ENTER)
+    at.until("a new line; so does")
+    at.type(CTRL_C)
+    at.until("Ctrl+C again leaves")
+    at.type(CTRL_C)
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+def test_several_lines_and_history(starts: Starts) -> None:
+    for keys in ("one\\" + ENTER + "two" + ENTER, "\x1b[A" + ENTER):
+        at = starts("talk")
+        at.until("›")
+        at.type(keys)
+        at.until(" s\n\n›")
+        at.type("\x04")
+
+        assert at.end() == 0
+        assert at.rows[at.rows.index("› one") + 1] == "  two"
+
+
+@pytest.mark.slow
+def test_a_key_that_was_typed_stands_in_no_history(starts: Starts, tmp_path: Path) -> None:
+    at = starts("talk")
+    at.until("›")
+    at.type("use sk-ant-api03-" + "A" * 40 + ENTER)
+    at.until(" s\n\n›")
+    at.type("\x04")
+
+    assert at.end() == 0
+    kept = (tmp_path / ".history").read_text(encoding="utf-8")
+    assert "+use " in kept
+    assert "sk-ant" not in kept
+
+
+@pytest.mark.slow
+def test_a_dumb_terminal_gets_nothing_but_text(starts: Starts) -> None:
+    at = starts("edit", TERM="dumb")
+    at.until(">")
+    at.type("be friendly\n")
+    at.until("n no, and why")
+    at.type("y\n")
+    at.until("May bash")
+    at.until("bash(python3 hello.py)")
+    at.type("n\nno time\n")
+    at.until("says hello.")
+    at.until("$0.0054")
+    at.type("exit\n")
+
+    assert at.end() == 0
+    assert "\x1b" not in at.raw
+    assert "Now `hello.py` says hello." in at.rows
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_dumb_terminal_asks_too(starts: Starts, tmp_path: Path) -> None:
+    at = starts("command", TERM="dumb")
+    at.until(">")
+    at.type("go\n")
+    at.until("n no, and why")
+    at.type("y\n")
+    at.until("yes, once")
+    at.until_there(tmp_path / "begun")
+    at.type(CTRL_C)
+    at.until("instead >")
+    at.type("be short\n")
+    at.until("As you like.")
+    at.until("$0.0002")
+    at.type(CTRL_C)
+    at.until("Ctrl+C again leaves")
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminal_is_left_as_it_was_found(starts: Starts, number: signal.Signals) -> None:
+    at = starts("slow")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("word word")
+    at.child.kill(number)
+
+    assert at.end() == 128 + number
+    assert at.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+
+
+@pytest.mark.slow
+def test_the_first_run_leads_to_the_tour(starts: Starts) -> None:
+    at = starts(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
+    at.until("or q to leave")
+    at.type("2")
+    at.until("the model cannot be fetched: no network")
+    at.until("or q to leave")  # what is typed before a question is not its answer
+    at.type("1")
+    at.until("The key")
+    at.type("sk-ant-wrong" + ENTER)
+    at.until("anthropic does not know this key")
+    at.until("or q to leave")
+    at.type("4")
+    at.until("Enter begins")
+    at.type(ENTER)
+    at.until("May edit_file change a file?")
+    at.until("n no, and why")
+    at.type("y")
+    at.until("May bash run this?")
+    at.until("n no, and why")
+    at.type("n")
+    at.until("why not?")
+    at.type(ENTER)
+    at.until("Enter shows the journal")
+    at.type(ENTER)
+    at.until("That was the tour.")
+
+    assert at.end() == 0
+    assert "sk-ant" not in at.raw
+    assert any(row.split()[1:2] == ["TurnEnded"] for row in at.rows)
+
+
+@pytest.mark.slow
+def test_the_tour_can_be_left_at_any_time(starts: Starts) -> None:
+    tour = STAGE.with_name("stage_tour.py")
+    for left in ("at the start", "at a question"):
+        at = starts("tour", program=tour)
+        at.until("Enter begins")
+        if left == "at a question":
+            at.type(ENTER)
+            at.until("n no, and why")
+            at.type(CTRL_C)
+        else:
+            at.type("q")
+
+        assert at.end() == 0
+        assert "That was the tour." not in at.text
+
+
+@pytest.mark.slow
+def test_always_is_shown_saved_and_holds_in_the_next_session(
+    starts: Starts, tmp_path: Path
+) -> None:
+    at = starts("edit")
+    at.until("›")
+    at.type("be friendly" + ENTER)
+    at.until("a always")
+    at.type("a")
+    at.until("Always allowed in this folder, in .always:")
+    at.until("y save it")
+    at.type("y")
+    at.until("yes, and edit_file(./hello.py) always")
+    at.until("May bash run this?")
+    at.until("n no, and why")
+    at.type("n")
+    at.until("why not?")
+    at.type(ENTER)
+    at.until("12% of window")
+    at.type("\x04")
+
+    assert at.end() == 0
+    (tmp_path / "hello.py").write_text(HELLO, encoding="utf-8")
+    at = starts("edit")
+    at.until("›")
+    at.type("be friendly" + ENTER)
+    at.until("May bash run this?")
+    assert "May edit_file" not in at.text
+
+
+@pytest.mark.slow
+def test_a_plan_is_edited_approved_and_carried_out(starts: Starts, tmp_path: Path) -> None:
+    (tmp_path / "editor").write_text("#!/bin/sh\nsed -i s/greeting/farewell/ $1\n")
+    (tmp_path / "editor").chmod(0o755)
+    at = starts("plan", VISUAL=str(tmp_path / "editor"))
+    at.until("›")
+    at.type("/plan be friendly" + ENTER)
+    at.until("The plan: A friendlier hello")
+    at.until("e edit")
+    at.type("e")
+    at.until("Change the farewell")
+    at.until("e edit")
+    at.type("y")
+    at.until("May edit_file change a file?")
+    at.until("n no, and why")
+    at.type("y")
+    at.until("Carried out.")
+    at.until(" s\n\n›")
+    at.type("/plan list" + ENTER)
+    at.until("approved  A friendlier hello\n\n›")
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert "  └ approved, as you edited it" in at.rows
+    assert "e edit" not in at.text
+
+
+@pytest.mark.slow
+def test_a_plan_goes_back_with_feedback_and_can_wait(starts: Starts) -> None:
+    at = starts("revise", size=(50, 80))
+    at.until("›")
+    at.type("/plan be friendly" + ENTER)
+    at.until("f feedback")
+    at.type("f")
+    at.until("feedback ›")
+    at.type("shorter" + ENTER)
+    at.until("The plan: Simpler")
+    at.until("f feedback")
+    at.type(CTRL_C)
+    at.until("The plan waits")
+    at.until("plan ›")
+    at.type("/execute" + ENTER)
+    at.until("Carried out.")
+    at.until(" s\n\n›")
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert "  └ to be revised: shorter" in at.rows
+
+
+@pytest.mark.slow
+def test_a_plan_is_typed_where_there_is_no_editor(starts: Starts) -> None:
+    at = starts("plan", EDITOR="", VISUAL="", size=(50, 80))
+    at.until("›")
+    at.type("/plan be friendly" + ENTER)
+    at.until("e edit")
+    at.type("e")
+    at.until("1. **Change** the greeting")
+    at.type(", kindly" + ENTER)
+    at.until("Change the greeting, kindly")
+    at.until("e edit")
+    at.type("n")
+    at.until("rejected")
+    at.until("plan ›")
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_questions_are_answered(starts: Starts, term: str) -> None:
+    enter, sign = ("\n", ">") if term == "dumb" else (ENTER, "›")
+    at = starts("ask", TERM=term)
+    at.until(sign)
+    at.type("go" + enter)
+    at.until("The model asks you (1 of 3)")
+    at.until("1-2 or words")
+    at.type("2" + enter)
+    at.until("(2 of 3)")
+    at.until("several with commas")
+    at.type("1,3" + enter)
+    at.until("(3 of 3)")
+    at.until("your answer")
+    at.type(enter)
+    at.until("Thank you.")
+    at.until(f" s\n\n{sign}")
+    at.type("\x04")
+
+    assert at.end() == 0
+    under = "  | " if term == "dumb" else "  └ "
+    assert [row.removeprefix(under) for row in at.rows if row.startswith(under)][:3] == [
+        "blue",
+        "small, huge",
+        "no answer",
+    ]
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_a_question_of_the_model_stops_the_turn(starts: Starts) -> None:
+    at = starts("ask")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("1-2 or words")
+    at.type(CTRL_C)
+    at.until("\nstopped at a question")
+
+
+@pytest.mark.slow
+def test_shift_tab_goes_through_the_modes_at_once(starts: Starts) -> None:
+    at = starts("talk")
+    at.until("›")
+    at.type("half a wor")
+    for shown in ("accept-edits › half a wor", "plan › half a wor", "\n› half a wor"):
+        at.type("\x1b[Z")
+        at.until(shown)
+    at.type("\x1b[Z")
+    at.until("accept-edits › half a wor")
+    at.type("d" + ENTER)
+    at.until("One.")
+    at.until(" s\n\naccept-edits ›")
+    at.type("/mode bypass" + ENTER)
+    at.until("bypass ›")
+    at.type("\x1b[Z")
+    at.until_gone("\nbypass ›")
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+def test_a_question_that_nobody_answers_is_a_no(starts: Starts, tmp_path: Path) -> None:
+    at = starts("command", PATIENCE="0.5")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.until("no: nobody answered within 0.5 s")
+    at.until("As you like.")
+
+    assert not (tmp_path / "begun").exists()
+    assert "n no, and why" not in at.text
+
+
+@pytest.mark.slow
+def test_the_end_of_a_padded_command_is_seen_before_it_is_allowed(starts: Starts) -> None:
+    at = starts("hidden")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+
+    assert "ls … 3000 spaces … ; echo \\u202egone\\u200b" in at.text
+    assert "2 hidden characters are written out" in at.text
+
+
+WRITES = (
+    '{"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "hello"}}]}\n'
+    '{"text": "Written."}\n'
+)
+
+
+@pytest.mark.slow
+def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
+    starts: Starts, tmp_path: Path
+) -> None:
+    (tmp_path / ".refold").mkdir()
+    (tmp_path / ".refold/config.toml").write_text('[permissions]\nallow = ["write_file"]\n')
+    (tmp_path / "script").write_text(WRITES)
+    program = STAGE.with_name("stage_program.py")
+    for answer, asked in (("n", True), ("y", True), ("", False)):
+        (tmp_path / "a.txt").unlink(missing_ok=True)
+        at = starts("--script", "script", program=program)
+        if answer:
+            at.until("runs unasked: write_file")
+            at.until("[y/N]")
+            at.type(answer + ENTER)
+        at.until("›")
+        assert ("Trust these settings?" in at.text) == asked
+        assert ("for one start" in at.text) == (answer == "n")
+        at.type("go" + ENTER)
+        if answer == "n":
+            at.until("n no, and why")
+            at.type(CTRL_C)
+            at.until("stopped at a question")
+        else:
+            at.until("Written.")
+        at.until(" s\n\n›")
+        at.type("\x04")
+
+        assert at.end() == 0
+        assert (tmp_path / "a.txt").exists() == (answer != "n")
+
+
+@pytest.mark.slow
+def test_instructions_of_a_folder_are_shown_and_asked_about_once(
+    starts: Starts, tmp_path: Path
+) -> None:
+    (tmp_path / "AGENTS.md").write_text("Use tabs.")
+    (tmp_path / "script").write_text('{"text": "Hello."}\n')
+    program = STAGE.with_name("stage_program.py")
+    for answer in ("n", "y", ""):
+        at = starts("--script", "script", program=program)
+        if answer:
+            at.until("  AGENTS.md (9 bytes)")
+            at.until(
+                "Trust this folder? What it tells the model counts from then on. [y/N]"
+            )
+            at.type(answer + ENTER)
+        at.until("›")
+        assert ("Trust this folder?" in at.text) == bool(answer)
+        assert ("Its settings and instructions are ignored." in at.text) == (answer == "n")
+        at.type("\x04")
+
+        assert at.end() == 0
+
+
+@pytest.mark.slow
+def test_what_is_always_allowed_is_kept_outside_the_folder(
+    starts: Starts, tmp_path: Path
+) -> None:
+    (tmp_path / "script").write_text(WRITES)
+    program = STAGE.with_name("stage_program.py")
+    for first in (True, False):
+        (tmp_path / "a.txt").unlink(missing_ok=True)
+        at = starts("--script", "script", program=program)
+        at.until("›")
+        at.type("go" + ENTER)
+        if first:
+            at.until("a always")
+            at.type("a")
+            at.until("folders.toml:")
+            at.until("y save it")
+            at.type("y")
+        at.until("Written.")
+        at.until(" s\n\n›")
+        at.type("/permissions" + ENTER)
+        at.until("write_file(./a.txt)")
+        at.type("/undo" + ENTER)
+        at.until("Rewind? y/n")
+        at.type("y")
+        at.until("1 file restored")
+        at.type("/rewind" + ENTER)
+        at.until("/rewind N goes back to before N")
+        at.until_asked()
+        at.type("\x04")
+
+        assert at.end() == 0
+        assert ("May write_file" in at.text) == first
+        assert not (tmp_path / "a.txt").exists()
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".refold")] == []
+
+
+@pytest.mark.slow
+def test_alt_enter_queues_words_for_after_the_turn(starts: Starts) -> None:
+    at = starts("command")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until("running")
+    at.type("and then this")
+    at.until("› and then this")
+    at.until("Alt+Enter: after this turn")
+    at.type(ESC + ENTER)
+    at.until("after this turn: and then this")
+    at.until("1 after this turn")
+    at.type(ESC)
+    at.until("instead ›")
+    at.type(ENTER)
+    at.until("Not sent yet: and then this. Your next message or Enter sends it.")
+    at.until_asked()
+    at.type(ENTER)
+    at.until("As you like.")
+    at.until(" s\n\n›")
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+def test_esc_alone_takes_back_what_was_typed_while_it_works(starts: Starts) -> None:
+    at = starts("command")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until("running")
+    at.type("never mind")
+    at.until("› never mind")
+    at.type(ESC)
+    at.until_gone("never mind")
+    at.until("running")
+    at.type(CTRL_C)
+    at.until("instead ›")
+    at.type(ENTER)
+    at.until("stopped")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert "never mind" not in at.text
+
+
+@pytest.mark.slow
+def test_what_fills_the_window_is_shown_and_made_shorter(starts: Starts) -> None:
+    at = starts("long", size=(60, 80))
+    at.until("›")
+    for words, answer in (("one", "First."), ("two", "Second.")):
+        at.type(words + ENTER)
+        at.until(answer)
+        at.until_asked()
+    at.type("/context" + ENTER)
+    at.until("counted by the provider at its last answer")
+    assert "script/one · about " in at.text
+    assert re.search(r"tool results +\d+ ", at.text)
+    at.until_asked()
+    at.type("/compact the greeting" + ENTER)
+    at.until("messages became a summary, ")
+    at.until_asked()
+    at.type("three" + ENTER)
+    at.until("Third.")
+    at.until_asked()
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+def test_a_turn_without_money_pauses_and_goes_on(starts: Starts) -> None:
+    at = starts("costly", size=(40, 100))
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("/budget raises it; Enter continues with the same amount again.")
+    at.until_asked()
+    at.type("/budget 2" + ENTER)
+    at.until("$2.00")
+    at.until_asked()
+    at.type(ENTER)
+    at.until("So far.")
+    at.until_asked()
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("term", "program", "sent"),
+    [
+        ("xterm-256color", "ghostty", "\x1b]9;refold: it is done: go\x1b\\"),
+        ("dumb", "ghostty", ""),
+    ],
+)
+def test_long_work_rings_where_the_terminal_can(
+    starts: Starts, term: str, program: str, sent: str
+) -> None:
+    at = starts("talk", TERM=term, TERM_PROGRAM=program, NOTIFY="0.000001", TMUX="", STY="")
+    at.until("›" if term != "dumb" else ">")
+    at.type("go" + ENTER)
+    at.until("One.")
+    at.until(" s\n\n")
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+    assert (sent in at.raw) if sent else ("\x07" not in at.raw and "\x1b]" not in at.raw)

@@ -1,0 +1,283 @@
+"""The small parts of the line terminal, one by one."""
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.cli import flags, subcommands
+from refold.client.permissions import offered
+from refold.journal.state.conversation import OpenCall
+from refold.journal.state.fold import View
+from refold.permissions.facts import Facts
+from refold.permissions.rules import parse
+from refold.terminal.commands.table import command_in, commands
+from refold.terminal.input.line_reader import LineReader
+from refold.terminal.input.reader import Key
+from refold.terminal.screen.capabilities import Look, look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.status_line import Doing
+from refold.terminal.surroundings import Surroundings
+from refold.tools.builtin import builtin
+from refold.values.messages import ToolCall
+from refold.views.styled import bare, line
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("/model two", ("model", "two")),
+        ("  /HELP ", ("help", "")),
+        ("exit", ("exit", "")),
+        ("clear", ("clear", "")),
+        ("/etc/hosts is wrong", None),
+        ("/", ("help", "")),
+        ("/ and more", None),
+        ("exit the loop", None),
+        ("/two\nlines", None),
+        ("!ls -l", ("shell", "ls -l")),
+        (" ! for x in a\ndo y; done", ("shell", "for x in a\ndo y; done")),
+        ("!", ("shell", "")),
+        ("#remember", ("note", "remember")),
+        ("# A heading\nwith words", None),
+    ],
+)
+def test_a_command_is_told_from_words(typed: str, found: tuple[str, str] | None) -> None:
+    assert command_in(typed) == found
+
+
+def test_every_command_has_a_meaning_and_a_name_of_its_own() -> None:
+    table = commands()
+    names = [name for command in table for name in (command.name, *command.aliases)]
+
+    assert len(names) == len(set(names))
+    assert all(command.about for command in table)
+
+
+def test_help_of_the_command_line_names_every_subcommand(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        flags.parse(["--help"])
+
+    told = capfd.readouterr().out.split("subcommands (")[1].split("\n")[1:]
+    assert [row.split()[0] for row in told if row] == list(subcommands.SUBCOMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "rule"),
+    [
+        ("bash", {"command": "git status"}, "bash(git status)"),
+        ("bash", {"command": "git status; rm x"}, ""),
+        ("bash", {"command": "rm x"}, ""),
+        ("edit_file", {"path": "a.py", "old": "x", "new": "y"}, "edit_file(./a.py)"),
+        ("write_file", {"path": "/out/a", "content": ""}, "write_file(/real/out/a)"),
+        ("write_file", {"path": "/out/*", "content": ""}, ""),
+        ("bash", {"no": "command"}, ""),
+        ("unknown", {"x": 1}, ""),
+    ],
+)
+def test_only_a_rule_that_would_let_it_pass_is_offered(
+    name: str, arguments: dict[str, Any], rule: str
+) -> None:
+    around = Surroundings(
+        tools=builtin(),
+        rules=(parse("bash(rm *)", "ask"),),
+        facts=lambda: Facts(
+            ("/work",), follow=lambda p: f"/real{p}" if p.startswith("/") else f"/work/{p}"
+        ),
+    )
+    call = ToolCall("call-0", name, Raw(msgspec.json.encode(arguments)))
+    secret = replace(call, arguments=Raw(b'{"command": "git \\u2026"}'))
+
+    tool = around.tool(name)
+    assert offered(OpenCall(call), call, tool, around, View()) == rule
+    assert offered(OpenCall(call, once=True), call, tool, around, View()) == ""
+    assert offered(OpenCall(secret), call, tool, around, View()) == ""
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, Callable[[bytes], None]]]:
+    reading, writing = os.pipe()
+    yield reading, lambda data: (os.write(writing, data), None)[1]
+    os.close(reading)
+    os.close(writing)
+
+
+def test_whole_lines_are_read_as_they_come(
+    pipe: tuple[int, Callable[[bytes], None]],
+) -> None:
+    source, write = pipe
+    out = io.StringIO()
+    plain = LineReader(Printer(out, Look()), source)
+
+    async def read() -> list[str | Key]:
+        write("one\\\ntw\u00f6\n".encode() + b"maybe\nYES\n\nrest \xff\r\n")
+        return [
+            await plain.words(lambda: (("person", "> "),)),
+            await plain.choice((("plain", "? "),), "yn"),
+            await plain.choice((("plain", "? "),), "yn"),
+            await plain.choice((("plain", "? "),), "yn"),
+            await plain.brief(()),
+        ]
+
+    assert anyio.run(read) == ["one\ntw\u00f6", "", "y", "", "rest \ufffd"]
+    assert out.getvalue() == "> \n  \n? \n? \n? \n"
+
+
+def test_ctrl_c_and_the_end_of_input_are_keys(
+    pipe: tuple[int, Callable[[bytes], None]],
+) -> None:
+    source, write = pipe
+    plain = LineReader(Printer(io.StringIO(), Look()), source)
+
+    async def interrupted() -> str | Key:
+        found: list[str | Key] = []
+
+        async def read() -> None:
+            found.append(await plain.words(tuple))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            plain.interrupt()
+        return found[0]
+
+    assert anyio.run(interrupted) is Key.CTRL_C
+    write(b"after\n")
+    assert anyio.run(plain.words, tuple) == "after"
+    with Path(os.devnull).open(encoding="utf-8") as nothing:
+        gone = LineReader(Printer(io.StringIO(), Look()), nothing.fileno())
+        assert anyio.run(gone.words, tuple) is Key.CTRL_D
+
+
+def test_what_is_said_after_ctrl_d_stands_on_a_line_of_its_own() -> None:
+    out = io.StringIO()
+    paper = Printer(out, Look())
+    keyboard, source = os.openpty()
+    try:
+        os.write(keyboard, b"words\n\x04")
+        plain = LineReader(paper, source)
+
+        typed = [anyio.run(plain.words, lambda: line("> ")) for _ in range(2)]
+        paper.say("Bye.")
+    finally:
+        os.close(keyboard)
+        os.close(source)
+
+    assert typed == ["words", Key.CTRL_D]
+    assert out.getvalue() == "> > \nBye.\n"  # what is typed, the terminal shows
+
+
+def test_a_status_is_taken_back_before_anything_stays() -> None:
+    out = io.StringIO()
+    paper = Printer(out, Look(moves=True, room=lambda: 12))
+
+    paper.status((("dim", "thinking a long time"),))
+    paper.status((("dim", "thinking a long time"),))
+    paper.say("done")
+    paper.pieces([("plain", "half a line")])
+    paper.status((("dim", "never drawn"),))
+
+    assert out.getvalue() == ("\r\x1b[Kthinking a…\r\x1b[Kdone\nhalf a line")
+
+
+def test_a_line_in_two_columns_goes_on_in_the_second_where_that_has_room() -> None:
+    out = io.StringIO()
+    paper = Printer(out, Look(moves=True, room=lambda: 20))
+
+    paper.say("* /mode   how much runs unasked")
+    paper.say("                sun rain")
+    paper.say("  a long name  and what it means")
+    paper.say("It ends.  Another sentence.")
+
+    assert out.getvalue() == (
+        "* /mode   how much\n          runs\n          unasked\n"
+        "                sun\n                rain\n"
+        "  a long name  and\n    what it means\nIt ends.  Another\nsentence.\n"
+    )
+
+
+def test_a_line_of_a_list_goes_on_below_its_words() -> None:
+    out = io.StringIO()
+    paper = Printer(out, Look(moves=True, room=lambda: 16))
+
+    paper.say("  /mode  how much runs")
+    paper.say("how much runs unasked")
+
+    assert out.getvalue() == "  /mode  how\n    much runs\nhow much runs\nunasked\n"
+
+
+def test_one_empty_line_stands_between_two_things_and_not_two() -> None:
+    out = io.StringIO()
+    paper = Printer(out, Look())
+
+    paper.gap()
+    paper.say("one")
+    paper.gap()
+    paper.gap()
+    paper.pieces([("plain", "two")])
+    paper.gap()
+    paper.say("three\n")
+    paper.gap()
+    paper.say("four")
+
+    assert out.getvalue() == "one\n\ntwo\n\nthree\n\nfour\n"
+
+
+def test_a_terminal_that_is_not_utf_8_still_gets_every_letter() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="latin-1")
+    paper = Printer(out, look(out, {"TERM": "xterm"}))
+
+    paper.say("naïve 中文")
+    paper.under([(("plain", "x"),)])
+
+    assert raw.getvalue().decode("latin-1") == "naïve \\u4e2d\\u6587\n  | x\n"
+
+
+@pytest.mark.parametrize(
+    ("environ", "color", "found"),
+    [
+        ({"TERM": "xterm"}, None, (True, True)),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, None, (False, True)),
+        ({"TERM": "dumb"}, None, (False, False)),
+        ({}, None, (False, False)),
+        ({"TERM": "xterm"}, False, (False, True)),
+    ],
+)
+def test_colours_and_movement_follow_the_terminal(
+    environ: dict[str, str], color: bool | None, found: tuple[bool, bool]
+) -> None:
+    out = io.StringIO()
+    out.isatty = lambda: True  # type: ignore[method-assign]
+
+    made = look(out, environ, color)
+
+    assert (made.color, made.moves) == found
+
+
+def test_what_is_being_done_is_one_line_with_the_last_that_was_printed() -> None:
+    times = iter([0.0, 1.5, 2.0, 3.0])
+    doing = Doing(lambda: next(times), "|/")
+
+    doing.now("running")
+    first = bare([doing.line()])
+    doing.tail("call-0", "10%\r20%\rold\n\x1b[2Jnew\n\n")
+    second = bare([doing.line()])
+    doing.no_tail("call-0")
+    doing.over()
+
+    assert (
+        first
+        == "/ running 1.5 s  type a message for the next step · ctrl+c to stop or redirect"
+    )
+    assert second == "| running 2.0 s  \\x1b[2Jnew"
+    assert doing.line() == ()

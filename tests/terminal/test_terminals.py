@@ -1,0 +1,198 @@
+"""The display `status` on the terminals of the terminfo database, and `plain` everywhere.
+
+What is sent is read byte by byte: text, newlines, and exactly the strings that the
+database has for that terminal, as `tput` gives them. What pyte understands is looked at
+on its screen as well.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.pty_terminal import STAGE, Terminal
+
+Starts = Callable[..., Terminal]
+NAMES = ["cr", "el", "sgr0", "bold", "dim", "sitm", "smul", "rev", "cuu1",
+         *(f"setaf {number}" for number in range(16))]  # fmt: skip
+# Of ncurses-base, which is on every Debian.
+BASE = [
+    "Eterm", "Eterm-color", "ansi", "cons25", "cygwin", "hurd", "linux", "mach", "mach-color",
+    "pcansi", "rxvt", "rxvt-unicode", "screen", "screen-256color", "sun", "tmux",
+    "tmux-256color", "vt100", "vt102", "vt220", "vt52", "wsvt25", "xterm", "xterm-256color",
+    "xterm-mono",
+]  # fmt: skip
+# Of ncurses-term, which has thousands.
+MORE = [
+    "alacritty", "aixterm", "eterm-color", "foot", "hp2392", "kitty", "konsole", "putty",
+    "st-256color", "tvi950", "wy60", "wyse350", "iris-ansi", "dtterm",
+]  # fmt: skip
+# Our own, for what the others do not show.
+SOURCES = r"""
+phone|as of a telephone,
+	am, cols#40, colors#8, bold=\E[1m, cr=^M, cuu1=\E[A, el=\E[K,
+	setaf=\E[3%p1%dm, sgr0=\E[m,
+slow|with padding everywhere,
+	am, colors#8, bold=\E[1m$<2>, cr=^M$<5*>, el=\E[K$<3/>, sgr0=\E[m$<2/>,
+	setaf=\E[3%p1%dm$<1>,
+cookies|colours take a cell,
+	am, colors#8, xmc#1, bold=\E[1m, cr=^M, el=\ET, sgr0=\E[m, setaf=\E[3%p1%dm,
+oddly|other orders for everything,
+	am, colors#8, bold=\E&dB, cr=^M, el=\EK, sgr0=\E&d@, setaf=\E&v%p1%dS,
+noback|a line cannot be taken back,
+	am, cr=^M, bold=\E[1m, sgr0=\E[m,
+paper|a printer,
+	hc, cr=^M, el=\E[K, bold=\E[1m, sgr0=\E[m,
+eight|orders of eight bits,
+	am, cr=^M, el=\233K, bold=\2331m, sgr0=\233m,
+"""
+OURS = ["phone", "slow", "cookies", "oddly"]
+WITHOUT = ["noback", "paper", "eight"]
+PRINTABLE = re.compile(r"[^\n\x20-\x7e\u00a0-\U0010ffff]")
+
+
+@pytest.fixture(scope="session")
+def entries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A terminfo database of our own."""
+    where = tmp_path_factory.mktemp("terminfo")
+    (where / "source").write_text(SOURCES, encoding="utf-8")
+    subprocess.run(
+        ["tic", "-x", "-o", str(where), str(where / "source")],
+        check=True, capture_output=True, timeout=30,
+    )  # fmt: skip
+    return where
+
+
+@pytest.fixture
+def starts(tmp_path: Path, compiled: Path, entries: Path) -> Iterator[Starts]:
+    (tmp_path / "hello.py").write_text('print("hi")\n', encoding="utf-8")
+    begun: list[Terminal] = []
+
+    def start(story: str, term: str, **env: object) -> Terminal:
+        own = {"TERMINFO_DIRS": f"{entries}:", "TERM": term, "COLORTERM": "", **env}
+        at = Terminal(STAGE, story, here=tmp_path, compiled=compiled, **own)  # type: ignore[arg-type]
+        begun.append(at)
+        return at
+
+    yield start
+    for at in begun:
+        at.child.close(force=True)
+
+
+def strings(term: str, entries: Path) -> list[str]:
+    """What the database has for this terminal, longest first; [] if it has no entry."""
+    loop = f'for n in {" ".join(map(repr, NAMES))}; do tput -T "$0" $n; echo "|"; done'
+    done = subprocess.run(
+        ["bash", "-c", f"tput -T $0 longname >/dev/null || exit 1; {loop}", term],
+        capture_output=True, check=False, timeout=30,
+        env={"TERMINFO_DIRS": f"{entries}:", "PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    if done.returncode == 1:
+        return []
+    found = done.stdout.decode("latin-1").replace("\0", "").split("|\n")
+    return sorted({each for each in found if each}, key=len, reverse=True)
+
+
+def worked_through(at: Terminal) -> None:
+    """Words, a question, work with a status, a stop with a new direction, and the end."""
+    at.until_sent("Ctrl+D leaves")
+    at.until_sent("› ")
+    at.type("go\n")
+    at.until_sent("no, and why")
+    at.type("y\n")
+    at.until_sent("running")
+    at.until_sent("› ", since=at.sent)
+    at.type("exit\n")
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("term", [*BASE, *MORE, *OURS])
+def test_a_terminal_of_the_database_is_sent_its_own_strings_and_no_others(
+    starts: Starts, entries: Path, term: str
+) -> None:
+    if not (known := strings(term, entries)):
+        pytest.skip(f"optional: terminfo has no entry {term} here (ncurses-term)")
+    at = starts("busy", term, SHOWN="status")
+
+    worked_through(at)
+
+    left = at.raw.replace("\r\n", "\n")
+    for each in known:
+        left = left.replace(each, "")
+    assert PRINTABLE.findall(left) == []
+    assert "thinking" not in at.text or "\x1b[K" not in known
+    if "\r\x1b[K" in at.raw:  # pyte knows this one
+        assert "running" not in at.text
+        assert [row for row in at.rows if row][-1].startswith("To go on later")
+        assert "There: one, two." in [row.replace("`", "") for row in at.rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("term", WITHOUT)
+def test_where_no_line_can_be_taken_back_it_is_plain_and_says_so(
+    starts: Starts, term: str
+) -> None:
+    at = starts("busy", term, SHOWN="status")
+    at.until_sent("The display is plain")
+    at.until_sent("> ")
+    at.type("exit\n")
+
+    assert at.end() == 0
+    assert PRINTABLE.findall(at.raw.replace("\r\n", "\n")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("term", "shown"), [("vt52", "status"), ("oddly", "status"), ("noback", "plain"),
+                        ("vt100", "line"), ("no-such-terminal", "line")]
+)  # fmt: skip
+def test_a_terminal_gets_the_display_that_fits_it(
+    starts: Starts, term: str, shown: str
+) -> None:
+    at = starts("talk", term)
+    at.until_sent("> " if shown == "plain" else "›")
+    at.type("/quit\r")
+
+    assert at.end() == 0
+    drawn = "\x1b[?2004h" in at.raw
+    assert drawn == (shown == "line")
+
+
+YES, MAY = ("n no, and why", "y\n"), "n no, and why"
+ANSWERS: dict[str, list[tuple[str, str]]] = {
+    "edit": [("> ", "go\n"), YES, (MAY, "n\n"), ("why not?", "no time\n")],
+    "hostile": [("> ", "go\n")],
+    "hidden": [("> ", "go\n"), (MAY, "v\n"), (MAY, "n\n"), ("why not?", "\n")],
+    "ask": [("> ", "go\n"), ("answer > ", "9\n"), ("answer > ", "2\n"), ("answer > ", "1 3\n"),
+            ("answer > ", "\x1b\n")],
+    "plan": [("> ", "/plan go\n"), ("esc later", "f\n"), ("feedback > ", "\x1b\n"),
+             ("esc later", "y\n"), YES],
+    "todos": [("> ", "go\n")],
+    "costly": [("> ", "go\n"), (" s\r\n", "/cost\n"), ("> ", "/context\n"), ("> ", "\n")],
+    "talk": [("> ", "go\n"), (" s\r\n", "/rewind\n"), ("> ", "\x1b\n"), ("> ", "go\n")],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shown", [("dumb", "auto"), ("xterm-256color", "plain")])
+@pytest.mark.parametrize("columns", [80, 20])
+@pytest.mark.parametrize("story", sorted(ANSWERS))
+def test_plain_is_printable_text_and_newlines(
+    starts: Starts, story: str, columns: int, shown: tuple[str, str]
+) -> None:
+    term, display = shown
+    at = starts(story, term, size=(60, columns), SHOWN=display, NOTIFY="0.0001")
+    for asked, said in ANSWERS[story]:
+        since = at.sent
+        at.until_sent(asked, since=since)
+        at.type(said)
+    at.until_sent(" s\r\n\r\n> ", since=at.sent)
+    at.type("exit\n")
+
+    assert at.end() == 0
+    typed = at.raw.replace("\r\n", "\n").replace("^[", "")
+    assert PRINTABLE.findall(typed) == []

@@ -1,0 +1,318 @@
+"""Typing at the prompt of a real terminal: keys go through a pty, bytes onto a screen."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
+
+Starts = Callable[..., Terminal]
+UP, RIGHT, END = "\x1b[A", "\x1b[C", "\x1b[F"
+DONE = " s\n\n›"
+LONG = "".join(f"line {n}\n" for n in range(40))
+
+pytestmark = pytest.mark.slow
+
+
+def pasted(text: str) -> str:
+    return f"\x1b[200~{text}\x1b[201~"
+
+
+@pytest.fixture
+def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
+    begun: list[Terminal] = []
+
+    def start(*arguments: str, **more: object) -> Terminal:
+        more = {"SHELL": "/bin/sh", **more}
+        terminal = Terminal(STAGE, *arguments, here=tmp_path, compiled=compiled, **more)  # type: ignore[arg-type]
+        begun.append(terminal)
+        terminal.until("›")
+        return terminal
+
+    yield start
+    for terminal in begun:
+        terminal.child.close(force=True)
+
+
+def editor(here: Path, line: str) -> str:
+    """A program that does this to the file it is given."""
+    path = here / "an-editor"
+    path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_the_arrows_move_in_the_lines_before_they_leave_them(starts: Starts) -> None:
+    at = starts("talk")
+    at.type("first" + ENTER)
+    at.until("One." + "\n\n10 in")
+    at.until_asked()
+    at.type("one\x1b\rtwo" + UP + "X")
+    at.until("oneX")
+    at.type(UP)
+    at.until_gone("oneX")
+    at.until("› first\n\n")
+    at.type("\x04" * 6 + CTRL_C + "\x04")
+
+    assert at.end() == 0
+
+
+def test_a_suggestion_is_taken_with_right_or_end(starts: Starts, tmp_path: Path) -> None:
+    (tmp_path / ".history").write_text("\n# then\n+/todos please\n", encoding="utf-8")
+    at = starts("talk")
+    for key in (RIGHT, END):
+        at.type("/tod")
+        at.until("› /todos please")
+        at.type(key + "!")
+        at.until("› /todos please!")
+        at.type(CTRL_C)
+        at.until_gone("please")
+
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+def test_ctrl_r_finds_what_was_typed(starts: Starts, tmp_path: Path) -> None:
+    kept = "\n# then\n+/todos with something\n\n# then\n+other words\n"
+    (tmp_path / ".history").write_text(kept, encoding="utf-8")
+    at = starts("talk")
+    at.type("\x12someth")
+    at.until("/todos with something")
+    at.type(ENTER)
+    at.until_gone("reverse")
+    at.type(ENTER)
+    at.until("There are no todos")
+    at.until_asked()
+    at.type("\x12" + CTRL_C)
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+def test_what_is_pasted_sends_nothing_and_a_long_paste_is_folded(
+    starts: Starts, tmp_path: Path
+) -> None:
+    at = starts("talk")
+    at.type(pasted("a\nb\x1b[2J\x07\n"))
+    at.until("› a\n  b")
+    at.type(pasted(LONG) + "\x7f")
+    at.until_gone("[pasted")
+    at.type(" " + pasted(LONG) + " end")
+    at.until("  b [pasted 40 lines] end")
+    at.type(ENTER)
+    at.until(DONE)
+    at.type(UP)
+    at.until("\n  b [pasted 40 lines] end\n\n\n")
+    at.type(CTRL_C + "\x04")
+
+    assert at.end() == 0
+    kept = (tmp_path / ".history").read_text(encoding="utf-8")
+    lines = "\n".join(f"+line {n}" for n in range(1, 40))
+    assert f"+a\n+b line 0\n{lines} end\n" in kept
+
+
+def test_megabytes_are_pasted_without_harm(starts: Starts) -> None:
+    at = starts("talk")
+    whole = pasted("x" * 60 + "\n\x1b]0;a" + "y\x9b\n" * 400_000)
+    writing = Thread(target=at.type, args=(whole,))
+    writing.start()
+    at.until("› [pasted 400,001 lines]")
+    writing.join()
+    at.type("Z")
+    at.until("lines]Z")
+    at.type(CTRL_C + "\x04")
+
+    assert at.end() == 0
+
+
+def test_lines_that_are_pasted_while_it_works_are_words_and_not_sent(
+    starts: Starts, tmp_path: Path
+) -> None:
+    at = starts("command")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until_there(tmp_path / "begun")
+    at.type(pasted("one\ntwo\n"))
+    at.until("› [pasted 2 lines]")
+    at.type(ESC)
+    at.until_gone("[pasted")
+    at.type(CTRL_C)
+    at.until("type what to do instead")
+    at.type(ENTER)
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+def test_the_keys_of_vi_and_the_state_they_are_in(starts: Starts, tmp_path: Path) -> None:
+    change = editor(tmp_path, 'echo changed >> "$1"')
+    at = starts("talk", VI="1", EDITOR=change)
+    at.until("[i] ›")
+    at.type("one word" + ESC)
+    at.until("[n] › one word")
+    at.type("0dw")
+    at.until("[n] › word")
+    at.type("v")
+    at.until("› wordchanged")
+    at.type("\x03")
+    at.until_gone("changed")
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+@pytest.mark.parametrize("keys", ["\x18\x05", "\x07"], ids=["ctrl-x ctrl-e", "ctrl-g"])
+def test_what_is_typed_is_edited_elsewhere(
+    starts: Starts, tmp_path: Path, keys: str
+) -> None:
+    at = starts("talk", EDITOR=editor(tmp_path, 'sed -i s/words/sentences/ "$1"'))
+    at.type("some words" + keys)
+    at.until("› some sentences")
+    at.type(ENTER)
+    at.until("One.")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [("", "No editor is named"), ("exit 3", "ended with exit code 3")],
+    ids=["none", "failing"],
+)
+def test_an_editor_that_fails_is_named_and_nothing_is_lost(
+    starts: Starts, tmp_path: Path, named: str, said: str
+) -> None:
+    failing = editor(tmp_path, named) if named else ""
+    at = starts("talk", VISUAL="", EDITOR=failing, size=(40, 200))
+    at.type("some words\x07")
+    at.until(said)
+    at.until("› some words")
+    at.type(CTRL_C + "\x04")
+
+    assert at.end() == 0
+
+
+def test_a_command_of_ones_own_has_the_terminal(starts: Starts, tmp_path: Path) -> None:
+    at = starts("talk")
+    at.type("!test -t 0 && stty size; echo 'name?'; read x; echo hi $x" + ENTER)
+    at.until("\n40 80\nname?\n")
+    at.type("Bob" + ENTER)
+    at.until("hi Bob")
+    at.until_asked()
+    at.type("!trap '' HUP; printf '\\033[?25l\\033[31m'; touch begun; sleep 30" + ENTER)
+    at.until_there(tmp_path / "begun")
+    at.type(CTRL_C)
+    at.until("ended by SIGINT")
+    at.until_asked()
+    at.type("what was that" + ENTER)
+    at.until("One.")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert "\x1b[31m" in at.raw
+    assert "\x1b[?25h" in at.raw.partition("\x1b[?25l\x1b[31m")[2][:200]
+
+
+def test_a_command_of_ones_own_ends_with_the_pipe_that_it_writes_to(starts: Starts) -> None:
+    at = starts("talk")
+    at.type("!(yes; echo ended by $? >&2) | head -n 1" + ENTER)
+    at.until("\ny\nended by 141\n")
+    at.until_asked()
+
+
+def test_a_command_of_ones_own_runs_beside_the_work(starts: Starts, tmp_path: Path) -> None:
+    at = starts("command")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until_there(tmp_path / "begun")
+    at.type("!echo beside; cat hello.txt" + ENTER)
+    at.until("\nbeside\n")
+    at.until("exit code 1")
+    at.type(CTRL_C)
+    at.until("type what to do instead")
+    at.type(ENTER)
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+def test_a_signal_ends_a_command_of_ones_own_too(starts: Starts, tmp_path: Path) -> None:
+    at = starts("talk")
+    at.type("!echo $$ > number; touch begun; sleep 30" + ENTER)
+    at.until_there(tmp_path / "begun")
+    at.child.kill(15)
+
+    assert at.end() == 128 + 15
+    number = int((tmp_path / "number").read_text(encoding="utf-8"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
+
+
+def test_files_are_offered_while_they_are_typed(starts: Starts, tmp_path: Path) -> None:
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "parser.py").touch()
+    at = starts("talk")
+    at.type("look at @enpars")
+    at.until("engine/parser.py")
+    at.type("\t" + ENTER)
+    at.until("› look at @engine/parser.py\n")
+    at.until_gone("@enpars ")
+    at.type(" now" + ENTER)
+    at.until("One.")
+    at.until_asked()
+    at.type("/mod")
+    at.until("/model [NAME] [save]")
+    at.type(CTRL_C + "\x04")
+
+    assert at.end() == 0
+
+
+@pytest.mark.parametrize(
+    "keys", ["\x1b\r", "\n", "\x1b[27;2;13~", "\x1b[13;2u", "\\\r"],
+    ids=["esc enter", "ctrl-j", "shift-enter as xterm", "as kitty", "backslash"],
+)  # fmt: skip
+def test_a_line_goes_on(starts: Starts, keys: str) -> None:
+    at = starts("talk")
+    at.type("one")
+    at.until("› one")
+    at.type(keys + "two")
+    at.until("› one\n  two")
+    at.type(ENTER)
+    at.until("One.")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+def test_a_theme_counts_for_the_prompt_too_at_once(starts: Starts) -> None:
+    at = starts("talk")
+
+    def ink() -> tuple[str, str]:
+        row = at.screen.cursor.y
+        return at.screen.buffer[row][0].data, at.screen.buffer[row][0].fg
+
+    before = ink()
+    at.type("/theme dark" + ENTER)
+    at.until("the colours from now on\n\n›")
+    dark = ink()
+    at.type("/theme mono" + ENTER)
+    at.until("mono: the colours from now on\n\n›")
+    mono = ink()
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert [before, dark, mono] == [("›", "blue"), ("›", "87afff"), ("›", "default")]

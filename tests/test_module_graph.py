@@ -1,0 +1,109 @@
+"""How the modules hang together: no cycle, not even by a late import, and names that tell.
+
+import-linter knows the rooms; here are the rules it has no contract for.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src"
+FILES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((SOURCE / "refold").rglob("*.py"))
+    if "shipped" not in path.parts
+}
+
+
+def imported(tree: ast.AST, names: Collection[str]) -> Iterator[str]:
+    """The modules among `names` that run when this does, or later, in a function of it."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield from {whole if whole in names else node.module} & set(names)
+        elif isinstance(node, ast.Import):
+            yield from {alias.name for alias in node.names} & set(names)
+        yield from imported(node, names)
+
+
+@cache
+def graph() -> Mapping[str, set[str]]:
+    """The modules that each module imports."""
+    return {
+        name: set(imported(ast.parse(path.read_text(encoding="utf-8")), FILES)) - {name}
+        for name, path in FILES.items()
+    }
+
+
+def cycle(edges: Mapping[str, Collection[str]]) -> list[str]:
+    """The first cycle that there is, or nothing."""
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_modules_form_no_cycle_even_by_late_imports() -> None:
+    assert cycle(graph()) == []
+
+
+PARENTS = sorted({name.rpartition(".")[0] for name in FILES} - {"", "refold"})
+
+
+@pytest.mark.parametrize("room", PARENTS)
+def test_the_folders_of_a_room_form_no_cycle(room: str) -> None:
+    """Modules that stand in the room itself are its own, and may use its folders."""
+    folders = {
+        name
+        for name in FILES
+        if FILES[name].name == "__init__.py" and name.rpartition(".")[0] == room
+    }
+    edges: dict[str, set[str]] = defaultdict(set)
+    for name, others in graph().items():
+        for one in folders:
+            if name.startswith(f"{one}."):
+                edges[one] |= {
+                    two
+                    for two in folders - {one}
+                    for other in others
+                    if other.startswith(f"{two}.")
+                }
+
+    assert cycle(edges) == []
+
+
+def test_a_late_import_counts() -> None:
+    tree = ast.parse(
+        "def f():\n    from a import b\n    import a.c\nif TYPE_CHECKING:\n    import d"
+    )
+
+    assert set(imported(tree, {"a.b", "a.c", "d"})) == {"a.b", "a.c"}
+
+
+def test_no_public_class_name_is_used_more_than_twice() -> None:
+    """The third reader of a name would have to ask which one is meant."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, path in FILES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(name)
+
+    assert {name: places for name, places in found.items() if len(places) > 2} == {}
+
+
+def test_no_module_name_is_used_more_than_three_times() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, path in FILES.items():
+        if path.name not in {"__init__.py", "__main__.py"}:
+            found[path.stem].append(name)
+
+    assert {name: places for name, places in found.items() if len(places) > 3} == {}

@@ -1,0 +1,299 @@
+"""Changing files: only what was seen, only what was meant, every other byte kept."""
+
+import os
+from hashlib import sha256
+
+import anyio
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from refold.errors import ToolFailed
+from refold.testing.places import ToolDirectory
+from refold.tools.contract import Reply
+from refold.tools.edit import edit_file, write_file
+from refold.tools.find_replacement import places
+from refold.tools.read import read_file
+from refold.tools.text_files import EditableText, written
+from refold.values.display import Diff, Note
+
+
+def put(place: ToolDirectory, name: str, content: bytes) -> None:
+    """A file the session has read."""
+    (place.directory / name).write_bytes(content)
+    anyio.run(place.use, read_file, {"path": name})
+
+
+def get(place: ToolDirectory, name: str) -> bytes:
+    return (place.directory / name).read_bytes()
+
+
+def edit(place: ToolDirectory, **arguments: object) -> Reply:
+    return anyio.run(place.use, edit_file, {"path": "a"} | arguments)
+
+
+def write(place: ToolDirectory, content: str) -> Reply:
+    return anyio.run(place.use, write_file, {"path": "a", "content": content})
+
+
+def digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+def test_an_edit_is_shown_as_a_diff_and_told_in_a_line(place: ToolDirectory) -> None:
+    put(place, "a", b"one\ntwo\nthree\n")
+
+    reply = edit(place, old="two", new="2\n2")
+
+    before, after = b"one\ntwo\nthree\n", b"one\n2\n2\nthree\n"
+    text = "@@ -1,3 +1,4 @@\n one\n-two\n+2\n+2\n three"
+    path = str(place.directory / "a")
+    assert reply == Reply(
+        "Edited a: line 2 (+2 -1).",
+        (Diff(path, "changed", text, digest(before), digest(after)),),
+    )
+    assert get(place, "a") == after
+
+
+def test_a_new_file_is_made_with_its_directories(place: ToolDirectory) -> None:
+    reply = anyio.run(place.use, write_file, {"path": "b/c/d", "content": "one\ntwo"})
+
+    text = "@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file"
+    path = str(place.directory / "b/c/d")
+    assert reply == Reply(
+        "Created b/c/d, 2 lines.", (Diff(path, "created", text, "", digest(b"one\ntwo")),)
+    )
+    assert get(place, "b/c/d") == b"one\ntwo"
+
+
+def test_what_was_written_or_edited_here_may_be_changed_again(place: ToolDirectory) -> None:
+    write(place, "one")
+    edit(place, old="one", new="two")
+    write(place, "three")
+
+    assert get(place, "a") == b"three"
+
+
+def test_a_file_nobody_has_read_is_not_changed(place: ToolDirectory) -> None:
+    (place.directory / "a").write_bytes(b"one")
+
+    for change in (lambda: edit(place, old="one", new="two"), lambda: write(place, "two")):
+        with pytest.raises(
+            ToolFailed, match=r"a was not read in this session\. Read it first"
+        ):
+            change()
+
+    assert get(place, "a") == b"one"
+
+
+def test_a_file_that_changed_since_is_not_changed(place: ToolDirectory) -> None:
+    put(place, "a", b"one")
+    (place.directory / "a").write_bytes(b"one, by somebody else")
+
+    for change in (lambda: edit(place, old="one", new="two"), lambda: write(place, "two")):
+        with pytest.raises(ToolFailed, match="a has changed since you last read it"):
+            change()
+
+    assert get(place, "a") == b"one, by somebody else"
+
+
+def test_reading_by_another_name_is_reading(place: ToolDirectory) -> None:
+    put(place, "a", b"one")
+    os.symlink("a", place.directory / "link")
+
+    anyio.run(place.use, edit_file, {"path": "link", "old": "one", "new": "two"})
+
+    assert get(place, "a") == b"two"
+    assert (place.directory / "link").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"old": "", "new": "x"}, "old is empty"),
+        ({"old": "one", "new": "one"}, "old and new are the same"),
+        ({"old": "e", "new": "x"}, "old occurs 4 times in a, at lines 1, 3, 3, 4."),
+        ({"old": "2\ttwo", "new": "x"}, "It begins with the line numbers"),
+        ({"old": "zzzzzzzzzz", "new": "x"}, "Nothing in the file is much like it"),
+        ({"old": "one\n  two", "new": "x"}, "at lines 1-2. It differs only in white space.\n1\tone\n2\ttwo"),
+        ({"old": "thrice\nfive", "new": "x"}, "The nearest text is at lines 3-4.\n3\tthree\n4\tfive"),
+    ],
+)  # fmt: skip
+def test_an_edit_that_is_not_clear_is_refused_with_a_hint(
+    place: ToolDirectory, arguments: dict[str, str], said: str
+) -> None:
+    put(place, "a", b"one\ntwo\nthree\nfive\n")
+
+    with pytest.raises(ToolFailed) as failure:
+        edit(place, **arguments)
+
+    assert said in str(failure.value)
+    assert get(place, "a") == b"one\ntwo\nthree\nfive\n"
+
+
+def test_with_all_every_place_is_changed(place: ToolDirectory) -> None:
+    put(place, "a", b"x = x\n" * 12)
+
+    reply = edit(place, old="x", new="yy", all=True)
+
+    assert get(place, "a") == b"yy = yy\n" * 12
+    assert reply.text.startswith(
+        "Edited a: 24 places, lines 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, … ("
+    )
+
+
+@pytest.mark.parametrize("path", ["nothing", "binary", "directory", "pipe"])
+def test_what_cannot_be_edited_is_told(place: ToolDirectory, path: str) -> None:
+    (place.directory / "directory").mkdir()
+    (place.directory / "binary").write_bytes(b"\0")
+    os.mkfifo(place.directory / "pipe")
+    place.known[str(place.directory / "binary")] = digest(b"\0")
+
+    with pytest.raises(ToolFailed, match=path):
+        edit(place, path=path, old="a", new="b")
+
+
+def test_what_the_old_encoding_cannot_hold_is_told_and_not_written(
+    place: ToolDirectory,
+) -> None:
+    put(place, "a", "gr\xfcn\n".encode("latin-1"))
+
+    with pytest.raises(ToolFailed, match="a is latin-1, which cannot hold '☂'"):
+        edit(place, old="grün", new="☂")
+
+    assert get(place, "a") == b"gr\xfcn\n"
+
+
+def test_half_a_character_is_refused(place: ToolDirectory) -> None:
+    """No JSON brings one, but a program that calls the tool may."""
+
+    async def use() -> None:
+        await write_file.run(path="a", content="\ud83d", files=place.files, known={})
+
+    with pytest.raises(ToolFailed, match="content holds half a character"):
+        anyio.run(use)
+
+
+@pytest.mark.parametrize(
+    ("before", "content", "after"),
+    [
+        (b"1\r\n2\r\n", "3\n4\n", b"3\r\n4\r\n"),
+        (b"\xef\xbb\xbf1\n", "2\n", b"\xef\xbb\xbf2\n"),
+        (b"\xff\xfe1\x00", "☂", b"\xff\xfe\x02\x26"),
+        (b"\xfc", "ü", b"\xfc"),
+        (b"\xfc", "☂", "☂".encode()),
+        (b"1\r\n", "a\r\nb\n", b"a\r\nb\n"),
+        (b"1\n", "", b""),
+    ],
+)
+def test_a_file_written_anew_keeps_its_line_ends_and_encoding(
+    place: ToolDirectory, before: bytes, content: str, after: bytes
+) -> None:
+    put(place, "a", before)
+
+    write(place, content)
+
+    assert get(place, "a") == after
+
+
+def test_the_same_content_is_not_written_again(place: ToolDirectory) -> None:
+    put(place, "a", b"one\r\n")
+    before = (place.directory / "a").stat()
+
+    reply = write(place, "one\n")
+
+    assert reply.shown == (Note("a is as it was"),)
+    assert (place.directory / "a").stat().st_ino == before.st_ino
+
+
+def test_binary_data_that_was_seen_can_be_replaced_by_text(place: ToolDirectory) -> None:
+    (place.directory / "a").write_bytes(b"\0\1")
+    place.known[str(place.directory / "a")] = digest(b"\0\1")
+
+    reply = write(place, "one")
+
+    assert get(place, "a") == b"one"
+    assert isinstance(reply.shown[0], Diff)
+    assert reply.shown[0].text == "@@ the file was no text @@"
+
+
+# What a model can see and write, in a file of any kind it may meet.
+LETTERS = st.text(st.sampled_from("ab\té☂\U0001f600\x85\u2028\r"), max_size=4)
+LINES = st.lists(
+    LETTERS.filter(lambda line: not line.endswith("\r")), min_size=1, max_size=8
+)
+CODECS = st.sampled_from(
+    [("utf-8", b""), ("utf-8", b"\xef\xbb\xbf"), ("utf-16-le", b"\xff\xfe"), ("utf-16-be", b"\xfe\xff")]
+)  # fmt: skip
+
+
+@settings(max_examples=50)
+@given(LINES, st.sampled_from(["\n", "\r\n"]), CODECS, st.data())
+def test_an_edit_and_its_reverse_give_the_same_bytes(
+    lines: list[str], end: str, codec: tuple[str, bytes], data: st.DataObject
+) -> None:
+    encoding, mark = codec
+    content = mark + end.join(lines).encode(encoding)
+    plain = "\n".join(lines)
+    start = data.draw(st.integers(0, len(plain)))
+    old = plain[start : data.draw(st.integers(start, len(plain)))]
+    new = (
+        "<"
+        + data.draw(LETTERS).rstrip("\r")
+        + data.draw(st.sampled_from(["", "\n", "\nz\n"]))
+        + ">"
+    )
+    assume(
+        old and plain.count(old) == 1 and "\r" not in (old[-1], old[0], plain[start - 1])
+    )
+
+    there = edited(content, old, new)
+
+    assert there == mark + plain.replace(old, new).replace("\n", end).encode(encoding) or (
+        "\n" not in plain  # a file of one line shows no line end: LF is taken
+    )
+    # Where the last line end goes, what it was like is forgotten.
+    assume(
+        plain.replace(old, new).count(new) == 1
+        and ("\n" in plain) == ("\n" in plain.replace(old, new))
+    )
+    assert edited(there, new, old) == content
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["\n", "\r\n"])), min_size=2)
+)
+def test_in_a_file_of_mixed_line_ends_only_the_edited_lines_change(
+    lines: list[tuple[str, str]],
+) -> None:
+    text = "start\n" + "".join(letter + end for letter, end in lines) + "X\r\nY\nend"
+
+    there = edited(text.encode(), "X\nY", "1\n2")
+
+    assert there == text.replace("X\r\nY", "1\r\n2").encode()
+
+
+@given(st.binary(max_size=60))
+def test_text_of_any_bytes_becomes_the_same_bytes(content: bytes) -> None:
+    found = written(content)
+
+    assert found is None or found.encoded(found.text) == content
+
+
+@given(
+    st.binary(min_size=1, max_size=40).filter(lambda b: b"@" not in b and b"\0" not in b)
+)
+def test_stray_bytes_around_an_edit_stay(content: bytes) -> None:
+    whole = content + b"@" + content
+    found = written(whole)
+    assume(found is not None)
+
+    assert edited(whole, "@", "!") == whole.replace(b"@", b"!")
+
+
+def edited(content: bytes, old: str, new: str) -> bytes:
+    """What edit_file does to the content of a file, without the file."""
+    was = written(content)
+    assert isinstance(was, EditableText)
+    found = places(was.plain, old, new, "a", all=False)
+    return was.encoded(was.replaced(found, old, new))

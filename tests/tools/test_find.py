@@ -1,0 +1,392 @@
+"""Finding files and searching in them: with ripgrep and without, the same."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.commands import ShellCommands
+from refold.place.file_walk import walk
+from refold.place.files import DiskFiles
+from refold.place.port import Finished, Real
+from refold.testing.places import (
+    ScriptedCommands,
+    ToolDirectory,
+    WithoutPrograms,
+    temporary_place,
+)
+from refold.tools.find import glob, list_files, matcher
+from refold.tools.grep import grep
+
+TREE = {
+    ".gitignore": "*.log\nbuild/\n!keep.log\n",
+    ".hidden": "needle\n",
+    "a.py": "import os\n\ndef needle():\n    return 1\n",
+    "b.txt": "no\nNeedle\r\nhay\r\n",
+    "x.log": "needle\n",
+    "keep.log": "needle\n",
+    "build/out.py": "needle\n",
+    "src/.gitignore": "secret.py\n/only.py\n",
+    "src/.ignore": "ignored.py\n!kept.log\n",
+    "src/deep/c.py": "# needle and needle\n",
+    "src/deep/only.py": "needle\n",
+    "src/ignored.py": "needle\n",
+    "src/kept.log": "needle\n",
+    "src/only.py": "needle\n",
+    "src/secret.py": "needle\n",
+    "src/d.ts": "let hay\n",
+    "new\nline.py": "needle\n",
+    ".git/config": "needle\n",
+    "src/f.log": "needle\n",
+    "src/deep/.ignore": "*.md\n!*.txt\n",
+    "src/deep/a.md": "needle\n",
+    "other/.git/HEAD": "needle\n",
+    "other/own.log": "own needle\n",
+}
+
+
+@pytest.fixture(
+    params=[pytest.param("rg", marks=pytest.mark.peer), "walk"], ids=["ripgrep", "walk"]
+)
+def place(request: pytest.FixtureRequest) -> Iterator[ToolDirectory]:
+    if request.param == "rg" and not ShellCommands().has("rg"):
+        pytest.skip("ripgrep is not installed")
+    plain = ShellCommands()
+    with temporary_place(
+        plain if request.param == "rg" else WithoutPrograms(plain, "rg")
+    ) as found:
+        plant(found.directory)
+        yield found
+
+
+def plant(directory: Path) -> None:
+    for age, (name, text) in enumerate(TREE.items()):
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+        os.utime(path, (10_000 + age, 10_000 + age))
+    (directory / "binary").write_bytes(b"needle\n\0\1")
+    (directory / "latin").write_bytes(b"needle \xfc\n")
+    (directory / os.fsdecode(b"b\xffd")).write_bytes(b"needle\n")
+    (directory / "link.py").symlink_to("a.py")
+    (directory / "loop").symlink_to(".")
+    os.mkfifo(directory / "pipe")
+
+
+def search(place: ToolDirectory, **arguments: object) -> list[str]:
+    return anyio.run(place.use, grep, {"pattern": "needle"} | arguments).text.split("\n")
+
+
+def test_matching_lines_come_by_file_without_what_is_ignored(place: ToolDirectory) -> None:
+    assert search(place) == [
+        ".hidden", "1: needle",
+        "a.py", "3: def needle():",
+        r"b\xffd", "1: needle",
+        "keep.log", "1: needle",
+        "latin", "1: needle ü",
+        r"new\nline.py", "1: needle",
+        "other/own.log", "1: own needle",
+        "src/deep/c.py", "1: # needle and needle",
+        "src/deep/only.py", "1: needle",
+        "src/kept.log", "1: needle",
+        "(10 lines in 10 files)",
+    ]  # fmt: skip
+
+
+def test_outside_of_a_repository_ignore_files_count_too(place: ToolDirectory) -> None:
+    for clone in (".git", "other"):
+        shutil.rmtree(place.directory / clone)
+
+    assert search(place, glob="*.log", files_only=True)[:-1] == ["keep.log", "src/kept.log"]
+
+
+def test_lines_around_are_shown_and_gaps_marked(place: ToolDirectory) -> None:
+    (place.directory / "src" / "e.ts").write_text("0\nneedle\n2\n3\n4\n5\nneedle\nneedle\n")
+
+    assert search(place, path="src", glob="*.ts", context=1) == [
+        "src/e.ts", "1- 0", "2: needle", "3- 2", "--", "6- 5", "7: needle", "8: needle",
+        "(3 lines in 1 file)",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "files"),
+    [
+        ({"glob": "*.py"}, ["a.py", r"new\nline.py", "src/deep/c.py", "src/deep/only.py"]),
+        ({"glob": "src/**/*.py"}, ["src/deep/c.py", "src/deep/only.py"]),
+        ({"glob": "{a,b}.*", "ignore_case": True}, ["a.py", "b.txt"]),
+        ({"pattern": r"^needle$", "glob": "*.py"}, [r"new\nline.py", "src/deep/only.py"]),
+        ({"pattern": r"\bNeedle$"}, ["b.txt"]),
+        ({"pattern": r"let\s+h[aeiou]y"}, ["src/d.ts"]),
+        ({"path": "src/deep/c.py"}, ["src/deep/c.py"]),
+        ({"path": "x.log"}, ["x.log"]),
+        ({"path": "other"}, ["other/own.log"]),
+        ({"path": "src"}, ["src/deep/c.py", "src/deep/only.py", "src/kept.log"]),
+    ],
+)
+def test_only_the_files_are_named(
+    place: ToolDirectory, arguments: dict[str, object], files: list[str]
+) -> None:
+    assert search(place, files_only=True, **arguments)[:-1] == files
+
+
+def test_a_pattern_that_looks_like_an_option_is_a_pattern(place: ToolDirectory) -> None:
+    assert search(place, pattern="--files") == ["Nothing was found."]
+
+
+def test_a_pattern_with_quotes_is_no_command(place: ToolDirectory) -> None:
+    assert search(place, pattern="'; touch owned; echo '") == ["Nothing was found."]
+    assert not (place.directory / "owned").exists()
+
+
+def test_a_pattern_without_sense_is_told(place: ToolDirectory) -> None:
+    with pytest.raises(ToolFailed, match=r'^The pattern "\(" makes no sense: .*\.$'):
+        search(place, pattern="(")
+
+
+@pytest.mark.parametrize("path", ["nothing", "pipe"])
+def test_where_nothing_can_be_searched_is_told(place: ToolDirectory, path: str) -> None:
+    with pytest.raises(ToolFailed, match=path):
+        search(place, path=path)
+
+
+def test_many_lines_are_cut_and_counted(place: ToolDirectory) -> None:
+    (place.directory / "many").write_text("needle\n" * 1000)
+
+    found = search(place, path="many")
+
+    assert len(found) == 301
+    assert (
+        found[-1]
+        == "(1,000 lines in 1 file; only the first 300 are shown: narrow the search)"
+    )
+
+
+def test_a_very_long_line_is_cut(place: ToolDirectory) -> None:
+    (place.directory / "long").write_text("needle" + "x" * 100_000)
+
+    assert search(place, path="long")[1] == f"1: needle{'x' * 394} [99,606 more characters]"
+
+
+def test_names_are_found_newest_first_without_what_is_ignored(place: ToolDirectory) -> None:
+    reply = anyio.run(place.use, glob, {"pattern": "*.py"})
+
+    assert reply.text.split("\n") == [
+        r"new\nline.py", "src/deep/only.py", "src/deep/c.py", "a.py",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"pattern": "*.ts", "path": "src"}, "src/d.ts"),
+        ({"pattern": "deep/*.py", "path": "src"}, "src/deep/only.py\nsrc/deep/c.py"),
+        ({"pattern": "**/c.py"}, "src/deep/c.py"),
+        ({"pattern": "*.rs"}, "No file below . matches *.rs."),
+        ({"pattern": ".git/*"}, "No file below . matches .git/*."),
+    ],
+)
+def test_names_are_found_by_patterns(
+    place: ToolDirectory, arguments: dict[str, object], text: str
+) -> None:
+    assert anyio.run(place.use, glob, arguments).text == text
+
+
+def test_many_names_are_cut_and_counted(place: ToolDirectory) -> None:
+    for number in range(205):
+        (place.directory / f"{number}.rs").touch()
+
+    found = anyio.run(place.use, glob, {"pattern": "*.rs"}).text.split("\n")
+
+    assert len(found) == 201
+    assert found[-1] == "(the 200 newest of 205; narrow the pattern)"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [("a.py", "is not a directory"), ("x", "no directory x")]
+)
+def test_only_a_directory_can_be_looked_through(
+    place: ToolDirectory, path: str, said: str
+) -> None:
+    for tool, arguments in ((glob, {"pattern": "*"}), (list_files, dict[str, str]())):
+        with pytest.raises(ToolFailed, match=said):
+            anyio.run(place.use, tool, {**arguments, "path": path})
+
+
+def test_a_directory_is_listed_with_what_is_ignored_marked(place: ToolDirectory) -> None:
+    found = anyio.run(place.use, list_files, {}).text.split("\n")
+
+    assert found == [
+        ".git/\tignored", "build/\tignored", "other/", "src/",
+        ".gitignore\t23 B", ".hidden\t7 B", "a.py\t38 B", "b.txt\t16 B",
+        "binary\t9 B", "b\\xffd\t7 B", "keep.log\t7 B", "latin\t9 B", "link.py\tlink", "loop\tlink",
+        "new\\nline.py\t7 B", "pipe\tdevice or pipe", "x.log\t7 B\tignored",
+    ]  # fmt: skip
+
+
+def test_a_pattern_that_never_ends_is_ended() -> None:
+    """Python's own matching can take for ever; it must be possible to go away."""
+    with temporary_place(WithoutPrograms(ShellCommands(), "rg")) as place:
+        (place.directory / "a").write_text("a" * 60 + "!")
+        begun = time.monotonic()
+
+        async def use() -> None:
+            with anyio.move_on_after(0.1):
+                await place.use(grep, {"pattern": "(a+)+$"})
+
+        anyio.run(use)
+
+    assert time.monotonic() - begun < 60
+
+
+def test_a_search_that_takes_too_long_is_told() -> None:
+    class Slow(ScriptedCommands):
+        async def run(self, *_: object, **__: object) -> Finished:
+            return Finished(None, b"", timed_out=True)
+
+    with temporary_place(Slow({}, ("rg",))) as place:
+        with pytest.raises(ToolFailed, match="took longer than 60 s"):
+            search(place)
+        with pytest.raises(ToolFailed, match="too many files"):
+            anyio.run(place.use, glob, {"pattern": "*"})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("*.py", ["a.py", "x/a.py"], ["a.pyc", "py"]),
+        ("src/*.py", ["src/a.py"], ["src/x/a.py", "a.py"]),
+        ("./src/**", ["src/a", "src/x/a"], ["a"]),
+        ("**/a", ["a", "x/a", "x/y/a"], ["ba"]),
+        ("a?[!b-d].{c,h{,pp}}", ["axa.c", "axa.h", "axa.hpp"], ["axb.c", "a/a.c", "axa.d"]),
+        ("a,b}", ["a,b}"], ["a"]),
+        ("[", ["["], ["x"]),
+        (r"\*", ["*"], ["x"]),
+        ("(a|b)+", ["(a|b)+"], ["a"]),
+    ],
+)
+def test_file_patterns(pattern: str, yes: list[str], no: list[str]) -> None:
+    matches = matcher(pattern)
+
+    assert [p for p in yes + no if matches(p)] == yes
+
+
+@pytest.mark.parametrize("pattern", ["{a", "[z-a]"])
+def test_a_file_pattern_without_sense_is_told(pattern: str) -> None:
+    with pytest.raises(ToolFailed, match="makes no sense"):
+        matcher(pattern)
+
+
+@pytest.fixture
+def hidden(place: ToolDirectory) -> ToolDirectory:
+    """Somebody forbade reading `.hidden`, and what lies in `src/deep`."""
+
+    def unread(real: Real) -> str:
+        denied = real.endswith("/.hidden") or "/src/deep/" in real
+        return "a rule forbids it" if denied else ""
+
+    place.files = DiskFiles(place.directory, unread=unread)
+    return place
+
+
+def test_what_may_not_be_read_is_not_found_by_what_is_in_it(hidden: ToolDirectory) -> None:
+    found = search(hidden, context=2)
+
+    assert not [line for line in found if ".hidden" in line or "deep" in line]
+    assert found[-1] == "(7 lines in 7 files)"
+    assert search(hidden, pattern="needle and needle") == ["Nothing was found."]
+
+
+@pytest.mark.parametrize("path", [".hidden", "src/deep/c.py", "link-to-it"])
+def test_what_may_not_be_read_may_not_be_searched(hidden: ToolDirectory, path: str) -> None:
+    (hidden.directory / "link-to-it").symlink_to(".hidden")
+
+    with pytest.raises(ToolFailed, match="may not be searched: a rule forbids it"):
+        search(hidden, path=path)
+    assert search(hidden, path="src/deep") == ["Nothing was found."]
+
+
+def test_what_may_not_be_read_is_not_named_either(hidden: ToolDirectory) -> None:
+    by_name = anyio.run(hidden.use, glob, {"pattern": "**"}).text
+    listed = anyio.run(hidden.use, list_files, {}).text
+    deep = anyio.run(hidden.use, list_files, {"path": "src/deep"}).text
+
+    assert not any(word in by_name for word in (".hidden", "deep"))
+    assert ".hidden" not in listed
+    assert deep == "src/deep is empty."
+
+
+def test_a_search_does_not_follow_names_that_become_links(place: ToolDirectory) -> None:
+    outside = place.directory.parent / f"{place.directory.name}-out"
+    outside.mkdir()
+    try:
+        (outside / "secret").write_text("needle of somebody else\n")
+        (place.directory / "away").symlink_to(outside)
+
+        assert not [line for line in search(place) if "somebody" in line]
+    finally:
+        shutil.rmtree(outside)
+
+
+def test_ignore_files_that_are_no_files_are_not_waited_for(place: ToolDirectory) -> None:
+    (place.directory / "src/deep/.gitignore").mkdir()
+    (place.directory / "other/.gitignore").unlink(missing_ok=True)
+    os.mkfifo(place.directory / "other/.gitignore")
+
+    for path in ("src/deep", "other"):
+        assert anyio.run(place.use, list_files, {"path": path}).text
+    if not place.commands.has("rg"):  # which waits for the pipe itself
+        assert search(place, path="other", files_only=True)[:-1] == ["other/own.log"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a*a*a*a*a*a*a*a*a*a*a*a*a*a*ay", "a" * 250),
+        ("**/a*/**/a*/**/a*/**/a*/**/y", "/".join(["a" * 20] * 100)),
+        ("{a,*a}" * 7 + "y", "a" * 200),
+        ("[!b]*" * 30 + "y", "a" * 250),
+    ],
+)
+def test_no_pattern_can_keep_us_busy(pattern: str, path: str) -> None:
+    assert matcher(pattern)(path) is False
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("**/a/**/b/**", ["a/b/c", "x/a/y/b/c/d"], ["a/b", "a/c", "b/a/b"]),
+        ("src/**/*.py", ["src/a.py", "src/b/c/a.py"], ["a.py", "src/a.pyc"]),
+        ("*a*ab", ["aab", "xaxxab", "aaab"], ["ab", "aabx"]),
+        ("x{a,b{c,d}}y", ["xay", "xbcy", "xbdy"], ["xy", "xby"]),
+        ("a[!b]c/d", ["axc/d"], ["a/c/d", "abc/d"]),
+    ],
+)
+def test_patterns_mean_what_they_say(pattern: str, yes: list[str], no: list[str]) -> None:
+    found = matcher(pattern)
+
+    assert ([p for p in yes if not found(p)], [p for p in no if found(p)]) == ([], [])
+
+
+def test_braces_that_stand_for_too_many_patterns_are_refused() -> None:
+    with pytest.raises(ToolFailed, match="stands for more than 256 patterns"):
+        matcher("{a,b}" * 12)
+
+
+@pytest.mark.parametrize("line", ["*a" * 16 + "y", "**/a*/" * 12 + "y"])
+def test_an_ignore_file_cannot_keep_us_busy(tmp_path: Path, line: str) -> None:
+    names = [tmp_path / ("a" * 60), tmp_path.joinpath(*["a" * 8] * 20, "b")]
+    for name in names:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.touch()
+    (tmp_path / ".gitignore").write_text(f"{line}\nignored\n")
+    (tmp_path / "ignored").touch()
+
+    found = set(walk(str(tmp_path), lambda: None))
+
+    assert found == {*map(str, names), str(tmp_path / ".gitignore")}

@@ -1,0 +1,50 @@
+"""A careful shell adds and makes, and overwrites nothing by mistake."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.place.commands import ShellCommands
+from refold.place.files import DiskFiles
+from refold.tools.contract import Reply
+from refold.tools.read import read_file
+from refold.tools.shell import bash, careful
+from refold.values.confines import Confines
+
+
+@pytest.mark.parametrize(
+    ("command", "menu"),
+    [
+        ("echo new > menu.txt", "soup\n"),
+        ("cat menu.txt | tr o u > menu.txt", "soup\n"),
+        ("true && { : > menu.txt; }", "soup\n"),
+        ("echo tea >> menu.txt", "soup\ntea\n"),
+        ("echo tea >| menu.txt", "tea\n"),
+        (
+            "echo lost > /dev/null 2>&1; echo tea > other.txt; mv other.txt menu.txt",
+            "tea\n",
+        ),
+    ],
+)
+def test_a_redirection_overwrites_nothing(command: str, menu: str, tmp_path: Path) -> None:
+    (tmp_path / "menu.txt").write_text("soup\n")
+
+    async def run() -> Reply:
+        return await careful(bash).run(
+            command,
+            files=DiskFiles(tmp_path),
+            commands=ShellCommands({}),
+            confines=Confines(writes=True),
+            directory=tmp_path,
+            progress=lambda text: None,
+        )
+
+    reply = anyio.run(run)
+
+    assert (tmp_path / "menu.txt").read_text() == menu
+    assert ("cannot overwrite" in reply.text) == (menu == "soup\n")
+
+
+def test_other_tools_stay_as_they_are() -> None:
+    assert careful(read_file) is read_file

@@ -1,0 +1,192 @@
+"""The bash tool: what the model and the person are told of a command."""
+
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.port import Finished
+from refold.testing.places import ScriptedCommands, ToolDirectory, temporary_place
+from refold.tools.contract import Reply
+from refold.tools.shell import bash
+from refold.tools.think import think
+from refold.values.confines import Confines
+from refold.values.display import Note, Output
+
+ANSWERS = {
+    "plain": "one\ntwo\n",
+    "quiet": "",
+    "fails": Finished(3, b"no\n"),
+    "slow": Finished(None, b"begun\n", timed_out=True),
+    "colours": "\x1b[1;31mred\x1b[0m \x1b]0;title\x07and\0nul\x1b[2K\n",
+    "long": "x" * 20_000,
+    "raw": Finished(0, b"\xff\xfe\n"),
+    "endless": Finished(0, b"start", b"end", dropped=1234),
+}
+
+
+@pytest.fixture
+def place() -> Iterator[ToolDirectory]:
+    with temporary_place(ScriptedCommands(ANSWERS)) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "shown"),
+    [
+        ("plain", "one\ntwo", Output("plain", "one\ntwo\n", 0)),
+        ("quiet", "(no output)", Output("quiet", "", 0)),
+        ("fails", "no\n(exit code 3)", Output("fails", "no\n", 3)),
+        (
+            "slow",
+            "begun\n(ended by us after 60 s; at most 600 can be given, and no input)",
+            Output("slow", "begun\n", None, "it took longer than 60 s"),
+        ),
+        (
+            "colours",
+            "red [an order to the terminal]and\\0nul",
+            Output("colours", "red [an order to the terminal]and\\0nul\n", 0),
+        ),
+        ("raw", "��", Output("raw", "��\n", 0)),
+        (
+            "endless",
+            "start\n[1,234 bytes were left out here]\nend\n(it printed 1,242 bytes in all)",
+            Output("endless", "start\n[1,234 bytes were left out here]\nend", 0),
+        ),
+    ],
+)
+def test_what_a_command_came_to(
+    place: ToolDirectory, command: str, text: str, shown: Output
+) -> None:
+    reply = anyio.run(place.use, bash, {"command": command})
+
+    assert reply == Reply(text, (shown,), whole=command != "endless")
+
+
+def test_the_model_gets_all_and_the_person_the_ends(place: ToolDirectory) -> None:
+    reply = anyio.run(place.use, bash, {"command": "long"})
+
+    half = "x" * 5000
+    shown = f"{half}\n[10,000 characters are not shown]\n{half}"
+    assert reply == Reply("x" * 20_000, (Output("long", shown, 0),))
+
+
+def test_what_is_printed_is_heard_at_once(place: ToolDirectory) -> None:
+    anyio.run(place.use, bash, {"command": "plain"})
+
+    assert place.said == ["one\ntwo\n"]
+
+
+def test_it_runs_in_the_workspace_or_below_and_says_so(place: ToolDirectory) -> None:
+    (place.directory / "sub").mkdir()
+
+    texts = [
+        anyio.run(place.use, bash, {"command": "plain", "cwd": cwd}).text
+        for cwd in ("", ".", "sub")
+    ]
+
+    assert texts == ["one\ntwo", "one\ntwo", "one\ntwo\n(in sub)"]
+    assert isinstance(place.commands, ScriptedCommands)
+    assert [cwd for _, cwd in place.commands.heard] == [
+        str(place.directory), str(place.directory), str(place.directory / "sub"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cwd", "said"),
+    [
+        ("/", "lies outside the workspace"),
+        ("link", "lies outside the workspace"),
+        ("../", "lies outside the workspace"),
+        ("nowhere", "There is no directory nowhere"),
+        ("file", "file is not a directory"),
+    ],
+)
+def test_it_does_not_begin_elsewhere(place: ToolDirectory, cwd: str, said: str) -> None:
+    (place.directory / "link").symlink_to("/")
+    (place.directory / "file").touch()
+
+    with pytest.raises(ToolFailed, match=said):
+        anyio.run(place.use, bash, {"command": "plain", "cwd": cwd})
+
+
+@pytest.mark.parametrize("timeout", [0, 601])
+def test_the_time_has_its_bounds(place: ToolDirectory, timeout: int) -> None:
+    with pytest.raises(ToolFailed, match="'timeout'"):
+        anyio.run(place.use, bash, {"command": "plain", "timeout": timeout})
+
+
+def test_a_real_command_is_told_like_a_scripted_one() -> None:
+    with temporary_place() as place:
+        reply = anyio.run(place.use, bash, {"command": "printf 'a\\nb'; exit 2"})
+
+    assert reply == Reply(
+        "a\nb\n(exit code 2)", (Output("printf 'a\\nb'; exit 2", "a\nb", 2),)
+    )
+    assert "".join(place.said) == "a\nb"
+
+
+def test_a_thought_is_shown_and_answered_in_two_words(place: ToolDirectory) -> None:
+    reply = anyio.run(place.use, think, {"thought": "is it\n  so?"})
+
+    assert reply == Reply("Go on.", (Note("is it so?"),))
+
+
+OFFLINE = "curl: (6) Could not resolve host: example.org\n"
+FIXED = "touch: cannot touch 'a': Read-only file system\n"
+
+
+@pytest.mark.parametrize(
+    ("finished", "network", "remarks"),
+    [
+        (
+            Finished(6, OFFLINE.encode(), offline=True),
+            False,
+            "exit code 6; the network was off: pass network=true if it is needed",
+        ),
+        (
+            Finished(6, OFFLINE.encode(), offline=True),
+            True,
+            "exit code 6; the network was off all the same: it was not allowed",
+        ),
+        (Finished(6, OFFLINE.encode()), False, "exit code 6"),
+        (
+            Finished(1, FIXED.encode(), offline=True),
+            False,
+            "exit code 1; only the workspace and /tmp can be written, and no guarded "
+            "files in it",
+        ),
+        (
+            Finished(1, FIXED.encode(), looking=True),
+            False,
+            "exit code 1; it ran as a command that only looks, so it could change no files",
+        ),
+        (
+            Finished(None, b"x\n", stopped="it ran more than 512 processes at a time"),
+            False,
+            "ended by us: it ran more than 512 processes at a time",
+        ),
+        (
+            Finished(0, b"x\n", taken=(("/w/.env", "/tmp/taken/1-\n.env"),)),
+            False,
+            "/w/.env is guarded: what was made there is now /tmp/taken/1-\\n.env",
+        ),
+    ],
+)
+def test_what_held_a_command_back_is_told(
+    finished: Finished, network: bool, remarks: str
+) -> None:
+    with temporary_place(ScriptedCommands({"it": finished})) as place:
+        reply = anyio.run(place.use, bash, {"command": "it", "network": network})
+
+    assert reply.text == f"{finished.text.rstrip()}\n({remarks})"
+
+
+def test_the_walls_that_were_judged_are_those_it_gets(place: ToolDirectory) -> None:
+    place.confines = Confines(writes=True, network=True, opened=("/w/.env",))
+
+    anyio.run(place.use, bash, {"command": "plain"})
+
+    assert isinstance(place.commands, ScriptedCommands)
+    assert place.commands.confines == [place.confines]

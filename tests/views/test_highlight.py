@@ -1,0 +1,94 @@
+"""Code gets its colours line by line, as it would all at once, and loses no letter."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pygments import lex
+from pygments.lexers import (
+    guess_lexer_for_filename,  # pyright: ignore[reportUnknownVariableType] - untyped
+)
+
+from refold.views.markdown.highlight import Highlighter
+from refold.views.styled import Piece
+
+PYTHON = '''@deco
+def f(x: int) -> str:
+    """A text
+    of two lines."""
+    return f"{x}" + 'y'  # why
+class A(B):
+    n = 0x1F
+'''
+
+
+def shown(language: str, code: str) -> list[list[Piece]]:
+    coloured = Highlighter(language)
+    return [
+        [piece for piece in coloured.line(line) if piece[1].strip()]
+        for line in code.split("\n")
+    ]
+
+
+@pytest.mark.parametrize("info", ["py", "python", "Python title=x", "{.py}", "py3,linenos"])
+def test_a_language_is_known_by_its_names(info: str) -> None:
+    assert shown(info, "if x:") == [[("keyword", "if"), ("code", " x:")]]
+
+
+@pytest.mark.parametrize("info", ["", "nonesuch", "\\x1b[31m", "a" * 500, "../../etc", "*"])
+def test_one_that_is_not_known_has_no_colours(info: str) -> None:
+    assert shown(info, "if x:") == [[("code", "if x:")]]
+
+
+def test_what_goes_on_over_lines_is_known_in_each_of_them() -> None:
+    rows = shown("py", 'x = """a\nif b\n"""\nif c:')
+
+    assert rows[1:] == [
+        [("string", "if b")],
+        [("string", '"""')],
+        [("keyword", "if"), ("code", " c:")],
+    ]
+
+
+@pytest.mark.parametrize("language", ["js", "c", "css", "java", "go", "rust"])
+def test_a_comment_of_several_lines_ends_where_it_ends(language: str) -> None:
+    rows = shown(language, "/* it's\n * if\n */\n")
+
+    assert rows[:3] == [
+        [("comment", "/* it's")],
+        [("comment", " * if")],
+        [("comment", " */")],
+    ]
+
+
+def test_the_start_of_a_comment_in_a_string_is_none() -> None:
+    rows = shown("js", "const a = '/*'\nif")
+
+    assert rows[1] == [("keyword", "if")]
+
+
+def test_line_by_line_it_is_what_the_lexer_finds_in_the_whole() -> None:
+    whole = [
+        (str(kind), text)
+        for kind, text in lex(PYTHON, guess_lexer_for_filename("a.py", PYTHON))
+    ]
+    keywords = [text for kind, text in whole if kind.startswith("Token.Keyword")]
+
+    rows = shown("py", PYTHON)
+
+    found = [text.strip() for row in rows for style, text in row if style == "keyword"]
+    assert found == keywords
+    assert [text for _, text in rows[3]] == ['    of two lines."""']
+
+
+@given(
+    st.sampled_from(
+        ("py", "js", "html", "yaml", "console", "diff", "json", "php", "bash", "md")
+    ),
+    st.lists(
+        st.text(st.sampled_from("ab'\"`/*{}<>!-#$\\é中 \t="), max_size=12), max_size=8
+    ),
+)
+def test_no_letter_is_lost_whatever_the_code(language: str, lines: list[str]) -> None:
+    coloured = Highlighter(language)
+
+    assert ["".join(text for _, text in coloured.line(line)) for line in lines] == lines

@@ -1,0 +1,77 @@
+"""Whatever stands in settings, findings and facts, a screen takes no order from it."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.views.agents_md import added, bullets, missing, table, whole
+from refold.views.check_findings import Finding, lines, summary
+from refold.views.settings_list import Say, Setting
+from refold.views.settings_list import lines as setting_lines
+
+hostile = st.text() | st.sampled_from(["\x1b[2J", "a\nb", "\u202eab", "\r", "|`", "\x9b1m"])
+
+
+def harmless(text: str) -> bool:
+    return not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", text
+    )
+
+
+@given(hostile, hostile, hostile)
+def test_a_setting_is_one_line_and_no_order(key: str, value: str, where: str) -> None:
+    found = Setting("limits.steps", value, (Say(value, "default"), Say(value, where)))
+
+    shown = list(setting_lines([found], whole=True))
+
+    assert len(shown) == 2
+    assert all(harmless(each) and "\n" not in each for each in shown)
+
+
+@given(hostile, hostile)
+def test_a_finding_is_a_line_and_what_to_do_another(said: str, do: str) -> None:
+    shown = list(lines([Finding("disk", "wrong", said, do)]))
+
+    assert len(shown) == (2 if do else 1)
+    assert all(harmless(each) and "\n" not in each for each in shown)
+
+
+def test_a_finding_is_broken_between_words_where_a_screen_ends() -> None:
+    found = Finding("model", "wrong", "no model is configured: set a key", "refold tour")
+
+    assert list(lines([found], 48)) == [
+        "WRONG    model       no model is configured: set",
+        "                     a key",
+        "                     refold tour",
+    ]
+
+
+def test_a_look_is_summed_up_in_a_sentence() -> None:
+    ok, warning, wrong = (Finding("x", s, "") for s in ("ok", "warning", "wrong"))  # pyright: ignore[reportArgumentType]
+
+    assert [summary(found) for found in ([ok], [ok, warning], [wrong, wrong, warning])] == [
+        "All is well.",
+        "1 warning.",
+        "2 things are wrong, 1 warning.",
+    ]
+
+
+@given(
+    st.lists(st.tuples(hostile, hostile), max_size=3),
+    st.lists(hostile, max_size=3),
+    hostile,
+)
+def test_a_file_for_agents_holds_no_order_and_lacks_nothing_it_was_given(
+    rows: list[tuple[str, str]], items: list[str], name: str
+) -> None:
+    sections = [
+        table(rows),
+        bullets("Layout", [f"`x{n}`: {i}" for n, i in enumerate(items)]),
+    ]
+
+    text = whole(name, (name,), sections)
+
+    assert harmless(text)
+    assert [s.heading for s in missing(text, sections) if s.heading == "Layout"] == []
+    assert added(text, ()) == text.rstrip("\n") + "\n"

@@ -1,0 +1,285 @@
+"""A model's words on a screen: Markdown, block by block, however it came."""
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from refold.views.cell_width import cells
+from refold.views.escape import visible
+from refold.views.markdown.renderer import MarkdownRenderer
+from refold.views.markdown.spans import safe_link
+from refold.views.styled import Link, Piece, bare
+
+FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+BITS = (
+    "a", "b c ", "\n", "\n", "\n\n", "- ", "1. ", "> ", "  ", "    ", "\t", "# ", "---", "```",
+    "~~~py", "| a | b |\n|--|--|\n", "| c |", "**", "*", "`", "~~", "[x](http://a.b/c)", "[r]",
+    "[r]: http://q", "<http://e.f>", "https://example.com/a/long/way/to/it", "中文字", FAMILY,
+    "e\u0301", "\u263a\ufe0f", "\U0001f1e9\U0001f1ea", "def f(): return 'x' # c", "/* c", "</a>",
+    "&#27;", "\\", "verylongword" * 4, "क्षि", "word ",
+)  # fmt: skip
+TEXTS = st.lists(st.sampled_from(BITS), max_size=25).map("".join).map(visible)
+ROOMS = st.integers(20, 200)
+ADDRESS = re.compile(r"[\W\d]*\S*https?://\S+\W*")
+
+
+def printed(text: str, room: int = 60, **manner: bool) -> str:
+    prose = MarkdownRenderer(room, **manner)
+    return bare([tuple(prose.add(text) + prose.end())])
+
+
+def styles(text: str, **manner: bool) -> list[Piece]:
+    prose = MarkdownRenderer(60, **manner)
+    return [piece for piece in prose.add(text) + prose.end() if piece[1].strip()]
+
+
+@given(TEXTS, st.integers(1, 7), ROOMS, st.booleans())
+@example("- x\n- y\n", 1, 20, True)
+@example("1**1**", 1, 20, True)
+def test_cut_anywhere_the_same_is_printed(
+    said: str, size: int, room: int, styled: bool
+) -> None:
+    whole, pieces = (
+        MarkdownRenderer(room, styled=styled),
+        MarkdownRenderer(room, styled=styled),
+    )
+
+    at_once = whole.add(said) + whole.end()
+    shown: list[Piece] = []
+    for at in range(0, len(said), size):
+        shown += pieces.add(said[at : at + size])
+    shown += pieces.end()
+
+    assert shown == at_once
+
+
+@given(TEXTS, ROOMS, st.booleans(), st.booleans())
+def test_no_line_is_wider_than_the_screen_but_a_lone_address(
+    said: str, room: int, styled: bool, links: bool
+) -> None:
+    rows = printed(said, room, styled=styled, links=links).split("\n")
+
+    assert [r for r in rows if cells(r) > room and not ADDRESS.fullmatch(r.strip())] == []
+
+
+WORDS = st.lists(st.sampled_from("αβγδεζηθ"), min_size=1, max_size=30).map(" ".join)
+BLOCKS = st.sampled_from(
+    (
+        "{}", "# {}", "- {}", "  - {}", "7. {}", "> {}", "```\n{}\n```", "    {}", "**{}**",
+        "*{}*", "`{}`", "| {} | x |\n|---|---|\n| y | z |", "{}\n===", "~~{}~~", "- [ ] {}",
+    )
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(BLOCKS, WORDS), min_size=1, max_size=8), st.integers(20, 90))
+def test_every_word_of_every_block_is_printed_once_and_in_order(
+    blocks: list[tuple[str, str]], room: int
+) -> None:
+    said = "\n\n".join(block.format(words) for block, words in blocks)
+
+    shown = printed(said, room)
+
+    told = [word for _, words in blocks for word in words.split()]
+    assert re.findall("[α-ω]", shown) == told
+
+
+@given(TEXTS)
+def test_without_marks_not_a_letter_is_lost(said: str) -> None:
+    shown = printed(said, 0, marks=False)
+
+    assert [row.rstrip(" ") for row in shown.split("\n")] == [
+        row.rstrip(" ") for row in said.split("\n")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("# A *title*\n\nwords\nand more", "A title\n\nwords\nand more\n"),
+        ("- a\n- b\n  - c\n\n    d\n3. e", "• a\n• b\n  • c\n\n    d\n3. e\n"),
+        ("> a\n> > b\n\nc", "│ a\n│ │ b\n\nc\n"),
+        ("> > a\n> >\n> > b", "│ │ a\n│ │\n│ │ b\n"),
+        ("1. > a\n   >\n   > - b", "1. │ a\n   │\n   │ • b\n"),
+        ("1. x\n   ```sh\n   ls\n   ```\n2. y", "1. x\n   ```sh\n   ls\n   ```\n2. y\n"),
+        ("a\n\n\n\nb", "a\n\nb\n"),
+        ("***\n", "─" * 40 + "\n"),
+        ("a  \nb\\\nc", "a\nb\nc\n"),
+        ("-\n- a", "•\n• a\n"),
+        ("- [x] done", "• [x] done\n"),
+        ("&lt;b&gt; <i>x</i> &copy;", "<b> <i>x</i> ©\n"),
+        ("    code\n\n    more", "    code\n\n    more\n"),
+        ("```\nno end", "```\nno end\n"),
+    ],
+)
+def test_every_kind_of_block_is_laid_out(said: str, shown: str) -> None:
+    assert re.sub(" +\n", "\n", printed(said)) == shown
+
+
+@pytest.mark.parametrize(
+    ("said", "pieces"),
+    [
+        ("# Title", [("title", "Title")]),
+        ("Title\n===", [("title", "Title")]),
+        ("## `a` title #", [("code", "a"), ("heading", "title")]),
+        ("### Title", [("subheading", "Title")]),
+        ("###### Title", [("subheading", "Title")]),
+        ("**a b** c", [("strong", "a b"), ("plain", "c")]),
+        ("*a **b***", [("emphasis", "a"), ("strong", "b")]),
+        ("run `x  y`", [("plain", "run"), ("code", "x  y")]),
+        ("src/**/*.py and 2 ** 3", [("plain", "src/**/*.py and 2 ** 3")]),
+        ("a `lone tick", [("plain", "a `lone tick")]),
+        ("~~x~~", [("dim", "~~x~~")]),
+        ("see https://a.b/c_d_e.", [("plain", "see"), ("link", "https://a.b/c_d_e"),
+                                    ("plain", ".")]),
+        ("```\nif x:\n```", [("dim", "```"), ("code", "if x:"), ("dim", "```")]),
+        ("```py\nif x:\n```", [("dim", "```py"), ("keyword", "if"), ("code", "x:"),
+                              ("dim", "```")]),
+    ],
+)  # fmt: skip
+def test_words_are_styled_as_what_they_are(said: str, pieces: list[Piece]) -> None:
+    assert [(style, text.strip()) for style, text in styles(said)] == pieces
+
+
+def test_without_styles_it_is_laid_out_and_the_marks_of_emphasis_stay() -> None:
+    said = "# A\n\nB\n---\n### C\n- **b** *c* `d`\n\n> e\n\n```py\nf\n```\n\n***"
+
+    shown = printed(said, 8, styled=False, signs=False)
+
+    assert (
+        shown
+        == "# A\n\n## B\n### C\n- **b**\n  *c*\n  `d`\n\n> e\n\n```py\nf\n```\n\n--------\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "plain", "linked"),
+    [
+        ("[x](https://a.b/c)", "x (https://a.b/c)", "x"),
+        ("[a.de](https://a.de/c)", "a.de (https://a.de/c)", "a.de"),
+        ("[a.de](https://evil.example)", "a.de (https://evil.example)",
+         "a.de (https://evil.example)"),
+        ("[go to a.de](https://evil.example)", "go to a.de (https://evil.example)",
+         "go to a.de (https://evil.example)"),
+        ("<https://a.b>", "https://a.b", "https://a.b"),
+        ("<me@a.b>", "me@a.b", "me@a.b"),
+        ("[x](src/a.py)", "x (src/a.py)", "x (src/a.py)"),
+        ("[x](javascript:f)", "[x](javascript:f)", "[x](javascript:f)"),
+        ("[](https://a.b)", "https://a.b", "https://a.b"),
+        ("https://аpple.com", "https://аpple.com (https://xn--pple-43d.com)",
+         "https://аpple.com (https://xn--pple-43d.com)"),
+        ("![pic](https://a.b)", "![pic](https://a.b)", "![pic](https://a.b)"),
+        ("[r]: https://a.b\n\n[r]", "[r]: https://a.b\n\nr (https://a.b)",
+         "[r]: https://a.b\n\nr"),
+        ("[r]\n\n[r]: https://a.b", "[r]\n\n[r]: https://a.b", "[r]\n\n[r]: https://a.b"),
+    ],
+)  # fmt: skip
+def test_a_link_says_where_it_leads_unless_the_terminal_does(
+    said: str, plain: str, linked: str
+) -> None:
+    assert printed(said) == f"{plain}\n"
+    assert printed(said, links=True) == f"{linked}\n"
+
+
+def test_where_the_terminal_opens_links_all_words_of_one_carry_it() -> None:
+    found = styles("[the `code` **here**](https://a.b/ö)", links=True)
+
+    assert found == [(Link("https://a.b/%C3%B6"), "the code here")]
+
+
+@pytest.mark.parametrize(
+    ("url", "may"),
+    [
+        ("https://a.b/c?d=e#f", True), ("http://a", True), ("file:///a/b", True),
+        ("mailto:a@b", True), ("javascript:x", False), ("ftp://a", False), ("src/a.py", False),
+        ("https://a b", False), ("https://a\x1b", False), ("https://a\x07", False),
+        ("https://ä", False), ("https://", False), ("https://" + "a" * 3_000, False),
+    ],
+)  # fmt: skip
+def test_a_terminal_is_only_told_to_open_what_does_no_harm(url: str, may: bool) -> None:
+    assert safe_link(url) == (url if may else "")
+
+
+TABLE = "| name | what it *is* |\n|---|--:|\n| 中文 | a |\n| `x` | two words |\n"
+
+
+def test_a_table_stands_in_columns_where_it_fits() -> None:
+    assert printed(TABLE) == (
+        "name │ what it is\n─────┼───────────\n中文 │          a\nx    │  two words\n"
+    )
+
+
+def test_its_cells_are_wrapped_where_that_is_enough() -> None:
+    long = "| key | value |\n|---|---|\n| a | one two three four |\n"
+
+    assert printed(long, 20) == (
+        "key │ value\n────┼───────────────\na   │ one two three\n    │ four\n"
+    )
+
+
+def test_an_address_in_a_cell_is_broken_like_any_word() -> None:
+    shown = printed("| where |  |\n|---|---|\n| https://example.com/a/b/c/d | x |", 20)
+
+    assert shown == (
+        "where            │\n─────────────────┼──\nhttps://example. │ x\ncom/a/b/c/d      │\n"
+    )
+
+
+def test_where_columns_are_too_narrow_each_row_stands_by_itself() -> None:
+    wide = "|".join(f"a long head {n}" for n in range(4))
+    table = f"{wide}\n-|-|-|-\nan entry|another entry||last of them\n"
+
+    shown = printed(table, 24)
+
+    assert shown == (
+        "a long head 0: an entry\na long head 1: another\nentry\na long head 2:\n"
+        "a long head 3: last of\nthem\n"
+    )
+
+
+def test_a_row_with_too_many_cells_loses_none() -> None:
+    assert printed("|a|b|\n|-|-|\n|1|2|3|") == "a │ b │\n──┼───┼──\n1 │ 2 │ 3\n"
+
+
+def test_code_is_printed_line_by_line_and_words_when_they_are_finished() -> None:
+    prose = MarkdownRenderer(60)
+
+    came = [
+        bare([tuple(prose.add(t))]) for t in ("```py\nx", " = 1\ny", "\n```\nso", " it")
+    ]
+
+    assert came == ["```py\n", "x = 1\n", "y\n```\n", ""]
+    assert prose.waiting == "so it"
+    assert bare([tuple(prose.add("\n\n"))]) == "so it\n"
+    assert prose.waiting == ""
+
+
+def test_a_new_width_counts_from_the_next_block_on() -> None:
+    rooms = iter([20, 10])
+    prose = MarkdownRenderer(lambda: next(rooms))
+
+    shown = prose.add("one two three four\n\none two three four") + prose.end()
+
+    assert bare([tuple(shown)]) == "one two three four\n\none two\nthree four\n"
+
+
+def test_an_endless_line_is_printed_on_its_way_and_goes_on_being_what_it_was() -> None:
+    prose = MarkdownRenderer(60)
+
+    early = prose.add("- " + "word " * 2_000)
+    shown = bare([tuple(early + prose.add("# not a title\nx") + prose.end())])
+
+    assert len(early) > 100
+    assert shown.count("word") == 2_000
+    assert shown.startswith("• word word")
+    assert "# not a title" in shown.replace("\n", " ").replace("   ", " ")
+
+
+def test_however_deep_it_stands_words_have_room() -> None:
+    shown = printed("> " * 14 + "- " * 14 + "1. word\n", 20)
+
+    assert [cells(row) <= 20 for row in shown.split("\n")] == [True] * len(
+        shown.split("\n")
+    )
+    assert "word" in shown

@@ -1,0 +1,82 @@
+"""Questions of the model with options, and what was chosen by number or in words."""
+
+import pytest
+
+from refold.journal.state.plans import Plan
+from refold.values.questions import Asking, Option
+from refold.views.questions import chosen, hint, question_lines
+from refold.views.styled import bare
+from refold.views.todo_list import plan_lines
+
+ONE = Asking("Which?", [Option("red"), Option("blue", "cold"), Option("10")])
+MANY = Asking("Which?", [Option("red"), Option("blue")], many=True)
+FREE = Asking("How many?")
+
+
+@pytest.mark.parametrize(
+    ("asked", "typed", "answer"),
+    [
+        (ONE, "1", "red"),
+        (ONE, " 3 ", "10"),
+        (ONE, "4", None),
+        (ONE, "0", None),
+        (ONE, "1,2", None),
+        (ONE, "", ""),
+        (ONE, "red", "red"),
+        (ONE, "2 but darker", "2 but darker"),
+        (MANY, "1 2", "red, blue"),
+        (MANY, "2,1,2", "blue, red"),
+        (MANY, "2;3", None),
+        (FREE, "42", "42"),
+        (FREE, " some ", "some"),
+    ],
+)
+def test_an_answer_is_a_number_or_words(
+    asked: Asking, typed: str, answer: str | None
+) -> None:
+    assert chosen(typed, asked) == answer
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (ONE, "1-3 or text (Enter for no answer)"),
+        (MANY, "1-2, several with commas, or text (Enter for no answer)"),
+        (Asking("?", [Option("a")], many=True), "1 or text (Enter for no answer)"),
+        (FREE, "your answer (Enter for none)"),
+    ],
+)
+def test_what_can_be_typed_is_said(asked: Asking, said: str) -> None:
+    assert hint(asked) == said
+
+
+def test_a_question_hides_nothing_and_fits() -> None:
+    hostile = Asking("Which\u202e\x1b[2J " + "w" * 60, [Option("a\nb\u200b", "c\x07" * 40)])
+
+    text = bare(question_lines(hostile, 2, 3, 40))
+
+    assert text.startswith("? The model asks you (2 of 3)\n  Which\\u202e\\x1b[2J\n")
+    assert "1 a\\nb\\u200b" in text
+    assert max(map(len, text.split("\n"))) <= 40
+
+
+def test_a_question_and_what_its_options_mean_are_broken_between_words() -> None:
+    asked = Asking("Which one of these?", [Option("red", "the colour of it")])
+
+    rows = bare(question_lines(asked, 1, 1, 14)).split("\n")
+
+    assert rows == [
+        "? The model asks you",
+        *("  Which one of", "  these?", "  1 red", "    the colour", "    of it"),
+    ]
+
+
+def test_plans_are_listed_with_what_came_of_them() -> None:
+    plans = [Plan(3, "One\x1b[2J", "…", state="rejected"), Plan(9, "Two " * 40, "…")]
+
+    rows = bare(plan_lines(plans, 60)).split("\n")
+
+    assert [row[18:28].strip() for row in rows] == ["rejected", "waits"]
+    assert rows[0].endswith("One\\x1b[2J")
+    assert max(map(len, rows)) <= 60
+    assert bare(plan_lines([], 60)) == "No plan was made in this session."

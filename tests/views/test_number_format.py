@@ -1,0 +1,115 @@
+"""The line under a turn, what a session has cost, and the last words of one."""
+
+from functools import reduce
+from typing import Any
+
+import pytest
+
+from refold.journal.events.kinds import Delivered, Entry, Event, ModelAnswered, Said
+from refold.journal.state.fold import View, fold
+from refold.values.messages import Message, Text
+from refold.values.usage import Spent, Usage
+from refold.views.history import recap
+from refold.views.number_format import duration, outcome_line, tokens, turn_line
+from refold.views.styled import bare
+
+
+def folded(*events: Event) -> View:
+    return fold(Entry(seq, event) for seq, event in enumerate(events, start=1))
+
+
+def answer(
+    text: str,
+    model: str = "m/a",
+    usage: Usage | None = None,
+    cost: float | None = None,
+) -> ModelAnswered:
+    said = Message("assistant", (Text(text),))
+    return ModelAnswered(said, usage or Usage(), model=model, cost=cost)
+
+
+@pytest.mark.parametrize(
+    ("answers", "size", "said"),
+    [
+        ([(Usage(1000, 234, 0, 56), 12.34)], 10_000,
+         "1,234 in (234 cached) · 56 out · 13% of window · $12.34 · 8.4 s"),
+        ([(Usage(1), None), (Usage(20_000), None)], 0, "20.0k in · 0 out · 8.4 s"),
+        ([(Usage(1), 0.5), (Usage(20_000), None)], 0, "20.0k in · 0 out · $0.50 and more · 8.4 s"),
+        ([(Usage(), None)], 10_000, "8.4 s"),
+        ([(Usage(1), 0.01)], 10_000, "1 in · 0 out · <1% of window · $0.0100 · 8.4 s"),
+        ([], 0, "8.4 s"),
+    ],
+)  # fmt: skip
+def test_a_turn_ends_with_what_it_used(
+    answers: list[tuple[Usage, float | None]], size: int, said: str
+) -> None:
+    spent = reduce(lambda so_far, answer: so_far.plus(*answer), answers, Spent())
+    last = answers[-1][0] if answers else Usage()
+
+    assert bare([turn_line(spent, last, size, 8.41)]) == said
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (9_999, "9,999"), (10_000, "10.0k"), (999_949, "999.9k"), (999_950, "1M"),
+        (1_994_700, "1.99M"), (2_000_000, "2M"), (1_234_500_000, "1,234.5M"),
+    ],
+)  # fmt: skip
+def test_many_tokens_are_told_in_few_signs(count: int, said: str) -> None:
+    assert tokens(count) == said
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "said"),
+    [
+        ("answered", "", None),
+        ("interrupted", "interrupted", "stopped"),
+        ("interrupted", "stopped at a question", "stopped at a question"),
+        ("step_limit", "50 answers", "step limit: 50 answers. Press Enter to continue."),
+        ("failed", "no \x1b key", r"failed: no \x1b key"),
+        (
+            "step_limit",
+            "50 answers were allowed; continue goes on",
+            "step limit: 50 answers were allowed. Press Enter to continue.",
+        ),
+        (
+            "stuck",
+            "bash was called 4 times alike",
+            "stuck: bash was called 4 times alike. Say what to do instead, or /continue.",
+        ),
+        (
+            "budget",
+            "$5.00 of $5.00 are used; continue goes on with as much again",
+            "budget: $5.00 of $5.00 are used. /budget raises it; "
+            "Enter continues with the same amount again.",
+        ),
+        ("", "", None),
+    ],
+)
+def test_an_end_that_is_no_answer_is_named(
+    outcome: Any, reason: str, said: str | None
+) -> None:
+    found = outcome_line(outcome, reason)
+
+    assert (bare([found]) if found else None) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.04, "0.0 s"), (59.9, "59.9 s"), (61, "1 min 01 s"), (-3, "0.0 s")],
+)
+def test_time_is_told_short(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_who_comes_back_sees_the_last_exchanges_shortened() -> None:
+    events: list[Event] = []
+    for n in range(5):
+        events += [Said(f"question {n}"), Delivered((3 * n + 1,)), answer(f"answer {n}")]
+    events += [Said("a\x1b long\none"), Delivered((16,)), answer("1\n2\n3\n\n4\n5\n6")]
+
+    assert bare(recap(folded(*events), 40)) == (
+        "› question 3\n  answer 3\n› question 4\n  answer 4\n"
+        "› a\\x1b long one\n  … 2 lines …\n  3\n  4\n  5\n  6"
+    )

@@ -1,0 +1,117 @@
+"""Choosing one of many sessions: typing narrows, arrows move, and all of it is a value."""
+
+import re
+
+import pytest
+
+from refold.journal.catalogue.session_card import Card
+from refold.journal.state.session_info import SessionInfo
+from refold.views.session_list import (
+    SessionPicker,
+    moved,
+    numbered_rows,
+    picker_rows,
+    with_matches,
+    with_query,
+)
+from refold.views.styled import bare
+
+NOW = 1_000_000.0
+CARDS = (
+    Card("d", SessionInfo(title="Paint the door"), NOW - 5, outcome="answered"),
+    Card(
+        "c",
+        SessionInfo(title="Mend the roof", name="roof", tags=("house",)),
+        NOW - 120,
+        open=True,
+    ),
+    Card("b", SessionInfo(title="屋根を直す"), NOW - 7_300, outcome="failed"),
+    Card("a", SessionInfo(title="Plant a tree"), NOW - 400_000, outcome="answered"),
+)
+
+
+def ids(picking: SessionPicker) -> list[str]:
+    return [card.id for card in picking.shown]
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("", ["d", "c", "b", "a"]),
+        ("the", ["d", "c"]),
+        ("ROOF mend", ["c"]),
+        ("hou", ["c"]),
+        ("屋", ["b"]),
+        ("zebra", []),
+    ],
+)
+def test_what_is_typed_narrows_the_list(typed: str, shown: list[str]) -> None:
+    assert ids(with_query(SessionPicker(CARDS), typed)) == shown
+
+
+def test_what_was_said_in_a_session_counts_after_what_it_is_called() -> None:
+    picking = with_query(SessionPicker(CARDS), "tree")
+
+    found = with_matches(picking, "tree", frozenset("ac"))
+
+    assert ids(found) == ["a", "c"]
+    assert with_matches(picking, "something else", frozenset("c")) == picking
+
+
+def test_the_one_that_was_reached_stays_chosen_when_more_is_found() -> None:
+    picking = moved(with_query(SessionPicker(CARDS), "the"), 1)
+
+    found = with_matches(picking, "the", frozenset("ab"))
+
+    assert ids(found) == ["d", "c", "b", "a"]
+    assert found.chosen == picking.chosen == CARDS[1]
+
+
+@pytest.mark.parametrize(("steps", "at"), [([1], 1), ([-1], 0), ([9], 3), ([9, -1], 2)])
+def test_arrows_stop_at_the_ends(steps: list[int], at: int) -> None:
+    picking = SessionPicker(CARDS)
+
+    for step in steps:
+        picking = moved(picking, step)
+
+    assert picking.chosen == CARDS[at]
+
+
+def test_typing_begins_at_the_top_again_and_nothing_can_be_chosen_of_none() -> None:
+    picking = moved(SessionPicker(CARDS), 3)
+
+    assert with_query(picking, "the").chosen == CARDS[0]
+    assert with_query(picking, "zebra").chosen is None
+    assert bare(picker_rows(with_query(picking, "zebra"), 40, 9, NOW)) == "  nothing fits"
+
+
+def test_as_much_is_drawn_as_there_is_room_for() -> None:
+    picking = moved(SessionPicker(CARDS), 2)
+
+    assert bare(picker_rows(picking, 40, 9, NOW)) == (
+        "     now  Paint the door\n"
+        "   2 min  roof: Mend the r… #house  open\n"
+        "›    2 h  屋根を直す  failed\n"
+        "     4 d  Plant a tree"
+    )
+    assert bare(picker_rows(picking, 40, 2, NOW)) == (
+        "   2 min  roof: Mend the r… #house  open\n›    2 h  屋根を直す  failed\n  3 of 4"
+    )
+
+
+def test_where_nothing_moves_each_has_a_number() -> None:
+    assert bare(numbered_rows(CARDS[2:], 40, NOW)) == (
+        "1     2 h  屋根を直す  failed\n2     4 d  Plant a tree"
+    )
+
+
+def test_no_title_orders_a_screen_about() -> None:
+    evil = Card(
+        "e", SessionInfo(title="\x1b[2J\rx\u202e", name="\x07", tags=("\x9b",)), NOW
+    )
+
+    drawn = bare(
+        [*picker_rows(SessionPicker((evil,)), 60, 9, NOW), *numbered_rows([evil], 60, NOW)]
+    )
+
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", drawn) == []

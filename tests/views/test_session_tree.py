@@ -1,0 +1,338 @@
+"""A tree of sessions as it is shown: who does what, how far it is, what it used."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+
+import msgspec
+import pytest
+
+from refold.errors import BadInput
+from refold.journal.events.kinds import (
+    ChildAsked,
+    ChildBorn,
+    ChildEnded,
+    Event,
+    Judged,
+    ModelAsked,
+    ModelFailed,
+    Reserved,
+    Said,
+    Settled,
+    Started,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state.session_tree import Node, find, walk
+from refold.journal.store.tree_reader import tree
+from refold.values.messages import ToolCall
+from refold.values.usage import Spent, Usage
+from refold.views.activity import activity_of, spent_by
+from refold.views.call_summary import label
+from refold.views.cell_width import cells
+from refold.views.cost import spending_document, spending_lines, tree_spending
+from refold.views.session_tree import (
+    TreeRow,
+    agent_of,
+    rows,
+    status,
+    tree_document,
+    tree_lines,
+)
+from refold.views.styled import bare
+from refold.views.timeline import slowest, timeline, timeline_document, timeline_lines
+from tests.views.planted import (
+    HOSTILE,
+    answer,
+    begun,
+    child,
+    family,
+    hold,
+    plant,
+    with_leaves,
+)
+
+ID = "20260101-000000-abcd"
+
+
+def words(call: ToolCall) -> str:
+    return label(call, None)
+
+
+def read(path: Path) -> Node:
+    return tree(path, ID)
+
+
+def row(path: Path, now: float = 1000.0) -> TreeRow:
+    return rows(read(path), now, words)
+
+
+def test_a_tree_is_told_with_the_children_of_children_inside(tmp_path: Path) -> None:
+    root = row(family(tmp_path))
+
+    assert bare(tree_lines(root, 100)) == (
+        f"root  {ID}  main  answered  find the bug\n"
+        "│  2 steps · 1 call · 207 in · 20 out · $0.62 · 15.0 s\n"
+        "├─ child-1  explore  answered  find it\n"
+        "│  │  1 step · 0 calls · 100 in · 10 out · $0.25 · 7.0 s\n"
+        "│  └─ child-1  explore  failed  find it deeper\n"
+        "│        1 step · 0 calls · 100 in · 10 out · $0.25 · 5.0 s\n"
+        "└─ child-2  rlm  answered  ask them all\n"
+        "      2 steps · 2 calls · leaves 3 done, 1 failed · 290 in · 29 out · $0.53 · 20.0 s\n"
+        "in all  4 sessions · leaves 3 done, 1 failed · 697 in · 69 out · $1.66"
+    )
+
+
+def test_leaves_are_told_one_by_one_where_that_is_wanted(tmp_path: Path) -> None:
+    plant(tmp_path, with_leaves(2, failed=(2,)))
+
+    found = tree_lines(row(tmp_path), 60, every_leaf=True, signs=False)
+
+    assert bare(found).split("\n")[2:] == [
+        "   leaf-1  done  m/small  1.0 s  what is 1",
+        "   leaf-2  failed  m/small  1.0 s  what is 2  the model was…",
+    ]
+
+
+def test_no_line_is_wider_than_the_screen_and_ascii_stays_ascii(tmp_path: Path) -> None:
+    root = row(family(tmp_path))
+
+    for room in (20, 40, 80):
+        found = bare(tree_lines(root, room, every_leaf=True)).split("\n")
+        assert max(map(cells, found)) <= room
+    plain = bare(tree_lines(root, 200, signs=False))
+    assert set(filter(lambda c: not c.isascii(), plain)) == {"·"}
+
+
+ASKING: tuple[Event, ...] = (
+    ModelAsked(), answer("", ("call-0", "bash", '{"command": "rm x"}')),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("events", "held", "said"),
+    [
+        ((), True, "missing"),
+        ([*begun()[:2]], True, "new"),
+        ([*begun(), ModelAsked()], True, "running"),
+        ([*begun(), ModelAsked()], False, "cut_off"),
+        ([*begun(), *ASKING, Judged("call-0", "ask")], True, "waiting"),
+        ([*begun(), *ASKING, Judged("call-0", "ask")], False, "cut_off"),
+        ([*begun(), child("child-1"), ChildAsked("child-1/call-2", "child-1", "explore",
+          ToolCall("child-1/call-2", "bash", msgspec.Raw(b"{}")))], True, "waiting"),
+        ([*begun(), TurnEnded("step_limit")], False, "step_limit"),
+        ([*begun(), TurnEnded("answered"), Said("and"), TurnStarted(7)], True, "running"),
+        ([*begun(), TurnEnded("interrupted")], True, "interrupted"),
+    ],
+)  # fmt: skip
+def test_a_status_says_whether_somebody_works_on_it(
+    tmp_path: Path, events: Sequence[Event], held: bool, said: str
+) -> None:
+    if events:
+        plant(tmp_path, events)
+    if held:
+        hold(tmp_path)
+
+    assert status(read(tmp_path)) == said
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([ModelAsked()], "the model is called"),
+        ([*ASKING, Judged("call-0", "allow"), Started("call-0")], 'bash rm x'),
+        ([*ASKING, Judged("call-0", "ask")], "waits for a person: bash rm x"),
+        ([Reserved("leaf", "m/small", leaf=1), Reserved("leaf", "m/small", leaf=2)],
+         "2 model calls by code are running"),
+    ],
+)  # fmt: skip
+def test_what_runs_says_what_it_does(
+    tmp_path: Path, events: Sequence[Event], said: str
+) -> None:
+    plant(tmp_path, [*begun(), *events])
+    hold(tmp_path)
+
+    found = row(tmp_path, now=110.0)
+
+    assert (found.activity, found.seconds) == (said, 7.0)
+    assert f"now: {said}" in bare(tree_lines(found, 100))
+
+
+def test_the_sum_of_all_nodes_is_all_that_providers_told(tmp_path: Path) -> None:
+    root = read(family(tmp_path))
+    own = [spent_by(deed) for node in walk(root) for deed in activity_of(node.entries).spans
+           if not deed.id.startswith("child")]  # fmt: skip
+
+    told = sum(own, Spent())
+    shown = rows(root, 0.0, words)
+    cost = tree_spending(root, agent_of)
+
+    assert (told.usage, round(told.dollars, 3), told.answers) == (
+        Usage(697, 0, 0, 69),
+        1.655,
+        10,
+    )
+    assert shown.total == told
+    assert cost.spent == told
+    assert sum((n.spent for n in cost.nodes), Spent()) == told
+    for parts in (cost.by_model, cost.by_purpose):
+        assert sum(parts.values(), Spent()) == told
+    assert set(cost.by_purpose) == {"main", "summary", "leaf"}
+
+
+def test_cost_tells_each_node_and_what_the_children_of_a_turn_used(tmp_path: Path) -> None:
+    found = tree_spending(read(family(tmp_path)), agent_of)
+
+    assert bare(spending_lines(found, turns=True)) == (
+        "  1  find the bug\n"
+        "     207 in · 20 out · $0.62\n"
+        "     490 in · 49 out · $1.03 by its subagents\n"
+        "\n"
+        "m/big    600 in · 60 out · $1.50\n"
+        "m/small  97 in · 9 out · $0.15\n"
+        "\n"
+        "main     600 in · 60 out · $1.50\n"
+        "summary  7 in · 0 out · $0.12\n"
+        "leaf     90 in · 9 out · $0.0300\n"
+        "\n"
+        "root main                     207 in · 20 out · $0.62\n"
+        "root/child-1 explore          100 in · 10 out · $0.25\n"
+        "root/child-1/child-1 explore  100 in · 10 out · $0.25\n"
+        "root/child-2 rlm              290 in · 29 out · $0.53\n"
+        "in all  697 in · 69 out · $1.66"
+    )
+    document = json.loads(msgspec.json.encode(spending_document(found)))
+    assert [n["address"] for n in document["nodes"]] == [
+        "root", "root/child-1", "root/child-1/child-1", "root/child-2",
+    ]  # fmt: skip
+    assert document["turns"][0]["below"]["calls"] == 7
+    assert sum(n["known_cost"] for n in document["nodes"]) == document["cost"]
+
+
+def test_a_child_whose_journal_is_gone_costs_what_its_parent_was_told(
+    tmp_path: Path,
+) -> None:
+    used = Spent(Usage(50), 0.75, 1)
+    plant(tmp_path, [
+        *begun(), child("child-1"), ChildEnded("child-1", "final", "done", "42", spent=used),
+        child("child-2"), TurnEnded("answered"),
+    ])  # fmt: skip
+
+    root = row(tmp_path)
+
+    assert [each.status for each in root.below] == ["final", "missing"]
+    assert root.total == used
+    assert tree_spending(root.node, agent_of).spent == used
+
+
+def test_words_of_strangers_move_no_cursor_and_turn_nothing_round(tmp_path: Path) -> None:
+    plant(tmp_path, [
+        *begun(HOSTILE, HOSTILE), ModelAsked(), answer(HOSTILE, ("call-0", HOSTILE, "{}")),
+        ChildBorn("child-1", "call-0", HOSTILE, HOSTILE),
+        Reserved("leaf", HOSTILE, leaf=1, prompt=HOSTILE),
+        Settled(9, None, HOSTILE, None, HOSTILE),
+        ChildBorn("../../../etc", "call-0", "explore", "no name of a child"),
+        ModelAsked(), ModelFailed(HOSTILE, HOSTILE),
+        TurnEnded("failed", HOSTILE),
+    ])  # fmt: skip
+    plant(tmp_path / "children/child-1", [*begun(HOSTILE), ModelAsked()])
+    hold(tmp_path / "children/child-1")
+
+    root = row(tmp_path)
+    every = timeline(root.node, 1.0, words)
+    text = "\n".join((
+        bare(tree_lines(root, 400, every_leaf=True)), bare(timeline_lines(every, 400)),
+        bare(spending_lines(tree_spending(root.node, agent_of), turns=True)),
+    ))  # fmt: skip
+
+    assert [each.node.address for each in root.below] == ["root/child-1"]
+    for letter in "\x1b\x07\x9b\u202e\u200b":
+        assert letter not in text
+    assert all("\\x1b]0;owned" in r for r in text.split("\n") if "owned" in r)
+    documents = [tree_document(root, every_leaf=True), *map(timeline_document, every)]
+    again = [json.loads(msgspec.json.encode(each)) for each in documents]
+    assert again[0]["leaf_nodes"][0]["failed"] == HOSTILE
+
+
+def test_the_name_of_who_waits_is_shown_as_it_is(tmp_path: Path) -> None:
+    call = ToolCall("x", "bash", msgspec.Raw(b"{}"))
+    plant(tmp_path, [*begun(), ChildAsked("x", HOSTILE, "explore", call)])
+    hold(tmp_path)
+
+    shown = bare(tree_lines(row(tmp_path), 400))
+
+    assert "\x1b" not in shown
+    assert "now: \\x1b]0;owned" in shown
+
+
+def test_a_broken_child_is_told_of_and_the_others_are_whole(tmp_path: Path) -> None:
+    family(tmp_path)
+    journal = tmp_path / "children/child-1/events.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:5], lines[5].replace(b"deeper", b"Deeper")]))
+    whole = tmp_path / "children/child-2/events.jsonl"
+    whole.write_bytes(whole.read_bytes() + b'{"h":"half of a line')
+
+    root = row(tmp_path)
+
+    one, two = root.below
+    assert (len(one.node.entries), one.status, two.status) == (5, "cut_off", "answered")
+    assert "was changed after it was written" in one.node.damage
+    assert [each.node.address for each in one.below] == ["root/child-1/child-1"]
+    assert "damaged: " in bare(tree_lines(root, 400))
+    assert not two.node.damage
+
+
+def test_what_was_done_is_told_in_the_order_of_time(tmp_path: Path) -> None:
+    plant(
+        tmp_path,
+        [*begun(), child("child-1"), ModelAsked(), answer("So."), TurnEnded("answered")],
+    )
+    plant(tmp_path / "children/child-1", with_leaves(2, failed=(2,)), began=105.0)
+
+    found = timeline(read(tmp_path), 1000.0, words)
+
+    assert [(t.address, t.kind, t.outcome, t.seconds) for t in found] == [
+        ("root/child-1", "child", "cut_off", None),
+        ("root/step-1", "model", "done", 1.0),
+        ("root/child-1/step-1", "model", "done", 1.0),
+        ("root/child-1/call-0", "tool", "done", 7.0),
+        ("root/child-1/call-0.1", "tool", "done", 5.0),
+        ("root/child-1/leaf-1", "leaf", "done", 1.0),
+        ("root/child-1/leaf-2", "leaf", "failed", 1.0),
+        ("root/child-1/step-2", "model", "done", 1.0),
+    ]
+    assert [t.id for t in slowest(found, 2)] == ["call-0", "call-0.1"]
+    assert [t.within for t in found if t.kind == "leaf"] == ["call-0", "call-0"]
+    shown = bare(timeline_lines(found, 60)).split("\n")
+    assert max(map(cells, shown)) <= 60
+    assert shown[4].endswith("root/child-1/call-0.1  done  read_fil…")
+
+
+def test_an_address_leads_to_its_node(tmp_path: Path) -> None:
+    root = read(family(tmp_path))
+
+    assert find(root, ())[0] is root
+    node, rest = find(root, ("child-1", "child-1", "leaf-3"))
+    assert (node.address, rest) == ("root/child-1/child-1", "leaf-3")
+    assert find(root, ("child-2", "call-0.1"))[1] == "call-0.1"
+    with pytest.raises(BadInput, match="root has no child-9: there is child-1, child-2"):
+        find(root, ("child-9",))
+
+
+def test_a_thousand_leaves_and_fifty_children_are_there_at_once(tmp_path: Path) -> None:
+    names = [f"child-{n}" for n in range(1, 51)]
+    plant(tmp_path, [*begun(), *map(child, names), TurnEnded("answered")])
+    whole = plant(tmp_path / "children/child-1", with_leaves(20))
+    for name in names[1:]:
+        (tmp_path / "children" / name).mkdir()
+        (tmp_path / "children" / name / "events.jsonl").write_bytes(whole)
+
+    began = perf_counter()
+    found = row(tmp_path)
+    shown = tree_lines(found, 100, every_leaf=True)
+    took = perf_counter() - began
+
+    assert (found.all_leaves.count, len(shown)) == (1000, 2 + 50 * 2 + 1000 + 1)
+    assert took < 1.0

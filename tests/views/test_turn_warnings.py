@@ -1,0 +1,155 @@
+"""What stands under an answer, by the journal: commands that failed, files not written."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from refold.journal.events.kinds import (
+    Checkpointed,
+    Ended,
+    Entry,
+    Event,
+    Judged,
+    ModelAnswered,
+    SessionStarted,
+    Started,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state.fold import View, fold
+from refold.values.display import Diff, Output
+from refold.values.messages import Message, Text, ToolCall
+from refold.views.notices import warning_lines, warnings
+from refold.views.styled import bare
+from refold.views.turn_result import result
+
+
+def turn(*events: Event, outcome: Any = "answered") -> View:
+    whole = [SessionStarted("/w"), TurnStarted(1), *events, TurnEnded(outcome)]
+    return fold(Entry(seq, event) for seq, event in enumerate(whole, start=1))
+
+
+def ran(command: str, text: str = "", code: int | None = 0, ended: str = "") -> Ended:
+    return Ended("c", "done", text, (Output(command, text, code, ended),))
+
+
+PATCH = "*** Begin Patch\n*** Update File: a.md\n*** Add File: sub/b.md\n*** End Patch"
+UNIFIED = "--- a/a.md\n+++ b/a.md\t2026\n@@ -1 +1 @@\n-x\n+y\n"
+
+
+def tried(
+    outcome: Any, text: str = "", *, name: str = "write_file", real: str = "", **given: str
+) -> list[Event]:
+    """A call of a tool that changes files, as an answer of its own, and its end."""
+    arguments = Raw(json.dumps(given or {"path": "notes.md"}).encode())
+    asked = Message("assistant", (ToolCall("w", name, arguments),))
+    path = str(given.get("path", "notes.md"))
+    real = "/w/a.md" if "patch" in given else real or f"/w/{path}"
+    judged = [Judged("w", "allow", real_path=real)]
+    shown = (Diff(f"/w/{path}", "changed", ""),) if outcome == "done" else ()
+    return [ModelAnswered(asked), *judged, Started("w"), Ended("w", outcome, text, shown)]
+
+
+FULL = "Cannot write notes.md: the disk is full."
+CANNOT = f"notes.md was not written: {FULL}"
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([], []),
+        ([ran("make")], []),
+        ([ran("pytest -q", "1 failed", 2)], ["the last command failed with code 2: pytest -q"]),
+        ([ran("pytest -q", "1 failed", 1), ran("ls")], []),
+        ([ran("ls"), ran("pytest -q", "", 1)], ["the last command failed with code 1: pytest -q"]),
+        ([ran("make\nall", "", 2)], ["the last command failed with code 2: make\\nall"]),
+        ([ran("npm start", "", None, "it took longer than 60 s")],
+         ["the last command was ended before it was done (it took longer than 60 s): npm start"]),
+        ([ran("npm start", "", None)], ["the last command was ended before it was done: npm start"]),
+        ([ran("x" * 300, "", 3)], [f"the last command failed with code 3: {'x' * 99}…"]),
+        # Finding nothing is an answer.
+        ([ran("grep -r word .", "", 1)], []),
+        ([ran("cd src; rg word | head", "", 1)], []),
+        ([ran("test -f a.txt && echo yes", "", 1)], []),
+        ([ran("diff a b", "< x", 1)], []),
+        ([ran("grep -q word a; pytest", "", 1)], ["the last command failed with code 1: grep -q word a; pytest"]),
+        ([ran("grep word nothing", "No such file", 2)], ["the last command failed with code 2: grep word nothing"]),
+        ([ran("grep -q word a && pytest", "1 failed", 1)],
+         ["the last command failed with code 1: grep -q word a && pytest"]),
+    ],
+)  # fmt: skip
+def test_the_last_command_is_named_if_it_failed(
+    events: list[Event], said: list[str]
+) -> None:
+    assert list(warnings(turn(*events))) == said
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (tried("done"), []),
+        (tried("failed", f"{FULL}\nMore of it."), [CANNOT]),
+        (tried("refused", "Refused. It was not done."), ["notes.md was not written: it was refused"]),
+        (tried("unknown", "Interrupted."), ["notes.md was not written: Interrupted."]),
+        (tried("stopped", "Stopped on the way."), []),
+        # Put right later in the turn: by the same tool, by another name, by a command.
+        ([*tried("failed", FULL), *tried("done")], []),
+        ([*tried("failed", FULL, path="./notes.md", real="/w/notes.md"), *tried("done")], []),
+        ([*tried("failed", FULL), Checkpointed((), changed=(("/w/notes.md", "created"),))], []),
+        ([*tried("failed", FULL), *tried("done", path="b.md")], [CANNOT]),
+        ([*tried("done"), *tried("failed", FULL)], [CANNOT]),
+        ([*tried("failed", "one"), *tried("failed", FULL)], [CANNOT]),
+        (tried("failed", FULL, name="read_file"), []),
+        (tried("failed", "No.", path="/etc/hosts", real="/etc/hosts"), ["/etc/hosts was not written: No."]),
+        (tried("failed", "It does not fit.", name="apply_patch", patch=PATCH),
+         ["a.md was not written: It does not fit.", "sub/b.md was not written: It does not fit."]),
+        (tried("failed", "No.", name="apply_patch", patch=UNIFIED), ["a.md was not written: No."]),
+        ([*tried("failed", "No.", name="apply_patch", patch=PATCH), *tried("done", path="sub/b.md")],
+         ["a.md was not written: No."]),
+    ],
+)  # fmt: skip
+def test_a_file_that_was_to_be_written_and_was_not_is_named(
+    events: list[Event], said: list[str]
+) -> None:
+    assert list(warnings(turn(*events))) == said
+
+
+def test_of_many_files_some_are_named() -> None:
+    events = [e for n in range(60) for e in tried("failed", "No.", path=f"{n}.md")]
+
+    said = warnings(turn(*events))
+
+    assert said[:1] == ("10.md was not written: No.",)  # of the newest fifty
+    assert said[5:] == ("45 more files were not written",)
+
+
+def test_arguments_that_are_no_json_name_no_file() -> None:
+    asked = Message("assistant", (ToolCall("w", "write_file", Raw(b"[1")),))
+
+    assert warnings(turn(ModelAnswered(asked), Ended("w", "failed", "No object."))) == ()
+
+
+@pytest.mark.parametrize("outcome", ["interrupted", "cancelled", "plan_ready"])
+def test_a_turn_that_was_stopped_or_only_planned_claims_nothing(outcome: str) -> None:
+    assert warnings(turn(ran("make", "", 2), *tried("failed", FULL), outcome=outcome)) == ()
+
+
+def test_a_new_turn_begins_without_the_mishaps_of_the_last() -> None:
+    view = turn(
+        ran("make", "", 2), *tried("failed", FULL), TurnEnded("answered"), TurnStarted(4)
+    )
+
+    assert warnings(view) == ()
+
+
+def test_a_screen_and_a_script_are_told_the_same() -> None:
+    answer = ModelAnswered(Message("assistant", (Text("All is well."),)))
+    view = turn(ran("make \x1b[31m", "", 2), *tried("failed", FULL), answer)
+
+    said = list(result(view, "s", 1.0).warnings)
+
+    assert said == list(warnings(view))
+    assert bare(warning_lines(view)).splitlines() == said
+    assert "\x1b" not in bare(warning_lines(view))

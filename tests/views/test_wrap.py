@@ -1,0 +1,137 @@
+"""Text fits the screen, however narrow and however wide its letters."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.views.cell_width import cells, cut, letters, unpadded, wrapped
+from refold.views.styled import Line, Piece, bare, line
+from refold.views.wrap import folded, hard_wrap, text_lines, truncate, wrap, wrap_line
+
+FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+BITS = (
+    "ab",
+    " ",
+    "中",
+    "e\u0301",
+    FAMILY,
+    "\u263a\ufe0f",
+    "\U0001f1e9\U0001f1ea",
+    "\u1100" * 3,
+)
+TEXTS = st.lists(st.sampled_from(BITS), max_size=30).map("".join)
+
+
+@given(TEXTS, st.integers(2, 20))
+def test_wrapping_loses_nothing_and_never_runs_over(text: str, room: int) -> None:
+    rows = list(wrapped(text, room))
+
+    assert "".join(rows) == text
+    assert all(cells(row) <= room for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "shown"),
+    [("short", 9, "short"), ("too long", 5, "too …"), ("中文字", 5, "中文…"), ("x", 0, "")],
+)
+def test_a_cut_says_that_it_is_one(text: str, room: int, shown: str) -> None:
+    assert cut(text, room) == shown
+
+
+def test_padding_is_counted_so_that_nothing_hides_behind_it() -> None:
+    assert unpadded("ls" + " " * 3000 + "; rm x") == "ls … 3000 spaces … ; rm x"
+    assert unpadded("ls" + "\n" * 60 + "rm x") == "ls\n… 59 empty lines …\nrm x"
+
+
+def test_long_output_shows_its_start_and_more_of_its_end() -> None:
+    rows = folded([line(str(n)) for n in range(100)], 6)
+
+    assert bare(rows) == "0\n1\n… 95 more lines …\n97\n98\n99"
+
+
+def test_one_endless_line_takes_three_rows() -> None:
+    rows = text_lines("x" * 10_000, 10)
+
+    assert bare(rows) == "xxxxxxxxxx\nxxxxxxxxxx\nxxxxxxxxx…"
+
+
+def test_our_own_sentences_are_broken_between_words() -> None:
+    sentence: Line = (("bad", "a long sentence"), ("dim", " here"))
+
+    assert bare([wrap_line(sentence, 8)]) == "a long\nsentence\nhere"
+    assert wrap_line(sentence, 80) == sentence
+
+
+def test_short_things_with_dots_between_are_broken_at_the_dots_where_each_fits() -> None:
+    keys: Line = (("strong", "y "), ("plain", "once"), ("strong", " · n "),
+                  ("plain", "no, and why"), ("dim", " · ctrl+c stop "))  # fmt: skip
+
+    assert bare([wrap_line(keys, 80)]) == "y once · n no, and why · ctrl+c stop "
+    assert bare([wrap_line(keys, 18)]) == "y once ·\nn no, and why ·\nctrl+c stop "
+    wide = line("中 中 中 中 · 中 中 · 中")
+    assert bare([wrap_line(wide, 18)]) == "中 中 中 中 ·\n中 中 · 中"
+    assert bare([wrap_line(keys, 12)]) == "y once · n\nno, and why\n· ctrl+c\nstop"
+
+
+@pytest.mark.parametrize(
+    ("letter", "wide"),
+    [
+        ("a", 1), ("—", 1), ("é", 1), ("e\u0301", 1), ("中", 2), ("한", 2), ("✅", 2),
+        (FAMILY, 2), ("\u263a", 1), ("\u263a\ufe0f", 2), ("\U0001f44d\U0001f3fd", 2),
+        ("\U0001f1e9\U0001f1ea", 2), ("1\ufe0f\u20e3", 2), ("क्षि", 2), ("\u0301", 0),
+    ],
+)  # fmt: skip
+def test_a_letter_takes_the_cells_that_terminals_give_it(letter: str, wide: int) -> None:
+    assert cells(letter) == wide
+    assert cells(f"x{letter}x") == wide + 2
+    assert list(letters(letter)) == [(letter, wide)]
+
+
+def test_what_is_measured_without_the_table_is_measured_as_the_table_says() -> None:
+    from wcwidth import wcwidth
+
+    every = [chr(code) for code in range(0xA0, 0x3000)]
+
+    assert [letter for letter in every if cells(letter) != wcwidth(letter)] == []
+
+
+@given(TEXTS, st.integers(2, 20))
+def test_no_letter_is_taken_apart_by_a_cut_or_by_wrapping(text: str, room: int) -> None:
+    whole = [letter for letter, _ in letters(text)]
+
+    rows = list(wrapped(text, room))
+
+    assert [letter for row in rows for letter, _ in letters(row)] == whole
+    assert cells(cut(text, room)) <= room
+
+
+@given(st.lists(TEXTS, max_size=6), st.integers(2, 30))
+def test_styled_words_are_broken_to_the_room_and_none_is_lost(
+    texts: list[str], room: int
+) -> None:
+    pieces: list[Piece] = [
+        ("strong" if at % 2 else "plain", t) for at, t in enumerate(texts)
+    ]
+    whole = "".join(texts)
+
+    rows = [bare([row]) for row in wrap(pieces, room)]
+
+    assert "".join(rows).replace(" ", "") == whole.replace(" ", "")
+    assert bare(hard_wrap(pieces, room)).replace("\n", "") == whole
+    assert all(cells(row) <= room for row in rows)
+    assert all(cells(bare([row])) <= room for row in hard_wrap(pieces, room))
+    assert cells(bare([truncate(tuple(pieces), room)])) <= room
+
+
+def test_an_address_stays_whole_on_a_row_of_its_own() -> None:
+    address = "https://example.com/a/long/way"
+
+    rows = wrap([("plain", f"see {address} there")], 12)
+
+    assert bare(rows) == f"see\n{address}\nthere"
+
+
+def test_chinese_is_broken_between_letters_and_no_row_begins_with_a_stop() -> None:
+    rows = wrap([("plain", "一二三四，五六七八")], 8)
+
+    assert bare(rows) == "一二三\n四，五六\n七八"
