@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from refold.cli.output import answer, ended
+from refold.cli.output import answer
+from refold.headless.streams import ended
 
 SAID = "red \x1b[31m\x9b2J \u202eturned\u2028 日本語\n"
 

@@ -242,7 +242,7 @@ def test_it_ends_by_itself_whatever_its_provider_does(
     place: Workplace, outside: dict[str, str]
 ) -> None:
     code = (
-        "import sys; from refold.cli import finishing\n"
+        "import sys; from refold.app import memory_worker as finishing\n"
         "finishing.LONGEST = 1\n"
         "finishing.finish(sys.argv[1])\n"
     )

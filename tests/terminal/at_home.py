@@ -12,6 +12,7 @@ from refold.cli.switch_session import Stay
 from refold.client.worktree import WorkingTrees
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
+from refold.headless.streams import remark
 from refold.journal.home import Home
 from refold.terminal.run import PromptLoop
 from refold.terminal.screen.capabilities import Look
@@ -36,7 +37,8 @@ class Desk:
         """The lines that were printed while this was typed, after the greeting."""
         out = io.StringIO()
         anyio.run(self._converse, Typist(*typed), answers, out, keep)
-        self._trees.leave()
+        for sentence in self._trees.leave():
+            remark(sentence)
         return [row for row in out.getvalue().split("\n")[2:] if row]
 
     async def _converse(

@@ -124,7 +124,7 @@ def varying(row: str) -> str:
 def done(paper: Sequence[str]) -> list[str]:
     """Without the line that names the directory, and what it says to somebody new."""
     assert paper[0] == "refold · script/answers.jsonl · HERE"
-    start = 2 if paper[1].startswith("/help says") else 1
+    start = 2 if paper[1].startswith("/help lists") else 1
     return list(paper[start:])
 
 

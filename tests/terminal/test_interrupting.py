@@ -118,7 +118,7 @@ def test_streaming_is_redirected_with_words(starts: Starts, display: str) -> Non
     at.until("word word")
     at.type(CTRL_C)
     at.until(f"instead {DISPLAYS[display][0]}")
-    assert ("Esc goes on" in at.text) == (display == "line")
+    assert ("Esc continues" in at.text) == (display == "line")
     say(at, display, "be short")
     at.until("As you like.")
 
@@ -193,11 +193,11 @@ def test_words_typed_while_it_works_are_heard_in_every_display(
     at.until_there(tmp_path / "begun")
     at.type("hurry up")
     if display != "plain":  # which is told when the line is whole
-        at.until("sent at the next step")
+        at.until("send at the next step")
         at.until("hurry up")
     say(at, display, "")
     if display == "line":
-        at.until_gone("sent at the next step")
+        at.until_gone("send at the next step")
     at.until(f"\n{DISPLAYS[display][0]} hurry up\n")
     until_kept(at, "hurry up")  # before that, Ctrl+C takes the line back
     at.type(CTRL_C)
@@ -249,7 +249,7 @@ def test_ctrl_c_ends_a_summary_that_was_asked_for(starts: Starts, display: str) 
     at.until("requesting a summary")
     at.type(CTRL_C)
 
-    at.until(f"The talk is as it was.\n\n{DISPLAYS[display][0]}")
+    at.until(f"The conversation is unchanged.\n\n{DISPLAYS[display][0]}")
     at.type(CTRL_D)
     assert at.end() == 0
 
@@ -328,7 +328,7 @@ def test_ctrl_c_ends_the_wait_for_another_try(
     given = ("-m", "mine/one", "--display", display)
     at = Terminal(PROGRAM, *given, here=tmp_path, compiled=tmp_path, **env)
     begin(at, display)
-    at.until("trying again in")
+    at.until("retrying in")
     at.type(CTRL_C)
     at.until("instead")
     at.type(CTRL_C)
@@ -383,7 +383,7 @@ def test_at_an_empty_prompt_it_takes_two_to_leave(starts: Starts, display: str) 
     at.until(f" s\n\n{DISPLAYS[display][0]}")
     for _ in range(2):
         at.type(CTRL_C)
-        at.until_sent("leave" if _ == 0 else "To go on", since=at.sent)
+        at.until_sent("leave" if _ == 0 else "To resume", since=at.sent)
 
     assert at.end() == 0
 

@@ -127,7 +127,7 @@ def test_words_typed_while_it_works_are_heard(starts: Starts) -> None:
     at.type("hurry up")
     at.until("› hurry up")
     at.type(ENTER)
-    at.until_gone("sent at the next step")
+    at.until_gone("send at the next step")
     at.until("running")
     at.type("/quit" + ENTER)
     at.until("after this turn: /quit")
@@ -193,13 +193,13 @@ def test_an_unknown_command_names_the_nearest(starts: Starts) -> None:
     at.type("/csot" + ENTER)
     at.until("There is no command /csot. Did you mean /cost?")
     at.type("/hel")
-    at.until("/help [NAME]  what can be typed here")
+    at.until("/help [NAME]  list what you can type here")
     at.type("\t")
     at.until("› /help")
     at.type(ENTER)
     at.until("a new line; so does")
     at.type(CTRL_C)
-    at.until("Ctrl+C again leaves")
+    at.until("Press Ctrl+C again to leave")
     at.type(CTRL_C)
 
     assert at.end() == 0
@@ -266,7 +266,7 @@ def test_ctrl_c_in_a_dumb_terminal_asks_too(starts: Starts, tmp_path: Path) -> N
     at.until("As you like.")
     at.until("$0.0002")
     at.type(CTRL_C)
-    at.until("Ctrl+C again leaves")
+    at.until("Press Ctrl+C again to leave")
     at.type("\x04")
 
     assert at.end() == 0
@@ -441,7 +441,7 @@ def test_questions_are_answered(starts: Starts, term: str) -> None:
     at.until(sign)
     at.type("go" + enter)
     at.until("The model asks you (1 of 3)")
-    at.until("1-2 or words")
+    at.until("1-2 or text")
     at.type("2" + enter)
     at.until("(2 of 3)")
     at.until("several with commas")
@@ -467,7 +467,7 @@ def test_ctrl_c_at_a_question_of_the_model_stops_the_turn(starts: Starts) -> Non
     at = starts("ask")
     at.until("›")
     at.type("go" + ENTER)
-    at.until("1-2 or words")
+    at.until("1-2 or text")
     at.type(CTRL_C)
     at.until("\nstopped at a question")
 

@@ -127,7 +127,7 @@ def test_a_terminal_of_the_database_is_sent_its_own_strings_and_no_others(
     assert "thinking" not in at.text or "\x1b[K" not in known
     if "\r\x1b[K" in at.raw:  # pyte knows this one
         assert "running" not in at.text
-        assert [row for row in at.rows if row][-1].startswith("To go on later")
+        assert [row for row in at.rows if row][-1].startswith("To resume")
         assert "There: one, two." in [row.replace("`", "") for row in at.rows]
 
 
@@ -137,7 +137,7 @@ def test_where_no_line_can_be_taken_back_it_is_plain_and_says_so(
     starts: Starts, term: str
 ) -> None:
     at = starts("busy", term, SHOWN="status")
-    at.until_sent("The display is plain")
+    at.until_sent("Using the plain display")
     at.until_sent("> ")
     at.type("exit\n")
 

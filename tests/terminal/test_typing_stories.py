@@ -186,7 +186,7 @@ def test_what_is_typed_is_edited_elsewhere(
 
 @pytest.mark.parametrize(
     ("named", "said"),
-    [("", "No editor is named"), ("exit 3", "ended with exit code 3")],
+    [("", "No editor is set"), ("exit 3", "ended with exit code 3")],
     ids=["none", "failing"],
 )
 def test_an_editor_that_fails_is_named_and_nothing_is_lost(

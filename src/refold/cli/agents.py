@@ -8,9 +8,9 @@ import msgspec
 from refold.agents.profile import Profile
 from refold.agents.registry import Registry, passed_over, registry
 from refold.app.search_places import around
-from refold.cli.output import complain, write
 from refold.config.paths import here, paths
 from refold.config.trusted_folders import Folders
+from refold.headless.streams import complain, write
 from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
 from refold.views.cell_width import cells

@@ -15,12 +15,12 @@ import msgspec
 from msgspec import Struct
 
 from refold.app.model_connections import Connections
-from refold.cli.output import complain, remark, write
 from refold.config import credentials, keyring
 from refold.config.api_keys import FoundKey, Keys, wrong
 from refold.config.load import load
 from refold.config.paths import Paths, paths
 from refold.errors import BadInput, ProviderError, Refused
+from refold.headless.streams import complain, remark, write
 from refold.provider import catalog
 from refold.provider.model_list import list_models
 from refold.provider.spec import ProviderSpec

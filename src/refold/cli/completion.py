@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from refold.cli import completion_scripts
 from refold.cli.command_tree import described
 from refold.cli.completion_scripts import SHELLS
-from refold.cli.output import write
 from refold.config.paths import paths
 from refold.errors import BadInput, RefoldError
+from refold.headless.streams import write
 from refold.views.escape import on_one_line
 
 _HOW = """\

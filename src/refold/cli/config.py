@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from refold.cli.open_editor import edit, editor
-from refold.cli.output import answer, complain, somebody_is_here, write
+from refold.cli.output import answer, somebody_is_here
 from refold.config.folder_settings import unheeded
 from refold.config.load import canonical
 from refold.config.paths import Paths, here, paths
@@ -23,6 +23,7 @@ from refold.config.settings_report import SettingOrigins, told
 from refold.config.shown_settings import named_settings, problems, shown_settings
 from refold.config.toml_text import value_in_toml
 from refold.errors import BadInput, said_by
+from refold.headless.streams import complain, write
 from refold.place.private_files import write as keep
 from refold.session.redactor import Redactor
 from refold.views.escape import on_one_line

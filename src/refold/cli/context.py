@@ -5,10 +5,11 @@ from argparse import ArgumentParser, Namespace
 
 import msgspec
 
-from refold.cli.output import complain, signs, write
+from refold.cli.output import signs
 from refold.cli.session_argument import add_session, folded, named
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
+from refold.headless.streams import complain, write
 from refold.journal.home import Home
 from refold.views.context import context_document, context_lines, context_usage
 from refold.views.styled import bare

@@ -10,13 +10,14 @@ from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 from pathlib import Path
 
-from refold.cli.output import somebody_is_here, write
+from refold.cli.output import somebody_is_here
 from refold.cli.survey.findings import Facts
 from refold.cli.survey.survey import survey
 from refold.config.folder_settings import untrusted
 from refold.config.paths import here, paths
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
+from refold.headless.streams import write
 from refold.views.agents_md import Section, added, bullets, missing, table, whole
 from refold.views.escape import on_one_line
 

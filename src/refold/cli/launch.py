@@ -16,7 +16,6 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import own_address
 from refold.cli.flags import PICK
-from refold.cli.output import complain, remark
 from refold.cli.sessions.catalogue_notice import Waiting
 from refold.client.launch import Launch, Opened
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
@@ -25,6 +24,7 @@ from refold.client.worktree import WorkingTrees
 from refold.config.folder_settings import FolderSettings, load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput, said_by
+from refold.headless.streams import complain, remark
 from refold.headless.task import Task
 from refold.journal.home import Home
 from refold.session.session import Session as Engine

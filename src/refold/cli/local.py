@@ -5,8 +5,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from refold.cli.output import write
 from refold.errors import BadInput
+from refold.headless.streams import write
 from refold.provider.local.download import DownloadProgress, fetch
 from refold.provider.local.install import (
     HOW_TO_GET_RUNTIME,

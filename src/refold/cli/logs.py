@@ -8,8 +8,8 @@ import select
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
-from refold.cli.output import Gone, complain, write
 from refold.config.paths import paths
+from refold.headless.streams import Gone, complain, write
 from refold.logs.logbook import NAME
 from refold.logs.reader import Entry, Tail, at_least, entries
 from refold.values.log_level import LEVELS, Level

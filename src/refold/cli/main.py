@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from refold.cli.flags import PICK, parse
 from refold.cli.import_interrupts import loading
-from refold.cli.output import Gone, complain, report, write
 from refold.cli.subcommands import SUBCOMMANDS
 from refold.errors import BadInput, RefoldError, first
+from refold.headless.streams import Gone, complain, report, write
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

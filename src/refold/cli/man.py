@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from refold import __version__
 from refold.cli.command_tree import Command, Flag, described, every, taken, usage
-from refold.cli.output import write
+from refold.headless.streams import write
 from refold.views.turn_result import EXIT_CODES
 
 

@@ -14,9 +14,9 @@ import msgspec
 
 from refold.app.project_memory import ProjectMemory
 from refold.cli.open_editor import edit, editor
-from refold.cli.output import complain, remark, write
 from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
+from refold.headless.streams import complain, remark, write
 from refold.journal.home import Home
 from refold.memory.note_origins import NoteChange
 from refold.memory.notes import Listed, Memory, Whose

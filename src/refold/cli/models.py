@@ -18,13 +18,13 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from refold.app.models import ROLES, Models
-from refold.cli.output import complain, remark, write
 from refold.config.api_keys import Keys
 from refold.config.credentials import read as stored_keys
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.errors import BadInput, ProviderError
+from refold.headless.streams import complain, remark, write
 from refold.provider import catalog, known_models, prices
 from refold.provider.model_figures import Figures, Listed
 from refold.provider.model_list import has_list, list_models

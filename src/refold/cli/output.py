@@ -5,21 +5,7 @@ How the streams are written is in `headless.streams`.
 
 import sys
 
-from refold.headless.streams import (
-    Gone,
-    answer_text,
-    complain,
-    ended,
-    remark,
-    report,
-    write,
-    write_bytes,
-)
-
-__all__ = [
-    "Gone", "answer", "answer_text", "columns", "complain", "confirmed", "ended", "remark",
-    "report", "said_yes", "signs", "somebody_is_here", "write", "write_bytes",
-]  # fmt: skip
+from refold.headless.streams import answer_text, write
 
 _USUAL = 80  # columns of a screen that does not tell
 

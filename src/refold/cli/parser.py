@@ -8,8 +8,8 @@ from argparse import Action, ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol, cast
 
-from refold.cli.output import write
 from refold.errors import BadInput
+from refold.headless.streams import write
 
 HIDDEN = "finish"  # of `refold memory`: started by refold itself
 _NO_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from refold.cli.output import remark, write
 from refold.cli.session_argument import folded, named
 from refold.config.paths import here, paths
 from refold.errors import BadInput
+from refold.headless.streams import remark, write
 from refold.journal.home import Home, StoredSession, started_in
 from refold.journal.state.plans import Plan
 from refold.journal.store import log_file

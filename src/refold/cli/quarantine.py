@@ -10,8 +10,9 @@ from argparse import ArgumentParser, Namespace
 
 import msgspec
 
-from refold.cli.output import confirmed, remark, write
+from refold.cli.output import confirmed
 from refold.config.paths import paths
+from refold.headless.streams import remark, write
 from refold.place.quarantine import Quarantine, QuarantinedItem
 from refold.views.escape import on_one_line
 from refold.views.number_format import in_bytes

@@ -19,12 +19,12 @@ from refold import __version__
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.turn_context import TurnContext
-from refold.cli.output import complain, write
 from refold.cli.session_argument import add_session, entries, named
 from refold.config.folder_settings import as_flags, load_here
 from refold.config.paths import here, paths
 from refold.engine.world import Model, World
 from refold.errors import BadInput, ProviderError
+from refold.headless.streams import complain, write
 from refold.journal.events.kinds import Entry
 from refold.journal.home import Home, StoredSession, works_in
 from refold.journal.state.fold import View, fold

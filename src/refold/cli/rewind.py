@@ -13,11 +13,12 @@ import msgspec
 
 from refold import __version__
 from refold.app.workspace import checkpoints
-from refold.cli.output import columns, remark, write
+from refold.cli.output import columns
 from refold.cli.session_argument import named
 from refold.config.paths import Paths, paths
 from refold.engine.world import World
 from refold.errors import BadInput
+from refold.headless.streams import remark, write
 from refold.journal.events import codec
 from refold.journal.home import Home
 from refold.journal.home import StoredSession as Found

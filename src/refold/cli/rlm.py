@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.cli.launch import schema
-from refold.cli.output import answer, complain, ended, write
+from refold.cli.output import answer
 from refold.cli.parser import dollars, seconds
 from refold.cli.rlm_progress import RlmProgress
 from refold.client.launch import Launch
@@ -28,6 +28,7 @@ from refold.config.folder_settings import FolderSettings, load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.print import HeadlessPrompt, tell_notices, turn
+from refold.headless.streams import complain, ended, write
 from refold.headless.task import TIMED_OUT
 from refold.journal.state.fold import View
 from refold.rlm.initial_variables import InitialVariables

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterable, Iterator
 
 import anyio
 
-from refold.cli.output import complain
 from refold.client.session import Session
+from refold.headless.streams import complain
 from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     ChildBorn,

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from refold.cli.output import write
+from refold.headless.streams import write
 from refold.views.stream import SCHEMA
 
 SCHEMAS = ("stream", "orders")

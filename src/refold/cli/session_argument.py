@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from refold.cli.output import complain, write
 from refold.cli.sessions.catalogue_notice import Waiting
 from refold.config.paths import here, paths
 from refold.errors import BadInput, JournalError
+from refold.headless.streams import complain, write
 from refold.journal.events.kinds import Entry
 from refold.journal.events.names import LAST
 from refold.journal.home import Home, StoredSession

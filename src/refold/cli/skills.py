@@ -6,10 +6,10 @@ from argparse import ArgumentParser, Namespace
 import msgspec
 
 from refold.app.search_places import around
-from refold.cli.output import complain, write
 from refold.config.paths import here, paths
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput, ToolFailed
+from refold.headless.streams import complain, write
 from refold.prompts.repository import root_of
 from refold.skills.catalogue import Catalogue
 from refold.skills.discovery import Skill

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from refold.cli import session_argument
-from refold.cli.output import complain
 from refold.errors import BadInput
+from refold.headless.streams import complain
 from refold.journal.events.kinds import Entry, TurnEnded, TurnStarted
 from refold.journal.home import CHILDREN
 from refold.journal.state.children import CHILD

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from refold.cli.output import confirmed, write
+from refold.cli.output import confirmed
 from refold.client.folder_trust import TrustOffer
 from refold.config.folder_settings import untrusted
 from refold.config.paths import Paths, paths
 from refold.config.project import project, texts
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
+from refold.headless.streams import write
 from refold.prompts.repository import root_of
 from refold.views.escape import on_one_line
 

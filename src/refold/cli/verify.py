@@ -16,11 +16,11 @@ from refold.claims.current_files import Today
 from refold.claims.journals import records
 from refold.claims.observed import seen_in
 from refold.cli import session_argument
-from refold.cli.output import complain
 from refold.cli.parser import dollars, seconds
 from refold.client.verify import VerifyReport, document, lines, told_of
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
+from refold.headless.streams import complain
 from refold.journal.home import works_in
 from refold.journal.state.session_tree import Node
 from refold.place.port import Files

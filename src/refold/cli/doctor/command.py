@@ -13,11 +13,12 @@ import msgspec
 
 from refold.cli.doctor import machine, model_checks, settings
 from refold.cli.doctor.environment import Check, CheckContext
-from refold.cli.output import columns, write
+from refold.cli.output import columns
 from refold.config.paths import Paths, paths
 from refold.config.paths import here as folder
 from refold.config.secret_values import clean, masks_of
 from refold.errors import BadInput
+from refold.headless.streams import write
 from refold.views.check_findings import Finding, lines, summary
 
 

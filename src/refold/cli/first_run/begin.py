@@ -16,7 +16,6 @@ from refold.app.models import SMALL, ollama_models
 from refold.cli.first_run.tour import Opening, Scene
 from refold.cli.first_run.tour import run as give_tour
 from refold.cli.local import install
-from refold.cli.output import complain, write
 from refold.cli.terminal_session import around
 from refold.config.credentials import store
 from refold.config.folder_settings import given_in
@@ -25,6 +24,7 @@ from refold.config.paths import Paths, paths
 from refold.config.set_setting import remember
 from refold.config.settings import Terminal
 from refold.errors import RefoldError
+from refold.headless.streams import complain, write
 from refold.journal.state.fold import View
 from refold.journal.store.log_file import NAME
 from refold.provider import catalog

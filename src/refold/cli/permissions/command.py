@@ -12,12 +12,13 @@ from typing import Any, cast
 
 import msgspec
 
-from refold.cli.output import complain, confirmed, remark, write
+from refold.cli.output import confirmed
 from refold.cli.permissions.verdicts import CallInQuestion, PolicyContext, directory
 from refold.config.paths import paths
 from refold.config.safe_read import small_file, small_files
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
+from refold.headless.streams import complain, remark, write
 from refold.permissions.claude_rules import Carried, carried_over
 from refold.permissions.rules import parse
 from refold.permissions.tool_families import is_about

@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.cli.output import complain, write
 from refold.cli.permissions.verdicts import (
     CallInQuestion,
     PolicyContext,
@@ -30,6 +29,7 @@ from refold.config.paths import Paths, paths
 from refold.config.settings import Permissions, RuleWithCases, Word
 from refold.engine.calls import NOBODY
 from refold.errors import BadInput, ToolFailed, said_by
+from refold.headless.streams import complain, write
 from refold.journal.events.kinds import Entry, Judged
 from refold.journal.home import Home
 from refold.journal.state.fold import View, apply

@@ -5,7 +5,7 @@ Small, for whoever only may have to ask the catalogue loads it, too.
 
 import time
 
-from refold.cli.output import complain
+from refold.headless.streams import complain
 
 _QUIET = 1.0  # seconds that nothing is said
 

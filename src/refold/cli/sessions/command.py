@@ -9,11 +9,11 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 
 import msgspec
 
-from refold.cli.output import complain, write
 from refold.cli.parser import Subparsers, count
 from refold.cli.session_argument import entries, named
 from refold.cli.sessions.export import add_parsers
 from refold.config.paths import paths
+from refold.headless.streams import complain, write
 from refold.journal.home import Home, StoredSession
 
 SORTS = ("changed", "began", "cost", "tokens", "events", "title")

@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from refold.cli.output import complain, said_yes, somebody_is_here, write
+from refold.cli.output import said_yes, somebody_is_here
 from refold.cli.session_argument import named
 from refold.cli.sessions.catalogue_notice import Waiting
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
+from refold.headless.streams import complain, write
 from refold.journal.home import Home, StoredSession
 from refold.journal.store.delete import Extent, delete, extent
 from refold.journal.store.tree_reader import is_written

@@ -11,11 +11,11 @@ from argparse import BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import BinaryIO
 
-from refold.cli.output import complain, remark, write, write_bytes
 from refold.cli.parser import Subparsers
 from refold.cli.session_argument import add_session, named
 from refold.config.paths import here, paths
 from refold.errors import BadInput
+from refold.headless.streams import complain, remark, write, write_bytes
 from refold.journal.home import Home
 
 FORMS = ("md", "html", "tar", "text")

@@ -12,9 +12,10 @@ from functools import partial
 
 import msgspec
 
-from refold.cli.output import columns, complain, remark, write
+from refold.cli.output import columns
 from refold.cli.sessions.catalogue_notice import Waiting
 from refold.config.paths import here
+from refold.headless.streams import complain, remark, write
 from refold.journal.catalogue.find_session import works_in
 from refold.journal.catalogue.session_card import Card
 from refold.journal.home import Home

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import anyio
 
-from refold.cli.output import complain
 from refold.cli.sessions.catalogue_notice import Waiting
 from refold.config.paths import here, paths
 from refold.config.settings import Terminal as TerminalSettings
 from refold.errors import BadInput
+from refold.headless.streams import complain
 from refold.journal.catalogue.catalogue import Catalogue
 from refold.journal.catalogue.find_session import called, works_in
 from refold.journal.catalogue.session_card import Card

@@ -11,9 +11,9 @@ from functools import partial
 
 import anyio
 
-from refold.cli.output import remark, write
 from refold.cli.session_argument import folded, named
 from refold.errors import BadInput
+from refold.headless.streams import remark, write
 from refold.journal.home import Home, StoredSession
 from refold.journal.state.session_info import SessionInfo
 from refold.journal.store import log_file

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from refold.cli.output import complain, write, write_bytes
 from refold.errors import BadInput
+from refold.headless.streams import complain, write, write_bytes
 from refold.journal.events.kinds import Entry
 from refold.journal.home import StoredSession
 from refold.journal.store.blobs import Blobs
