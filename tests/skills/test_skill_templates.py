@@ -136,7 +136,7 @@ def test_the_first_file_that_has_a_name_wins(here: Here) -> None:
 
 
 def test_one_template_comes_with_refold_and_any_other_wins_over_it(here: Here) -> None:
-    shipped = here.shortcuts().expanded("init", "", {"wishes": "Be short."})
+    shipped = here.shortcuts().expanded("init", "", {"instructions": "Be short."})
     (here.config / "skills.md").write_text("## /init\nMine.\n")
 
     assert shipped.startswith("Write the file AGENTS.md for this repository")

@@ -37,11 +37,19 @@ def test_they_are_the_first_message_and_the_next_can_be_typed(
         terminal.child.close(force=True)
 
 
+@pytest.mark.parametrize("words", ["/init", "init"])
 def test_the_name_of_a_template_stands_for_its_words(
-    tmp_path: Path, answers: str, home: Path
+    tmp_path: Path,
+    answers: str,
+    home: Path,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    flags = ("--script", answers, "--display", "plain")
-    terminal = Terminal(PROGRAM, "/init", *flags, here=tmp_path, compiled=tmp_path)
+    """`refold init` starts the session that begins with /init."""
+    monkeypatch.setenv("REFOLD_TERMINAL__DISPLAY", "plain")
+    terminal = Terminal(
+        PROGRAM, words, "--script", answers, here=tmp_path, compiled=tmp_path
+    )
     try:
         terminal.until("Good morning.")
         terminal.type("\x04")

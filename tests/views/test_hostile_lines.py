@@ -1,11 +1,10 @@
-"""Whatever stands in settings, findings and facts, a screen takes no order from it."""
+"""Whatever settings and findings contain, none of it controls the terminal."""
 
 import re
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.views.agents_md import added, bullets, missing, table, whole
 from refold.views.check_findings import Finding, lines, summary
 from refold.views.settings_list import Say, Setting
 from refold.views.settings_list import lines as setting_lines
@@ -55,23 +54,3 @@ def test_a_look_is_summed_up_in_a_sentence() -> None:
         "1 warning.",
         "2 things are wrong, 1 warning.",
     ]
-
-
-@given(
-    st.lists(st.tuples(hostile, hostile), max_size=3),
-    st.lists(hostile, max_size=3),
-    hostile,
-)
-def test_a_file_for_agents_holds_no_order_and_lacks_nothing_it_was_given(
-    rows: list[tuple[str, str]], items: list[str], name: str
-) -> None:
-    sections = [
-        table(rows),
-        bullets("Layout", [f"`x{n}`: {i}" for n, i in enumerate(items)]),
-    ]
-
-    text = whole(name, (name,), sections)
-
-    assert harmless(text)
-    assert [s.heading for s in missing(text, sections) if s.heading == "Layout"] == []
-    assert added(text, ()) == text.rstrip("\n") + "\n"

@@ -72,13 +72,14 @@ def _told(error: BaseException) -> int:
 
 def _dispatch(found: Namespace) -> int:
     if not found.command:
-        return _session(found)
+        return session(found)
     with loading():  # only the module of this subcommand
         subcommand = SUBCOMMANDS[found.command].load()
     return subcommand.run(found)
 
 
-def _session(found: Namespace) -> int:
+def session(found: Namespace) -> int:
+    """A session in the terminal, or one task without a terminal."""
     if found.version:
         from refold import __version__
 

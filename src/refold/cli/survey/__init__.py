@@ -1,1 +1,0 @@
-"""What can be seen of a project without a model: for a first AGENTS.md."""
