@@ -17,7 +17,7 @@ import anyio
 from bench import table
 from refold.place.commands import ShellCommands
 from refold.place.sandbox import Sandbox, Wish, find
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 
 TARGET = 2.0  # milliseconds that the runner may add to what it starts
 # What each is measured beside.

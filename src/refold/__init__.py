@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from refold.tools.contract import Reply, Tool, tool
     from refold.values.control import Final, Todo
     from refold.values.display import Checklist, Diff, Note, Output
-    from refold.values.limits import Budget
     from refold.values.live import Progress, TextCame, ThinkingCame
     from refold.values.tools import Effect
-    from refold.values.usage import Usage
+    from refold.values.usage import Budget, Usage
 
 _WHERE = {
     "Agent": "client.agent", "Session": "client.session",

@@ -20,7 +20,7 @@ import anyio
 from anyio.abc import Process
 
 from refold.errors import BadInput
-from refold.values.containment import below
+from refold.values.path_names import below
 
 SYSTEM = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 _MOST_LINKS = 40  # as the kernel counts

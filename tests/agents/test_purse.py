@@ -39,10 +39,9 @@ from refold.testing.providers import Reply as Answer
 from refold.testing.providers import deltas
 from refold.tools.contract import Reply, tool
 from refold.values.growing import Log
-from refold.values.limits import NO_LIMIT, Budget, Estimate
 from refold.values.messages import Message, Spoken, Text
 from refold.values.tools import Effect
-from refold.values.usage import Spent, Usage
+from refold.values.usage import NO_LIMIT, Budget, Estimate, Spent, Usage
 
 MOST = 100  # tokens of one answer
 CENT = 0.01

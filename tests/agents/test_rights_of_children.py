@@ -16,9 +16,8 @@ from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import Rule, parse
 from refold.session.recorder import Recorder
 from refold.testing.providers import ScriptedProvider
-from refold.values.confines import Confines
 from refold.values.modes import Mode, Verdict
-from refold.values.tools import Effect
+from refold.values.tools import Confines, Effect
 
 MODES: tuple[Mode, ...] = ("default", "accept-edits", "plan", "rules-only", "bypass")
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")

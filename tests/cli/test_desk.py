@@ -45,8 +45,8 @@ from refold.journal.events.kinds import (
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
 from refold.values.control import Todo, Todos
-from refold.values.limits import Budget
 from refold.values.messages import ToolCall
+from refold.values.usage import Budget
 from refold.views.stream import documents_of
 
 

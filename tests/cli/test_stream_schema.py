@@ -62,8 +62,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import View
 from refold.values.claims import Checked, Claim, Evidence, Finding
 from refold.values.control import EnterPlan, PlanReady, Todo, Todos
-from refold.values.display import Diff
-from refold.values.limits import Budget
+from refold.values.display import Asking, Diff, Option
 from refold.values.live import (
     CallComing,
     ChildMoved,
@@ -75,7 +74,7 @@ from refold.values.live import (
     Within,
 )
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
-from refold.values.questions import Asking, Option
+from refold.values.usage import Budget
 from refold.views import documents, stream
 from refold.views.turn_result import result
 from tests.cli.contract import conforming

@@ -19,7 +19,7 @@ from refold.journal.home import Home
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
-from refold.values.limits import Budget
+from refold.values.usage import Budget
 from tests.engine.house import world
 
 ID = "20260101-000000-abcd"

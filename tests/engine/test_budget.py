@@ -39,10 +39,9 @@ from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.contract import Reply as Said
 from refold.tools.contract import tool
 from refold.values.growing import Log
-from refold.values.limits import Budget
 from refold.values.messages import Message, Spoken, Text
 from refold.values.tools import Effect
-from refold.values.usage import Spent, Usage
+from refold.values.usage import Budget, Spent, Usage
 from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather, world
 from tests.engine.long_talks import words
 

@@ -15,8 +15,7 @@ from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import Done
 from refold.testing.providers import Reply, ScriptedProvider
-from refold.values.limits import Budget
-from refold.values.usage import Usage
+from refold.values.usage import Budget, Usage
 from refold.views.notices import ESTIMATED
 from refold.views.number_format import spent_row
 from refold.views.screen.screen import screen_of

@@ -26,9 +26,8 @@ from refold.testing.providers import Line, ScriptedProvider, as_reply, check_his
 from refold.testing.world import world_with
 from refold.values.control import EnterPlan, Final, PlanReady, Todos
 from refold.values.display import Diff, Output
-from refold.values.limits import Budget
 from refold.values.messages import Message, Text, ToolCall
-from refold.values.usage import Usage
+from refold.values.usage import Budget, Usage
 from tests.engine.house import BOOK, POLICIES, WEATHER, opened, raw, run, weather, world
 
 CALLS = Message("assistant", (ToolCall("a", "t", raw("{}")), ToolCall("b", "t", raw("{}"))))

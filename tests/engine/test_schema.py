@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from refold.values.answer_schema import Schema, value_in
+from refold.values.json_check import Schema, value_in
 
 
 def schema(**more: object) -> Schema:

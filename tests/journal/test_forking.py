@@ -34,9 +34,8 @@ from refold.journal.store.fork import UNKNOWN, Fork, fork
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import Line, ScriptedProvider, check_history
-from refold.values.limits import Budget
 from refold.values.messages import Image, Message, ToolCall
-from refold.values.usage import Spent, Usage
+from refold.values.usage import Budget, Spent, Usage
 from tests.engine.house import BOOK, WEATHER, raw, world
 
 NOW = 1_000_000.0

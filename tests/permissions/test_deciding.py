@@ -13,9 +13,8 @@ from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import Rule, parse
 from refold.permissions.shell.script import read
-from refold.values.confines import Confines
 from refold.values.modes import Mode
-from refold.values.tools import Effect
+from refold.values.tools import Confines, Effect
 from tests.permissions.places import STRICT, bash, judged, on_file, place, rules
 
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 from tests.permissions.everyday import HARMLESS, NEAR, SPREAD, SPREAD_NEAR
 from tests.permissions.places import judged, place
 

@@ -3,8 +3,8 @@
 import pytest
 
 from refold.permissions.decide import decide, readable
-from refold.values.confines import Confines
 from refold.values.modes import Mode
+from refold.values.tools import Confines
 from tests.permissions.places import HOME, bash, judged, on_file, place, rules
 
 MODES: tuple[Mode, ...] = ("default", "accept-edits", "rules-only", "bypass")

@@ -6,8 +6,8 @@ import pytest
 
 from refold.permissions.decide import decide
 from refold.permissions.facts import Decision
-from refold.values.confines import Confines
 from refold.values.modes import Mode
+from refold.values.tools import Confines
 from tests.permissions.looking_cases import ACTS, LOOKS
 from tests.permissions.places import bash, judged, place, rules
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from refold.place.port import Finished
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 from tests.place.repositories import git
 from tests.place.walled import Walled, home_on_disk, needs_bubblewrap, walled
 

@@ -10,7 +10,7 @@ import pytest
 from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.gitconfig import harmless, plain
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
 WRITING = Confines(writes=True)

@@ -8,7 +8,7 @@ import pytest
 
 from refold.place.gitconfig import harmless
 from refold.place.guarded_paths import Guards
-from refold.values.guarded_names import KEYS, guarded, steering
+from refold.values.path_names import KEYS, guarded, steering
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from refold.place.guarded_paths import worktree_of
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
 ROUNDS = int(os.environ.get("REFOLD_FLIPS", "40"))

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from refold.place.sandbox import remove_strays
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 from tests.place.walled import LONG, Walled, needs_bubblewrap, walled
 
 REFUSED = "Read-only file system"

@@ -16,7 +16,7 @@ from refold.place.limits import Limits
 from refold.place.port import Finished
 from refold.place.sandbox import Sandbox, find
 from refold.place.sandbox_rules import Wish
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 
 LONG = 30.0  # seconds; no test comes near
 

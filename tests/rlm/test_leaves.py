@@ -11,8 +11,7 @@ from refold.journal.events.kinds import ModelAnswered
 from refold.journal.store.port import MemoryStore
 from refold.rlm.rate_limit import RateLimit
 from refold.testing.providers import ScriptedProvider
-from refold.values.limits import Budget
-from refold.values.usage import Usage
+from refold.values.usage import Budget, Usage
 from tests.rlm.acting_by_code import LEASH, Leaf, Told, coded, material, observations
 
 

@@ -55,8 +55,8 @@ from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider, check_history
 from refold.values.control import PlanReady
 from refold.values.display import Diff
-from refold.values.limits import Budget
 from refold.values.messages import ToolCall
+from refold.values.usage import Budget
 from tests.engine.house import world
 from tests.views.planted import answer, plant
 

@@ -35,8 +35,7 @@ from refold.terminal.run import run
 from refold.terminal.surroundings import Surroundings
 from refold.testing.providers import Line, Reply, ScriptedProvider
 from refold.tools.builtin import builtin
-from refold.values.limits import NO_LIMIT, Budget
-from refold.values.usage import Usage
+from refold.values.usage import NO_LIMIT, Budget, Usage
 
 ALWAYS = ".always"  # the file in which rules are saved
 READ = ("read_file", '{"path": "hello.py"}')

@@ -42,10 +42,9 @@ from refold.terminal.screen.transcript import Showing
 from refold.terminal.surroundings import Surroundings
 from refold.tools.builtin import builtin
 from refold.tools.contract import Reply, Tool, tool
-from refold.values.display import Note
+from refold.values.display import ASK_USER, Note
 from refold.values.live import ChildMoved
 from refold.values.messages import Message, ToolCall
-from refold.values.questions import ASK_USER
 from refold.values.tools import Effect
 from refold.values.usage import Spent, Usage
 from refold.views.children_list import child_label, child_lines, running_summary

@@ -37,7 +37,7 @@ from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import Showing
 from refold.terminal.work import Work
 from refold.testing.providers import Line, Reply, ScriptedProvider
-from refold.values.limits import NO_LIMIT
+from refold.values.usage import NO_LIMIT
 from refold.views.styled import Line as Shown
 from refold.views.styled import bare
 from tests.terminal.stage import (

@@ -21,8 +21,7 @@ from refold.terminal.screen.bell import Bell, ring
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.testing.providers import Reply, ScriptedProvider
-from refold.values.limits import Budget
-from refold.values.usage import Usage
+from refold.values.usage import Budget, Usage
 from tests.terminal.stage import READ, TODOS, surroundings
 from tests.terminal.test_conversation import Evening, Typed, Typist
 

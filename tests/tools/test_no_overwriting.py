@@ -10,7 +10,7 @@ from refold.place.files import DiskFiles
 from refold.tools.contract import Reply
 from refold.tools.read import read_file
 from refold.tools.shell import bash, careful
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 
 
 @pytest.mark.parametrize(

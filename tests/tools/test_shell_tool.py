@@ -11,8 +11,8 @@ from refold.testing.places import ScriptedCommands, ToolDirectory, temporary_pla
 from refold.tools.contract import Reply
 from refold.tools.shell import bash
 from refold.tools.think import think
-from refold.values.confines import Confines
 from refold.values.display import Note, Output
+from refold.values.tools import Confines
 
 ANSWERS = {
     "plain": "one\ntwo\n",

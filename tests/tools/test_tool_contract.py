@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, tool
-from refold.values.duplicate_keys import keys_are_unique, repeated_key
+from refold.values.json_check import keys_are_unique, repeated_key
 from refold.values.tools import Effect
 
 

@@ -19,9 +19,8 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.state.fold import fold
-from refold.values.limits import NO_LIMIT, Budget
 from refold.values.messages import Message, Text
-from refold.values.usage import Usage
+from refold.values.usage import NO_LIMIT, Budget, Usage
 from refold.views.budget_lines import budget_lines
 from refold.views.cost import spending, spending_document, spending_lines
 from refold.views.styled import bare

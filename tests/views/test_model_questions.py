@@ -3,7 +3,7 @@
 import pytest
 
 from refold.journal.state.plans import Plan
-from refold.values.questions import Asking, Option
+from refold.values.display import Asking, Option
 from refold.views.questions import chosen, hint, question_lines
 from refold.views.styled import bare
 from refold.views.todo_list import plan_lines

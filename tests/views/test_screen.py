@@ -46,7 +46,6 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import fold
 from refold.values.control import Final
 from refold.values.growing import Growing
-from refold.values.limits import Budget
 from refold.values.live import (
     CallComing,
     ChildMoved,
@@ -58,7 +57,7 @@ from refold.values.live import (
     Within,
 )
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
-from refold.values.usage import Spent, Usage
+from refold.values.usage import Budget, Spent, Usage
 from refold.views.history import recap
 from refold.views.screen.activity import Status
 from refold.views.screen.blocks import (

@@ -24,7 +24,7 @@ from refold.journal.state.children import Child
 from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
 from refold.tools.task import Errand
-from refold.values.limits import Estimate
+from refold.values.usage import Estimate
 
 _FIRST = Estimate(0.0, 0)  # what the first call may come to is not known yet
 

@@ -16,7 +16,7 @@ from refold.engine.world import Record, World
 from refold.journal.events.child_events import ChildGranted
 from refold.journal.state.budget_used import BudgetUsed, budget_of, used
 from refold.journal.state.fold import View
-from refold.values.limits import Budget, Estimate
+from refold.values.usage import Budget, Estimate
 
 NOTHING = Budget(0.0, 0, 0)
 _PARTS = 16  # a child is lent one of so many of what is left

@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 from refold.provider.port import Provider
 from refold.rlm.initial_variables import InitialVariables
 from refold.tools.contract import Tool
-from refold.values.limits import NOTHING, RunLimits
+from refold.values.usage import NOTHING, RunLimits
 
 
 class LaunchOptions(Struct, frozen=True, kw_only=True):

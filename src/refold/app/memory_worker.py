@@ -36,8 +36,8 @@ from refold.journal.store import log_file
 from refold.provider.port import Request
 from refold.session.recorder import Recorder
 from refold.values.growing import Log
-from refold.values.limits import NO_LIMIT
 from refold.values.messages import Message, Spoken, Text
+from refold.values.usage import NO_LIMIT
 
 NO_BACKGROUND = "REFOLD_NO_BACKGROUND"
 LONGEST = 120  # seconds that the process lives, at most

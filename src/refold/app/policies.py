@@ -24,7 +24,7 @@ from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_refused, not_stuck
 from refold.engine.prune import Shares
 from refold.errors import BadInput
-from refold.values.limits import Budget
+from refold.values.usage import Budget
 
 
 def policies(

@@ -51,8 +51,8 @@ from refold.session.inbox import APPROVED, EDITED, REVISE
 from refold.session.recorder import Recorder
 from refold.session.redactor import MASK, Redactor
 from refold.values.growing import Log
-from refold.values.limits import NO_LIMIT
 from refold.values.messages import Message, Spoken, Text
+from refold.values.usage import NO_LIMIT
 
 AideFor: TypeAlias = Callable[[View], Model | None]
 UNSAID = (

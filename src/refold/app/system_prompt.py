@@ -42,7 +42,7 @@ from refold.prompts.repository import (
     root_of,
 )
 from refold.prompts.system_text import RenderedPrompt, part_of
-from refold.values.containment import below
+from refold.values.path_names import below
 
 SHELL = "bash"  # that is what commands run in
 _PROMPTS = "prompts"

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from refold.claims.check import finding_of
 from refold.claims.current_files import Today
 from refold.claims.observed import ReadFiles
-from refold.values.answer_schema import value_in
 from refold.values.claims import Checked, Evidence, Finding, worst
+from refold.values.json_check import value_in
 
 _ORDER = """\
 Another agent has made the claims below about the files in this directory. Try to refute each \

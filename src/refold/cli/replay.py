@@ -34,8 +34,8 @@ from refold.session.recorder import Recorder
 from refold.session.replay import Replay
 from refold.session.replay_difference import Divergence, Replayed
 from refold.tools.builtin import builtin
-from refold.values.limits import RunLimits
 from refold.values.tools import Effect
+from refold.values.usage import RunLimits
 from refold.views.escape import on_one_line
 
 _LONGEST = 400  # characters of a value that are shown

@@ -29,7 +29,7 @@ from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
 from refold.session.rewind import plan, preview, rewind, steps
 from refold.session.session import Session
-from refold.values.containment import below
+from refold.values.path_names import below
 from refold.views.escape import on_one_line
 from refold.views.rewind_points import (
     RewindPoint,

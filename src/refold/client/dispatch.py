@@ -38,8 +38,8 @@ from refold.errors import BadInput
 from refold.session.pending_requests import Permission, Questions, requests
 from refold.session.session import Session as Engine
 from refold.tools.images import picture
-from refold.values.limits import Budget
 from refold.values.modes import MODES
+from refold.values.usage import Budget
 
 _Set: TypeAlias = SetMode | SetModel | SetEffort | SetAgent | SetBudget | SetSteps
 # `Session` takes the others: they lead to another place, or to another session.

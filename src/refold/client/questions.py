@@ -8,8 +8,8 @@ from msgspec import Struct
 from refold.errors import BadInput
 from refold.session.pending_requests import PlanToJudge, Questions, requests
 from refold.session.session import Session
+from refold.values.display import Asking
 from refold.values.messages import ToolCall
-from refold.values.questions import Asking
 from refold.views.turn_result import arguments
 
 

@@ -46,8 +46,8 @@ from refold.session.pending_requests import (
 )
 from refold.tools.contract import Picture
 from refold.values.control import PlanReady
-from refold.values.limits import Budget
 from refold.values.modes import Effort, Mode
+from refold.values.usage import Budget
 from refold.views.stream import (
     Document,
     PutToPerson,

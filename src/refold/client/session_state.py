@@ -24,9 +24,9 @@ from refold.session.hub import Watch
 from refold.session.pending_requests import Request, requests
 from refold.tools.contract import Tool
 from refold.values.control import Todo
-from refold.values.limits import Budget
 from refold.values.messages import ToolCall
 from refold.values.modes import Effort, Mode
+from refold.values.usage import Budget
 
 if TYPE_CHECKING:
     from refold.client.catalogue import SessionCatalogue

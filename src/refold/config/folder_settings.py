@@ -16,8 +16,8 @@ from refold.config.project import Project, Texts, project, texts
 from refold.config.settings import RuleWithCases, Settings
 from refold.config.trusted_folders import Folders, State
 from refold.errors import BadInput
-from refold.values.containment import below
-from refold.values.limits import RunLimits
+from refold.values.path_names import below
+from refold.values.usage import RunLimits
 from refold.views.escape import on_one_line
 
 

@@ -17,8 +17,8 @@ from refold.config.toml_text import as_toml
 from refold.errors import BadInput, said_by
 from refold.permissions.rules import parse
 from refold.place.private_files import alone, write
-from refold.values.containment import below
 from refold.values.modes import Verdict
+from refold.values.path_names import below
 
 State: TypeAlias = Literal["nothing", "trusted", "new", "changed", "unusable"]
 ALWAYS = "always, in this folder"

@@ -14,7 +14,7 @@ from refold.engine.call_cost import Charge, Measured, charge
 from refold.errors import ProviderError
 from refold.journal.events.kinds import ModelAnswered, ModelFailed
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
-from refold.values.duplicate_keys import repeated_key
+from refold.values.json_check import repeated_key
 from refold.values.live import CallComing, Live, TextCame, ThinkingCame
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
 from refold.values.text import clean

@@ -19,10 +19,9 @@ from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rule_matching import LEAVE_PLAN
 from refold.permissions.rules import Rule, parse
 from refold.tools.contract import Tool
-from refold.values.confines import Confines
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode, Verdict
-from refold.values.tools import Effect
+from refold.values.tools import Confines, Effect
 
 SESSION = "this session"
 

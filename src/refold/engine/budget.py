@@ -24,8 +24,7 @@ from refold.journal.events.kinds import BudgetSet, Reserved, Settled
 from refold.journal.state.budget_used import BudgetUsed, budget_of, used
 from refold.journal.state.fold import View
 from refold.provider.port import Came, Done, Request, Sent, TextDelta, ThinkingDelta
-from refold.values.limits import Budget, Estimate
-from refold.values.usage import Usage
+from refold.values.usage import Budget, Estimate, Usage
 
 Price: TypeAlias = Callable[[str, Usage], float | None]
 ANSWER = 8_192  # tokens of an answer, where no limit is set

@@ -25,11 +25,10 @@ from refold.permissions.rules import Rule
 from refold.place.port import Commands, Files, Snapshots
 from refold.provider.port import Pictures, Provider
 from refold.tools.contract import Tool
-from refold.values.limits import NO_LIMIT, Budget, Estimate
 from refold.values.live import Live
 from refold.values.messages import ToolCall
 from refold.values.modes import Effort, Mode
-from refold.values.usage import Usage
+from refold.values.usage import NO_LIMIT, Budget, Estimate, Usage
 
 
 class Blobs(Protocol):

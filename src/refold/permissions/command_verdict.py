@@ -23,9 +23,9 @@ from refold.permissions.shell.read_only import Looked, survey
 from refold.permissions.shell.script import Script, read
 from refold.permissions.shell.words import Held
 from refold.permissions.tool_families import ours, reads, writes
-from refold.values.confines import Confines
-from refold.values.containment import below
 from refold.values.modes import Mode, Verdict
+from refold.values.path_names import below
+from refold.values.tools import Confines
 
 
 class _Command(Struct, frozen=True):

@@ -13,10 +13,9 @@ from refold.permissions.path_patterns import beginnings, whole
 from refold.permissions.rule_matching import LEAVE_PLAN, allowing, forbidding, may_read
 from refold.permissions.rules import Rule
 from refold.permissions.tool_families import CODE, COMMANDS, reads
-from refold.values.confines import Confines
-from refold.values.guarded_names import steering
 from refold.values.modes import Mode
-from refold.values.tools import Effect
+from refold.values.path_names import steering
+from refold.values.tools import Confines, Effect
 
 
 def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:

@@ -12,11 +12,9 @@ from posixpath import join, normpath
 
 from msgspec import Struct
 
-from refold.values.confines import Confines
-from refold.values.containment import below
-from refold.values.guarded_names import KEYS, guarded
 from refold.values.modes import Verdict
-from refold.values.tools import Effect
+from refold.values.path_names import KEYS, below, guarded
+from refold.values.tools import Confines, Effect
 
 # Commands make these all the time, so no sandbox keeps them from it.
 _KEY_FILES = re.compile(r".+\.(?:pem|key|p12|pfx|ppk|kdbx|keystore|jks)")

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from refold.place.mountinfo import Mounted, mounts
 from refold.place.sandbox_rules import ELSEWHERE, Walls
-from refold.values.containment import below
+from refold.values.path_names import below
 
 # What a command that runs as root needs for tar, npm and the like, and no more.
 _OF_ROOT = (

@@ -26,7 +26,7 @@ from refold.place.restore import RewriteStep, SnapshotFile, rewrite
 from refold.place.snapshot_repository import EMPTY, Shadow
 from refold.place.snapshot_scan import Scan, TooLarge
 from refold.programs import Programs
-from refold.values.containment import below
+from refold.values.path_names import below
 
 NO_GIT = (
     "git is not installed, so no checkpoints are kept: what is changed here cannot be taken "

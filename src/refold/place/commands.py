@@ -23,7 +23,7 @@ from refold.place.sandbox import Launch, Sandbox
 from refold.place.sandbox_rules import nothing
 from refold.place.spawn import Order
 from refold.place.supervise import Supervisor
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 
 _TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set up
 

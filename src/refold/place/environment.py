@@ -13,7 +13,7 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 
-from refold.values.containment import below
+from refold.values.path_names import below
 
 _PERSON = "HOME LANG LANGUAGE LOGNAME PATH SHLVL TMPDIR TZ USER"
 _BUILDS = """

@@ -16,7 +16,7 @@ from refold.place.openat import Folders, Opening, beneath
 from refold.place.port import AT_MOST, DirectoryEntry, Kind, Put, Real, Why
 from refold.place.printable_names import escaped, unescaped
 from refold.place.stat import LOOK, kind_of, regular, told
-from refold.values.containment import below
+from refold.values.path_names import below
 
 _TRIES = 10
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from refold.safe_open import read_regular
-from refold.values.guarded_names import KEYS, guarded
+from refold.values.path_names import KEYS, guarded
 
 _MOST = 2000  # directories that are looked through
 _SETTLED = 50_000_000  # nanoseconds: what changed just now may change unseen again

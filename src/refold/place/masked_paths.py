@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from refold.values.containment import below
+from refold.values.path_names import below
 
 # Below the home directory. A command that may reach the network gets these: git, ssh and
 # the programs of the clouds cannot do without.

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from refold.place.port import Real
 from refold.place.syscalls import call
-from refold.values.containment import below
+from refold.values.path_names import below
 
 # Opens a path below a directory's descriptor. Raises `OSError`: ELOOP where a link is
 # in the way, EXDEV where the path would leave the directory.

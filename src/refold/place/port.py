@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from refold.place.command_output import as_text
 from refold.place.limits import Limits
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
 

@@ -27,7 +27,7 @@ from refold.place.gitconfig import harmless
 from refold.place.guarded_paths import GuardedPaths, pointed_to, start_of
 from refold.place.openat import FOLDER, beneath
 from refold.safe_open import made, unlinked
-from refold.values.containment import below
+from refold.values.path_names import below
 
 _NOTES = ".from"  # the directory of what is known of each
 

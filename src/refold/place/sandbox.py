@@ -29,8 +29,8 @@ from refold.place.quarantine import take_away
 from refold.place.reaper import lives_owner, owner
 from refold.place.sandbox_rules import Layout, Room, Walls, Wish, nothing, without
 from refold.programs import Programs
-from refold.values.confines import Confines
-from refold.values.containment import below
+from refold.values.path_names import below
+from refold.values.tools import Confines
 
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 

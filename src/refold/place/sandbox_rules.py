@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from refold.place import masked_paths
 from refold.place.gitconfig import plain
 from refold.place.guarded_paths import GuardedPaths, worktree_of
-from refold.values.confines import Confines
-from refold.values.containment import below
+from refold.values.path_names import below
+from refold.values.tools import Confines
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
 

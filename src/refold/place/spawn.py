@@ -24,7 +24,7 @@ from refold.place.port import NOTHING_MORE, CommandExtras
 from refold.place.printable_names import escaped
 from refold.place.reaper import NAME, Mark, new_mark
 from refold.place.sandbox import Launch
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 
 _BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
 _FIRST = re.compile(rb'"child-pid": *(\d+)')

@@ -17,7 +17,7 @@ from refold.place.port import Real
 from refold.place.printable_names import escaped
 from refold.place.stat import kind_of, why
 from refold.safe_open import read_regular
-from refold.values.containment import below
+from refold.values.path_names import below
 from refold.values.text import seen
 
 

@@ -25,7 +25,7 @@ from refold.rlm.worker_side.signatures import PRIMITIVES
 from refold.tools.python_tool import NAME
 from refold.tools.task import NAME as TASK
 from refold.tools.task import Report
-from refold.values.answer_schema import value_in
+from refold.values.json_check import value_in
 from refold.values.tools import Effect
 
 FAILED = "__failed__"  # marks the slot of a list in which nothing came

@@ -26,7 +26,7 @@ from refold.errors import ToolFailed
 from refold.place.limits import Limits
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.rlm.interfaces import WorkerLost
-from refold.values.confines import Confines
+from refold.values.tools import Confines
 
 HEADER = struct.Struct("!II")
 LONGEST = 64 * 1024 * 1024  # bytes of a message of the worker's

@@ -11,8 +11,8 @@ from msgspec import Raw, Struct
 from refold.engine.nested_call import key_of
 from refold.errors import BadInput
 from refold.provider.port import Request
-from refold.values.answer_schema import Schema
 from refold.values.growing import Log
+from refold.values.json_check import Schema
 from refold.values.messages import Message, Spoken, Text
 
 VERSION = "1"  # of the prompt below: another prompt gets another answer

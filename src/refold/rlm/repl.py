@@ -39,8 +39,8 @@ from refold.rlm.memo import Memo
 from refold.rlm.rate_limit import RateLimit
 from refold.rlm.worker_lifetime import WorkerKeeper
 from refold.tools.python_tool import Ran
-from refold.values.answer_schema import Schema
 from refold.values.control import Final
+from refold.values.json_check import Schema
 
 _NAMES = 40  # of variables in one note
 NOT_RUN = "not run"

@@ -15,7 +15,7 @@ from refold.journal.events.kinds import (
 )
 from refold.session.recorder import Recorder
 from refold.values.control import PlanReady
-from refold.values.search_hit import SearchHit
+from refold.values.messages import SearchHit
 
 
 class History:

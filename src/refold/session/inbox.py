@@ -34,10 +34,10 @@ from refold.journal.state.rights import after_planning
 from refold.session.recorder import Recorder
 from refold.tools.contract import Picture
 from refold.values.control import CompactionKind
-from refold.values.limits import Budget
 from refold.values.messages import Image
 from refold.values.modes import Effort, Mode
 from refold.values.text import marked
+from refold.values.usage import Budget
 
 APPROVED = "The plan is approved. Carry it out."
 EDITED = "The plan is approved as I edited it. Carry it out:\n\n{text}"

@@ -14,7 +14,7 @@ from refold.journal.events.child_events import ChildAsked
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.journal.state.plans import Plan
-from refold.values.questions import ASK_USER, Asking, asked
+from refold.values.display import ASK_USER, Asking, asked
 
 
 class Permission(Struct, frozen=True):

@@ -38,9 +38,9 @@ from refold.session.inbox import Inbox
 from refold.session.question_timeout import QuestionTimeout
 from refold.session.recorder import Recorder
 from refold.values.control import CompactionKind
-from refold.values.limits import NOTHING, RunLimits
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode
+from refold.values.usage import NOTHING, RunLimits
 
 Outfit = Callable[[View], World]
 

@@ -26,7 +26,7 @@ from refold.skills.directories import (
 from refold.skills.discovery import FILE, LARGEST, Skill, SkillScan, found
 from refold.skills.front_matter import BadFrontMatter, split
 from refold.skills.safe_folder import content_of
-from refold.values.containment import below
+from refold.values.path_names import below
 from refold.values.text import seen
 
 _LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text

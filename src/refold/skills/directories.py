@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from refold.values.containment import below
+from refold.values.path_names import below
 
 Whose: TypeAlias = Literal["project", "yours", "shipped"]
 

@@ -13,7 +13,7 @@ from refold.place.openat import by_walking
 from refold.place.port import Real
 from refold.place.printable_names import escaped
 from refold.skills.directories import SkillFolder
-from refold.values.containment import below
+from refold.values.path_names import below
 
 _MOST = 2_000  # names that are looked at in one folder
 

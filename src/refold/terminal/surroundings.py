@@ -19,8 +19,8 @@ from refold.session.session import Session
 from refold.skills.catalogue import Catalogue
 from refold.skills.slash_names import Shortcuts
 from refold.tools.contract import Tool
-from refold.values.limits import NO_LIMIT, Budget
 from refold.values.modes import Effort, Mode
+from refold.values.usage import NO_LIMIT, Budget
 
 # Shows these lines, asks the question below them, and says whether the answer is yes.
 Asks: TypeAlias = Callable[[Sequence[str], str], Awaitable[bool]]

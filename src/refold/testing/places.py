@@ -29,11 +29,10 @@ from refold.tools.contract import Reply, Tool
 from refold.tools.python_tool import Ran
 from refold.tools.task import Errand, Report
 from refold.values.claims import Checked, Claim
-from refold.values.confines import Confines
 from refold.values.display import Diff
+from refold.values.messages import SearchHit
 from refold.values.modes import Mode
-from refold.values.search_hit import SearchHit
-from refold.values.tools import ToolSpec
+from refold.values.tools import Confines, ToolSpec
 
 
 class ScriptedCommands:

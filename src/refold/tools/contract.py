@@ -18,7 +18,7 @@ from msgspec import NODEFAULT, Raw, Struct
 from refold.errors import BadInput, ToolFailed
 from refold.values.control import Control
 from refold.values.display import Shown
-from refold.values.duplicate_keys import keys_are_unique, repeated_key
+from refold.values.json_check import keys_are_unique, repeated_key
 from refold.values.tools import Effect, ToolSpec
 
 

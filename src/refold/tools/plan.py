@@ -11,9 +11,8 @@ from msgspec import Meta
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, tool
 from refold.values.control import EnterPlan, PlanReady
-from refold.values.display import Note
+from refold.values.display import Asking, Note
 from refold.values.modes import Mode
-from refold.values.questions import Asking
 from refold.values.tools import Effect
 
 _TITLE = 80

@@ -12,7 +12,7 @@ from msgspec import Meta
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, tool
 from refold.values.display import Note
-from refold.values.search_hit import SearchHit
+from refold.values.messages import SearchHit
 from refold.values.tools import Effect
 
 _AROUND = 160  # characters of a hit on each side

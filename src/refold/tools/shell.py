@@ -19,9 +19,8 @@ from refold.place.port import Commands, Files, Finished, Real
 from refold.place.printable_names import escaped
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.find import directory as a_directory
-from refold.values.confines import Confines
 from refold.values.display import Output
-from refold.values.tools import Effect
+from refold.values.tools import Confines, Effect
 
 _SHOWN = 10_000  # characters, for the person
 _COLOURS_AND_MOVES = r"\x1b\[[0-?]*[ -/]*[@-~]"

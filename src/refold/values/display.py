@@ -4,9 +4,11 @@ Nobody parses the model's text to draw a screen: a tool says what there is to
 see as one of these, and every screen draws it its own way.
 """
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from refold.values.control import Todo
 
@@ -50,3 +52,33 @@ class Checklist(Struct, frozen=True, tag="checklist"):
 
 
 Shown: TypeAlias = Diff | Output | Note | Checklist
+
+
+# What a model asks a person, as a value: for the tool that asks and the doors that show it.
+
+ASK_USER = "ask_user"  # the tool whose calls are questions
+
+
+class Option(Struct, frozen=True):
+    label: str
+    about: str = ""
+
+
+class Asking(Struct, frozen=True):
+    """One question. Without options, or beside them, the person answers in words."""
+
+    question: str
+    options: list[Option] = []
+    many: bool = False  # more than one option may be chosen
+
+
+def asked(arguments: bytes | Raw) -> Sequence[Asking]:
+    """The questions of a call's arguments; none where they are no such thing."""
+    try:
+        return msgspec.json.decode(arguments, type=_Arguments).questions
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ()
+
+
+class _Arguments(Struct, frozen=True):
+    questions: list[Asking] = []

@@ -3,6 +3,8 @@
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from refold.values.modes import Mode
+
 
 class Usage(Struct, frozen=True):
     """`fresh`, `cached` and `cache_write` add up to all that was read.
@@ -77,3 +79,43 @@ class Spent(Struct, frozen=True):
             self.answers + other.answers,
             self.unpriced + other.unpriced,
         )
+
+
+# Limits: the budget of a turn, the estimate of a model call, the rules of one run.
+
+
+class Budget(Struct, frozen=True):
+    """What a turn, and all that it starts, may use. None: no limit. `tokens` bind where a price is not known: those no cache had, and output."""
+
+    dollars: float | None = None
+    tokens: int | None = None
+    calls: int | None = None  # of models
+    seconds: float | None = None
+
+
+class Estimate(Struct, frozen=True):
+    """What a model call may come to, at most. It is set aside before the call is made."""
+
+    dollars: float | None = None  # None: the price is not known
+    tokens: int = 0
+
+
+NO_LIMIT = Budget()
+
+
+class RunLimits(Struct, frozen=True, omit_defaults=True):
+    """Rules and limits of one run: from its command line or program, and in no file.
+
+    They hold until the session is left; a resumed run gives its own. Rules stand as they
+    were written; None and 0: not given. `config.flag_settings` converts to settings.
+    """
+
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    mode: Mode | None = None
+    steps: int = 0
+    dollars: float = 0.0
+
+
+NOTHING = RunLimits()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from refold.journal.state.budget_used import budget_of, used
 from refold.journal.state.fold import View
-from refold.values.limits import NO_LIMIT, Budget
+from refold.values.usage import NO_LIMIT, Budget
 from refold.views.number_format import dollars, duration, estimate_sign, tokens
 from refold.views.styled import Line, line
 

@@ -10,9 +10,9 @@ import msgspec
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Ended
 from refold.tools.contract import Tool
-from refold.values.containment import near
 from refold.values.display import Checklist, Diff, Note, Output, Shown
 from refold.values.messages import ToolCall
+from refold.values.path_names import near
 from refold.views.cell_width import cut, untabbed, wrapped
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Style, line

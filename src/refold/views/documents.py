@@ -12,8 +12,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from refold.values.claims import Evidence, Finding
 from refold.values.control import CompactionKind, Todo
+from refold.values.display import Asking
 from refold.values.modes import Effort, Mode, Outcome
-from refold.values.questions import Asking
 from refold.values.usage import Usage
 
 Seq: TypeAlias = Annotated[

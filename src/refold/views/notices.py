@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from refold.journal.events.kinds import Compacted
 from refold.journal.state.failures import CommandFailure
 from refold.journal.state.fold import View
-from refold.values.containment import near
+from refold.values.path_names import near
 from refold.views.cell_width import cut
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line

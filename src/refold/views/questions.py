@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from refold.tools.contract import Tool
+from refold.values.display import Asking, Option
 from refold.values.messages import ToolCall
-from refold.values.questions import Asking, Option
 from refold.values.tools import Effect
 from refold.views.call_summary import arguments
 from refold.views.cell_width import unpadded, untabbed, wrapped

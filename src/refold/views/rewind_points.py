@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from refold.journal.state.checkpoints import Checkpoint, Point
 from refold.place.port import FileChange
-from refold.values.containment import near
+from refold.values.path_names import near
 from refold.views.cell_width import cells, cut
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Piece, Style, line

@@ -26,8 +26,7 @@ from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import Entry, Event, Judged
 from refold.journal.state.fold import View
 from refold.values.control import EnterPlan, PlanReady, Todos
-from refold.values.display import Diff
-from refold.values.limits import Budget
+from refold.values.display import Asking, Diff
 from refold.values.live import (
     CallComing,
     ChildMoved,
@@ -39,7 +38,7 @@ from refold.values.live import (
     Within,
 )
 from refold.values.messages import Thinking, ToolCall
-from refold.values.questions import Asking
+from refold.values.usage import Budget
 from refold.views import child_documents, documents, live_documents
 from refold.views.live_documents import LiveDocument
 from refold.views.turn_result import arguments

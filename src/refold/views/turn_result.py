@@ -7,10 +7,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from refold.journal.state.fold import View
-from refold.values.answer_schema import value_in
-from refold.values.containment import near
+from refold.values.json_check import value_in
 from refold.values.messages import ToolCall
 from refold.values.modes import Outcome
+from refold.values.path_names import near
 from refold.views.documents import Change, Denial, Kind, Result, WaitingPlan
 from refold.views.notices import warnings
 

@@ -9,7 +9,7 @@ from msgspec import Raw
 from refold.engine.decide import EndTurn, Policy, Reject
 from refold.engine.policies.conversation import is_last_word
 from refold.journal.state.fold import View
-from refold.values.answer_schema import Schema
+from refold.values.json_check import Schema
 
 WRONG = (
     "<reminder>Your answer does not fit: {problem}. Answer again with one JSON value that "

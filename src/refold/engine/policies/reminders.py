@@ -7,7 +7,7 @@ plan mode stand in `planning`, those about how a turn ends with the rules that e
 from refold.engine.decide import Note, Policy
 from refold.journal.state.fold import View
 from refold.journal.state.reminders import TODOS
-from refold.values.containment import near
+from refold.values.path_names import near
 
 OPEN_TODOS = (
     "<reminder>These todos are open:\n{todos}\nKeep the list true with todo_write: mark what "

@@ -7,10 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from refold.values.limits import NO_LIMIT, Budget
 from refold.values.messages import ToolCall
 from refold.values.modes import Outcome
-from refold.values.usage import Spent
+from refold.values.usage import NO_LIMIT, Budget, Spent
 
 
 class ChildBorn(Struct, frozen=True):

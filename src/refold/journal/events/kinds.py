@@ -35,11 +35,10 @@ from refold.journal.events.names import Renamed, Tagged, Titled
 from refold.journal.events.reservations import BudgetSet, Reserved, Settled, StepLimitSet
 from refold.values.control import CompactionKind, Control
 from refold.values.display import Shown
-from refold.values.limits import NOTHING, RunLimits
 from refold.values.messages import Image, Message
 from refold.values.modes import Effort, Mode, Outcome, Verdict
 from refold.values.tools import ToolSpec
-from refold.values.usage import Usage
+from refold.values.usage import NOTHING, RunLimits, Usage
 
 
 class SessionStarted(Struct, frozen=True):

@@ -5,8 +5,7 @@ Part of `events`, whose rules hold here too.
 
 from msgspec import Struct
 
-from refold.values.limits import NO_LIMIT, Budget
-from refold.values.usage import Usage
+from refold.values.usage import NO_LIMIT, Budget, Usage
 
 
 class Reserved(Struct, frozen=True):

@@ -7,7 +7,7 @@ question; how it is shown is the views'.
 from msgspec import Struct
 
 from refold.journal.state.fold import View
-from refold.values.limits import Budget
+from refold.values.usage import Budget
 
 
 class BudgetUsed(Struct, frozen=True):

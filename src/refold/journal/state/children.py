@@ -22,7 +22,7 @@ from refold.journal.events.kinds import (
     Imported,
     Reserved,
 )
-from refold.values.limits import NO_LIMIT, Budget
+from refold.values.usage import NO_LIMIT, Budget
 
 HEARS = (
     ChildBorn, ChildGranted, ChildAsked, ChildAnswered, ChildStopped, ChildEnded, Reserved,

@@ -21,8 +21,8 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.values.control import EnterPlan
-from refold.values.limits import NOTHING, Budget, RunLimits
 from refold.values.modes import Mode
+from refold.values.usage import NOTHING, Budget, RunLimits
 
 HEARS = (
     ModeChanged, Granted, Ended, SessionStarted, SessionResumed, BudgetSet, TurnStarted,

@@ -37,9 +37,8 @@ from refold.journal.events.kinds import (
 from refold.journal.state.changed_files import merged
 from refold.values.control import Final, PlanReady
 from refold.values.display import Diff
-from refold.values.limits import Budget, Estimate
 from refold.values.messages import ToolCall
-from refold.values.usage import Spent
+from refold.values.usage import Budget, Estimate, Spent
 
 ELSEWHERE = "it was exported while this turn was under way"
 _NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -20,7 +20,7 @@ from refold.permissions.shell.words import (
     STAR,
     Word,
 )
-from refold.values.containment import below
+from refold.values.path_names import below
 
 _FATAL = frozenset({
     "sudo", "doas", "su", "pkexec", "run0", "shutdown", "reboot", "halt", "poweroff", "mke2fs",

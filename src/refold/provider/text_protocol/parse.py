@@ -20,7 +20,7 @@ from refold.provider.text_protocol.candidate import Candidate, Step
 from refold.provider.text_protocol.classify import CallClassifier
 from refold.provider.text_protocol.delimiters import Opening
 from refold.provider.text_protocol.quoting import BEGINNINGS
-from refold.values.answer_schema import Schema
+from refold.values.json_check import Schema
 from refold.values.tools import ToolSpec
 
 _SPOT = re.compile(f"[{re.escape(BEGINNINGS)}]")

@@ -6,7 +6,7 @@ from refold.terminal.commands.cd import directory_named, show_directories, switc
 from refold.terminal.greeting import shown
 from refold.terminal.surroundings import Way
 from refold.terminal.terminal import Terminal
-from refold.values.containment import below
+from refold.values.path_names import below
 
 
 async def run(here: Terminal, rest: str) -> None:

@@ -17,7 +17,7 @@ from refold.terminal.prompts import permission
 from refold.terminal.prompts.permission import PermissionAnswer
 from refold.terminal.screen.printer import Printer
 from refold.terminal.surroundings import Surroundings
-from refold.values.questions import Asking
+from refold.values.display import Asking
 from refold.views.escape import on_one_line, visible
 from refold.views.questions import asker_line, chosen, hint, question_lines
 from refold.views.styled import Line

@@ -18,7 +18,7 @@ from refold.terminal.screen.status_line import Doing
 from refold.terminal.screen.streamed_text import Speech
 from refold.terminal.surroundings import Surroundings
 from refold.tools.task import NAME as TASK
-from refold.values.questions import ASK_USER
+from refold.values.display import ASK_USER
 from refold.views.call_summary import label
 from refold.views.cell_width import cut
 from refold.views.children_list import report_lines, running_summary

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec import Struct
 
-from refold.values.containment import near
 from refold.values.control import Progress
 from refold.values.display import Checklist, Diff, Note, Output, Shown
+from refold.values.path_names import near
 from refold.views.escape import on_one_line, visible
 from refold.views.export.content import call_outcome, given, took
 from refold.views.screen.blocks import Called

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from refold.journal.state.session_tree import Node
-from refold.values.containment import near
 from refold.values.display import Checklist, Diff, Note, Output
+from refold.values.path_names import near
 from refold.views.escape import on_one_line, visible
 from refold.views.export.content import (
     ExportedSession,
