@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from bench import table
 from bench.journal import entries
 from bench.wires import turn_about
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     Delivered,
     Entry,
+    Frame,
     ModelAnswered,
     ModelAsked,
     Said,

@@ -55,13 +55,11 @@ def written_again(page: str) -> str:
 
 def events() -> str:
     """Every kind of event, in the order of the source, with its fields."""
-    from refold.journal.events import child_events, codec, reservations
-    from refold.journal.events import kinds as own
-    from refold.journal.events import names as naming
+    from refold.journal.events import child_events, codec, kinds
 
     return "\n\n".join(
         structure(module, found)
-        for module in (own, reservations, child_events, naming)
+        for module in (kinds, child_events)
         for found in classes(module)
         if found.name in codec.KINDS
     )

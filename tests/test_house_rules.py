@@ -13,7 +13,7 @@ import refold
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 MODULES = sorted(SOURCE.rglob("*.py"))
-LONGEST = 400  # raise it only with a decision record
+LONGEST = 500  # raise it only with a decision record
 LONGEST_CLASS = 250
 FRONT_DOOR = {
     "events",

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
         ToolFailed,
     )
     from refold.journal.events import kinds as events
-    from refold.journal.events.frame import Frame
-    from refold.journal.events.kinds import Entry
+    from refold.journal.events.kinds import Entry, Frame
     from refold.tools.contract import Reply, Tool, tool
     from refold.values.control import Final, Todo
     from refold.values.display import Checklist, Diff, Note, Output
@@ -38,12 +37,12 @@ _WHERE = {
     "Result": "client.result", "Question": "client.questions",
     "tool": "tools.contract", "Tool": "tools.contract", "Reply": "tools.contract",
     "Effect": "values.tools", "Usage": "values.usage", "Final": "values.control",
-    "Checklist": "values.display", "Todo": "values.control", "Budget": "values.limits",
+    "Checklist": "values.display", "Todo": "values.control", "Budget": "values.usage",
     "Diff": "values.display", "Note": "values.display", "Output": "values.display",
     "TextCame": "values.live", "ThinkingCame": "values.live", "Progress": "values.live",
     "RefoldError": "errors", "BadInput": "errors", "ProviderError": "errors",
     "JournalError": "errors", "ToolFailed": "errors",
-    "Frame": "journal.events.frame", "Entry": "journal.events.kinds",
+    "Frame": "journal.events.kinds", "Entry": "journal.events.kinds",
 }  # fmt: skip
 
 __all__ = [

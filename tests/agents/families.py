@@ -29,12 +29,11 @@ from refold.permissions.rules import parse
 from refold.provider.port import Provider
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.providers import Line, StrictProvider
-from refold.testing.script_file import Cast
-from refold.testing.world import world_with
+from refold.testing.providers import Cast, Line, StrictProvider
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.task import task
 from refold.values.tools import Effect
+from tests.engine.worlds import world_with
 
 Call = tuple[str, str]
 

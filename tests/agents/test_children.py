@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.home import Home
 from refold.provider.port import Delta, Request
-from refold.testing.script_file import Cast
+from refold.testing.providers import Cast
 from refold.values.live import ChildMoved, TextCame, Within
 from tests.agents.families import Household, called, events, give, told
 

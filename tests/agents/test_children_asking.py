@@ -10,7 +10,7 @@ from refold.journal.events.kinds import Answered, ChildAnswered, ChildAsked, End
 from refold.permissions.rules import parse
 from refold.session.pending_requests import Permission, requests
 from refold.session.session import Session
-from refold.testing.script_file import Cast
+from refold.testing.providers import Cast
 from tests.agents.families import WORKER, Tree, called, give, turn
 
 BOOK = called("book", what="taxi")

@@ -17,7 +17,7 @@ from refold.journal.home import Home
 from refold.journal.state.session_tree import walk
 from refold.journal.store.tree_reader import tree
 from refold.session.session import Session
-from refold.testing.script_file import Cast
+from refold.testing.providers import Cast
 from tests.agents.families import Tree, called, give, turn
 
 SYNC = {

@@ -6,14 +6,13 @@ from typing import Any
 import anyio
 import pytest
 
-from refold.journal.events.frame import Frame
-from refold.journal.events.kinds import Entry
+from refold.journal.events.kinds import Entry, Frame
 from refold.session.hub import Hub
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import Showing
 from refold.terminal.surroundings import Surroundings
-from refold.testing.script_file import Cast
+from refold.testing.providers import Cast
 from refold.values.live import Live
 from refold.views.screen.screen import Screen, screen_of, shown
 from refold.views.transcript import transcript

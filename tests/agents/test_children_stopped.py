@@ -9,7 +9,7 @@ import pytest
 from refold.errors import ProviderError
 from refold.journal.events.kinds import ChildEnded, ChildStopped, Ended, TurnEnded
 from refold.session.session import Session
-from refold.testing.script_file import Cast
+from refold.testing.providers import Cast
 from tests.agents.families import Tree, called, give, turn
 
 WAIT = called("wait")

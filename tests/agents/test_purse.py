@@ -28,8 +28,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.state.budget_used import BudgetUsed, budget_of, used
-from refold.journal.state.fold import View, fold
+from refold.journal.state.fold import BudgetUsed, View, budget_of, fold, used
 from refold.journal.store.port import MemoryStore
 from refold.permissions.rules import parse
 from refold.provider.port import Delta, Request

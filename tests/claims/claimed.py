@@ -8,10 +8,9 @@ from msgspec import Struct
 
 from refold import Agent
 from refold.claims.check import check
-from refold.claims.current_files import Today
-from refold.claims.journals import records
 from refold.claims.observed import ReadFiles, seen_in
 from refold.claims.parse_claims import in_answer
+from refold.claims.sources import Today, records
 from refold.journal.home import Home
 from refold.journal.store.tree_reader import entries_in
 from refold.place.files import DiskFiles

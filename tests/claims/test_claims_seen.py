@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
+from refold.claims.call_evidence import says
 from refold.claims.check import check, told_in
-from refold.claims.current_files import Today
-from refold.claims.journals import records
 from refold.claims.observed import Record, seen_in
 from refold.claims.parse_claims import UNREADABLE, in_answer
 from refold.claims.passages import LineRange, numbered
-from refold.claims.success_words import says
+from refold.claims.sources import Today, records
 from refold.errors import ToolFailed
 from refold.journal.events.child_events import ChildBorn, NestedCallMade
 from refold.journal.events.codec import Head, encode

@@ -13,7 +13,7 @@ import pytest
 from refold.cli.main import main
 from refold.config.paths import Paths, paths
 from refold.config.set_setting import file_of, set_value
-from refold.config.shown_settings import in_words
+from refold.config.settings_report import in_words
 
 Told = tuple[int, str, str]
 

@@ -25,7 +25,6 @@ from refold.journal.events.child_events import (
     ChildBorn,
     ChildStopped,
 )
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     AgentChosen,
     BudgetSet,
@@ -35,6 +34,7 @@ from refold.journal.events.kinds import (
     Entry,
     Event,
     ExternalEditsFound,
+    Frame,
     Granted,
     MemoryExtracted,
     Reserved,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refold.memory.pending import Pending
+from refold.memory.project import Pending
 from refold.terminal.input.line_editor.history import history
 from tests.cli.running import LONG, call, command, script
 

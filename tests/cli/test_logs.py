@@ -15,8 +15,7 @@ import pytest
 from refold.cli.crash_report import told
 from refold.cli.main import main
 from refold.errors import Overloaded, ProviderError, Refused
-from refold.logs.logbook import LARGEST, Logbook, files
-from refold.logs.reader import Entry, Tail, at_least, entries
+from refold.logs.logbook import LARGEST, Entry, Logbook, Tail, at_least, entries, files
 from refold.provider.port import Request
 from refold.provider.retry import Backoff, RetryingProvider
 from refold.session.redactor import Redactor

@@ -26,7 +26,6 @@ from refold.journal.events.child_events import (
     VariablesRestored,
     VariablesSaved,
 )
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     AgentChosen,
     Answered,
@@ -41,6 +40,7 @@ from refold.journal.events.kinds import (
     Event,
     ExternalEditsFound,
     FilesRestored,
+    Frame,
     Imported,
     JournalRepaired,
     Judged,

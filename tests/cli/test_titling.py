@@ -10,8 +10,7 @@ from refold import Agent
 from refold.app.memory_worker import find_title, opened, title_in
 from refold.engine.world import Model
 from refold.journal.events import codec
-from refold.journal.events.kinds import Reserved, Settled
-from refold.journal.events.names import Titled
+from refold.journal.events.kinds import Reserved, Settled, Titled
 from refold.journal.home import Home
 from refold.session.recorder import Recorder
 from refold.session.rename import rename

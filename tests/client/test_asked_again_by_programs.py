@@ -12,7 +12,7 @@ PROGRAM = """
 import os, signal, sys
 import anyio
 from refold import Agent
-from refold.testing.script_file import Cast
+from refold.testing.providers import Cast
 
 write = ("write_file", '{"path": "a.txt", "content": "hello"}')
 task = ("task", '{"prompt": "KID writes", "agent": "code"}')

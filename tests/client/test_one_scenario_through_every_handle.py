@@ -18,7 +18,7 @@ import pytest
 
 from refold.client.agent import Agent
 from refold.client.protocol import SendMessage, SetMode
-from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import Frame
 from refold.testing.providers import ScriptedProvider
 from refold.views.stream import documents_of
 

@@ -9,8 +9,7 @@ import pytest
 
 from refold import Agent, Effect, Reply, tool
 from refold.client.session import Result
-from refold.journal.events.frame import Frame
-from refold.journal.events.kinds import Checkpointed, Started
+from refold.journal.events.kinds import Checkpointed, Frame, Started
 from refold.testing.providers import Line, ScriptedProvider
 
 

@@ -44,9 +44,8 @@ from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.capabilities import look as look_at
 from refold.terminal.screen.printer import Printer
 from refold.terminal.work import Work
+from refold.testing.providers import Cast, ScriptedProvider
 from refold.testing.providers import Reply as Line
-from refold.testing.providers import ScriptedProvider
-from refold.testing.script_file import Cast
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
 from refold.tools.todo import todo_write

@@ -24,9 +24,9 @@ from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
 from refold.session.session import Session
 from refold.testing.providers import StrictProvider
-from refold.testing.world import world_with
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
+from tests.engine.worlds import world_with
 
 POLICIES = (
     stopping, plan_ready, final, not_refused(3), at_most(5, warn=1), joined_up(3), *not_stuck(3),

@@ -28,8 +28,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.state.budget_used import used
-from refold.journal.state.fold import View, fold
+from refold.journal.state.fold import View, fold, used
 from refold.journal.store.port import MemoryStore
 from refold.prompts.summary import summary_prompt
 from refold.provider.port import Came, Delta, Request, Sent

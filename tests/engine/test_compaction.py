@@ -24,7 +24,6 @@ from refold.provider.port import Delta, Done, Request
 from refold.session.full_history import History
 from refold.session.session import Session
 from refold.testing.providers import Reply
-from refold.testing.world import world_with
 from refold.tools.compact import compact
 from refold.tools.contract import Reply as Said
 from refold.tools.contract import tool
@@ -34,6 +33,7 @@ from refold.values.control import PlanReady
 from refold.values.tools import Effect
 from tests.engine.house import OPEN_HAND, entries, opened
 from tests.engine.long_talks import LongModel, size, words
+from tests.engine.worlds import world_with
 
 WINDOW, SHARES = 8_000, Shares()
 PLAN, EARLY = "1. Look at each. 2. Write the report.", (3, 22, 64)

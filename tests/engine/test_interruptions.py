@@ -15,12 +15,12 @@ from refold.journal.store.port import Lease, MemoryStore
 from refold.permissions.rules import parse
 from refold.provider.port import Delta, Request
 from refold.session.session import Session
-from refold.testing.conversation_text import talked
 from refold.testing.providers import ScriptedProvider, check_history
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.messages import Text
 from refold.values.tools import Effect
 from tests.engine.house import BOOK, OPEN_HAND, WEATHER, entries, opened, run, world
+from tests.engine.worlds import talked
 
 ANY = (parse("*", "allow"),)
 

@@ -23,12 +23,12 @@ from refold.journal.store.port import MemoryStore
 from refold.provider.encoding_cache import Encoded, EncodedPiece
 from refold.provider.port import Delta, Pictures, Request
 from refold.testing.providers import Line, ScriptedProvider, as_reply, check_history, deltas
-from refold.testing.world import world_with
 from refold.values.control import EnterPlan, Final, PlanReady, Todos
 from refold.values.display import Diff, Output
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Budget, Usage
 from tests.engine.house import BOOK, POLICIES, WEATHER, opened, raw, run, weather, world
+from tests.engine.worlds import world_with
 
 CALLS = Message("assistant", (ToolCall("a", "t", raw("{}")), ToolCall("b", "t", raw("{}"))))
 YES = Message("assistant", (Text("yes"),))

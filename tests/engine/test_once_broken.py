@@ -16,13 +16,13 @@ from refold.permissions.facts import Access, Facts
 from refold.permissions.rules import parse
 from refold.place.files import DiskFiles
 from refold.session.session import Session
-from refold.testing.conversation_text import talked
 from refold.testing.providers import Reply as Line
 from refold.testing.providers import ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 from refold.views.turn_result import came_to
 from tests.engine.house import BOOK, WEATHER, entries, kinds, opened, run, world
+from tests.engine.worlds import talked
 
 PEM = "-----BEGIN PRIVATE KEY-----{}-----END PRIVATE KEY-----"
 

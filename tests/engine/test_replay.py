@@ -25,7 +25,6 @@ from refold.session.replay import Replay
 from refold.session.replay_difference import Divergence, Replayed
 from refold.session.session import Session
 from refold.testing.providers import Line, ScriptedProvider
-from refold.testing.world import world_with
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.tools import Effect
 from tests.engine.house import (
@@ -44,6 +43,7 @@ from tests.engine.house import (
 from tests.engine.test_compaction import world as long_world
 from tests.engine.test_laws import LINES
 from tests.engine.test_shorter_laws import LIVES, Life, Wild, lived
+from tests.engine.worlds import world_with
 
 UNHURRIED = [HealthCheck.too_slow]
 

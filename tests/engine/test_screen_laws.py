@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from refold.engine.answer_draft import Draft
 from refold.errors import ProviderError
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     Delivered,
     Entry,
+    Frame,
     ModelAnswered,
     ModelAsked,
     Said,

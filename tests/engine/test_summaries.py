@@ -22,13 +22,12 @@ from refold.journal.events.kinds import (
     Said,
     Settled,
 )
-from refold.journal.state.budget_used import used
-from refold.journal.state.fold import View, fold
+from refold.journal.state.fold import View, fold, used
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import Delta, Request
 from refold.session.session import Session
-from refold.testing.cancel_points import cut_at_each_wait
 from refold.testing.providers import Reply, check_history
+from refold.testing.tool_conformance import cut_at_each_wait
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
 from refold.values.usage import Usage
 from tests.engine.house import entries, opened

@@ -18,7 +18,6 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.fold import fold
 from refold.journal.store.port import MemoryStore
-from refold.testing.conversation_text import talked
 from refold.testing.providers import Reply as Line
 from refold.testing.providers import ScriptedProvider, check_history
 from refold.tools.contract import Reply, tool
@@ -26,6 +25,7 @@ from refold.values.control import Final
 from refold.values.messages import Text
 from refold.values.tools import Effect
 from tests.engine.house import BOOK, WEATHER, entries, kinds, opened, run, world
+from tests.engine.worlds import talked
 
 SCRIPT = ([WEATHER, BOOK], "Take an umbrella.")
 TOLD = (

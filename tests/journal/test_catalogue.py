@@ -19,8 +19,7 @@ from refold.journal.catalogue.database import opened
 from refold.journal.catalogue.session_card import Card
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
-from refold.journal.events.kinds import Event, Said
-from refold.journal.events.names import Renamed, Tagged
+from refold.journal.events.kinds import Event, Renamed, Said, Tagged
 from refold.journal.home import Home
 from refold.journal.state import fold
 from tests.journal.journals import as_file, lines

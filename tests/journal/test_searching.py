@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.errors import BadInput
-from refold.journal.catalogue.search_query import asked
-from refold.journal.events.kinds import Ended, ModelAnswered, Said
-from refold.journal.events.names import Renamed, Tagged
+from refold.journal.catalogue.search_text import asked
+from refold.journal.events.kinds import Ended, ModelAnswered, Renamed, Said, Tagged
 from refold.journal.home import Home
 from refold.values.messages import Message, Text, ToolCall
 from tests.journal.shelves import put, talk

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from refold.errors import BadInput
-from refold.journal.events.kinds import Event, Forked, SessionStarted
-from refold.journal.events.names import Renamed
+from refold.journal.events.kinds import Event, Forked, Renamed, SessionStarted
 from refold.journal.home import Home
 from tests.journal.shelves import put, talk
 

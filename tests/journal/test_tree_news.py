@@ -13,7 +13,7 @@ from refold.journal.events.kinds import (
     SessionStarted,
     TurnEnded,
 )
-from refold.journal.store.tree_watch import TreeNews
+from refold.journal.store.tree_reader import TreeNews
 
 
 class Written:

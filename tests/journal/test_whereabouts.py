@@ -14,9 +14,8 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
 )
-from refold.journal.home import Home
+from refold.journal.home import Home, whereabouts
 from refold.journal.state.session_info import SessionDirectories
-from refold.journal.store.session_location import whereabouts
 from refold.session.recorder import Recorder
 from refold.values.messages import Message, ToolCall
 

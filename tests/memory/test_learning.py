@@ -14,7 +14,7 @@ from refold.engine.world import Model
 from refold.errors import Held, ProviderError
 from refold.journal.events.kinds import MemoryExtracted, Settled
 from refold.journal.state.fold import fold
-from refold.memory.pending import Pending
+from refold.memory.project import Pending
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
 from refold.testing.providers import ScriptedProvider

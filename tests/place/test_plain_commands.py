@@ -14,7 +14,7 @@ from refold.place.command_output import Printed
 from refold.place.commands import ShellCommands
 from refold.place.environment import environment
 from refold.place.port import Finished
-from refold.testing.cancel_points import cut_at_each_wait
+from refold.testing.tool_conformance import cut_at_each_wait
 
 LONG = 30.0  # seconds; no test comes near
 

@@ -30,10 +30,10 @@ from refold.rlm.worker_lifetime import WorkerKeeper
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import StrictProvider
-from refold.testing.world import world_with
 from refold.tools.python_tool import python
 from refold.values.messages import ToolResult
 from refold.values.usage import Usage
+from tests.engine.worlds import world_with
 from tests.rlm.in_process import InProcessWorkers
 
 LEASH = Leash(fan_out=50, at_once=8, depth=1, cell=120, call=120)

@@ -9,15 +9,15 @@ import anyio
 import pytest
 
 from refold.claims.check import check
-from refold.claims.current_files import Today
 from refold.claims.observed import Record, seen_in
-from refold.journal.events.blob_names import blobs_of
+from refold.claims.sources import Today
 from refold.journal.events.child_events import (
     VariableInjected,
     VariablesRestored,
     VariablesSaved,
 )
 from refold.journal.home import Home
+from refold.journal.store.blobs import blobs_of
 from refold.place.files import DiskFiles
 from refold.rlm import initial_variables
 from refold.rlm.initial_variables import InitialVariables

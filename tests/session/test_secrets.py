@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.errors import JournalError
-from refold.journal.events.frame import Frame
-from refold.journal.events.kinds import Ended, Event, ModelAnswered, Noted, Said
+from refold.journal.events.kinds import Ended, Event, Frame, ModelAnswered, Noted, Said
 from refold.journal.store.port import MemoryStore
 from refold.session.hub import Watch
 from refold.session.recorder import Recorder

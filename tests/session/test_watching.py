@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     Ended,
     Entry,
     Event,
+    Frame,
     ModelAnswered,
     ModelAsked,
     ModelFailed,

@@ -17,11 +17,11 @@ from refold.journal.events.child_events import (
     ChildEnded,
     ChildStopped,
 )
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     Ended,
     Entry,
     Event,
+    Frame,
     Granted,
     ModelAnswered,
     ModelAsked,

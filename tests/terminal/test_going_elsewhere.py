@@ -29,8 +29,8 @@ from refold.journal.events.kinds import (
     SystemPromptSet,
     TurnStarted,
 )
+from refold.journal.home import whereabouts
 from refold.journal.state.fold import View, fold
-from refold.journal.store.session_location import whereabouts
 from refold.journal.store.tree_reader import entries_in
 from refold.prompts.system_text import part_of
 from refold.session.recorder import Recorder

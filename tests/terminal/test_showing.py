@@ -5,13 +5,13 @@ import io
 from msgspec import Raw
 
 from refold.journal.events.child_events import NestedCallMade
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     Answered,
     Delivered,
     Ended,
     Entry,
     Event,
+    Frame,
     Judged,
     ModelAnswered,
     ModelAsked,

@@ -12,7 +12,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.journal.events.child_events import ChildBorn, ChildEnded, Forked, NestedCallMade
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     Answered,
     BudgetSet,
@@ -22,6 +21,7 @@ from refold.journal.events.kinds import (
     Entry,
     Event,
     FilesRestored,
+    Frame,
     Imported,
     Judged,
     ModelAnswered,

@@ -19,9 +19,8 @@ from refold.engine.budget import NOTHING_LEFT, request_more
 from refold.engine.world import World
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.child_events import ChildBorn
-from refold.journal.state.budget_used import budget_of
 from refold.journal.state.children import Child
-from refold.journal.state.fold import View
+from refold.journal.state.fold import View, budget_of
 from refold.session.recorder import Recorder
 from refold.tools.task import Errand
 from refold.values.usage import Estimate

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from refold.engine.budget import lacking, left, request_more, used_up
 from refold.engine.world import Record, World
 from refold.journal.events.child_events import ChildGranted
-from refold.journal.state.budget_used import BudgetUsed, budget_of, used
-from refold.journal.state.fold import View
+from refold.journal.state.fold import BudgetUsed, View, budget_of, used
 from refold.values.usage import Budget, Estimate
 
 NOTHING = Budget(0.0, 0, 0)

@@ -33,8 +33,7 @@ from refold.errors import BadInput
 from refold.journal.home import LAST, Home
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore, Store
-from refold.memory.pending import Pending
-from refold.memory.project import kept_in, project_of, written
+from refold.memory.project import Pending, kept_in, project_of, written
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots

@@ -28,7 +28,7 @@ from refold.config.paths import paths
 from refold.engine.budget import ask_beside
 from refold.engine.world import Model
 from refold.errors import RefoldError
-from refold.journal.events.names import Titled
+from refold.journal.events.kinds import Titled
 from refold.journal.home import Home
 from refold.journal.state.fold import View
 from refold.journal.state.session_info import LONGEST_TITLE

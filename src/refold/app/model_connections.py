@@ -180,7 +180,7 @@ class Connections:
         return found
 
     def _scripted(self) -> Provider:
-        from refold.testing.script_file import load
+        from refold.testing.providers import load
 
         if self._script is None:
             raise BadInput("a scripted session needs its script: give --script FILE")

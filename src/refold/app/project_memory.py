@@ -19,7 +19,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.config.safe_read import small_files
+from refold.config.project import small_files
 from refold.engine.budget import ask_beside
 from refold.engine.world import Model, Record
 from refold.errors import BadInput, ProviderError, ToolFailed
@@ -44,8 +44,7 @@ from refold.memory.note_origins import NoteChange, Origin
 from refold.memory.notes import Memory, NewNote, told
 from refold.memory.notes_file import LONGEST, one_line
 from refold.memory.own_words import PersonWords, own_words
-from refold.memory.pending import Pending
-from refold.memory.project import project_of
+from refold.memory.project import Pending, project_of
 from refold.provider.port import Delta, Provider, Request
 from refold.session.inbox import APPROVED, EDITED, REVISE
 from refold.session.recorder import Recorder

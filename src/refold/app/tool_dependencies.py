@@ -19,7 +19,7 @@ from refold.app.models import Models
 from refold.app.python_setup import SessionPython
 from refold.app.system_prompt import SystemPromptBuilder
 from refold.app.workspace import Workspace
-from refold.claims.claim_tool import Checking
+from refold.claims.check import Checking
 from refold.config.settings import Settings
 from refold.permissions.rules import Rule
 from refold.place.port import Commands, Files, Snapshots

@@ -7,12 +7,11 @@ support, and neither does what an agent said itself, or had from a child of its 
 import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import Literal, TypeAlias
 
-from refold.claims.command_lines import hides_failures, parts
 from refold.claims.observed import RUNS, ObservedCall, ReadFiles
 from refold.claims.parse_claims import unwrapped
 from refold.claims.passages import LEAST, bare, passage, weight
-from refold.claims.success_words import says, tells_of_failure
 from refold.values.claims import Evidence, Finding, worst
 
 # What these print are words of an agent.
@@ -223,3 +222,86 @@ def _how(deed: ObservedCall) -> str:
     if deed.code is None:
         return f"{deed.id} was ended before it was done"
     return f"{deed.id} ended with exit code {deed.code}"
+
+
+# Command lines of evidence: which commands one joins, and whether it hides a failure. Pure.
+#
+# Not a parser of the shell: what is not plainly a chain of `&&` is one command, and what
+# may be more than its exit code tells is taken for that.
+
+_TOKEN = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|&&|\d?>&\d|&>|.""", re.DOTALL)
+_OTHER = frozenset(";|\n&()`#'\"")  # what else joins, hides or is left open
+_HIDES = re.compile(r"[;|&\n!`]|\$\(")
+_PLAIN = re.compile(r"&&|\d?>&\d|&>")
+
+
+def parts(command: str) -> Sequence[str]:
+    """The commands of `a && b`, each of which has ended well if all of it has."""
+    found, now = list[str](), ""
+    for token in _TOKEN.findall(command):
+        if token in _OTHER:
+            return ()
+        if token == "&&":
+            found.append(now)
+            now = ""
+        else:
+            now += token
+    return (*found, now) if found else ()
+
+
+def hides_failures(command: str) -> bool:
+    """May the line end with 0 though one of its commands did not?"""
+    return bool(_HIDES.search(_PLAIN.sub(" ", command)))
+
+
+# Does a claim say that something passes? The one thing about its meaning that is looked at.
+#
+# An exit code tells failure whatever the quote. Where the words may be meant either way, that
+# is said, and the check draws no conclusion from them.
+
+Says: TypeAlias = Literal["passes", "fails", "unclear", ""]
+
+_LONGEST = 2_000  # characters that are looked at
+_A_FEW = r"(?:\w+ ){0,3}"
+_BETWEEN = r"(?:(?!(?:no|not|zero|without|none|nothing|never|nor) )[^\W\d]\w* ){0,3}"
+_FAILS = r"(?:fail(?:s|ed|ing|ures?)?|errors?|errored|broken|breaks|red)"
+_PASSES = (
+    r"(?:pass(?:es|ed|ing)?(?! (?:to|as|in|by|through|on|into|from|along|via|it|itself)\b)"
+    r"|succeed(?:s|ed|ing)?|success(?:ful|fully)?|green|exit(?:s|ed)?(?: (?:code|status|with))* 0)"
+)
+_PLAINLY_FAILS = re.compile(rf"\b[1-9]\d* {_BETWEEN}{_FAILS}\b")
+_NO_FAILURE = re.compile(
+    rf"\b(?:no|zero|0|without|nothing|none|never|nor) {_A_FEW}{_FAILS}\b"
+    rf"|\b(?:not|n't|doesn t|don t|didn t) {_A_FEW}{_FAILS}\b"
+)
+_NO_PASS = re.compile(
+    rf"\b(?:no|not|none|never|cannot|nothing|doesn t|don t|didn t|won t|isn t|fails? to|failed to)"
+    rf" {_A_FEW}{_PASSES}\b"
+)
+# Perhaps of success.
+_FINE = re.compile(r"\b(?:ok|okay|works?|working|worked|fine|clean|healthy|good)\b")
+
+
+def says(claim: str) -> Says:
+    """What the words of a claim say of a run."""
+    text = _words(claim[:_LONGEST])
+    if _PLAINLY_FAILS.search(text):
+        return "fails"
+    text, no_failures = _NO_FAILURE.subn(" ", text)
+    text, no_passes = _NO_PASS.subn(" ", text)
+    good = bool(no_failures) or bool(re.search(rf"\b{_PASSES}\b", text))
+    bad = bool(no_passes) or bool(re.search(rf"\b{_FAILS}\b|\bexcept\b", text))
+    if good and bad:
+        return "unclear"
+    if good:
+        return "passes"
+    return "fails" if bad else ("unclear" if _FINE.search(text) else "")
+
+
+def tells_of_failure(output: str) -> bool:
+    """Does a program say that something failed, with a number before it?"""
+    return any(_PLAINLY_FAILS.search(_words(line)) for line in output.split("\n"))
+
+
+def _words(text: str) -> str:
+    return " ".join(re.sub(r"[^\w ]+", " ", text.casefold()).split())

@@ -6,16 +6,21 @@ another agent to refute the rest is `deep`.
 """
 
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
+from anyio import to_thread
 from msgspec import Struct
 
 from refold.claims.call_evidence import call_finding
-from refold.claims.current_files import Today
 from refold.claims.file_evidence import file_finding
 from refold.claims.observed import ReadFiles
 from refold.claims.parse_claims import in_answer
+from refold.claims.sources import Today
 from refold.journal.events.kinds import Ended, Entry, TurnEnded, TurnStarted
 from refold.journal.state.fold import fold
+from refold.place.port import Files
+from refold.session.recorder import Recorder
 from refold.values.claims import Checked, Claim, Evidence, Finding, worst
 from refold.values.control import Claimed
 
@@ -84,3 +89,27 @@ def _claimed(entries: Sequence[Entry]) -> list[Claim]:
             for claim in entry.event.control.claims:
                 found[" ".join(claim.claim.split())] = claim
     return list(found.values())
+
+
+# What the tool `claim` asks: the check of `claims`, over the journal as it is by now.
+
+
+class Checking:
+    """Implements `tools.claims.Checks`. `path` is where the journal lies, if it is kept."""
+
+    def __init__(self, record: Recorder, files: Files, path: Path | None = None) -> None:
+        self._record, self._files, self._path = record, files, path
+
+    async def check(self, claims: Sequence[Claim]) -> Sequence[Checked]:
+        entries = await self._record.entries()
+        return await to_thread.run_sync(partial(self._check, claims, entries))
+
+    def _check(
+        self, claims: Sequence[Claim], entries: Sequence[Entry]
+    ) -> Sequence[Checked]:
+        # Every start makes one of these, and few ever ask it.
+        from refold.claims.observed import Record, seen_in
+        from refold.claims.sources import Today, records
+
+        told = records(self._path, entries) if self._path else [Record(entries)]
+        return check(claims, seen_in(told), Today(self._files))

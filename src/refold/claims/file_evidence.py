@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from refold.claims.current_files import Now, Today
 from refold.claims.observed import RUNS, FileRead, ObservedCall, ReadFiles
 from refold.claims.parse_claims import unwrapped
 from refold.claims.passages import LEAST, LineRange, Passage, bare, passage, weight
+from refold.claims.sources import Now, Today
 from refold.errors import ToolFailed
 from refold.values.claims import Evidence, Finding
 

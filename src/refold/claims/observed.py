@@ -6,15 +6,16 @@ an answer, a thought or the report of a child.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from os.path import join, normpath
 from re import compile as pattern
+from typing import cast
 
 import msgspec
 from msgspec import Struct, field
 
-from refold.claims.material_files import handed
-from refold.claims.passages import Passage, numbered, passage
+from refold.claims.passages import Passage, later, numbered, passage
 from refold.journal.events.child_events import ChildEnded, NestedCallMade, VariableInjected
 from refold.journal.events.kinds import (
     Checkpointed,
@@ -27,6 +28,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.changed_files import merged
 from refold.place.printable_names import escaped
+from refold.rlm.initial_variables import Files, files_in
 from refold.values.display import Diff, Output
 from refold.values.messages import ToolCall
 
@@ -286,3 +288,45 @@ def _sides(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
 
 def _hash(text: str) -> str:
     return sha256(text.encode(errors="replace")).hexdigest()
+
+
+# The files that a session was handed as material, as its journal has them. Pure.
+#
+# They were read by whoever handed them in, whole; so they count as read, with their hashes.
+
+
+def handed(
+    event: VariableInjected, blob: Callable[[str], bytes | None]
+) -> Iterator[tuple[str, str, Passage, bool]]:
+    """Each file with its hash and its text, and whether that text is there."""
+    files = event.files or _listed(event.files_blob, blob)
+    texts = _texts(event.blob, blob) if files else []
+    there = len(texts) == len(files)
+    for n, (path, digest) in enumerate(files):
+        shown = later(partial(texts.__getitem__, n)) if there else passage("")
+        yield path, digest, shown, there
+
+
+def _listed(name: str, blob: Callable[[str], bytes | None]) -> Files:
+    kept = blob(name) if name else None
+    try:
+        return files_in(kept) if kept else ()
+    except msgspec.DecodeError:
+        return ()
+
+
+def _texts(name: str, blob: Callable[[str], bytes | None]) -> list[str]:
+    """Of one file, or of several by their names."""
+    kept = blob(name)
+    try:
+        value: object = msgspec.json.decode(kept) if kept else None
+    except msgspec.DecodeError:
+        return []
+    match value:
+        case str():
+            return [value]
+        case dict():
+            texts = list(cast("dict[str, object]", value).values())
+            return [text for text in texts if isinstance(text, str)]
+        case _:
+            return []

@@ -13,8 +13,8 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.claims.check import finding_of
-from refold.claims.current_files import Today
 from refold.claims.observed import ReadFiles
+from refold.claims.sources import Today
 from refold.values.claims import Checked, Evidence, Finding, worst
 from refold.values.json_check import value_in
 

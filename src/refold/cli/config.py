@@ -19,8 +19,13 @@ from refold.config.load import canonical
 from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of, shown
 from refold.config.set_setting import File, Whose, file_of, put, set_value, unset
-from refold.config.settings_report import SettingOrigins, told
-from refold.config.shown_settings import named_settings, problems, shown_settings
+from refold.config.settings_report import (
+    SettingOrigins,
+    named_settings,
+    problems,
+    shown_settings,
+    told,
+)
 from refold.config.toml_text import value_in_toml
 from refold.errors import BadInput, said_by
 from refold.headless.streams import complain, write

@@ -10,8 +10,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from refold.config.paths import paths
 from refold.headless.streams import Gone, complain, write
-from refold.logs.logbook import NAME
-from refold.logs.reader import Entry, Tail, at_least, entries
+from refold.logs.logbook import NAME, Entry, Tail, at_least, entries
 from refold.values.log_level import LEVELS, Level
 from refold.views.escape import on_one_line, visible
 

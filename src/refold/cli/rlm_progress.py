@@ -13,13 +13,13 @@ import anyio
 
 from refold.client.session import Session
 from refold.headless.streams import complain
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     ChildBorn,
     ChildEnded,
     Ended,
     Entry,
     Event,
+    Frame,
     ModelAnswered,
     ModelFailed,
     Reserved,

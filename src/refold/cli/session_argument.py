@@ -16,8 +16,7 @@ from refold.cli.sessions.catalogue_notice import Waiting
 from refold.config.paths import here, paths
 from refold.errors import BadInput, JournalError
 from refold.headless.streams import complain, write
-from refold.journal.events.kinds import Entry
-from refold.journal.events.names import LAST
+from refold.journal.events.kinds import LAST, Entry
 from refold.journal.home import Home, StoredSession
 from refold.journal.state.session_tree import ROOT, Node, find, walk
 from refold.journal.store.blobs import Blobs

@@ -16,8 +16,7 @@ from refold.journal.events.kinds import Entry, TurnEnded, TurnStarted
 from refold.journal.home import CHILDREN
 from refold.journal.state.children import CHILD
 from refold.journal.state.session_tree import ROOT
-from refold.journal.store.tree_reader import is_written
-from refold.journal.store.tree_watch import TreeNews
+from refold.journal.store.tree_reader import TreeNews, is_written
 from refold.views.activity_tail import Tail, tail_documents
 
 _PAUSE = 0.2  # seconds between two looks

@@ -121,7 +121,7 @@ def _sessions(app: App) -> Sequence[tuple[str, str, str]]:
 async def _settings(
     app: App, flags: Mapping[str, object], keys: tuple[str, ...]
 ) -> Sequence[str]:
-    from refold.config.shown_settings import in_words
+    from refold.config.settings_report import in_words
 
     return await in_words(Path(app.directory), app.paths, app.environ, flags, keys)
 

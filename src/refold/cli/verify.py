@@ -12,9 +12,8 @@ from pathlib import Path
 
 from refold.app.workspace import Where, Workspace
 from refold.claims.check import check
-from refold.claims.current_files import Today
-from refold.claims.journals import records
 from refold.claims.observed import seen_in
+from refold.claims.sources import Today, records
 from refold.cli import session_argument
 from refold.cli.parser import dollars, seconds
 from refold.client.verify import VerifyReport, document, lines, told_of

@@ -14,10 +14,9 @@ import anyio
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.claims.current_files import Today
-from refold.claims.journals import records
 from refold.claims.observed import Record, seen_in
 from refold.claims.refute import SCHEMA, Verdict, asked, merged, order, verdicts
+from refold.claims.sources import Today, records
 from refold.client.verify import Second
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths

@@ -10,9 +10,7 @@ import anyio
 
 from refold.errors import BadInput
 from refold.journal.catalogue.catalogue import Catalogue
-from refold.journal.catalogue.find_session import works_in
-from refold.journal.catalogue.hit import Hit
-from refold.journal.catalogue.session_card import Card
+from refold.journal.catalogue.session_card import Card, Hit, works_in
 from refold.journal.home import Home
 
 _SOON = 2.0  # seconds for reading what is new; a list does not wait for thousands

@@ -86,7 +86,7 @@ class Configuration:
 
     async def lines(self, keys: Sequence[str] = ()) -> Sequence[str]:
         """Each setting of these keys, or all, with its value and where that comes from."""
-        from refold.config.shown_settings import in_words
+        from refold.config.settings_report import in_words
 
         app = self._app
         return await in_words(

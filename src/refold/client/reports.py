@@ -77,7 +77,7 @@ class Reports:
 
         Raises `BadInput` where there is no such turn.
         """
-        from refold.claims.claim_tool import Checking
+        from refold.claims.check import Checking
         from refold.client.verify import VerifyReport, told_of
 
         app, id_ = self._app, self._engine.view.session.id

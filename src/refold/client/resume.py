@@ -12,7 +12,7 @@ import anyio
 from refold.app.app import App
 from refold.errors import BadInput
 from refold.journal.events.kinds import ModelChosen
-from refold.journal.store.session_location import whereabouts
+from refold.journal.home import whereabouts
 from refold.session.session import Session
 from refold.views.escape import on_one_line
 

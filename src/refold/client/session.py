@@ -29,7 +29,7 @@ from refold.client.questions import Approve, Question, answer_all, questions
 from refold.client.result import Result, result_of
 from refold.client.session_orders import SessionOrders
 from refold.errors import BadInput, first
-from refold.journal.events.frame import Frame
+from refold.journal.events.kinds import Frame
 from refold.tools.images import picture_file
 
 

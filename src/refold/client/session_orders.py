@@ -34,8 +34,7 @@ from refold.client.protocol import (
 )
 from refold.client.session_state import SessionState
 from refold.journal.events.child_events import ChildAsked
-from refold.journal.events.frame import Frame
-from refold.journal.events.kinds import Ended, Entry, Judged
+from refold.journal.events.kinds import Ended, Entry, Frame, Judged
 from refold.session.pending_requests import (
     Permission,
     PlanToJudge,

@@ -17,8 +17,7 @@ from refold.client.workspace import SessionWorkspace
 from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
-from refold.journal.state.budget_used import budget_of
-from refold.journal.state.fold import View
+from refold.journal.state.fold import View, budget_of
 from refold.journal.state.plans import Plan
 from refold.session.hub import Watch
 from refold.session.pending_requests import Request, requests

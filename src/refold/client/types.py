@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from refold.agents.profile import Profile
     from refold.app.project_memory import Learned
-    from refold.journal.catalogue.hit import Hit
-    from refold.journal.catalogue.session_card import Card
+    from refold.journal.catalogue.session_card import Card, Hit
     from refold.journal.events import kinds as events
     from refold.journal.events.child_events import ChildAnswered
-    from refold.journal.events.frame import Frame
-    from refold.journal.events.kinds import Entry
+    from refold.journal.events.kinds import Entry, Frame
     from refold.journal.state.checkpoints import Point
     from refold.journal.state.conversation import OpenCall
     from refold.journal.state.fold import View
@@ -31,11 +29,9 @@ if TYPE_CHECKING:
 _MODULES = {
     "agents.profile": ("Profile",),
     "app.project_memory": ("Learned",),
-    "journal.catalogue.hit": ("Hit",),
-    "journal.catalogue.session_card": ("Card",),
+    "journal.catalogue.session_card": ("Card", "Hit"),
     "journal.events.child_events": ("ChildAnswered",),
-    "journal.events.frame": ("Frame",),
-    "journal.events.kinds": ("Entry",),
+    "journal.events.kinds": ("Entry", "Frame"),
     "journal.state.checkpoints": ("Point",),
     "journal.state.conversation": ("OpenCall",),
     "journal.state.fold": ("View",),

@@ -21,8 +21,7 @@ from refold.engine.context_usage import tokens
 from refold.engine.world import BudgetGrant, Model, Record
 from refold.errors import ProviderError
 from refold.journal.events.kinds import BudgetSet, Reserved, Settled
-from refold.journal.state.budget_used import BudgetUsed, budget_of, used
-from refold.journal.state.fold import View
+from refold.journal.state.fold import BudgetUsed, View, budget_of, used
 from refold.provider.port import Came, Done, Request, Sent, TextDelta, ThinkingDelta
 from refold.values.usage import Budget, Estimate, Usage
 

@@ -18,8 +18,7 @@ from refold.engine.prune import Shares
 from refold.engine.request_log import Trace
 from refold.errors import JournalError
 from refold.journal.events.kinds import Event, SystemPromptSet
-from refold.journal.state.budget_used import BudgetUsed
-from refold.journal.state.fold import View
+from refold.journal.state.fold import BudgetUsed, View
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Commands, Files, Snapshots

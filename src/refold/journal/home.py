@@ -15,14 +15,12 @@ from msgspec import DecodeError, Struct
 
 from refold.errors import BadInput, Corrupt, WrongFormat
 from refold.journal.events import codec
-from refold.journal.events.kinds import SessionStarted
-from refold.journal.events.names import LAST
+from refold.journal.events.kinds import LAST, SessionStarted
 from refold.journal.state.children import CHILD
 from refold.journal.store import log_file
 from refold.journal.store.disk import told
 from refold.journal.store.file import FileStore
 from refold.journal.store.session_files import seen, stamp_of
-from refold.journal.store.session_location import whereabouts
 from refold.journal.store.writer_threads import Writers
 from refold.safe_open import unlinked
 
@@ -30,6 +28,14 @@ if TYPE_CHECKING:
     from refold.journal.catalogue.catalogue import Catalogue
     from refold.journal.catalogue.indexer import Tell
     from refold.journal.catalogue.session_card import Card
+
+
+import mmap
+import re
+from collections.abc import Iterable
+
+from refold.journal.events.kinds import Event, Imported, SessionResumed
+from refold.journal.state.session_info import SessionDirectories
 
 CHILDREN = "children"  # in the directory of their parent
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
@@ -137,7 +143,7 @@ class Home:
                     f"there is no journal to be read in {self.root / text}: look there what "
                     "has become of it"
                 )
-        from refold.journal.catalogue.find_session import meant
+        from refold.journal.catalogue.session_card import meant
 
         card = meant(text, self.catalogue(tell).cards())
         found = self._session(card.id) if card else None
@@ -219,3 +225,51 @@ def _unknown(text: str, names: Sequence[str]) -> str:
     near = get_close_matches(text, sorted(names, reverse=True), 1, cutoff=0.5)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"there is no session {text!r}{hint} (`refold sessions list` shows all)"
+
+
+# Where a session goes on: read from its lines, without following the chain or folding.
+#
+# Whoever opens one has to know this before: settings, trust and the workspace depend on it.
+
+# They stand in the lines of these kinds, and may stand in the arguments of a call.
+_MARKS = re.compile(rb'"kind":"(?:SessionResumed|Imported)"')
+
+
+def whereabouts(session: Path) -> SessionDirectories:
+    """As the newest event says that speaks of it. Nothing, where none can be read."""
+    try:
+        with (
+            (session / log_file.NAME).open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            return _told(_newest_first(data))
+    except (OSError, ValueError):  # not there, or empty
+        return SessionDirectories()
+
+
+def _told(news: Iterable[Event]) -> SessionDirectories:
+    directory, roots = "", None
+    for event in news:
+        match event:
+            case SessionResumed():
+                directory = directory or event.directory
+                roots = event.roots if roots is None else roots
+            case SessionStarted():
+                return SessionDirectories(
+                    directory or event.directory, event.roots if roots is None else roots
+                )
+            case Imported():
+                return SessionDirectories(directory or event.directory, roots or ())
+            case _:
+                pass
+    return SessionDirectories(directory, roots or ())
+
+
+def _newest_first(data: mmap.mmap) -> Iterator[Event]:
+    begins = sorted(
+        {0, *(data.rfind(b"\n", 0, m.start()) + 1 for m in _MARKS.finditer(data))}
+    )
+    for first in reversed(begins):
+        last = data.find(b"\n", first)
+        if last >= 0 and (event := codec.unchecked(data[first:last])) is not None:
+            yield event

@@ -2,7 +2,7 @@
 
 A verdict rests on these alone. Whoever asks for a verdict gathers them; nothing here
 decides. Protected files hold secrets or decide what runs, and are asked about in every
-mode. They are known by their names, whether they exist or not: `values.guarded_names` has
+mode. They are known by their names, whether they exist or not: `values.path_names` has
 these, for the sandbox, too. `shell` finds out whether a command names one.
 """
 

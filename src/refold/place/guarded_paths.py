@@ -1,6 +1,6 @@
 """Finds guarded paths below the workspace: what must hold still while a command writes.
 
-Which names are guarded is said in `values.guarded_names`. A directory that has not changed
+Which names are guarded is said in `values.path_names`. A directory that has not changed
 since it was looked at is not looked at again. Installed packages are left out, and what
 lies behind thousands of directories: the nearest come first. The sandbox keeps
 commands away from what is found; `quarantine` takes away what they made all the same.

@@ -15,7 +15,7 @@ from refold.agents.profile import Leash
 from refold.engine.nested_call import call_within, key_of
 from refold.engine.world import World
 from refold.errors import BadInput, RefoldError, ToolFailed
-from refold.journal.state.budget_used import budget_of, used
+from refold.journal.state.fold import budget_of, used
 from refold.rlm.call_context import CallContext, Journal
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.interfaces import HostFailed, OtherVariables

@@ -14,11 +14,11 @@ from math import inf
 
 import anyio
 
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     ChildEnded,
     Ended,
     Entry,
+    Frame,
     ModelAnswered,
     ModelAsked,
     ModelFailed,

@@ -19,8 +19,7 @@ from refold.journal.events import codec
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Event, JournalRepaired, ModelAnswered
-from refold.journal.state.causes import cause_of
-from refold.journal.state.fold import View, apply, fold
+from refold.journal.state.fold import View, apply, cause_of, fold
 from refold.journal.store.port import Lease, Store
 from refold.session.hub import Hub
 from refold.session.redactor import MASK, Redactor

@@ -2,15 +2,14 @@
 
 Names are typed again, in shells and at prompts, so nothing in them is invisible or looks
 like a flag. Two sessions may have the same; how one is found by it is the business of
-`journal.catalogue.find_session`.
+`journal.catalogue.session_card`.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 
 from refold.errors import BadInput
-from refold.journal.events.kinds import Event
-from refold.journal.events.names import LAST, Renamed, Tagged
+from refold.journal.events.kinds import LAST, Event, Renamed, Tagged
 from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
 

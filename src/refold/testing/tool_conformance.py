@@ -7,7 +7,9 @@ class TestMyTool(ToolContract):
             yield ToolCase(my_tool, {"path": "a.txt"}, place)
 """
 
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import anyio
 import msgspec
@@ -15,7 +17,6 @@ import pytest
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.testing.cancel_points import cut_at_each_wait
 from refold.testing.places import ToolDirectory
 from refold.tools.contract import Tool
 
@@ -110,3 +111,64 @@ def _put_back(directory: Path, contents: dict[Path, bytes]) -> None:
         path.unlink()
     for path, content in contents.items():
         path.write_bytes(content)
+
+
+# Cancels a coroutine at each of its await points, one after the other.
+
+T = TypeVar("T")
+
+
+class CutAt(Generic[T]):
+    """Awaiting it awaits `work`, and cancels `scope` at the n-th wait, from 0.
+
+    `reached` says whether there were that many.
+    """
+
+    def __init__(self, work: Awaitable[T], scope: anyio.CancelScope, at: int) -> None:
+        self._work, self._scope, self._left = work, scope, at
+        self.reached = False
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        inner = self._work.__await__()
+        step: Callable[[], Any] = inner.__next__
+        while True:
+            try:
+                waited_for = step()
+            except StopIteration as end:
+                return end.value
+            if self._left == 0:
+                self.reached = True
+                self._scope.cancel()
+            self._left -= 1
+            try:
+                sent = yield waited_for
+            except BaseException as error:  # a cancellation: the work's to deal with
+                step = _throwing(inner, error)
+            else:
+                step = _sending(inner, sent)
+
+
+def _throwing(inner: Any, error: BaseException) -> Callable[[], Any]:
+    return lambda: inner.throw(error)
+
+
+def _sending(inner: Any, sent: Any) -> Callable[[], Any]:
+    return lambda: inner.send(sent)
+
+
+async def cut_at_each_wait(
+    work: Callable[[], Awaitable[object]], check: Callable[[], None], most: int = 100
+) -> int:
+    """Do `work` again and again, cancelled one wait later each time.
+
+    `check` is called after each. Returns how many waits there were.
+    """
+    for at in range(most):
+        scope = anyio.CancelScope()
+        cut = CutAt(work(), scope, at)
+        with scope:
+            await cut
+        check()
+        if not cut.reached:
+            return at
+    raise AssertionError(f"the work still waits after {most} waits")

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     ChildAsked,
     ChildBorn,
     ChildEnded,
     Ended,
     Entry,
+    Frame,
     JournalRepaired,
     Judged,
     ModelAnswered,

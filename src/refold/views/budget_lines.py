@@ -5,8 +5,7 @@ The inbox sets it, and the engine enforces it.
 
 from collections.abc import Iterator
 
-from refold.journal.state.budget_used import budget_of, used
-from refold.journal.state.fold import View
+from refold.journal.state.fold import View, budget_of, used
 from refold.values.usage import NO_LIMIT, Budget
 from refold.views.number_format import dollars, duration, estimate_sign, tokens
 from refold.views.styled import Line, line

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.journal.catalogue.hit import ENDS, FOUND, Hit
-from refold.journal.catalogue.session_card import Card
+from refold.journal.catalogue.session_card import ENDS, FOUND, Card, Hit
 from refold.views.cell_width import cells, cut
 from refold.views.escape import on_one_line
 from refold.views.styled import Line

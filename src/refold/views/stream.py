@@ -22,8 +22,7 @@ from refold.journal.events.child_events import (
     VariablesRestored,
     VariablesSaved,
 )
-from refold.journal.events.frame import Frame
-from refold.journal.events.kinds import Entry, Event, Judged
+from refold.journal.events.kinds import Entry, Event, Frame, Judged
 from refold.journal.state.fold import View
 from refold.values.control import EnterPlan, PlanReady, Todos
 from refold.values.display import Asking, Diff

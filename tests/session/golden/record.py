@@ -49,13 +49,13 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import View, fold
 from refold.journal.store.port import MemoryStore
 from refold.session.recorder import Recorder
-from refold.testing.conversation_text import talked
 from refold.values.control import Final
 from refold.values.display import Diff, Note, Output
 from refold.values.growing import Log
 from refold.values.messages import Message, Text, Thinking, ToolCall
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
+from tests.engine.worlds import talked
 
 LOOK = ToolCall("call-0", "read_file", Raw(b'{"path":"a.txt"}'), "toolu_0")
 EDIT = ToolCall(

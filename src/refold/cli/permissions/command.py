@@ -15,7 +15,7 @@ import msgspec
 from refold.cli.output import confirmed
 from refold.cli.permissions.verdicts import CallInQuestion, PolicyContext, directory
 from refold.config.paths import paths
-from refold.config.safe_read import small_file, small_files
+from refold.config.project import small_file, small_files
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
 from refold.headless.streams import complain, remark, write

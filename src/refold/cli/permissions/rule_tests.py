@@ -31,9 +31,8 @@ from refold.engine.calls import NOBODY
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.headless.streams import complain, write
 from refold.journal.events.kinds import Entry, Judged
-from refold.journal.home import Home
+from refold.journal.home import Home, whereabouts
 from refold.journal.state.fold import View, apply
-from refold.journal.store.session_location import whereabouts
 from refold.permissions.facts import Decision
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool

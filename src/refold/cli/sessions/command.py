@@ -117,7 +117,7 @@ def show(session: StoredSession, *, as_json: bool) -> int:
     """Print its talk, or its events; gives the exit code."""
     # Listing thousands of sessions shall not wait for what shows one.
     from refold.cli.session_argument import labels
-    from refold.journal.events.frame import Frame
+    from refold.journal.events.kinds import Frame
     from refold.views.screen.screen import screen_of
     from refold.views.stream import documents_of
     from refold.views.transcript import transcript

@@ -16,8 +16,7 @@ from refold.cli.output import columns
 from refold.cli.sessions.catalogue_notice import Waiting
 from refold.config.paths import here
 from refold.headless.streams import complain, remark, write
-from refold.journal.catalogue.find_session import works_in
-from refold.journal.catalogue.session_card import Card
+from refold.journal.catalogue.session_card import Card, works_in
 from refold.journal.home import Home
 from refold.views.number_format import in_bytes, many
 from refold.views.session_list import card_document, card_line, hit_document, hit_lines

@@ -17,8 +17,7 @@ from refold.config.settings import Terminal as TerminalSettings
 from refold.errors import BadInput
 from refold.headless.streams import complain
 from refold.journal.catalogue.catalogue import Catalogue
-from refold.journal.catalogue.find_session import called, works_in
-from refold.journal.catalogue.session_card import Card
+from refold.journal.catalogue.session_card import Card, called, works_in
 from refold.journal.home import Home
 from refold.terminal.input.reader import TerminalReader
 from refold.terminal.prompts.session_picker import pick

@@ -5,8 +5,7 @@ A child's budget is lent: before it is used up, more is drawn, for as long as th
 
 from refold.engine.budget import Price, estimate, lacking, left, used_up
 from refold.engine.decide import Draw, EndTurn, Note, Policy
-from refold.journal.state.budget_used import budget_of, used
-from refold.journal.state.fold import View
+from refold.journal.state.fold import View, budget_of, used
 from refold.values.usage import Budget
 
 _TOLD_AT = (0.5, 0.25, 0.1)  # of it are left

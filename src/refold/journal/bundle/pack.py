@@ -13,16 +13,14 @@ from pathlib import Path
 from msgspec import Struct
 
 from refold.errors import BadInput, Corrupt
-from refold.journal.bundle.archive import PIECE, beginning, end, member
-from refold.journal.bundle.line_check import follow
+from refold.journal.bundle.archive import PIECE, beginning, end, follow, member
 from refold.journal.events import codec
-from refold.journal.events.blob_names import NAMING, blobs_of
 from refold.journal.events.child_events import ChildBorn
 from refold.journal.events.kinds import Imported
 from refold.journal.home import CHILDREN
 from refold.journal.state.children import CHILD
 from refold.journal.store import blobs, log_file, writer_lock
-from refold.journal.store.blobs import is_name
+from refold.journal.store.blobs import NAMING, blobs_of, is_name
 from refold.journal.store.tree_reader import is_written
 
 

@@ -20,17 +20,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import BadInput, Corrupt
-from refold.journal.bundle.archive import Reading
-from refold.journal.bundle.line_check import LONGEST_LINE, Good, countable, follow
+from refold.journal.bundle.archive import LONGEST_LINE, Good, Reading, countable, follow
 from refold.journal.events import codec
-from refold.journal.events.blob_names import blobs_of
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Imported
 from refold.journal.home import CHILDREN, Home
 from refold.journal.state.children import CHILD
 from refold.journal.state.fold import View, apply
 from refold.journal.store import blobs, log_file
-from refold.journal.store.blobs import is_name
+from refold.journal.store.blobs import blobs_of, is_name
 from refold.journal.store.disk import Disk, make_directories, told
 from refold.journal.store.fork import sweep
 

@@ -17,10 +17,9 @@ from msgspec import Struct
 
 from refold.errors import RefoldError
 from refold.journal.catalogue.database import PRIVATE, Tables, opened, throw_away
-from refold.journal.catalogue.hit import Hit
 from refold.journal.catalogue.indexer import Indexing, Place, Tell, read_card
-from refold.journal.catalogue.search_query import asked
-from refold.journal.catalogue.session_card import Card
+from refold.journal.catalogue.search_text import asked
+from refold.journal.catalogue.session_card import Card, Hit
 from refold.journal.store import log_file
 from refold.journal.store.session_files import seen
 

@@ -16,9 +16,8 @@ from typing import Any, Protocol, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from refold.journal.catalogue.hit import ENDS, FOUND, Hit
 from refold.journal.catalogue.search_text import shown
-from refold.journal.catalogue.session_card import Card
+from refold.journal.catalogue.session_card import ENDS, FOUND, Card, Hit
 from refold.journal.store.session_files import Stamp
 from refold.safe_open import opened as opened_file
 from refold.safe_open import unlinked

@@ -10,8 +10,7 @@ Three rules keep a journal readable in five years:
 
 When it happened, in which turn and by whose hand is the envelope's business
 (`codec`); what it means is the fold's (`fold` and the sub-folds beside it). What a
-session starts below itself, children and code, is told in `below`; what is set aside
-for models asked beside the talk, in `money`; what a person calls it, in `naming`.
+session starts below itself, children and code, is in `child_events`.
 """
 
 from typing import Literal, TypeAlias
@@ -31,14 +30,15 @@ from refold.journal.events.child_events import (
     VariablesRestored,
     VariablesSaved,
 )
-from refold.journal.events.names import Renamed, Tagged, Titled
-from refold.journal.events.reservations import BudgetSet, Reserved, Settled, StepLimitSet
 from refold.values.control import CompactionKind, Control
 from refold.values.display import Shown
+from refold.values.live import Live
 from refold.values.messages import Image, Message
 from refold.values.modes import Effort, Mode, Outcome, Verdict
 from refold.values.tools import ToolSpec
-from refold.values.usage import NOTHING, RunLimits, Usage
+from refold.values.usage import NO_LIMIT, NOTHING, Budget, RunLimits, Usage
+
+LAST = "last"  # in place of a session: the newest of this directory
 
 
 class SessionStarted(Struct, frozen=True):
@@ -346,6 +346,72 @@ class EffortChosen(Struct, frozen=True):
     effort: Effort
 
 
+class Renamed(Struct, frozen=True):
+    """The session has this name from now on; "": none. Another may have the same."""
+
+    name: str
+
+
+class Titled(Struct, frozen=True):
+    """A model found this title for what was said, when the session had been left."""
+
+    title: str
+
+
+class Tagged(Struct, frozen=True):
+    """These are its tags from now on, and no others."""
+
+    tags: tuple[str, ...]
+
+
+class Reserved(Struct, frozen=True):
+    """A model is asked beside the talk, and so much is set aside for it."""
+
+    purpose: str  # "summary", "memory", "title", "leaf"
+    model: str
+    dollars: float | None = None  # None: the price is not known
+    tokens: int = 0
+    # Of a leaf: its number in this session, the call whose code asks, what makes it the
+    # same question (a hash, and how often that was asked before), and its first words.
+    leaf: int = 0
+    call_id: str = ""
+    key: str = ""
+    n: int = 0
+    prompt: str = ""
+
+
+class Settled(Struct, frozen=True):
+    """What that came to. `failed` says why nothing came of it."""
+
+    reserved: int  # the seq of the `Reserved`
+    usage: Usage | None = None
+    model: str = ""
+    cost: float | None = None
+    failed: str = ""
+    # Of a leaf: what it answered, or the blob that holds it; and whether nobody had to be
+    # asked, for the answer was remembered.
+    text: str = ""
+    full_blob: str = ""
+    cached: bool = False
+
+
+class BudgetSet(Struct, frozen=True):
+    """What a turn may use up, from now on in this session. Said by a person, or by a parent.
+
+    `last`: whoever gave it has no more to give; `left` is the share of theirs that is left.
+    """
+
+    budget: Budget = NO_LIMIT
+    final: bool = False
+    share_left: float = 1.0
+
+
+class StepLimitSet(Struct, frozen=True):
+    """So many answers one turn may have, from now on in this session. Said by a person."""
+
+    steps: int = 0  # 0: as the settings say
+
+
 class Noted(Struct, frozen=True):
     """A plug-in's own news. We keep it; the plug-in folds it."""
 
@@ -384,3 +450,11 @@ class Entry(Struct, frozen=True):
     turn: int = 0  # the seq of its TurnStarted; 0 between turns
     by: str = ""  # who: "person", "agent", "rules", "policy step_limit"
     cause: int = 0  # the seq of what led to it; 0: nothing in here
+
+
+class Frame(Struct, frozen=True):
+    """`n` numbers the live news after event `seq`; 0 is the event itself."""
+
+    seq: int
+    n: int
+    item: Entry | Live

@@ -5,6 +5,7 @@ is `account`. The results of one answer enter together, in the order of its
 calls, however they ended: so a request made again is the same request.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -29,7 +30,6 @@ from refold.journal.events.kinds import (
     SystemPromptSet,
     VariablesSaved,
 )
-from refold.journal.state.compacted import compacted, images_in
 from refold.values.control import Compact, Control, Todo, Todos
 from refold.values.growing import Log
 from refold.values.messages import (
@@ -363,3 +363,55 @@ def part_size(part: Part) -> int:
             return len(name) + len(arguments)
         case Image():
             return 0
+
+
+# The messages of a talk after it was told shorter. Pure; part of the fold of `talk`.
+#
+# Whatever stands after the first change is a new object: what has been encoded of the
+# talk is remembered by identity, and all from there on has to be sent anew.
+
+
+def compacted(messages: Log[Spoken], event: Compacted, seq: int) -> Log[Spoken]:
+    """`messages` as the model is told them after `event`, which stands at `seq`."""
+    lines = dict(event.pruned)
+    if event.kind == "prune":
+        return Log(list(_pruned(messages, lines)))
+    # These results nobody has read yet: only their words are too long.
+    told = tuple(Text(part) for part in (event.preserved, event.summary) if part.strip())
+    at = _first(messages, event.first_kept)
+    left = [Spoken(s.seq, _with(s.message, lines, pictures=True)) for s in messages[at:]]
+    return Log([Spoken(seq, Message("user", told)), *left] if told else left)
+
+
+def images_in(messages: Iterable[Spoken]) -> tuple[str, ...]:
+    """The blobs of the pictures that the messages show, each once."""
+    return tuple(dict.fromkeys(i.blob for s in messages for i in s.message.images))
+
+
+def _first(messages: Log[Spoken], kept: int) -> int:
+    found = (n for n, spoken in enumerate(messages) if spoken.seq == kept)
+    return next(found, len(messages)) if kept else len(messages)
+
+
+def _pruned(messages: Log[Spoken], lines: dict[str, str]) -> Iterator[Spoken]:
+    same = True
+    for spoken in messages:
+        message = _with(spoken.message, lines)
+        same = same and message is spoken.message
+        yield spoken if same else Spoken(spoken.seq, message)
+
+
+def _with(message: Message, lines: dict[str, str], *, pictures: bool = False) -> Message:
+    hit = any(isinstance(p, ToolResult) and p.call_id in lines for p in message.parts)
+    return (
+        replace(message, parts=tuple(_part(p, lines, pictures) for p in message.parts))
+        if hit
+        else message
+    )
+
+
+def _part(part: Part, lines: dict[str, str], pictures: bool) -> Part:
+    if isinstance(part, ToolResult) and part.call_id in lines:
+        shown = part.images if pictures else ()
+        return ToolResult(part.call_id, lines[part.call_id], part.failed, shown)
+    return part

@@ -17,11 +17,22 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from refold.journal.events.kinds import (
+    Answered,
+    AnswerRejected,
+    Delivered,
+    Ended,
     Entry,
+    Event,
     Imported,
+    Judged,
+    ModelAnswered,
     ModelAsked,
+    ModelFailed,
+    RequestLogged,
     Rewound,
     Said,
+    Started,
+    TurnEnded,
     TurnStarted,
 )
 from refold.journal.state import (
@@ -53,6 +64,7 @@ from refold.journal.state.rights import Rights
 from refold.journal.state.session_info import SessionInfo
 from refold.journal.state.turn import Turn
 from refold.values.growing import Log
+from refold.values.usage import Budget
 
 
 class Mark(Struct, frozen=True):
@@ -156,3 +168,67 @@ def _marked(marks: Log[Mark], seq: int) -> Mark | None:
     at = bisect_left(marks, seq, key=lambda mark: mark.seq)
     found = marks[at] if at < len(marks) else None
     return found if found and found.seq == seq else None
+
+
+# What led to an event, as the seq of another. Makes "why" a query.
+#
+# Only what the view still knows counts: the model's answer comes from being
+# asked, a verdict from the answer that held the call, an end from its start.
+
+
+def cause_of(event: Event, view: View) -> int:
+    """The seq of what led to `event`; 0 where it came from outside."""
+    match event:
+        case TurnStarted(cause):
+            return cause
+        case Delivered(words):
+            return words[0] if words else 0
+        case ModelAnswered() | ModelFailed() | RequestLogged():
+            return view.turn.request_seq
+        case Judged(call_id) | Answered(call_id) | Started(call_id) | Ended(call_id):
+            call = view.conversation.call(call_id)
+            return call.since if call else 0
+        case TurnEnded() | AnswerRejected():
+            return view.turn.seq
+        case _:
+            return 0
+
+
+# What a turn has used up and set aside of its budget, and which budget that is. Pure.
+#
+# Read from the view: whether there is still some left, and what then, is the engine's
+# question; how it is shown is the views'.
+
+
+class BudgetUsed(Struct, frozen=True):
+    """All of it, with what is only set aside: `waiting_…`. `tokens` are those no cache had."""
+
+    dollars: float = 0.0
+    tokens: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+    priced: bool = True  # are all prices known?
+    reserved_dollars: float = 0.0
+    reserved_tokens: int = 0
+
+
+def used(view: View) -> BudgetUsed:
+    turn = view.turn
+    spent, held = turn.spent, [estimate for _, estimate in turn.reserved]
+    lent = [budget for _, budget in turn.granted]
+    dollars = sum(each.dollars or 0.0 for each in (*held, *lent))
+    tokens = sum(each.tokens or 0 for each in (*held, *lent))
+    return BudgetUsed(
+        dollars=spent.dollars + dollars,
+        tokens=spent.usage.uncached + tokens,
+        calls=spent.answers + len(held) + sum(each.calls or 0 for each in lent),
+        seconds=max(0.0, turn.now - turn.started_at),
+        priced=not spent.unpriced and all(each.dollars is not None for each in held),
+        reserved_dollars=dollars,
+        reserved_tokens=tokens,
+    )
+
+
+def budget_of(view: View, settled: Budget) -> Budget:
+    """A person's own choice in this session, or that of the settings."""
+    return settled if view.rights.budget is None else view.rights.budget

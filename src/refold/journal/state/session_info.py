@@ -14,11 +14,13 @@ from refold.journal.events.kinds import (
     JournalRepaired,
     MemoryExtracted,
     ModelChosen,
+    Renamed,
     Said,
     SessionResumed,
     SessionStarted,
+    Tagged,
+    Titled,
 )
-from refold.journal.events.names import Renamed, Tagged, Titled
 from refold.journal.state.conversation import REQUESTERS
 from refold.values.modes import Effort
 

@@ -5,11 +5,22 @@ journal names is for those who can read its events.
 """
 
 import os
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from re import fullmatch
 
 from refold.errors import JournalError
+from refold.journal.events.kinds import (
+    Ended,
+    Event,
+    RequestLogged,
+    Said,
+    Settled,
+    VariableInjected,
+    VariablesRestored,
+    VariablesSaved,
+)
 from refold.journal.store.disk import Disk, make_directories, told
 from refold.safe_open import unlinked
 
@@ -88,3 +99,35 @@ def _holds(path: Path, name: str) -> bool:
         return sha256(path.read_bytes()).hexdigest() == name
     except FileNotFoundError:
         return False
+
+
+# Which blobs an event names: what must lie beside a journal for it to be whole.
+
+_KINDS = (
+    Said,
+    Ended,
+    RequestLogged,
+    Settled,
+    VariableInjected,
+    VariablesSaved,
+    VariablesRestored,
+)
+NAMING = frozenset(kind.__name__ for kind in _KINDS)
+
+
+def blobs_of(event: Event) -> Iterator[str]:
+    match event:
+        case Said(images=pictures):
+            yield from (image.blob for image in pictures)
+        case Ended(full_blob=whole, images=pictures):
+            yield from filter(None, (whole, *(image.blob for image in pictures)))
+        case Settled(full_blob=whole) if whole:
+            yield whole
+        case VariableInjected(blob=blob, files_blob=listed):
+            yield from filter(None, (blob, listed))
+        case VariablesSaved() | VariablesRestored():
+            yield from (event.blob, *event.parts)
+        case RequestLogged(_, request, answer):
+            yield from filter(None, (request, answer))
+        case _:
+            return

@@ -14,10 +14,9 @@ from msgspec import DecodeError, Struct
 
 from refold.errors import Corrupt, JournalError, WrongFormat
 from refold.journal.events import codec
-from refold.journal.events.blob_names import NAMING, blobs_of
 from refold.journal.events.codec import Head, Line
 from refold.journal.store import log_file, writer_lock
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import NAMING, Blobs, blobs_of
 from refold.journal.store.disk import Disk, told
 
 Kind: TypeAlias = Literal["changed", "extra", "gap"]

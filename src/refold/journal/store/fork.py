@@ -16,13 +16,12 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput, Corrupt, WrongFormat
 from refold.journal.events import codec
-from refold.journal.events.blob_names import blobs_of
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Ended, Entry, Event, Forked, Imported
 from refold.journal.home import Home
-from refold.journal.state.causes import cause_of
-from refold.journal.state.fold import View, apply, fold
+from refold.journal.state.fold import View, apply, cause_of, fold
 from refold.journal.store import blobs, log_file
+from refold.journal.store.blobs import blobs_of
 from refold.journal.store.disk import Disk, make_directories, told
 from refold.journal.store.reader import Reader
 from refold.safe_open import unlinked

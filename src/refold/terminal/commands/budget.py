@@ -5,7 +5,7 @@ import re
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.journal.state.budget_used import budget_of
+from refold.journal.state.fold import budget_of
 from refold.terminal.terminal import Terminal
 from refold.values.usage import NO_LIMIT, Budget
 from refold.views.budget_lines import budget_lines

@@ -10,7 +10,7 @@ import anyio
 
 from refold.errors import BadInput
 from refold.journal.catalogue.session_card import Card
-from refold.journal.events.names import LAST
+from refold.journal.events.kinds import LAST
 from refold.journal.home import Home
 from refold.terminal.greeting import heading
 from refold.terminal.input.completion import CompletionChoice

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import anyio
 
 from refold.errors import BadInput
-from refold.journal.catalogue.hit import Hit
+from refold.journal.catalogue.session_card import Hit
 from refold.journal.home import Home
 from refold.terminal.commands.resume import directory_of, home_of, switch_to_one
 from refold.terminal.terminal import Terminal

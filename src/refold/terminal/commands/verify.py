@@ -23,9 +23,8 @@ async def run(here: Terminal, rest: str) -> None:
 
 def _verdicts(here: Terminal, entries: tuple[Entry, ...], turn: int) -> list[Line]:
     from refold.claims.check import check, told_in
-    from refold.claims.current_files import Today
-    from refold.claims.journals import records
     from refold.claims.observed import Record, seen_in
+    from refold.claims.sources import Today, records
     from refold.client.verify import VerifyReport
     from refold.client.verify import lines as reported
     from refold.values.claims import Checked

@@ -9,8 +9,7 @@ are named in the line of what is done, and stand with their results.
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from refold.journal.events.frame import Frame
-from refold.journal.events.kinds import Entry
+from refold.journal.events.kinds import Entry, Frame
 from refold.journal.state.conversation import SHELL
 from refold.journal.state.fold import View
 from refold.terminal.screen.printer import Printer

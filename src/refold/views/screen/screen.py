@@ -12,10 +12,10 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from refold.journal.events.frame import Frame
 from refold.journal.events.kinds import (
     ChildEnded,
     Entry,
+    Frame,
     SessionResumed,
     TurnEnded,
     TurnStarted,

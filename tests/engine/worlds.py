@@ -1,7 +1,25 @@
-"""A session's conversation in a few lines of text, for tests that compare it whole."""
+"""A world with some fields replaced, and a conversation as a few lines of text."""
 
+from typing import Any
+
+from msgspec.structs import replace
+
+from refold.engine.world import World
 from refold.journal.state.fold import View
 from refold.values.messages import Image, Part, Text, Thinking, ToolCall, ToolResult
+
+_PARTS = ("model", "prompt", "lineage")
+
+
+def world_with(world: World, **more: Any) -> World:
+    """`world`, but for these: fields of it, or of its model, its prompt or its lineage."""
+    for part in _PARTS:
+        found = getattr(world, part)
+        own = {name: more.pop(name) for name in found.__struct_fields__ if name in more}
+        if own:
+            world = replace(world, **{part: replace(found, **own)})
+    return replace(world, **more)
+
 
 _MARKS = {"user": "›", "assistant": "‹", "tool": "·"}
 

@@ -1,0 +1,133 @@
+"""The journals that a session's claims are held against: its own, and its children's.
+
+Read as they lie on the disk, without a pen, while somebody may be writing. Only children
+that a journal tells of are looked for.
+"""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from refold.claims.observed import Record
+from refold.claims.passages import Passage, passage
+from refold.errors import JournalError, ToolFailed
+from refold.journal.events.child_events import ChildBorn, ChildEnded
+from refold.journal.events.kinds import Entry
+from refold.journal.home import CHILDREN
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.disk import Disk
+from refold.journal.store.tree_reader import entries_in
+from refold.place.port import AT_MOST, Files
+from refold.place.printable_names import escaped
+from refold.tools.text_files import written
+
+_NAME = re.compile(r"child-\d{1,6}")
+_DEEPEST = 16
+_MOST = 1_000  # sessions
+
+
+def records(path: Path, entries: Sequence[Entry], name: str = "") -> list[Record]:
+    """Of the session at `path` with these entries, and of all below it."""
+    found = [Record(entries, name, _blobs(path))]
+    left = list(_born(path, entries, name))
+    while left and len(found) < _MOST:
+        below, child, known = left.pop(0)
+        if not below.is_dir():  # of a fork they lie elsewhere
+            continue
+        told, damage = entries_in(below, known)
+        found.append(Record(told, child, _blobs(below), damage))
+        if child.count("/") < _DEEPEST:
+            left += _born(below, told, child)
+    return found
+
+
+def _born(
+    path: Path, entries: Sequence[Entry], name: str
+) -> list[tuple[Path, str, tuple[int, str]]]:
+    """Where each child lies, its name, and how its journal ended, if it has."""
+    ends = {e.event.child: e.event.head for e in entries if isinstance(e.event, ChildEnded)}
+    children = [e.event.child for e in entries if isinstance(e.event, ChildBorn)]
+    return [
+        (
+            path / CHILDREN / child,
+            f"{name}/{child}" if name else child,
+            ends.get(child, (0, "")),
+        )
+        for child in dict.fromkeys(children)
+        if _NAME.fullmatch(child)
+    ]
+
+
+def _blobs(path: Path) -> Callable[[str], bytes | None]:
+    blobs = Blobs(path, Disk())
+
+    def get(name: str) -> bytes | None:
+        try:
+            return blobs.get(name)
+        except JournalError:
+            return None
+
+    return get
+
+
+# The files as they are today, as far as a claim may be held against them.
+#
+# Only files that the journal speaks of are opened, so that nobody learns by a claim what
+# stands in another; what a rule keeps from being read is not read here either.
+
+
+class Now(Struct, frozen=True):
+    """A file today. `words` is None where it is no text, or cannot be read: `why`."""
+
+    kind: Literal["file", "gone", "unreadable"]
+    sha256: str = ""
+    words: Passage | None = None
+    why: str = ""
+    touched: float = 0.0  # when it was last changed or put here; no program can set that
+
+
+class Today:
+    """Looks at each file once."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._looked = dict[str, Now]()
+
+    def real(self, path: str, directories: Sequence[str]) -> tuple[str, ...]:
+        """The files that a path may mean, printable. Raises `ToolFailed` for what is no path."""
+        bases = directories if not os.path.isabs(path) else ("/",)
+        found = [escaped(self._files.real(os.path.join(base, path))) for base in bases]
+        return tuple(dict.fromkeys(found))
+
+    def of(self, path: str) -> Now:
+        """`path` as `real` gives it."""
+        if path not in self._looked:
+            self._looked[path] = self._look(path)
+        return self._looked[path]
+
+    def _look(self, path: str) -> Now:
+        try:
+            real = self._files.real(path)
+            if escaped(real) != path:
+                return Now("unreadable", why="a link leads elsewhere by now")
+            if self._files.kind(real) == "nothing":
+                return Now("gone")
+            about = os.lstat(real)
+            if about.st_size > AT_MOST:
+                return Now("unreadable", why="it is too large to be looked through")
+            content, touched = self._files.read(real), about.st_ctime
+        except ToolFailed as error:
+            return Now("unreadable", why=str(error).rstrip("."))
+        except OSError as error:
+            return Now("unreadable", why=error.strerror or "it cannot be read")
+        text = written(content)
+        now = partial(Now, "file", sha256(content).hexdigest(), touched=touched)
+        if text is None or content.startswith(b"%PDF-"):
+            return now(why="it is no text")
+        return now(passage(text.plain))
