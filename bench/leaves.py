@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 
 from bench import table
-from refold.agents.profile import Leash
+from refold.agents.profile import CodeLimits
 from refold.engine.world import Model, World
 from refold.journal.home import Home
 from refold.journal.state.conversation import Conversation
@@ -74,14 +74,16 @@ async def _waiting(many: int) -> float:
 
 async def _asking(batches: Sequence[int]) -> float:
     """On a journal in a file, as a session has it."""
-    leash = Leash(fan_out=max(batches), at_once=AT_ONCE, depth=1, cell=120, call=120)
+    code_limits = CodeLimits(
+        fan_out=max(batches), at_once=AT_ONCE, depth=1, cell=120, call=120
+    )
     aide = Model(Answering(), "bench/leaf", 100_000, lambda *_: 0.001)
     world = World(Model(ScriptedProvider()), helper_model=lambda: aide)
     with tempfile.TemporaryDirectory() as home:
         record = Recorder(Home(Path(home)).store("bench"))
         await record.open()
         leaves, within = (
-            Leaves(record, lambda: world, leash, RateLimit()),
+            Leaves(record, lambda: world, code_limits, RateLimit()),
             CallContext("call-0", Conversation()),
         )
         began = time.perf_counter()

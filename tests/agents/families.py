@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from refold import Agent, Result
-from refold.agents.child import Opening, Position
+from refold.agents.child import ChildSpec, TreePosition
 from refold.agents.children import Children
 from refold.agents.profile import Profile
 from refold.agents.worktree import Worktrees
@@ -139,7 +139,7 @@ class Tree:
         self.log, self.stores = list[tuple[str, str]](), dict[str, _Logged]()
         self.orders, self.at_work = list[str](), list[str]()
         self.profiles = {"worker": WORKER}
-        self.position = Position()
+        self.position = TreePosition()
 
     def after(self, writes: int, provider: Provider) -> "Tree":
         """The same tree as a crash after so many lines would have left it."""
@@ -152,7 +152,7 @@ class Tree:
                 made.stores[name] = _Logged(made.log, name, *store.lines[:kept])
         return made
 
-    async def opened(self, id_: str = "root", child: Opening | None = None) -> Session:
+    async def opened(self, id_: str = "root", child: ChildSpec | None = None) -> Session:
         store = self.stores.setdefault(id_, _Logged(self.log, id_))
         record = Recorder(store, clock=lambda: 0.0)
         position = child.position if child else self.position
@@ -169,8 +169,8 @@ class Tree:
         return [e.event for e in self.entries(id_) if isinstance(e.event, kind)]
 
     @asynccontextmanager
-    async def _child(self, opening: Opening) -> AsyncGenerator[Session]:
-        async with await self.opened(opening.id, opening) as session:
+    async def _child(self, spec: ChildSpec) -> AsyncGenerator[Session]:
+        async with await self.opened(spec.id, spec) as session:
             yield session
 
     def _find(self, name: str) -> Profile:
@@ -178,7 +178,7 @@ class Tree:
             raise BadInput(f"there is no agent {name!r}")
         return self.profiles[name]
 
-    def _world(self, children: Children, child: Opening | None) -> World:
+    def _world(self, children: Children, child: ChildSpec | None) -> World:
         house = {"children": children, "orders": self.orders, "at_work": self.at_work}
         tools: tuple[Tool, ...] = TOOLS
         if child is not None:
@@ -190,11 +190,11 @@ class Tree:
             (parse("book", "allow"),),
             tool_dependencies=house,
         )
-        world = world_with(plain, background=children.beside, **self.world)
+        world = world_with(plain, background=children.background, **self.world)
         if child is None:
             return world
         return world_with(
-            world, rules=(*world.rules, *child.agent.rules), parent=child.above, grant=child.purse, address=child.address,
+            world, rules=(*world.rules, *child.agent.rules), parent=child.parent, grant=child.grant, address=child.address,
             shared=child.shared, agent=child.agent.name,
         )  # fmt: skip
 

@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from refold.agents.discovery import LARGEST, MOST
-from refold.agents.profile import EVERY, LOOKING, Bounds, Profile
-from refold.agents.registry import Registry, passed_over, registry
-from refold.agents.tool_filter import tools_of
+from refold.agents.profile import EVERY, LOOKING, Profile, TurnLimits, tools_of
+from refold.agents.registry import Registry, registry, untrusted_notice
 from refold.errors import BadInput
 from refold.skills.directories import SkillScope
 from refold.tools.builtin import builtin
@@ -103,11 +102,11 @@ def test_a_project_that_is_not_trusted_has_no_agents(here: Here) -> None:
     agents = found(here, here.untrusting())
 
     assert [each.name for each in agents.profiles] == ["yours"]
-    assert passed_over(here.untrusting()) == (
+    assert untrusted_notice(here.untrusting()) == (
         ".claude/agents: this folder is not trusted, so these agents do not count "
         "(refold trust add)"
     )
-    assert passed_over(here.around()) == ""
+    assert untrusted_notice(here.around()) == ""
 
 
 def test_a_file_of_another_program_is_understood(here: Here) -> None:
@@ -133,7 +132,7 @@ def test_a_file_of_another_program_is_understood(here: Here) -> None:
             prompt="You review.\n\nAlways.",
             role="big",
             tools=("read_file", "grep", "glob", "bash", "list_skills", "read_skill"),
-            bounds=Bounds(steps=12),
+            bounds=TurnLimits(steps=12),
             use="child",
             where=".refold/agents/any.md",
         ),
@@ -163,7 +162,7 @@ def test_every_field_counts(here: Here) -> None:
         without=("bash",),
         ask=("edit_file(docs/**)",),
         deny=("bash(rm *)", "read_file(secrets/**)"),
-        bounds=Bounds(steps=7),
+        bounds=TurnLimits(steps=7),
         mode="plan",
         memory=False,
         skills=False,
@@ -197,7 +196,7 @@ def test_a_model_by_its_name_is_said_not_to_count(here: Here) -> None:
 
     assert agent.role == "main"
     assert said == (
-        ": the model 'openai/gpt-9' is not heeded: an agent names a role (small, main, big or "
+        ": the model 'openai/gpt-9' is ignored: an agent names a role (small, main, big or "
         "judge), and the settings say which model that is",
     )
 
@@ -224,14 +223,14 @@ def test_no_file_chooses_a_mode_in_which_more_runs_unasked(here: Here, mode: str
     agent, (said,) = one(here, f"permissionMode: {mode}")
 
     assert agent.mode == ""
-    assert said.startswith(f": the mode {mode!r} is not heeded: plan is the only one")
+    assert said.startswith(f": the mode {mode!r} is ignored: plan is the only one")
 
 
 def test_a_pattern_among_tools_makes_them_ask(here: Here) -> None:
     agent, said = one(here, "tools: Read, Bash(git log:*, git show:*), Agent(explore)")
 
     assert (agent.tools, agent.ask) == (("read_file", "bash", "task"), ("bash", "task"))
-    assert [each.split(" is heeded")[0] for each in said] == [
+    assert [each.split(" is used as")[0] for each in said] == [
         ": 'Bash(git log:*, git show:*)'", ": 'Agent(explore)'",
     ]  # fmt: skip
 
@@ -253,8 +252,8 @@ def test_unknown_fields_and_tools_are_named_and_harm_nothing(here: Here) -> None
     assert agent.tools == ("read_file", "raed_file")
     assert said == (
         ": there is no tool 'raed_file' (did you mean read_file?), so it is not given it",
-        ": memory is not heeded: it is either true or false here",
-        ": hooks, isolation: not heeded, refold knows no such field",
+        ": memory is ignored: it must be true or false",
+        ": hooks, isolation: ignored, refold knows no such field",
     )
 
 

@@ -6,10 +6,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from refold.agents.code_limits import Settled
-from refold.agents.profile import EVERY, LOOKING, Bounds, Leash, Profile, unused_preset
+from refold.agents.profile import (
+    EVERY,
+    LOOKING,
+    CodeLimits,
+    CodeSettings,
+    OfferedTools,
+    Profile,
+    TurnLimits,
+    tools_of,
+    unused_preset,
+)
 from refold.agents.registry import Registry
-from refold.agents.tool_filter import OfferedTools, tools_of
 from refold.errors import BadInput
 from refold.permissions.rules import Rule
 from refold.tools.builtin import builtin
@@ -178,13 +186,15 @@ def test_who_works_by_code_has_python_and_what_looks() -> None:
     }  # fmt: skip
 
 
-SETTLED = Settled(Leash(fan_out=50, at_once=8, depth=1, cell=120.0, call=90.5), steps=25)
+SETTLED = CodeSettings(
+    CodeLimits(fan_out=50, at_once=8, depth=1, cell=120.0, call=90.5), steps=25
+)
 
 
 def test_an_agent_that_writes_code_is_told_its_limits() -> None:
-    rlm = Registry(settled=SETTLED).find("rlm")
+    rlm = Registry(code_settings=SETTLED).find("rlm")
 
-    assert (rlm.leash, rlm.bounds) == (SETTLED.leash, Bounds(steps=25))
+    assert (rlm.code_limits, rlm.bounds) == (SETTLED.code_limits, TurnLimits(steps=25))
     assert (
         "Your limits: 25 answers, 50 items a call, 8 at once, depth 1, 120 seconds a block "
         "(waiting for calls does not count), 90.5 seconds a call of lm." in rlm.prompt
@@ -199,27 +209,27 @@ def test_of_an_agent_and_the_settings_the_stricter_holds() -> None:
         description=".",
         acting="code",
         prompt="{depth} {fan_out} {steps} {other}",
-        leash=Leash(fan_out=10, depth=3, cell=600.0),
-        bounds=Bounds(steps=40),
+        code_limits=CodeLimits(fan_out=10, depth=3, cell=600.0),
+        bounds=TurnLimits(steps=40),
     )
-    none_below = Settled(Leash(50, 8, 0, 120.0, 60.0), 25)
+    none_below = CodeSettings(CodeLimits(50, 8, 0, 120.0, 60.0), 25)
 
-    found = Registry((own,), settled=none_below).find("mine")
+    found = Registry((own,), code_settings=none_below).find("mine")
 
-    assert found.leash == Leash(10, 8, 0, 120.0, 60.0)
+    assert found.code_limits == CodeLimits(10, 8, 0, 120.0, 60.0)
     assert (found.bounds.steps, found.prompt) == (25, "0 10 25 {other}")
 
 
 def test_only_who_writes_code_has_figures_put_into_its_words() -> None:
     own = Profile(name="mine", description=".", prompt="{depth}")
 
-    assert Registry((own,), settled=SETTLED).find("mine").prompt == "{depth}"
+    assert Registry((own,), code_settings=SETTLED).find("mine").prompt == "{depth}"
 
 
 def test_figures_are_put_into_the_words_for_a_small_model_too() -> None:
     own = Profile(name="mine", description=".", acting="code", short="{depth} {steps}")
 
-    assert Registry((own,), settled=SETTLED).find("mine").short == "1 25"
+    assert Registry((own,), code_settings=SETTLED).find("mine").short == "1 25"
 
 
 def test_no_agent_that_only_looks_reaches_the_network() -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from refold.agents.budget_grant import ChildGrant, Drawers, comes_back, new_grant
+from refold.agents.budget_grant import ChildGrant, GrantQueue, may_come_back, new_grant
 from refold.engine.budget import Price, ask_beside, estimate, reserve
 from refold.engine.decide import decide
 from refold.engine.loop import perform
@@ -119,7 +119,7 @@ class Node(Struct):
     depth: int
     record: Recorder
     purse: ChildGrant | None = None
-    drawers: Drawers = field(default_factory=Drawers)
+    queue: GrantQueue = field(default_factory=GrantQueue)
     world: World = field(
         default_factory=lambda: World(Model(CountingModel(Plan(), 0, None)))
     )  # type: ignore[arg-type]
@@ -165,13 +165,13 @@ class Node(Struct):
 
         while not await self.record.append_if(news):
             view = self.record.view
-            if not comes_back(view, budget_of(view, self.world.budget)):
+            if not may_come_back(view, budget_of(view, self.world.budget)):
                 return "nothing is left"
             await self.record.news(after=view.seq)
         name, grant = born[0].child, born[0].grant
         below = Recorder(MemoryStore(), clock=lambda: 0.0)
         await below(BudgetSet(grant))
-        purse = ChildGrant(self.record, lambda: self.world, name, self.drawers)
+        purse = ChildGrant(self.record, lambda: self.world, name, self.queue)
         view = await Node(self.tree, self.depth + 1, below, purse).run()
         spent = view.account.spent + view.account.children_spent
         await self.record(ChildEnded(name, "answered", "done", spent=spent))
@@ -294,7 +294,7 @@ def test_a_child_ends_for_want_of_money_and_its_parent_goes_on_with_what_came_ba
         await record(TurnStarted(0))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
         mine = World(Model(CountingModel(Plan(), 0, None)), budget=Budget(1.0))  # type: ignore[arg-type]
-        purse = ChildGrant(record, lambda: mine, "child-1", Drawers())
+        purse = ChildGrant(record, lambda: mine, "child-1", GrantQueue())
         there = fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=0.9))])
         refused = await purse.request_more(Estimate(0.2, 10), used(there))
         await record(
@@ -365,13 +365,13 @@ def test_a_grant_that_the_child_never_heard_of_is_told_again_after_a_crash() -> 
         await record(TurnStarted(0))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
         mine = World(Model(CountingModel(Plan(), 0, None)), budget=Budget(64.0))  # type: ignore[arg-type]
-        purse = ChildGrant(record, lambda: mine, "child-1", Drawers())
+        purse = ChildGrant(record, lambda: mine, "child-1", GrantQueue())
         there = used(fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=1.0))]))
         first = await purse.request_more(Estimate(0.5, 1), there)
         seq = record.view.seq
-        again = await ChildGrant(record, lambda: mine, "child-1", Drawers()).request_more(
-            Estimate(0.5, 1), there
-        )
+        again = await ChildGrant(
+            record, lambda: mine, "child-1", GrantQueue()
+        ).request_more(Estimate(0.5, 1), there)
         return first, again, record.view.seq - seq
 
     first, again, recorded = anyio.run(main)
@@ -492,7 +492,7 @@ def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() 
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(0.4)))
         mine = World(Model(CountingModel(Plan(), 0, None)), lineage=Lineage(grant=above))  # type: ignore[arg-type]
         there = used(fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=0.4))]))
-        purse = ChildGrant(record, lambda: mine, "child-1", Drawers())
+        purse = ChildGrant(record, lambda: mine, "child-1", GrantQueue())
         assert purse.left == pytest.approx(0.1)
         return await purse.request_more(Estimate(0.3, 1), there), record.view
 
@@ -541,7 +541,7 @@ def test_who_has_no_time_left_is_lent_no_more_and_nobody_is_asked_for_ever() -> 
         with anyio.fail_after(60):
             there = BudgetUsed(seconds=61.0)
             return await ChildGrant(
-                record, lambda: mine, "child-1", Drawers()
+                record, lambda: mine, "child-1", GrantQueue()
             ).request_more(Estimate(0.1), there)
 
     assert anyio.run(main) is None

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from msgspec import Struct
 
-from refold.agents.parent_rights import InheritedRights
+from refold.agents.children import InheritedRights
 from refold.engine.authorize import ParentRights, granted_in, judge, mode_of, stricter
 from refold.engine.world import Lineage, Model, World
 from refold.journal.events.kinds import Entry, Granted, ModeChanged

@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 from msgspec import Raw
 
-from refold.agents.profile import Leash
+from refold.agents.profile import CodeLimits
 from refold.engine.policies.code_only import code_or_final
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
@@ -36,7 +36,7 @@ from refold.values.usage import Usage
 from tests.engine.worlds import world_with
 from tests.rlm.in_process import InProcessWorkers
 
-LEASH = Leash(fan_out=50, at_once=8, depth=1, cell=120, call=120)
+LEASH = CodeLimits(fan_out=50, at_once=8, depth=1, cell=120, call=120)
 POLICIES = (
     stopping, code_or_final, final, at_most(25, warn=1), joined_up(3, code=True),
     going_on, after_a_stop, converse,
@@ -97,7 +97,7 @@ class Told:
     async def session(self) -> Session:
         record = Recorder(self.store, clock=lambda: 0.0)
         memo = SessionMemo(record) if self._memo == "session" else None
-        every: dict[str, Any] = {"leash": LEASH, "rate": RateLimit(), "memo": memo}
+        every: dict[str, Any] = {"code_limits": LEASH, "rate": RateLimit(), "memo": memo}
         given = ReplLimits(**{**every, **self._given})
         keeper = WorkerKeeper(self.workers)
         repl = Repl(record, lambda: world, keeper, given)

@@ -42,9 +42,12 @@ class Counting:
 async def main(home: Path, heard: Path) -> None:
     store = Home(home).store(SESSION)
     answers = [coded(CODE)] * 2
-    leash = replace(LEASH, fan_out=MANY)
+    code_limits = replace(LEASH, fan_out=MANY)
     run = Told(
-        ScriptedProvider(*answers), Counting(heard), store=store, given={"leash": leash}
+        ScriptedProvider(*answers),
+        Counting(heard),
+        store=store,
+        given={"code_limits": code_limits},
     )
     session = await run.session()
     if not session.view.turn.seq:

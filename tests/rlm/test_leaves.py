@@ -112,7 +112,7 @@ def test_a_question_that_takes_too_long_is_a_slot_that_failed() -> None:
     run = told(
         coded("FINAL(map_lm(['a'], 'q'))"),
         leaf=Leaf(last_line, seconds=5),
-        given={"leash": replace(LEASH, call=0.01)},
+        given={"code_limits": replace(LEASH, call=0.01)},
     )
 
     view = run.run()

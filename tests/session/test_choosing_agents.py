@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from refold.agents.choose import choose
-from refold.agents.registry import Registry
+from refold.agents.registry import Registry, choose_agent
 from refold.errors import BadInput
 from refold.journal.events import codec
 from refold.journal.events.kinds import (  # fmt: skip
@@ -105,7 +104,7 @@ def test_an_approved_plan_is_carried_out_by_who_can() -> None:
 
 def test_a_door_names_an_agent_and_gets_its_mode_too() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
-        assert (await choose(inbox, Registry(), "Plan")).name == "plan"
+        assert (await choose_agent(inbox, Registry(), "Plan")).name == "plan"
 
     events, _ = made_by(doing)
 
@@ -115,7 +114,7 @@ def test_a_door_names_an_agent_and_gets_its_mode_too() -> None:
 def test_who_works_for_no_person_is_not_chosen() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
         with pytest.raises(BadInput, match="the agent code works only for other agents"):
-            await choose(inbox, Registry(), "general")
+            await choose_agent(inbox, Registry(), "general")
 
     assert made_by(doing)[0] == []
 

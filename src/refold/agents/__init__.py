@@ -1,1 +1,1 @@
-"""Who works: agents as values, with what each is told and may use."""
+"""Agents as values: prompt, tools, rules and limits; and the subagents of a session."""

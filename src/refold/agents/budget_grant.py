@@ -1,10 +1,9 @@
-"""What a child may spend: its part of its parent's budget, and more of it as it goes on.
+"""The budget of a child: a grant from its parent's budget, which grows on request.
 
-Who opens a child takes the first part from `portion`, in the same look at the parent's
-view in which `ChildBorn` is made of it (None: nothing is left, and no child is born), and
-gives the child's world a `Purse`. What is lent counts as used in the parent (`journal.state.turn`)
-until `ChildEnded` tells what was really spent. When a child asks for more is the business
-of `engine.policies.budget` and `engine.budget`.
+`new_grant` computes the first grant from the view that `ChildBorn` is appended to; None means
+that nothing is left and no child is started. An open grant counts as used in the parent
+(`journal.state.turn`) until `ChildEnded` says what was spent. `engine.policies.budget` and
+`engine.budget` decide when a child requests more; `ChildGrant` answers.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from refold.journal.state.fold import BudgetUsed, View, budget_of, used
 from refold.values.usage import Budget, Estimate
 
 NOTHING = Budget(0.0, 0, 0)
-_PARTS = 16  # a child is lent one of so many of what is left
+_PARTS = 16  # a grant is a sixteenth of what is left
 
 
 def new_grant(
@@ -30,10 +29,10 @@ def new_grant(
     used_there: BudgetUsed | None = None,
     lent: bool = False,
 ) -> Budget | None:
-    """All that a child may use up, so that `need` fits in beside what it used; or None.
+    """The grant of a child in which `need` fits, in addition to its usage so far; or None.
 
-    `view` and `budget` are its parent's. `has` is what the child was lent before. Where
-    the parent's own budget is `lent`, this has to fit into what is left of that.
+    `view` and `budget` are those of the parent. `has` is the grant so far. If the parent's budget
+    is a grant itself (`lent`), the new grant must fit into what is left of it.
     """
     there = used_there or BudgetUsed()
     wanted = _wanted(there, need)
@@ -53,16 +52,16 @@ def new_grant(
     )
 
 
-def comes_back(view: View, budget: Budget) -> bool:
-    """Would something be left if the children gave back what they were lent?"""
+def may_come_back(view: View, budget: Budget) -> bool:
+    """Would something be left if the running children returned their grants?"""
     alone = replace(view, turn=replace(view.turn, granted=()))
     return bool(view.turn.granted) and not used_up(alone, budget)
 
 
-class Drawers:
-    """The children of one session that wait until a sibling gives back what it was lent.
+class GrantQueue:
+    """The children of one session that wait for a sibling to return its grant.
 
-    Never all of them: the last that is at work does without, and so ends.
+    Never all of them: the last running child gets no grant, and so ends.
     """
 
     def __init__(self) -> None:
@@ -70,11 +69,11 @@ class Drawers:
         self._working = set[str]()
 
     def works(self, child: str) -> None:
-        """Its session is open from now on; until its end it may come to give back."""
+        """Its session is open from now on: it may return a grant when it ends."""
         self._working.add(child)
 
     async def worth_another(self, child: str, seen: View, record: Record) -> bool:
-        """Wait until what is lent is not as it was `seen`. False: nobody is at work."""
+        """Wait until the grants differ from those in `seen`. False: no sibling is running."""
         holding = {name for name, _ in record.view.turn.granted}
         if not (holding & self._working) - self._waiting - {child}:
             return False
@@ -88,18 +87,18 @@ class Drawers:
 
 
 class ChildGrant:
-    """Implements the engine's `Purse` for one child. `record` and `world` are its parent's."""
+    """Implements the engine's `BudgetGrant` for one child. `record`, `world`: the parent's."""
 
     def __init__(
         self,
         record: Record,
         world: Callable[[], World],
         child: str,
-        drawers: Drawers,
+        queue: GrantQueue,
     ) -> None:
         self._record, self._world, self._child = record, world, child
-        self._drawers = drawers
-        drawers.works(child)
+        self._queue = queue
+        queue.works(child)
 
     @property
     def left(self) -> float:
@@ -116,16 +115,16 @@ class ChildGrant:
             if given is not None:
                 return given
             now = self._record.view
-            if not comes_back(now, budget_of(now, self._world().budget)):
+            if not may_come_back(now, budget_of(now, self._world().budget)):
                 return None
-            if not await self._drawers.worth_another(self._child, view, self._record):
+            if not await self._queue.worth_another(self._child, view, self._record):
                 return None
 
     async def _drawn(self, need: Estimate, used: BudgetUsed) -> Budget | None:
         seen: Budget | None = None
         while True:
             world = self._world()
-            asked = _Asked(self._child, need, used, world)
+            asked = _GrantRequest(self._child, need, used, world)
             await self._record.append_if(asked.news, by="purse")
             own = budget_of(self._record.view, world.budget)
             if (
@@ -136,15 +135,15 @@ class ChildGrant:
             ):
                 return asked.given
             seen = own
-            # The parent was lent its budget, too: that has to grow first.
+            # The parent's budget is a grant, too, and has to grow first.
             if not await request_more(
                 asked.short, world.budget, world.lineage.grant, self._record
             ):
                 return None
 
 
-class _Asked:
-    """One look at the parent's view: what is `given`, or what the parent is `short` of."""
+class _GrantRequest:
+    """One request against the parent's view: the grant `given`, or what the parent is `short` of."""
 
     def __init__(self, child: str, need: Estimate, used: BudgetUsed, world: World) -> None:
         self._child, self._need, self._used, self._world = child, need, used, world
@@ -157,7 +156,7 @@ class _Asked:
             return ()
         has = child.granted
         if not lacking(self._used, has, self._need):
-            self.given = has  # another draw has come before this one
+            self.given = has  # another request has raised it already
             return ()
         self.given = new_grant(
             view,
@@ -174,13 +173,13 @@ class _Asked:
 
 
 def _wanted(there: BudgetUsed, need: Estimate) -> Budget:
-    """What the child has to be able to come to with its next call."""
+    """The child's usage including its next call."""
     dollars = there.dollars + (need.dollars or 0.0)
     return Budget(dollars, there.tokens + need.tokens, there.calls + 1)
 
 
 def _beyond(has: Budget, there: BudgetUsed, need: Estimate) -> Estimate:
-    """What the child wants that it was not lent yet."""
+    """What the child needs beyond its grant."""
     wanted = _wanted(there, need)
     dollars = max(0.0, (wanted.dollars or 0.0) - (has.dollars or 0.0))
     tokens = max(0, (wanted.tokens or 0) - (has.tokens or 0))
@@ -190,10 +189,10 @@ def _beyond(has: Budget, there: BudgetUsed, need: Estimate) -> Estimate:
 def _overdrawn(
     view: View, budget: Budget, need: Estimate, has: Budget, wanted: Budget, *, lent: bool
 ) -> bool:
-    """Does the parent lack what the child wants beyond what it has?
+    """Does the parent lack what the child needs beyond its grant?
 
-    The root may go over its budget by one call; whoever was lent theirs may not. A call
-    of unknown price is counted in tokens.
+    The root may exceed its budget by one call; a session with a grant may not. A call of unknown
+    price is counted in tokens.
     """
     now = used(view)
     unpriced = need.dollars is None

@@ -1,6 +1,6 @@
-"""The agents that are built in. What each is told stands beside, in NAME.md.
+"""The built-in agents. The system prompt of each is the file NAME.md in this folder.
 
-A prompt is read when its agent is asked for: most starts need none of them.
+A prompt is read when its agent is looked up: most starts need none of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,14 +9,14 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from refold.agents.profile import LOOKING, Bounds, Profile
+from refold.agents.profile import LOOKING, Profile, TurnLimits
 from refold.skills.front_matter import split
 from refold.tools.python_tool import NAME as PYTHON
 
 _RARE = ("apply_patch", "notebook_edit", "claim", "python")
 _LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")
 _MINDS = ("think", "todo_write", "compact")
-_PLANS = ("enter_plan_mode", "exit_plan_mode")  # with the person, who hears of no child
+_PLANS = ("enter_plan_mode", "exit_plan_mode")  # the user plans with the main agent only
 _SKILLS = ("list_skills", "read_skill")
 _WORKS = "Does whatever the task takes: reads, changes files, runs commands."
 
@@ -26,16 +26,18 @@ def _main() -> Profile:
 
 
 def _code() -> Profile:
-    return replace(_told("code"), deferred=_RARE, without=_PLANS, use="child", memory=False)
+    return replace(
+        _from_file("code"), deferred=_RARE, without=_PLANS, use="child", memory=False
+    )
 
 
 def _explore() -> Profile:
     return replace(
-        _told("explore"),
+        _from_file("explore"),
         role="small",
         tools=(*_LOOKS, *_MINDS),
         effects=LOOKING,
-        bounds=Bounds(steps=30),
+        bounds=TurnLimits(steps=30),
         memory=False,
         skills=False,
     )
@@ -44,7 +46,7 @@ def _explore() -> Profile:
 def _plan() -> Profile:
     planning = ("ask_user", "exit_plan_mode")
     return replace(
-        _told("plan"),
+        _from_file("plan"),
         tools=(*_LOOKS, *_MINDS, *_SKILLS, *planning),
         effects=LOOKING,
         mode="plan",
@@ -54,7 +56,7 @@ def _plan() -> Profile:
 
 def _research() -> Profile:
     return replace(
-        _told("research"),
+        _from_file("research"),
         tools=(*_LOOKS, *_MINDS, *_SKILLS, "ask_user"),
         effects=LOOKING,
     )
@@ -62,16 +64,19 @@ def _research() -> Profile:
 
 def _review() -> Profile:
     return replace(
-        _told("review"), role="judge", tools=(*_LOOKS, *_MINDS, *_SKILLS), effects=LOOKING
+        _from_file("review"),
+        role="judge",
+        tools=(*_LOOKS, *_MINDS, *_SKILLS),
+        effects=LOOKING,
     )
 
 
 def _rlm() -> Profile:
     return replace(
-        _told("rlm"),
+        _from_file("rlm"),
         short=_text("rlm-small"),
         tools=(PYTHON, *_LOOKS, "think"),
-        effects=LOOKING,  # the walls around the code see to it that it only looks
+        effects=LOOKING,  # the sandbox keeps its code read-only
         acting="code",
         memory=False,
         skills=False,
@@ -92,8 +97,8 @@ BUILTIN: Mapping[str, Callable[[], Profile]] = MappingProxyType(
 ALIASES: Mapping[str, str] = MappingProxyType({"general": "code"})
 
 
-def _told(name: str) -> Profile:
-    """What stands in the file of that name."""
+def _from_file(name: str) -> Profile:
+    """The description and the prompt in the file of that name."""
     values, prompt = split(_text(name))
     return Profile(
         name=name,

@@ -1,10 +1,11 @@
-"""The life of one child: its session is opened, fed, carried on to its end, and closed.
+"""Runs one subagent: opens its session, gives it its task, runs it to its end and closes it.
 
-Whoever waits for it may be stopped; the child is then stopped too, and given a moment to
-settle its calls, before anything else goes on. What it came to is recorded by `keep`,
-which is given to it; which child there is to be is decided in `children`.
+If the waiting call is cancelled, the child is stopped and has a few seconds to settle its calls.
+`keep` records its end in the journal of the parent; the report for the parent's model is made
+here. `children` decides which children there are.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -16,53 +17,58 @@ from msgspec.structs import replace
 
 from refold.agents.profile import Profile
 from refold.agents.relay import Relay
-from refold.agents.worktree import Tree, Worktrees
+from refold.agents.worktree import Worktree, Worktrees
 from refold.engine.authorize import ParentRights
 from refold.engine.world import BudgetGrant, Shared
-from refold.errors import first
-from refold.journal.events.child_events import ChildEnded
+from refold.errors import JournalError, first
+from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.journal.events.kinds import AgentChosen, BudgetSet, Event, ModeChanged, Said
 from refold.journal.state.children import Child
 from refold.journal.state.fold import View
 from refold.permissions.rules import Rule
 from refold.session.recorder import Recorder
 from refold.session.session import Session
+from refold.tools.task import Report, report_text
 from refold.values.modes import Outcome
+from refold.values.text import clean
 
 GRACE = 2.0  # seconds in which a child that is stopped may settle its calls
 _TASK = "task"  # the client key of its first words
 _DONE: frozenset[str] = frozenset(("answered", "final", "plan_ready"))
 _PAUSED: frozenset[str] = frozenset(("step_limit", "budget", "stuck"))
+_TAGS = re.compile(r"<(?=\s*/?\s*(?:child|reminder)\b)", re.IGNORECASE)
+NOT_IN_WORKTREE = (
+    "(Its working tree began at commit {base}. What is not committed here was not in it.)"
+)
 
 
-class Position(Struct, frozen=True):
-    """Where a session is in its tree. `deepest` is where there are no more children."""
+class TreePosition(Struct, frozen=True):
+    """The place of a session in its tree. At depth `deepest`, no child is started."""
 
-    depth: int = 0  # 0: a person's
-    coded: int = 0  # sessions above it whose code began the next one
+    depth: int = 0  # 0: the session of the user
+    coded: int = 0  # sessions above it whose code started the next one
     deepest: int = 2
     at_once: int = 8
     total: int = 200  # children of the whole tree, in one turn of its root
 
 
-class Opening(Struct, frozen=True, kw_only=True):
-    """A child's session, as whoever opens it has to know it.
+class ChildSpec(Struct, frozen=True, kw_only=True):
+    """All that is needed to open the session of a child.
 
-    It may do no more than `above`, and is given no tool that is not in `tools`.
-    `reading` are the rules of all agents above that keep them from reading.
-    `directory` is its own place to work, with `roots` around it; "": where its parent does.
-    `attached` is the session whose variables it begins with, `context` what code gave it
-    besides, `schema` what its answer has to match.
+    It has at most the rights of `parent`, and only tools that are in `tools`. `reading` are the
+    read rules of all agents above it. `directory` is its own workspace, with `roots` around it; "":
+    that of its parent. `attached` is the session whose variables it begins with, `context` are the
+    values that code passed, and its answer must match `schema`.
     """
 
     id: str
     agent: Profile
-    above: ParentRights
-    purse: BudgetGrant
+    parent: ParentRights
+    grant: BudgetGrant
     shared: Shared
     tools: frozenset[str]
     address: str
-    position: Position
+    position: TreePosition
     reading: tuple[Rule, ...] = ()
     directory: str = ""
     roots: tuple[str, ...] = ()
@@ -71,128 +77,130 @@ class Opening(Struct, frozen=True, kw_only=True):
     schema: Raw | None = None
 
 
-Open = Callable[[Opening], AbstractAsyncContextManager[Session]]
+Open = Callable[[ChildSpec], AbstractAsyncContextManager[Session]]
 Keep = Callable[[ChildEnded], Awaitable[None]]
 
 
-class Ways(Struct, frozen=True):
-    """What every child of one session needs. `grace` is in seconds."""
+class ChildServices(Struct, frozen=True):
+    """What the children of one session share. `grace`, in seconds: to settle calls after a stop."""
 
     open: Open
     trees: Worktrees
     grace: float = GRACE
 
 
-class Life:
-    """Of one `child` of `parent`. `opening` may raise: then its end is that it failed."""
+class ChildRun:
+    """The run of one `child` of `parent`. If `spec` raises, the child has failed."""
 
     def __init__(
         self,
         child: Child,
-        opening: Callable[[], Opening],
-        ways: "Ways",
+        spec: Callable[[], ChildSpec],
+        services: "ChildServices",
         parent: Recorder,
         keep: Keep,
     ) -> None:
-        self.child, self._opening, self._parent = child, opening, parent
-        self._open, self._trees, self._grace = ways.open, ways.trees, ways.grace
-        self._keep = keep
-        self._why = ""
-        self._stop, self._over = anyio.Event(), anyio.Event()
-        self._queue, self._hard = anyio.CancelScope(), anyio.CancelScope()
+        self.child, self._spec, self._parent = child, spec, parent
+        self._open, self._trees, self._grace = services.open, services.trees, services.grace
+        self._record_end = keep
+        self._reason = ""
+        self._stop, self._done = anyio.Event(), anyio.Event()
+        self._queue, self._abort = anyio.CancelScope(), anyio.CancelScope()
 
     @property
-    def beside(self) -> bool:
+    def background(self) -> bool:
         return self.child.born.background
 
     def stop(self, reason: str) -> None:
-        """Let it end soon: its turn is cancelled, and its calls are settled."""
+        """Cancel its turn and settle its calls. The first reason counts."""
         if not self._stop.is_set():
-            self._why = reason
+            self._reason = reason
             self._stop.set()
             self._queue.cancel()
 
-    async def lived(self, places: anyio.Semaphore | None = None) -> None:
-        """Live it to its end, on one of the `places`. Cancelled, it ends the child first."""
+    async def run(self, places: anyio.Semaphore | None = None) -> None:
+        """Run it to its end, in one of the `places`. If cancelled, stop the child first."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._whole, places)
             try:
-                await self._over.wait()
+                await self._done.wait()
             except anyio.get_cancelled_exc_class():
-                await self._wind_up()
+                await self._stop_and_wait()
                 raise
 
     async def _whole(self, places: anyio.Semaphore | None) -> None:
         with anyio.CancelScope(shield=True):
             placed = False
             try:
-                with self._queue:  # one that is stopped waits no longer, and ends at once
+                with self._queue:  # a stop ends the wait
                     if places is not None:
                         await places.acquire()
                         placed = True
-                await self._keep(await self._work())
+                await self._record_end(await self._work())
             finally:
                 if placed and places is not None:
                     places.release()
-                self._over.set()
+                self._done.set()
 
-    async def _wind_up(self) -> None:
+    async def _stop_and_wait(self) -> None:
         view = self._parent.view
         stopped = view.turn.stopped
         with anyio.CancelScope(shield=True):
-            self.stop(stopped.reason if stopped else "whoever waited for it was stopped")
+            self.stop(
+                stopped.reason if stopped else "the call that waited for it was stopped"
+            )
             with anyio.move_on_after(self._grace):
-                await self._over.wait()
-            self._hard.cancel()
-            await self._over.wait()
+                await self._done.wait()
+            self._abort.cancel()
+            await self._done.wait()
 
     async def _work(self) -> ChildEnded:
         try:
             return await self._settled(await self._opened())
-        except Exception as error:  # its failure must not take its parent with it
+        except Exception as error:  # a child's failure must not end its parent
             return _failed(ChildEnded(self.child.name, "failed", "failed"), error)
 
     async def _opened(self) -> ChildEnded:
-        opening, born = self._opening(), self.child.born
+        spec, born = self._spec(), self.child.born
         if born.branch:
-            tree = Tree(born.directory, born.branch, born.base)
-            await self._trees.make(tree, opening.directory)
-        async with self._open(opening) as session:
+            tree = Worktree(born.directory, born.branch, born.base)
+            await self._trees.make(tree, spec.directory)
+        async with self._open(spec) as session:
             try:
-                await self._through(session, opening.agent)
-            except Exception as error:  # what it has used up has to be told all the same
+                await self._run_session(session, spec.agent)
+            except Exception as error:  # its usage must be recorded all the same
                 return _failed(ended(self.child.name, session), error)
             return ended(self.child.name, session)
 
-    async def _through(self, session: Session, agent: Profile) -> None:
-        words = partial(self._first_words, agent)
+    async def _run_session(self, session: Session, agent: Profile) -> None:
+        words = partial(self._first_events, agent)
         await session.record.append_if(words, kept=True, by="parent")
-        with self._hard:
-            await self._carried_on(session)
-        if self._hard.cancelled_caught:
+        with self._abort:
+            await self._until_done(session)
+        if self._abort.cancelled_caught:
             with anyio.move_on_after(self._grace / 2):
-                await session.go()  # settles what was broken off
+                await session.go()  # settles the interrupted calls
 
-    async def _carried_on(self, session: Session) -> None:
+    async def _until_done(self, session: Session) -> None:
         relay = Relay(self.child.born, session, self._parent)
         async with anyio.create_task_group() as group:
             group.start_soon(relay.questions)
             group.start_soon(relay.news)
-            group.start_soon(self._heed_stop, session)
+            group.start_soon(self._pass_stop_on, session)
             if self._stop.is_set():
-                await session.inbox.cancel(self._why)
+                await session.inbox.cancel(self._reason)
             view = await session.go()
-            while view.turn.seq:  # it waits for the person
+            while view.turn.seq:  # it waits for the user
                 await session.record.news(after=view.seq)
                 view = await session.go()
             group.cancel_scope.cancel()
 
-    async def _heed_stop(self, session: Session) -> None:
+    async def _pass_stop_on(self, session: Session) -> None:
         await self._stop.wait()
-        await session.inbox.cancel(self._why)
+        await session.inbox.cancel(self._reason)
 
-    def _first_words(self, agent: Profile, view: View) -> tuple[Event, ...]:
-        """Once in its life: who it is, what it may use up, and what it is to do."""
+    def _first_events(self, agent: Profile, view: View) -> tuple[Event, ...]:
+        """Its agent, mode, budget and task; recorded once."""
         if _TASK in view.account.client_keys:
             return ()
         return (
@@ -203,18 +211,18 @@ class Life:
         )
 
     async def _settled(self, end: ChildEnded) -> ChildEnded:
-        """Its working tree goes, if nothing was changed in it."""
+        """Remove its working tree, unless something was changed in it."""
         born = self.child.born
         if not born.branch:
             return end
-        tree = Tree(born.directory, born.branch, born.base)
+        tree = Worktree(born.directory, born.branch, born.base)
         if await self._trees.removed(tree):
             return end
         return replace(end, branch=born.branch, directory=born.directory)
 
 
 def ended(child: str, session: Session) -> ChildEnded:
-    """What a child's journal says that it came to."""
+    """The end of a child, from its journal."""
     view, turn = session.view, session.view.turn
     outcome: Outcome = "cancelled" if turn.seq or not turn.outcome else turn.outcome
     return ChildEnded(
@@ -240,3 +248,40 @@ def _status(outcome: Outcome, text: str) -> Literal["done", "partial", "failed"]
         return "done"
     worked = text.strip() and outcome != "failed"
     return "partial" if outcome in _PAUSED or worked else "failed"
+
+
+def report_of(end: ChildEnded, view: View) -> Report:
+    """The report for the call that started it."""
+    child = view.children.child(end.child)
+    tree = worktree_of(child.born) if child else None
+    note = f"\n\n{NOT_IN_WORKTREE.format(base=tree.base[:12])}" if tree else ""
+    return Report(
+        end.child, end.status, end.text + note, end.reason, end.branch, end.directory
+    )
+
+
+async def background_report(end: ChildEnded, record: Recorder, longest: int) -> str:
+    """The report as a message in the conversation, in tags that its text cannot close."""
+    child = record.view.children.child(end.child)
+    agent = child.born.agent if child else ""
+    words = await _cut(report_text(report_of(end, record.view)), record, longest)
+    tamed = _TAGS.sub("&lt;", words)
+    return f'<child name="{end.child}" agent="{agent}" status="{end.status}">\n{tamed}\n</child>'
+
+
+def worktree_of(born: ChildBorn) -> Worktree | None:
+    """The working tree of a child, if it has one of its own."""
+    return Worktree(born.directory, born.branch, born.base) if born.branch else None
+
+
+async def _cut(text: str, record: Recorder, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    try:
+        name = await record.put(clean(text).encode())
+        where = f'read_file with path "blob:{name}" reads the whole'
+    except JournalError as error:
+        where = f"the whole could not be kept: {error}"
+    half = longest // 2
+    left = len(text) - 2 * half
+    return f"{text[:half]}\n[… {left} characters are left out; {where} …]\n{text[-half:]}"

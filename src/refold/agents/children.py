@@ -1,56 +1,81 @@
-"""The children of one session: which there are to be, and what their parent is told.
+"""The subagents of one session: starts them within its limits and records their ends.
 
-Implements `tools.task.Children`. A child belongs to a call, and is found again by it: so
-a call that a crash cut off goes on with the child it had. What a child lives through is
-the business of `child`, what passes between the two that of `relay`.
+Implements the port `tools.task.ChildStarter`. A child belongs to a tool call and is found by
+that call, so a call that is resumed after a crash continues with the same child. `child` runs
+one child, `relay` passes questions and progress to the parent, `budget_grant` has the sums.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import takewhile
 
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.agents.birth import Births, Wish
-from refold.agents.budget_grant import ChildGrant, Drawers
-from refold.agents.child import GRACE, Life, Open, Opening, Position, Ways
-from refold.agents.child_report import of_a_tree, report_of, said_beside
-from refold.agents.parent_rights import InheritedRights
+from refold.agents.budget_grant import ChildGrant, GrantQueue, may_come_back, new_grant
+from refold.agents.child import (
+    GRACE,
+    ChildRun,
+    ChildServices,
+    ChildSpec,
+    Open,
+    TreePosition,
+    background_report,
+    report_of,
+    worktree_of,
+)
 from refold.agents.profile import Profile, Role
 from refold.agents.worktree import Worktrees
+from refold.engine.authorize import judge, mode_of
+from refold.engine.budget import NOTHING_LEFT, request_more
 from refold.engine.checkpoint import changed, save
-from refold.engine.world import World
+from refold.engine.world import Record, World
 from refold.errors import BadInput, ToolFailed
-from refold.journal.events.child_events import ChildEnded, ChildStopped
+from refold.journal.events.child_events import ChildBorn, ChildEnded, ChildStopped
 from refold.journal.events.kinds import Entry, Event, Said, Stopped
 from refold.journal.state.children import Child
-from refold.journal.state.fold import View
+from refold.journal.state.fold import View, budget_of
+from refold.permissions.facts import Access, Decision, Facts
+from refold.permissions.rules import Rule
 from refold.session.recorder import Recorder
-from refold.tools.task import Errand, Report
+from refold.tools.task import Report, TaskRequest
+from refold.values.modes import Mode
 from refold.values.tools import Effect
+from refold.values.usage import Estimate
 
-# What a child has no use for: it plans with nobody, and nobody asked it to remember.
+# Tools that no child gets: it neither plans with the user nor writes to memory.
 _NEVER = ("enter_plan_mode", "memory_write")
 _WRITING = frozenset((Effect.CHANGE, Effect.RUN))
+_FIRST = Estimate(0.0, 0)  # the cost of the first call is not known yet
 
 
-class Luggage(Struct, frozen=True, kw_only=True):
-    """What a child of code is given besides its errand: see `Opening`."""
+class ChildRequest(Struct, frozen=True):
+    """A child that a call asks for. `key` and `n` distinguish the children of one call."""
+
+    call_id: str
+    task: TaskRequest
+    key: str = ""
+    n: int = 0
+    attached: str = ""
+
+
+class CodeInputs(Struct, frozen=True, kw_only=True):
+    """What code passes to a child besides its task: see `ChildSpec`."""
 
     context: Mapping[str, object] = {}
     schema: Raw | None = None
 
 
-_NOTHING = Luggage()
+_NO_INPUTS = CodeInputs()
 
 
 class Children:
-    """Of the session `id_`, whose journal is `record`. Call `at` when a turn begins.
+    """The children of the session `id_`, with the journal `record`. Call `at` when a turn begins.
 
-    `find` gives the profile of an agent that works for others, or raises `BadInput`.
+    `find` returns the profile of an agent that can be a child, or raises `BadInput`.
     """
 
     def __init__(
@@ -60,113 +85,120 @@ class Children:
         open_: Open,
         find: Callable[[str], Profile],
         trees: Worktrees,
-        position: Position,
+        position: TreePosition,
     ) -> None:
         self._record, self._id, self._find = record, id_, find
-        self._births = Births(record, id_, find, trees, position)
-        self._ways = Ways(open_, trees, GRACE / (position.depth + 1))
+        self._admission = ChildAdmission(record, id_, find, trees, position)
+        self._services = ChildServices(open_, trees, GRACE / (position.depth + 1))
         self.position = position
         self._world: World | None = None
         self._places = anyio.Semaphore(position.at_once)
-        self._drawers = Drawers()
-        self._beside: TaskGroup | None = None
-        self._lives = dict[str, Life]()  # of those that are at work
+        self._queue = GrantQueue()
+        self._background_group: TaskGroup | None = None
+        self._running = dict[str, ChildRun]()  # by name
 
     def at(self, world: World) -> None:
-        """What the session may do from now on, and so its children."""
+        """Set the rights, the budget and the tools of this turn: its children inherit them."""
         self._world = world
 
-    async def run(self, call_id: str, errand: Errand) -> Report:
-        """Do what `task` asks for."""
+    async def run(self, call_id: str, task: TaskRequest) -> Report:
+        """Run a child for the tool `task`; a background child is started only."""
         most = self.position.deepest
         if self.position.depth >= most:
             raise ToolFailed(
                 f"Agents work {most} levels deep and no deeper: do it yourself."
             )
-        if not errand.beside:
-            return report_of(await self.born(Wish(call_id, errand)), self._record.view)
-        child = await self._births.child(Wish(call_id, errand), self._now)
+        if not task.background:
+            return report_of(
+                await self.born(ChildRequest(call_id, task)), self._record.view
+            )
+        child = await self._admission.child(ChildRequest(call_id, task), self._now)
         if child.end is None:
-            self._begin_beside(child)
+            self._start_in_background(child)
             return Report(child.name, "runs")
         return report_of(child.end, self._record.view)
 
-    async def born(self, wish: Wish, more: Luggage = _NOTHING) -> ChildEnded:
-        """The end of the child that was born for this, or is born now. Raises `ToolFailed`.
+    async def born(
+        self, request: ChildRequest, more: CodeInputs = _NO_INPUTS
+    ) -> ChildEnded:
+        """Run the child of this request to its end. Raises `ToolFailed`.
 
-        What is in `more` is not kept: a call that is made again brings it again.
+        It is resumed if it exists, else started. `more` is not recorded: a call that is resumed
+        passes it again.
         """
         async with self._places:
-            child = await self._births.child(wish, self._now)
+            child = await self._admission.child(request, self._now)
             if child.end is None:
-                await self._lived(self._life(child, more))
+                await self._run_child(self._child_run(child, more))
         found = self._record.view.children.child(child.name)
-        assert found is not None  # its end was recorded, or that has raised
+        assert found is not None  # its end was recorded, or recording has raised
         assert found.end is not None
         return found.end
 
     @asynccontextmanager
-    async def beside(self) -> AsyncGenerator[None]:
-        """While in here, children work beside the turn, also those of before a restart."""
-        leave = self._record.hub.heed(self._heed)
+    async def background(self) -> AsyncGenerator[None]:
+        """Run background children while in this context, also those started before a restart."""
+        leave = self._record.hub.heed(self._on_event)
         try:
             async with anyio.create_task_group() as group:
-                self._beside = group
-                self._adopt()
+                self._background_group = group
+                self._resume_children()
                 try:
                     yield
                 finally:
-                    self._beside = None
-                    self._stop_beside("the turn that it worked for has ended")
+                    self._background_group = None
+                    self._stop_background("the turn that it worked for has ended")
                     group.cancel_scope.cancel()
         finally:
             leave()
 
-    def _heed(self, entry: Entry) -> None:
-        """A stop of one child; or of all, for nobody waits for those that work beside."""
+    def _on_event(self, entry: Entry) -> None:
+        """Stop one child, or all background children when the turn is stopped."""
         match entry.event:
-            case ChildStopped(name, reason) if name in self._lives:
-                self._lives[name].stop(reason)
+            case ChildStopped(name, reason) if name in self._running:
+                self._running[name].stop(reason)
             case Stopped(reason):
-                self._stop_beside(reason)
+                self._stop_background(reason)
             case _:
                 pass
 
-    def _stop_beside(self, reason: str) -> None:
-        for life in self._lives.values():
-            if life.beside:
-                life.stop(reason)
+    def _stop_background(self, reason: str) -> None:
+        for child_run in self._running.values():
+            if child_run.background:
+                child_run.stop(reason)
 
-    def _adopt(self) -> None:
-        """Children that are not at work: nobody waits for them here, or a crash cut them off."""
+    def _resume_children(self) -> None:
+        """Continue or stop the children that a crash interrupted and no call waits for."""
         view = self._record.view
         stopped = view.turn.stopped
         for child in view.children.running:
             call = view.conversation.call(child.born.call_id)
             waited_for = call is not None and call.result is None
             if stopped is not None:
-                self._begin_beside(child, stopped.reason)
+                self._start_in_background(child, stopped.reason)
             elif child.born.background:
-                self._begin_beside(child)
+                self._start_in_background(child)
             elif not waited_for:
-                self._begin_beside(child, "nobody waits for it any more")
+                self._start_in_background(child, "nobody waits for it any more")
 
-    def _begin_beside(self, child: Child, stopped: str = "") -> None:
-        if child.name not in self._lives and self._beside is not None:
-            life = self._life(child)
+    def _start_in_background(self, child: Child, stopped: str = "") -> None:
+        if child.name not in self._running and self._background_group is not None:
+            child_run = self._child_run(child)
             if stopped:
-                life.stop(stopped)
-            self._beside.start_soon(self._lived, life, self._places)
+                child_run.stop(stopped)
+            self._background_group.start_soon(self._run_child, child_run, self._places)
 
-    async def _lived(self, life: Life, places: anyio.Semaphore | None = None) -> None:
-        """What it changes can be taken back where its parent can take back its own."""
-        writes = life.child.born.branch == "" and self._writes(life.child)
+    async def _run_child(
+        self, child_run: ChildRun, places: anyio.Semaphore | None = None
+    ) -> None:
+        """A checkpoint of the parent's files is saved first: a rewind undoes a child's changes."""
+        writes = child_run.child.born.branch == "" and self._writes(child_run.child)
         try:
             if writes:
                 await save(self._now, self._record)
-            await life.lived(places)
+            await child_run.run(places)
         finally:
-            self._lives.pop(life.child.name, None)
+            self._running.pop(child_run.child.name, None)
             if writes:
                 changed(self._now)
 
@@ -176,27 +208,27 @@ class Children:
         except BadInput:
             return False
 
-    def _life(self, child: Child, more: Luggage = _NOTHING) -> Life:
+    def _child_run(self, child: Child, more: CodeInputs = _NO_INPUTS) -> ChildRun:
         now = self._record.view.children.child(child.name) or child
-        opening = partial(self._opening, now, more)
-        life = Life(now, opening, self._ways, self._record, self._keep)
-        self._lives[child.name] = life
+        spec = partial(self._spec, now, more)
+        child_run = ChildRun(now, spec, self._services, self._record, self._record_end)
+        self._running[child.name] = child_run
         if now.stopped:  # before a restart, or before it began
-            life.stop(now.stopped)
-        return life
+            child_run.stop(now.stopped)
+        return child_run
 
-    def _opening(self, child: Child, more: Luggage) -> Opening:
+    def _spec(self, child: Child, more: CodeInputs) -> ChildSpec:
         world, born, here = self._now, child.born, self.position
         agent = self._find(born.agent)
         never = _NEVER if agent.mode == "plan" else (*_NEVER, "exit_plan_mode")
-        role: Role = born.level or agent.role  # pyright: ignore[reportAssignmentType] - a role, by `Errand`
-        tree = of_a_tree(born)
-        directory = self._ways.trees.inside(tree) if tree else ""
-        return Opening(
+        role: Role = born.level or agent.role  # pyright: ignore[reportAssignmentType] - a role, by `TaskRequest`
+        tree = worktree_of(born)
+        directory = self._services.trees.inside(tree) if tree else ""
+        return ChildSpec(
             id=f"{self._id}/{born.child}",
             agent=replace(agent, role=role, without=(*agent.without, *never)),
-            above=InheritedRights(self._record, world),
-            purse=ChildGrant(self._record, lambda: self._now, born.child, self._drawers),
+            parent=InheritedRights(self._record, world),
+            grant=ChildGrant(self._record, lambda: self._now, born.child, self._queue),
             shared=world.lineage.shared,
             reading=world.read_rules,
             tools=frozenset(world.names),
@@ -209,9 +241,9 @@ class Children:
             schema=more.schema,
         )
 
-    async def _keep(self, end: ChildEnded) -> None:
-        """Told once. The words of one that worked beside stand in the same line of news."""
-        words = await said_beside(end, self._record, self._now.longest_result)
+    async def _record_end(self, end: ChildEnded) -> None:
+        """Record the end once, together with the report of a background child."""
+        words = await background_report(end, self._record, self._now.longest_result)
 
         def news(view: View) -> tuple[Event, ...]:
             child = view.children.child(end.child)
@@ -221,12 +253,151 @@ class Children:
             key = f"{end.child} ended"
             if not hears or key in view.account.client_keys:
                 return (end,)
-            # Its end stands last: cut off between the two, it is told again, and once.
+            # The end comes last: after a crash between the two, this runs again, and the client
+            # key prevents a second report.
             return (Said(words, end.child, client_key=key), end)
 
         await self._record.append_if(news, kept=True, by=end.child)
 
     @property
     def _now(self) -> World:
-        assert self._world is not None  # a turn is under way
+        assert self._world is not None  # a turn is running
         return self._world
+
+
+class ChildAdmission:
+    """Records `ChildBorn`, once for a request, if limits and budget allow another child.
+
+    The grant is computed from the same view that the event is appended to.
+    """
+
+    def __init__(
+        self,
+        record: Recorder,
+        id_: str,
+        find: Callable[[str], Profile],
+        trees: Worktrees,
+        position: TreePosition,
+    ) -> None:
+        self._record, self._id, self._find, self._trees = record, id_, find, trees
+        self._position = position
+
+    async def child(self, request: ChildRequest, world: World) -> Child:
+        """The child of this request, recorded now unless it exists. Raises `ToolFailed`."""
+        found = self._known(request)
+        while found is None:
+            agent = self._agent(request.task)
+            if self._full(self._record.view, world):
+                raise ToolFailed(self._too_many)
+            base = await self._trees.base() if request.task.worktree else ""
+            news = partial(self._news, request, agent.name, base, world)
+            born = await self._record.append_if(news, kept=True)
+            if not born and not self._full(self._record.view, world):
+                await self._more(world)
+            found = self._known(request)
+        return found
+
+    def _known(self, request: ChildRequest) -> Child | None:
+        return self._record.view.children.of_call(request.call_id, request.key, request.n)
+
+    def _news(
+        self, request: ChildRequest, agent: str, base: str, world: World, view: View
+    ) -> tuple[ChildBorn, ...]:
+        task, budget = request.task, budget_of(view, world.budget)
+        grant = new_grant(view, budget, _FIRST, lent=world.lineage.grant is not None)
+        if grant is None or view.children.of_call(request.call_id, request.key, request.n):
+            return ()
+        if self._full(view, world):
+            return ()
+        world.lineage.shared.born(world.lineage.address, _born(view) + 1)
+        born = ChildBorn(
+            view.children.next_name,
+            request.call_id,
+            agent,
+            task.prompt,
+            key=request.key,
+            n=request.n,
+            level=task.level,
+            background=task.background,
+            grant=grant,
+            attached=request.attached,
+            title=task.title,
+        )
+        if not base:
+            return (born,)
+        tree = self._trees.named(self._id, born.child, base)
+        where = replace(born, directory=tree.directory, branch=tree.branch, base=tree.base)
+        return (where,)
+
+    def _full(self, view: View, world: World) -> bool:
+        """Has the whole tree started its maximum of children in this turn of its root?"""
+        lineage = world.lineage
+        if not self._position.depth:
+            lineage.shared.turn_of_root(view.turn.seq)
+        others = lineage.shared.born_elsewhere(lineage.address)
+        return _born(view) + others >= self._position.total
+
+    @property
+    def _too_many(self) -> str:
+        return (
+            f"No agent was started: {self._position.total} were started in this turn, by all "
+            "agents together, and no more may be (the setting children.total). Do the rest "
+            "yourself, or say what is left to do."
+        )
+
+    async def _more(self, world: World) -> None:
+        """Wait until a grant may be possible. Raises `ToolFailed` if the budget is used up.
+
+        Siblings return most of their grants when they end, so a new child waits for them.
+        """
+        view = self._record.view
+        if may_come_back(view, budget_of(view, world.budget)):
+            while self._record.view.turn.granted == view.turn.granted:
+                await self._record.news(after=self._record.view.seq)
+            return
+        if not await request_more(_FIRST, world.budget, world.lineage.grant, self._record):
+            raise ToolFailed(f"No agent was started: {NOTHING_LEFT}.")
+
+    def _agent(self, task: TaskRequest) -> Profile:
+        try:
+            return self._find(task.agent)
+        except BadInput as error:
+            raise ToolFailed(f"{error}.") from error
+
+
+def _born(view: View) -> int:
+    """The number of children started in this turn; a child that was resumed does not count."""
+    began = view.turn.seq
+    newest = reversed(view.children.children)
+    return sum(1 for _ in takewhile(lambda each: each.seq > began, newest))
+
+
+class InheritedRights:
+    """The rights of the parent at each moment, as the engine's port `ParentRights`.
+
+    `world` is that of the parent's turn. The rules of the parent and of its own parents are applied
+    to the workspace of the child, which may be another.
+    """
+
+    def __init__(self, record: Record, world: World) -> None:
+        self._record, self._world = record, world
+
+    def judge(self, found: Access, facts: Facts) -> Decision:
+        world = self._world
+        grounds = _ChildPolicyContext(world.rules, world.mode, lambda: facts)
+        return judge(found, grounds, self._record.view, above=world.lineage.parent)
+
+    @property
+    def mode(self) -> Mode:
+        return mode_of(self._world, self._record.view, self._world.lineage.parent)
+
+    @property
+    def granted(self) -> Sequence[str]:
+        above = self._world.lineage.parent
+        return (*(above.granted if above else ()), *self._record.view.rights.granted)
+
+
+class _ChildPolicyContext(Struct, frozen=True):
+    rules: Sequence[Rule]
+    mode: Mode
+    facts: Callable[[], Facts]

@@ -1,8 +1,8 @@
-"""What somebody wrote about an agent, as a profile. Pure.
+"""Turns the fields of an agent definition into a profile. Pure.
 
-The fields are refold's, and those of Claude Code's agents by their names there. A field
-can only narrow: nothing written here allows a call, and nothing chooses a mode in which
-more runs unasked. Where definitions lie and how they are read is `files`' business.
+The fields are refold's, and those of Claude Code's agents under their names. A field can only
+narrow: no definition allows a call or chooses a mode in which more runs unasked. `discovery`
+finds and reads the files.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Literal, cast, get_args
 
 from msgspec import Struct
 
-from refold.agents.profile import EVERY, LOOKING, Acting, Bounds, Profile, Role, Use
+from refold.agents.profile import EVERY, LOOKING, Acting, Profile, Role, TurnLimits, Use
 from refold.errors import BadInput
 from refold.permissions.tool_families import COMMANDS, EDITS, LOOKS, is_elsewhere, ours
 from refold.place.printable_names import escaped
@@ -22,7 +22,7 @@ from refold.values.tools import Effect
 
 _NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
 _LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 600
-# What others call a field, by what it is called here.
+# Names of fields in other tools, and ours.
 _ALSO = {
     "when_to_use": "description", "active": "tools", "allowed-tools": "tools",
     "disallowedTools": "without", "maxTurns": "steps", "inject_memory": "memory",
@@ -36,7 +36,7 @@ _LOOKS_ONLY = frozenset(("color",))  # how others show it
 _ROLES: Mapping[str, Role] = {
     "haiku": "small", "sonnet": "main", "opus": "big", "inherit": "main",
 }  # fmt: skip
-# Tools that others have in one piece, or cut otherwise.
+# Tools of other agents that correspond to several of ours.
 _GIVEN = {
     "Write": ("write_file",), "write": ("write_file",),
     "Edit": ("edit_file", "multi_edit"), "edit": ("edit_file", "multi_edit"),
@@ -49,37 +49,37 @@ _BETWEEN = re.compile(r",(?![^()]*\))")
 _YES, _NO = frozenset(("true", "yes", "on")), frozenset(("false", "no", "off", "none"))
 
 
-class Wrong(Exception):
-    """A definition that cannot be used; the text says why."""
+class BadDefinition(Exception):
+    """An invalid definition; the text says why."""
 
 
-class Defined(Struct, frozen=True):
-    """`notes` are what a person has to be told of it: what of the file is not heeded."""
+class AgentDefinition(Struct, frozen=True):
+    """`notes` are sentences for the user about what is ignored."""
 
     profile: Profile
     notes: tuple[str, ...] = ()
 
 
-def defined(
+def agent_definition(
     written: Mapping[str, object], prompt: str, name: str, known: Collection[str]
-) -> Defined:
-    """The profile. `name` is the file's, `known` are the names of tools. Raises `Wrong`."""
-    return _Reading(written, known).profile(name, seen(prompt).strip())
+) -> AgentDefinition:
+    """The profile. `name`: of the file; `known`: names of tools. Raises `BadDefinition`."""
+    return _DefinitionReader(written, known).profile(name, seen(prompt).strip())
 
 
-class _Reading:
-    """One definition while it is read."""
+class _DefinitionReader:
+    """Reads one definition."""
 
     def __init__(self, written: Mapping[str, object], known: Collection[str]) -> None:
         self._values = {_ALSO.get(key, key): value for key, value in written.items()}
         self._known, self._notes = known, list[str]()
         self._ask, self._deny = list[str](), list[str]()
 
-    def profile(self, name: str, prompt: str) -> Defined:
+    def profile(self, name: str, prompt: str) -> AgentDefinition:
         effects = self._effects()
         without = self._without()
         if not {Effect.CHANGE, Effect.RUN} <= effects:
-            without = (*without, TASK)  # others could do for it what it cannot
+            without = (*without, TASK)  # a child could do what it must not
         tools = self._tools("tools", ("*",))
         deferred = self._tools("deferred", ())
         self._ask += self._list("ask")
@@ -96,7 +96,7 @@ class _Reading:
             effects=effects,
             ask=tuple(self._ask),
             deny=tuple(self._deny),
-            bounds=Bounds(steps=self._count("steps")),
+            bounds=TurnLimits(steps=self._count("steps")),
             mode=self._mode(),
             memory=self._flag("memory", default=True),
             skills=self._flag("skills", default=True),
@@ -104,12 +104,12 @@ class _Reading:
             use=cast("Use", self._one_of("as", get_args(Use), "both")),
         )
         self._check_rules(found)
-        return Defined(found, (*self._notes, *self._unknown()))
+        return AgentDefinition(found, (*self._notes, *self._unknown()))
 
     def _name(self, name: str) -> str:
         text = (self._text("name") or name).strip().casefold()
         if not _NAME.fullmatch(text) or len(text) > _LONGEST_NAME:
-            raise Wrong(
+            raise BadDefinition(
                 f"the name {escaped(text)[:80]!r} is not of letters a to z, digits and "
                 f"hyphens, {_LONGEST_NAME} at most"
             )
@@ -118,7 +118,7 @@ class _Reading:
     def _description(self) -> str:
         words = " ".join(seen(self._text("description")).replace("\\n", " ").split())
         if not words:
-            raise Wrong("it has no description: say in a sentence what it is for")
+            raise BadDefinition("it has no description: say in a sentence what it is for")
         return words if len(words) <= _LONGEST_DESCRIPTION else _cut(words)
 
     def _role(self) -> Role:
@@ -130,7 +130,7 @@ class _Reading:
             return cast("Role", model)
         if model and model.casefold() not in _ROLES:
             self._notes.append(
-                f"the model {escaped(model)[:80]!r} is not heeded: an agent names a role "
+                f"the model {escaped(model)[:80]!r} is ignored: an agent names a role "
                 "(small, main, big or judge), and the settings say which model that is"
             )
         return _ROLES.get(model.casefold(), "main")
@@ -140,7 +140,9 @@ class _Reading:
         there = {effect.value: effect for effect in Effect}
         for word in named:
             if word not in there:
-                raise Wrong(f"the effect {escaped(word)!r} is none of {', '.join(there)}")
+                raise BadDefinition(
+                    f"the effect {escaped(word)!r} is none of {', '.join(there)}"
+                )
         given = frozenset(there[word] for word in named) if named else EVERY
         return given & LOOKING if self._flag("readonly", default=False) else given
 
@@ -155,8 +157,8 @@ class _Reading:
                 self._notes.append(f"{self._no_tool(name)}, so it is not given it")
             if inside:
                 self._notes.append(
-                    f"{escaped(written)[:80]!r} is heeded as a rule that asks: to have "
-                    "some calls run unasked is for your own rules"
+                    f"{escaped(written)[:80]!r} is used as a rule that asks: only your "
+                    "own rules let calls run unasked"
                 )
                 self._ask += names
             found += names
@@ -166,8 +168,8 @@ class _Reading:
         found = list[str]()
         for written in self._list("without"):
             name, inside = _parts(written)
-            if not self._named(name):  # it would take nothing away, and nobody would notice
-                raise Wrong(f"without: {self._no_tool(name)}")
+            if not self._named(name):  # it would exclude nothing, unnoticed
+                raise BadDefinition(f"without: {self._no_tool(name)}")
             if inside:
                 self._deny.append(written)
             else:
@@ -180,8 +182,8 @@ class _Reading:
             return "plan"
         if mode not in ("", "default"):
             self._notes.append(
-                f"the mode {escaped(mode)[:40]!r} is not heeded: plan is the only one that "
-                "an agent may choose, how much runs unasked is yours to say"
+                f"the mode {escaped(mode)[:40]!r} is ignored: plan is the only one that an "
+                "agent may choose, because only you decide what runs unasked"
             )
         return ""
 
@@ -189,19 +191,19 @@ class _Reading:
         try:
             rules = found.rules
         except BadInput as error:
-            raise Wrong(str(error)) from error
+            raise BadDefinition(str(error)) from error
         for rule in rules:
             if not self._named(rule.tool):
-                raise Wrong(f"the rule {str(rule)!r}: {self._no_tool(rule.tool)}")
+                raise BadDefinition(f"the rule {str(rule)!r}: {self._no_tool(rule.tool)}")
 
     def _unknown(self) -> tuple[str, ...]:
-        """One sentence for all fields that mean nothing here."""
+        """One sentence about all unknown fields."""
         there = [key for key in self._values if key not in _FIELDS | _LOOKS_ONLY]
         if not there:
             return ()
         named = ", ".join(escaped(key)[:40] for key in there[:8])
         more = f" and {len(there) - 8} more" if len(there) > 8 else ""
-        return (f"{named}{more}: not heeded, refold knows no such field",)
+        return (f"{named}{more}: ignored, refold knows no such field",)
 
     def _named(self, name: str) -> bool:
         known = any(self._is_tool(each) for each in _GIVEN.get(name, (ours(name),)))
@@ -223,7 +225,7 @@ class _Reading:
             return ""
         if isinstance(value, str | int | float):
             return str(value)
-        raise Wrong(f"{key} is no text")
+        raise BadDefinition(f"{key} is no text")
 
     def _list(self, key: str) -> tuple[str, ...]:
         value = self._values.get(key)
@@ -231,10 +233,10 @@ class _Reading:
             return ()
         many = _BETWEEN.split(value) if isinstance(value, str) else value
         if not isinstance(many, list):
-            raise Wrong(f"{key} is no list of words")
+            raise BadDefinition(f"{key} is no list of words")
         words = cast("list[object]", many)
         if not all(isinstance(word, str) for word in words):
-            raise Wrong(f"{key} is no list of words")
+            raise BadDefinition(f"{key} is no list of words")
         return tuple(each for word in words if (each := seen(str(word)).strip()))
 
     def _count(self, key: str) -> int:
@@ -242,7 +244,7 @@ class _Reading:
         if not text:
             return 0
         if not (text.isascii() and text.isdecimal() and 0 < int(text) < 10_000):
-            raise Wrong(f"{key} is no number above 0: {escaped(text)[:40]!r}")
+            raise BadDefinition(f"{key} is no number above 0: {escaped(text)[:40]!r}")
         return int(text)
 
     def _flag(self, key: str, *, default: bool) -> bool:
@@ -252,24 +254,26 @@ class _Reading:
         text = str(value).casefold().strip() if isinstance(value, str) else ""
         if text in _YES or text in _NO:
             return text in _YES
-        self._notes.append(f"{key} is not heeded: it is either true or false here")
+        self._notes.append(f"{key} is ignored: it must be true or false")
         return default
 
     def _one_of(self, key: str, those: tuple[str, ...], default: str) -> str:
         text = self._text(key).strip() or default
         if text not in those:
-            raise Wrong(f"{key} is {escaped(text)[:40]!r}, and none of {', '.join(those)}")
+            raise BadDefinition(
+                f"{key} is {escaped(text)[:40]!r}, and none of {', '.join(those)}"
+            )
         return text
 
 
 def _parts(written: str) -> tuple[str, str]:
-    """`Bash(git *)` as its name and what stands in the parentheses."""
+    """`Bash(git *)` as its name and the text in parentheses."""
     found = _WORD.fullmatch(written)
     return (found[1], found[2] or "") if found else (written, "")
 
 
 def _family(name: str, known: Collection[str]) -> tuple[str, ...]:
-    """Every tool that can do what the one that somebody named can."""
+    """All tools that can do what the named one can."""
     own = ours(name)
     if own in COMMANDS:
         return tuple(sorted(COMMANDS))

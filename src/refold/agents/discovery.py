@@ -1,9 +1,9 @@
-"""Find agents in their folders, and say what is wrong with those that are none.
+"""Finds agents in their folders, and says why a definition is ignored.
 
-An agent is a file NAME.md with front matter, or a folder NAME with `system_prompt.md`,
-and `meta.yml` and `tools.yml` if wanted. The folders may be anybody's: no link leads out
-of them, no pipe is waited for, and nothing large is taken in. What the fields mean is
-`definition`'s business, and which folders there are is `places`'.
+An agent is a file NAME.md with front matter, or a folder NAME with `system_prompt.md` and,
+optionally, `meta.yml` and `tools.yml`. The folders of a project count only if it is trusted. All
+files are read as untrusted: links must not lead out, and size is limited. `definition` turns
+fields into a profile.
 """
 
 import os
@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.agents.builtin import ALIASES, BUILTIN
-from refold.agents.definition import Defined, Wrong, defined
+from refold.agents.definition import AgentDefinition, BadDefinition, agent_definition
 from refold.agents.profile import Profile
 from refold.errors import ToolFailed
 from refold.place.printable_names import escaped
-from refold.skills.directories import SkillFolder
+from refold.skills.directories import SkillFolder, SkillScope, counting, in_project, own
 from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
 from refold.skills.safe_folder import content_of, listed
 
@@ -29,17 +29,35 @@ _PROMPT, _META, _TOOLS = (
     ("meta.yml", "meta.yaml"),
     ("tools.yml", "tools.yaml"),
 )
+_IN_A_PROJECT = (".refold/agents", ".claude/agents")
+_AT_HOME = ".claude/agents"
+
+
+def agent_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
+    """The folders of agents that count, in order of precedence."""
+    return (
+        *counting(in_project(around, _IN_A_PROJECT), around),
+        own(around, "agents"),
+        SkillFolder(os.path.join(around.home, _AT_HOME), f"~/{_AT_HOME}", "yours"),
+    )
+
+
+def untrusted_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
+    """The folders of the project that do not count because it is not trusted."""
+    every = in_project(around, _IN_A_PROJECT)
+    counts = set(counting(every, around))
+    return tuple(each for each in every if each not in counts)
 
 
 class AgentScan(Struct, frozen=True):
-    """`problems` are sentences for a person: what does not count, or not all, and why."""
+    """`problems` are sentences for the user: what is ignored, and why."""
 
     profiles: tuple[Profile, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 class _Source(Struct, frozen=True):
-    """What one definition was read from. `called` is fit for a screen."""
+    """The file or folder of one definition. `called`: its name, escaped for a screen."""
 
     name: str
     path: str
@@ -47,14 +65,16 @@ class _Source(Struct, frozen=True):
     bound: str  # links may not lead out of it; "": they may
 
 
-def found(places: Iterable[SkillFolder], known: Callable[[], Collection[str]]) -> AgentScan:
-    """All agents of these places, those that win first. `known` gives the names of tools."""
+def find_agents(
+    places: Iterable[SkillFolder], known: Callable[[], Collection[str]]
+) -> AgentScan:
+    """All agents of these folders, in order of precedence. `known` returns the names of tools."""
     taken, problems = dict[str, Profile](), list[str]()
     for source in _sources(places, problems):
         try:
             read = _read(source, known())
             _check_free(read.profile, taken, source)
-        except Wrong as wrong:
+        except BadDefinition as wrong:
             problems.append(f"the agent in {source.called} does not count: {wrong}")
             continue
         profile = replace(read.profile, where=source.called)
@@ -65,17 +85,19 @@ def found(places: Iterable[SkillFolder], known: Callable[[], Collection[str]]) -
 
 
 def _check_free(profile: Profile, taken: dict[str, Profile], source: _Source) -> None:
-    """Raises `Wrong` where the name is another's; the very same again is no loss."""
+    """Raises `BadDefinition` if another agent has the name; an equal definition is no problem."""
     name = profile.name
     if name in BUILTIN or name in ALIASES:
-        raise Wrong(f"{name} is an agent of refold; give yours another name")
+        raise BadDefinition(f"{name} is an agent of refold; give yours another name")
     before = taken.get(name)
     if before is not None and replace(before, where="") != profile:
-        raise Wrong(f"the one in {before.where} has the name {name}, and comes first")
+        raise BadDefinition(
+            f"the one in {before.where} has the name {name}, and comes first"
+        )
 
 
 def _sources(places: Iterable[SkillFolder], problems: list[str]) -> Iterator[_Source]:
-    """Whatever may be a definition. Two places may be one folder, which counts once."""
+    """Everything that may be a definition. The same folder twice counts once."""
     looked = set[str]()
     for place in places:
         real = os.path.realpath(place.path)
@@ -106,15 +128,15 @@ def _names(real: str, place: SkillFolder, problems: list[str]) -> list[tuple[str
 
 
 def _is_agent(entry: os.DirEntry[str]) -> bool:
-    """Is it a folder that is meant as an agent? Others are none of our business."""
+    """Does this folder define an agent? Others are ignored without a problem."""
     return entry.is_dir() and any(
         os.path.lexists(os.path.join(entry.path, name)) for name in (_PROMPT, *_META)
     )
 
 
-def _read(source: _Source, known: Collection[str]) -> Defined:
+def _read(source: _Source, known: Collection[str]) -> AgentDefinition:
     written = _folder(source) if os.path.isdir(source.path) else _file(source)
-    return defined(written.values, written.body, source.name, known)
+    return agent_definition(written.values, written.body, source.name, known)
 
 
 def _file(source: _Source) -> Fields:
@@ -141,14 +163,14 @@ def _fields(text: str, before: str) -> Fields:
     try:
         return fields(text)
     except BadFrontMatter as error:
-        raise Wrong(f"{before}line {error.line}: {escaped(error.what)}") from error
+        raise BadDefinition(f"{before}line {error.line}: {escaped(error.what)}") from error
 
 
 def _yaml(text: str, name: str) -> dict[str, object]:
     try:
         return yaml_of(text.splitlines(), 1)
     except BadFrontMatter as error:
-        raise Wrong(f"{name}, line {error.line}: {escaped(error.what)}") from error
+        raise BadDefinition(f"{name}, line {error.line}: {escaped(error.what)}") from error
 
 
 def _text(path: str, source: _Source, name: str = "") -> str:
@@ -156,14 +178,14 @@ def _text(path: str, source: _Source, name: str = "") -> str:
     try:
         content = content_of(path, source.bound, LARGEST)
     except FileNotFoundError as error:
-        raise Wrong(f"{before}it is gone, or a link to nothing") from error
+        raise BadDefinition(f"{before}it is gone, or a link to nothing") from error
     except ToolFailed as error:
-        raise Wrong(before + str(error).rstrip(".")) from error
+        raise BadDefinition(before + str(error).rstrip(".")) from error
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise Wrong(f"{before}line {line}: this is no UTF-8 text") from error
+        raise BadDefinition(f"{before}line {line}: this is no UTF-8 text") from error
     if "\0" in text:
-        raise Wrong(f"{before}it is no text: it holds zero bytes")
+        raise BadDefinition(f"{before}it is no text: it holds zero bytes")
     return text

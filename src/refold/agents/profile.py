@@ -1,90 +1,160 @@
-"""An agent, as a value: who it is told to be, what it may use, how it is bounded.
+"""An agent as a value: its prompt, its tools, its rules and its limits.
 
-The same profile behaves the same wherever it works. A profile only ever narrows: it
-leaves tools out and adds rules that ask or deny; what runs unasked stays the business
-of the settings and of the person. Which agents there are says `registry`; the tools of
-one are picked in `given`.
+A profile only narrows: it leaves tools out, adds rules that ask or deny, and sets lower limits;
+only settings and the user decide what runs unasked. The limits of code that a model writes are
+the stricter of profile and settings. `registry` finds an agent by name, and `tools.tool_search`
+has the tools that find deferred tools. Pure.
 """
 
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from refold.permissions.rules import Rule, parse
 from refold.permissions.tool_families import reads
+from refold.tools.contract import Tool
+from refold.tools.tool_search import finding
 from refold.values.modes import Mode
-from refold.values.tools import Effect
+from refold.values.tools import CALLER, Effect
 
 Role: TypeAlias = Literal["main", "small", "big", "judge"]
 Use: TypeAlias = Literal["main", "child", "both"]
-# As the model takes tools; or in words, whatever else it can; or by writing Python.
+# native: the provider's tool calls; text: the text protocol; code: Python cells.
 Acting: TypeAlias = Literal["native", "text", "code"]
-
 EVERY = frozenset(Effect)
 LOOKING = frozenset((Effect.LOOK, Effect.ASK, Effect.SELF))
 
 
-class Bounds(Struct, frozen=True):
-    """What bounds a turn of this agent. 0: as the settings have it."""
+class TurnLimits(Struct, frozen=True):
+    """The limits of a turn. 0: that of the settings."""
 
-    steps: int = 0  # answers of the model
-    output: int = 0  # tokens of one answer
-    result: int = 0  # characters of one result
+    steps: int = 0  # model responses
+    output: int = 0  # tokens of one response
+    result: int = 0  # characters of one tool result
 
 
-class Leash(Struct, frozen=True):
-    """How far code may go that an agent writes. 0: as the settings have it."""
+class CodeLimits(Struct, frozen=True):
+    """The limits of code that a model writes. 0: that of the settings."""
 
     fan_out: int = 0  # items of one map_lm or map_rlm
-    at_once: int = 0  # model calls and children of a session at the same time
-    depth: int = 0  # children below children
-    cell: float = 0.0  # seconds of one cell; while it waits for a call they do not count
+    at_once: int = 0  # concurrent model calls and children of a session
+    depth: int = 0  # levels of children
+    cell: float = 0.0  # seconds of one cell, without the time that it waits for calls
     call: float = 0.0  # seconds of one leaf
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """`tools` and `deferred` are names, or patterns as `mcp__*`; what both name is deferred.
+    """`tools` and `deferred` are names, or patterns like `mcp__*`; a tool in both is deferred.
 
-    A tool with an effect that is not in `effects` is never given, whoever names it.
+    A tool whose effect is not in `effects` is never offered, even if it is named.
     """
 
     name: str
-    description: str  # for whoever chooses one, a person or a model
-    prompt: str = ""  # "": the one of the preset
-    short: str = ""  # what a small model is told instead; "": the same
+    description: str  # read by the user or the model that chooses an agent
+    prompt: str = ""  # "": that of the preset
+    short: str = ""  # the prompt for a small model; "": the same
     version: int = 0  # of the prompt
     role: Role = "main"  # of the model
     tools: tuple[str, ...] = ("*",)
     deferred: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()  # those it never has, whatever else names them
+    without: tuple[str, ...] = ()  # tools that it never gets, even if they are named
     effects: frozenset[Effect] = EVERY
-    ask: tuple[str, ...] = ()  # rules of its own, beside all others
+    ask: tuple[str, ...] = ()  # rules, in addition to all others
     deny: tuple[str, ...] = ()
-    bounds: Bounds = Bounds()
-    leash: Leash = Leash()
-    mode: Mode | Literal[""] = ""  # that it begins in; "": the one that is set
-    then: str = ""  # the agent that carries out a plan of its making
-    memory: bool = True  # is it told what is remembered,
-    skills: bool = True  # and which skills there are?
+    bounds: TurnLimits = TurnLimits()
+    code_limits: CodeLimits = CodeLimits()
+    mode: Mode | Literal[""] = ""  # its first mode; "": that of the settings
+    then: str = ""  # the agent that carries out its plan
+    memory: bool = True  # does its prompt contain the memory
+    skills: bool = True  # and the list of skills?
     acting: Acting = "native"
-    use: Use = "both"  # may it work for the person, for another agent, or both?
-    where: str = ""  # the file it is from, fit for a screen; "": it comes with refold
+    use: Use = "both"  # main: works for the user; child: for another agent
+    where: str = ""  # its file, escaped for a screen; "": built in
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """Raises `BadInput` for one that is none."""
+        """Its rules. Raises `BadInput` for an invalid one."""
         source = f"agent {self.name}"
         asking = (parse(text, "ask", source) for text in self.ask)
         return (*asking, *(parse(text, "deny", source) for text in self.deny))
 
     @property
     def reading(self) -> tuple[Rule, ...]:
-        """Those of its rules that hold for whatever reads, be it a tool, a command or code."""
+        """The rules that apply to everything that reads: tools, commands and code."""
         return tuple(rule for rule in self.rules if reads(rule.tool))
 
 
 def unused_preset(profile: Profile, preset: str) -> str:
-    """What a person who chose `preset` is told, if this agent has no use for it; else ""."""
+    """A notice for the user who chose `preset`, if this agent has a prompt of its own; else ""."""
     if not (preset and profile.prompt):
         return ""
     return f"the preset {preset!r} is not used: the agent {profile.name} has a prompt of its own"
+
+
+class CodeSettings(Struct, frozen=True):
+    """The settings for agents that write code. Here 0 means zero."""
+
+    code_limits: CodeLimits
+    steps: int  # model responses in a turn of an agent that acts by code
+
+
+def with_settings(profile: Profile, code_settings: CodeSettings) -> Profile:
+    """The profile with the stricter of its limits and those of the settings.
+
+    In the prompt of an agent that acts by code, `{fan_out}` and the names of the other limits are
+    replaced by their values.
+    """
+    own, most = profile.code_limits, code_settings.code_limits
+    code_limits = CodeLimits(
+        fan_out=_stricter(own.fan_out, most.fan_out),
+        at_once=_stricter(own.at_once, most.at_once),
+        depth=_stricter(own.depth, most.depth),
+        cell=min(own.cell or most.cell, most.cell),
+        call=min(own.call or most.call, most.call),
+    )
+    if profile.acting != "code":
+        return replace(profile, code_limits=code_limits)
+    bounds = replace(
+        profile.bounds, steps=_stricter(profile.bounds.steps, code_settings.steps)
+    )
+    prompt, short = profile.prompt, profile.short
+    for name, value in (*asdict(code_limits).items(), ("steps", bounds.steps)):
+        prompt = prompt.replace(f"{{{name}}}", f"{value:g}")
+        short = short.replace(f"{{{name}}}", f"{value:g}")
+    return replace(
+        profile, code_limits=code_limits, bounds=bounds, prompt=prompt, short=short
+    )
+
+
+def _stricter(own: int, most: int) -> int:
+    return min(own or most, most)
+
+
+class OfferedTools(NamedTuple):
+    """`active` tools are in every request; of `deferred` ones, only the names are."""
+
+    active: tuple[Tool, ...]
+    deferred: tuple[Tool, ...] = ()
+
+
+def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
+    """The tools of this agent, with those that find its deferred tools."""
+    known = [
+        tool
+        for tool in every
+        if tool.effect in profile.effects and not _named(tool, profile.without)
+    ]
+    deferred = tuple(tool for tool in known if _named(tool, profile.deferred))
+    active = tuple(
+        tool for tool in known if tool not in deferred and _named(tool, profile.tools)
+    )
+    if any(tool.spec.name == CALLER for tool in active):  # a plug-in has taken the name
+        return OfferedTools((*active, *deferred))
+    return OfferedTools((*active, *finding(deferred)), deferred)
+
+
+def _named(tool: Tool, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(tool.spec.name, pattern) for pattern in patterns)

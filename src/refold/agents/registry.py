@@ -1,7 +1,7 @@
-"""Which agents there are, and finding one by name. A value, made once for each start.
+"""All agents by name: the built-in ones, and those of folders. A value, made once at start.
 
-Capitals do not matter; a name that is none is told what is near. Those that come with
-refold are always there, and first; what lies in folders is read by `files`.
+Names are not case-sensitive; the error for an unknown name suggests a similar one. Built-in
+agents come first. `discovery` reads the agents of folders.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -9,33 +9,32 @@ from collections.abc import Callable, Collection, Iterator
 from msgspec import Struct
 
 from refold.agents.builtin import ALIASES, BUILTIN
-from refold.agents.code_limits import Settled, leashed
-from refold.agents.directories import of_agents, unheeded
-from refold.agents.discovery import found
-from refold.agents.profile import Profile, Use
+from refold.agents.discovery import agent_folders, find_agents, untrusted_folders
+from refold.agents.profile import CodeSettings, Profile, Use, with_settings
 from refold.errors import BadInput
 from refold.place.printable_names import escaped
+from refold.session.inbox import Inbox
 from refold.skills.directories import SkillScope
 from refold.tools.python_tool import NAME as PYTHON
 from refold.tools.task import NAME as TASK
 
-_MOST_TOLD = 5  # problems at the start; `refold agents` has them all
+_MOST_TOLD = 5  # problems shown at the start; `refold agents` shows all
 
 
 class Registry(Struct, frozen=True):
-    """`profiles` are those of folders, `problems` what of them does not count, and why.
+    """`profiles` are the agents of folders, `problems` say which of them are ignored, and why.
 
-    With `settled`, each agent is found as it works under those settings.
+    With `code_settings`, `find` returns profiles with the limits of these settings.
     """
 
     profiles: tuple[Profile, ...] = ()
     problems: tuple[str, ...] = ()
-    settled: Settled | None = None
+    code_settings: CodeSettings | None = None
 
     def find(self, name: str, use: Use = "both") -> Profile:
-        """The agent of that name. Raises `BadInput` if there is none, or not for this use.
+        """The agent of that name. Raises `BadInput` if there is none for this use.
 
-        `use`: is it to work for the person ("main") or for another agent ("child")?
+        `use`: "main" works for the user, "child" for another agent.
         """
         folded = name.strip().casefold()
         wanted = ALIASES.get(folded, folded)
@@ -48,14 +47,14 @@ class Registry(Struct, frozen=True):
             raise BadInput(
                 f"the agent {profile.name} works only {does}: {self._there_are(use)}"
             )
-        return self._settled(profile)
+        return self._with_settings(profile)
 
     def every(self, use: Use = "both") -> tuple[Profile, ...]:
-        """All there are for this use, in the order they are listed."""
-        return tuple(self._settled(each) for each in self._all() if fits(each, use))
+        """All agents for this use, in the order of the list."""
+        return tuple(self._with_settings(each) for each in self._all() if fits(each, use))
 
     def notices(self) -> tuple[str, ...]:
-        """What a person has to be told at the start: what is meant as an agent and is none."""
+        """Notices for the user at the start: definitions that are ignored."""
         left = len(self.problems) - _MOST_TOLD
         more = (f"and {left} more sentences about agents: refold agents",)
         return (*self.problems[:_MOST_TOLD], *(more if left > 0 else ()))
@@ -67,8 +66,8 @@ class Registry(Struct, frozen=True):
     def _own(self, name: str) -> Profile | None:
         return next((each for each in self.profiles if each.name == name), None)
 
-    def _settled(self, profile: Profile) -> Profile:
-        return leashed(profile, self.settled) if self.settled else profile
+    def _with_settings(self, profile: Profile) -> Profile:
+        return with_settings(profile, self.code_settings) if self.code_settings else profile
 
     def _unknown(self, name: str, folded: str, use: Use) -> str:
         from difflib import get_close_matches
@@ -76,7 +75,7 @@ class Registry(Struct, frozen=True):
         there = [*BUILTIN, *ALIASES, *(each.name for each in self.profiles)]
         near = get_close_matches(folded, there, n=1)
         guess = f" Did you mean {near[0]!r}?" if near else ""
-        # It may be there, and wrong.
+        # Its definition may be invalid.
         why = next((p for p in self.problems if f"/{folded}" in p.split(":")[0]), "")
         said = f" {why[:1].upper()}{why[1:]}." if why and folded else ""
         named = f"there is no agent {escaped(name)[:80]!r}."
@@ -93,21 +92,36 @@ def fits(profile: Profile, use: Use) -> bool:
 
 
 def registry(
-    around: SkillScope, known: Callable[[], Collection[str]], settled: Settled | None = None
+    around: SkillScope,
+    known: Callable[[], Collection[str]],
+    code_settings: CodeSettings | None = None,
 ) -> Registry:
-    """All agents of this place. `known` gives the names of tools that there are."""
-    read = found(of_agents(around), lambda: {*known(), TASK, PYTHON})
-    return Registry(read.profiles, read.problems, settled)
+    """All agents of this workspace. `known` returns the names of all tools."""
+    read = find_agents(agent_folders(around), lambda: {*known(), TASK, PYTHON})
+    return Registry(read.profiles, read.problems, code_settings)
 
 
-def passed_over(around: SkillScope) -> str:
-    """A sentence about the project's agents that do not count for want of trust, or ""."""
+def untrusted_notice(around: SkillScope) -> str:
+    """A notice about the project's agents that are ignored because the folder is untrusted, or ""."""
     from os.path import isdir
 
-    there = [escaped(each.called) for each in unheeded(around) if isdir(each.path)]
+    there = [escaped(each.called) for each in untrusted_folders(around) if isdir(each.path)]
     if not there:
         return ""
     return (
         f"{' and '.join(there)}: this folder is not trusted, so these agents do not count "
         "(refold trust add)"
     )
+
+
+# Choosing the agent of a session, for every door alike.
+
+
+async def choose_agent(inbox: Inbox, agents: Registry, name: str) -> Profile:
+    """Use this agent, and its mode, from the next turn on.
+
+    Raises `BadInput` if there is no such agent for the user.
+    """
+    found = agents.find(name, "main")
+    await inbox.choose_agent(found.name, mode=found.mode, then=found.then)
+    return found

@@ -1,8 +1,7 @@
-"""What passes between a child and its parent while the child works.
+"""Passes questions, answers and progress between a child and its parent while the child runs.
 
-Up: what it asks the person, and how far it is. Down: what the person says to that. Each
-way is a look at both views; nothing is remembered here, so after a restart it goes on by
-itself.
+Questions and progress go up, answers go down. Both directions compare the views of the two
+sessions and keep no state of their own, so they continue after a restart.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,8 +43,8 @@ _LABEL = 80  # characters
 class Relay:
     """Between the session of the child of `born` and its parent.
 
-    What a child in a working tree of its own asks is offered once only: a rule that is
-    granted would speak of the files here, and nobody was shown those.
+    A child in a working tree of its own gets approvals for one call only: a rule would apply to
+    the files of the parent's workspace, which the user was not shown.
     """
 
     def __init__(self, born: ChildBorn, child: Session, parent: Recorder) -> None:
@@ -55,7 +54,7 @@ class Relay:
         self._wake = anyio.Event()
 
     async def questions(self) -> None:
-        """Carry questions up and answers down, until this is cancelled."""
+        """Pass questions up and answers down, until cancelled."""
         leave = (self._child.hub.heed(self._below), self._parent.hub.heed(self._above))
         try:
             while True:
@@ -68,7 +67,7 @@ class Relay:
                 each()
 
     async def news(self) -> None:
-        """Tell the parent's watchers what the child says and does, until it is closed."""
+        """Publish the child's live news and progress to the parent's watchers, until it is closed."""
         watch = self._child.hub.watch()
         doing, labelled = "begins", _labels()
         self._parent.tell(self._moved(doing))
@@ -102,7 +101,7 @@ class Relay:
                 if known is not None and known.hash == asks.hash:
                     self._parent.lend(asks.call)
                 elif _answer(view, asks) is None:
-                    self._parent.lend(asks.call)  # whoever is asked sees what will be done
+                    self._parent.lend(asks.call)  # the question shows the whole call
                     found.append(asks)
             gone = (id_ for id_ in here if id_ not in wanted)
             return (*found, *(ChildAnswered(id_, withdrawn=True) for id_ in gone))
@@ -123,7 +122,7 @@ class Relay:
                 )
 
     def _asked(self) -> Iterator[ChildAsked]:
-        """What the child and those below it want to know, as the parent says it."""
+        """The open questions of the child and of its own children, with ids for the parent."""
         view, name = self._child.view, self._name
         if view.turn.stopped is not None:
             return
@@ -166,7 +165,7 @@ class Relay:
 
 
 def _answer(view: View, asks: ChildAsked) -> ChildAnswered | None:
-    """What was said to exactly this, if it was."""
+    """The answer to exactly this question, if there is one."""
     for said in reversed(view.children.answered):
         if said.id == asks.id and not said.withdrawn and said.hash == asks.hash:
             return said
@@ -180,7 +179,7 @@ def _title(view: View, name: str) -> str:
 
 
 def _labels() -> Callable[[ModelAnswered], str]:
-    """What a child does now, in a few words: its newest call, or what it says."""
+    """What the child is doing, in a few words: its newest call, or its text."""
     from refold.tools.builtin import builtin
     from refold.views.call_summary import label
 

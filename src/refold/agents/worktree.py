@@ -1,8 +1,8 @@
-"""A git working tree for a child that is to change files apart from its parent's.
+"""Git working trees for children that change files apart from their parent's.
 
-It lies below our data directory and has a branch of its own, which begins at the commit
-that is checked out. The person's own working tree, index and branches are never touched;
-no hook, filter or helper program of the repository is run.
+A working tree is in our data directory and has a branch of its own, which begins at the commit
+that is checked out. The user's own working tree, index and branches are never changed; no hook,
+filter or helper program of the repository is run.
 """
 
 import os
@@ -28,7 +28,7 @@ _PLAIN = (
 )  # fmt: skip
 
 
-class Tree(Struct, frozen=True):
+class Worktree(Struct, frozen=True):
     """`base` is the commit at which its branch begins."""
 
     directory: str
@@ -37,10 +37,10 @@ class Tree(Struct, frozen=True):
 
 
 class Worktrees:
-    """Those of the children of one session, which works in `directory`.
+    """The working trees of the children of one session, which works in `directory`.
 
-    `place` is where all of them lie; it is made when it is needed. Everything raises
-    `ToolFailed`, in a sentence for the model.
+    All are in `place`, which is made when needed. Every method raises `ToolFailed`, with a
+    sentence for the model.
     """
 
     def __init__(self, place: Path, environ: Mapping[str, str], directory: str) -> None:
@@ -49,28 +49,28 @@ class Worktrees:
         self._git, self._path = found.find("git"), found.path
         self._alone = anyio.Lock()
 
-    def named(self, session: str, child: str, base: str) -> Tree:
-        """The tree of a child of this session, there already or not."""
+    def named(self, session: str, child: str, base: str) -> Worktree:
+        """The working tree of a child of this session; it need not exist."""
         root, *above = session.split("/")
         name = "-".join((*above, child))
-        return Tree(str(self._place / root / name), f"refold/{root}-{name}", base)
+        return Worktree(str(self._place / root / name), f"refold/{root}-{name}", base)
 
     async def base(self) -> str:
-        """The commit that is checked out where the session works."""
+        """The commit that is checked out in the session's directory."""
         return await anyio.to_thread.run_sync(self._base)
 
-    async def make(self, tree: Tree, inside: str) -> None:
-        """Let the tree be there, with the directory `inside` it."""
+    async def make(self, tree: Worktree, inside: str) -> None:
+        """Create the working tree, unless it exists, with the directory `inside` it."""
         async with self._alone:
             await anyio.to_thread.run_sync(self._make, tree, inside)
 
-    async def removed(self, tree: Tree) -> bool:
-        """Take it away with its branch, if nothing was changed. False: it stays."""
+    async def removed(self, tree: Worktree) -> bool:
+        """Remove it with its branch if nothing was changed. False: it was kept."""
         async with self._alone:
             return await anyio.to_thread.run_sync(self._removed, tree)
 
-    def inside(self, tree: Tree) -> str:
-        """Where in the tree a child works: in the same folder of it as its parent."""
+    def inside(self, tree: Worktree) -> str:
+        """The child's directory: the same folder of the tree that its parent works in."""
         way = os.path.relpath(os.path.realpath(self._directory), self._root)
         return os.path.normpath(os.path.join(tree.directory, way))
 
@@ -95,7 +95,7 @@ class Worktrees:
                 f"call task without worktree. ({error})"
             ) from error
 
-    def _make(self, tree: Tree, inside: str) -> None:
+    def _make(self, tree: Worktree, inside: str) -> None:
         if not os.path.lexists(os.path.join(tree.directory, ".git")):
             self._make_place()
             self._run(self._root, "worktree", "prune")
@@ -113,7 +113,7 @@ class Worktrees:
             where = escaped(str(self._place))
             raise ToolFailed(f"No working tree in {where}: {error.strerror}.") from error
 
-    def _removed(self, tree: Tree) -> bool:
+    def _removed(self, tree: Worktree) -> bool:
         if not os.path.isdir(tree.directory):
             return True
         changed = self._run(
@@ -149,7 +149,7 @@ class Worktrees:
     def _call(
         self, folder: str, more: Sequence[tuple[str, str]], *arguments: str
     ) -> tuple[int, str, str]:
-        """Its code, what it printed, and what it complained about."""
+        """Exit status, stdout and stderr."""
         try:
             done = programs.run(
                 (self._git, *arguments),
@@ -169,9 +169,10 @@ class Worktrees:
             ) from error
 
     def _environment(self, settings: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-        """Nothing of our own environment: neither settings of git nor keys.
+        """An environment without anything of ours: neither git settings nor keys.
 
-        Settings go in here, where a name may hold any letter: a repository names filters.
+        Settings are passed here, where names may contain any character: a repository names its
+        filters.
         """
         given = {"GIT_CONFIG_COUNT": str(len(settings))}
         for n, (key, value) in enumerate(settings):
@@ -191,5 +192,5 @@ class Worktrees:
 
 
 def _off(key: str) -> str:
-    """What switches a filter of the repository off: it would run a program."""
+    """The value that switches off a filter of the repository, which would run a program."""
     return "false" if key.endswith(".required") else ""

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 import anyio
 from msgspec.structs import replace
 
-from refold.agents.choose import choose
-from refold.agents.code_limits import Settled
-from refold.agents.profile import Leash
-from refold.agents.registry import Registry, registry
+from refold.agents.profile import CodeLimits, CodeSettings
+from refold.agents.registry import Registry, choose_agent, registry
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
 from refold.app.policies import policies
@@ -99,7 +97,7 @@ class App:
     def agents(self) -> Registry:
         """Those that may work here, as they work under these settings."""
         known = partial(_names, (*builtin(), *self.tools))
-        return registry(self._around, known, settled(self.settings))
+        return registry(self._around, known, code_settings(self.settings))
 
     def shortcuts(self, taken: Collection[str]) -> "Shortcuts":
         """What `/name words` stands for here; `taken` are the names of commands."""
@@ -126,7 +124,7 @@ class App:
             id_, self.home.store if self.wishes.keep else _forgetful()
         )
         if self.settings.agent != "main":
-            await choose(session.inbox, self.agents, self.settings.agent)
+            await choose_agent(session.inbox, self.agents, self.settings.agent)
         return id_, session
 
     async def resume(self, id_: str) -> Session:
@@ -264,8 +262,8 @@ def _forgetful() -> Callable[[str], Store]:
     return lambda id_: stores.setdefault(id_, MemoryStore())
 
 
-def settled(settings: Settings) -> Settled:
+def code_settings(settings: Settings) -> CodeSettings:
     """What the settings say of agents that write code."""
     own = settings.python
-    leash = Leash(own.fan_out, own.at_once, own.depth, own.cell, own.call)
-    return Settled(leash, own.steps)
+    code_limits = CodeLimits(own.fan_out, own.at_once, own.depth, own.cell, own.call)
+    return CodeSettings(code_limits, own.steps)

@@ -58,12 +58,12 @@ class SessionPython:
         self._coding, self._record, self._id = coding, record, id_
         self._children, self._begins, self._depth = children, begins, depth
         self._keeper = WorkerKeeper(self._workers)
-        self._repls: dict[str, Repl] = {}  # by agent: each has its own leash
+        self._repls: dict[str, Repl] = {}  # by agent: each has its own code_limits
         self._world: World | None = None
         self._agent: Profile | None = None
 
     def at(self, world: World, agent: Profile) -> None:
-        """`agent` is as it works under these settings: its leash holds."""
+        """`agent` is as it works under these settings: its code_limits holds."""
         self._world, self._agent = world, agent
 
     @asynccontextmanager
@@ -93,7 +93,7 @@ class SessionPython:
         agent, coding = self._agent, self._coding
         if agent.name not in self._repls:
             given = ReplLimits(
-                leash=agent.leash,
+                code_limits=agent.code_limits,
                 steps=agent.bounds.steps,
                 memory=coding.settings.memory * _MIB,
                 rate=coding.rate,

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import __version__
-from refold.agents.child import Opening, Position
+from refold.agents.child import ChildSpec, TreePosition
 from refold.agents.children import Children
 from refold.agents.worktree import Worktrees
 from refold.app.python_setup import PythonSetup, SessionPython, memo_directory
@@ -53,7 +53,7 @@ class SessionOpener:
         id_: str,
         snapshots: Snapshots | None,
         manners: Manners,
-        child: Opening | None = None,
+        child: ChildSpec | None = None,
     ) -> tuple[Session, TurnContext]:
         """Take the pen of a session, new or not."""
         hall, site = self._hall, self._site
@@ -81,12 +81,12 @@ class SessionOpener:
         record: Recorder,
         id_: str,
         snapshots: Snapshots | None = None,
-        child: Opening | None = None,
+        child: ChildSpec | None = None,
     ) -> TurnContext:
         """What each turn of a session is given now. It need not be open."""
         hall, site = self._hall, self._site
         settled = hall.settings.children
-        position = Position(
+        position = TreePosition(
             deepest=settled.depth, at_once=settled.at_once, total=settled.total
         )
         trees = Worktrees(
@@ -111,7 +111,7 @@ class SessionOpener:
         return TurnContext(hall, around, record, id_, children, child)
 
     def _python(
-        self, record: Recorder, id_: str, children: Children, child: Opening | None
+        self, record: Recorder, id_: str, children: Children, child: ChildSpec | None
     ) -> SessionPython:
         hall, paths = self._hall, self._site.paths
         directory = hall.workspace.directory
@@ -129,7 +129,7 @@ class SessionOpener:
         return SessionPython(coding, record, id_, children, begins, depth)
 
     @asynccontextmanager
-    async def _child(self, opening: Opening) -> AsyncGenerator[Session]:
+    async def _child(self, opening: ChildSpec) -> AsyncGenerator[Session]:
         # What a person chose holds for a child through its parent, at each moment.
         manners = Manners(question=self._hall.settings.limits.question, remember=False)
         if not opening.directory:
@@ -149,7 +149,7 @@ class SessionOpener:
         finally:
             workspace.close()
 
-    def _elsewhere(self, opening: Opening) -> Workspace:
+    def _elsewhere(self, opening: ChildSpec) -> Workspace:
         hall, site = self._hall, self._site
         where = Where(Path(opening.directory), tuple(map(Path, opening.roots)))
         return Workspace(hall.settings, site.paths, site.environ, where, hall.workspace)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from refold.agents.child import Opening
+from refold.agents.child import ChildSpec
 from refold.agents.children import Children
 from refold.agents.registry import Registry
 from refold.app.launch_options import LaunchOptions
@@ -81,7 +81,7 @@ class ToolDependencies:
         record: Recorder,
         id_: str,
         children: Children,
-        child: Opening | None,
+        child: ChildSpec | None,
     ) -> None:
         self._hall, self._around, self._record, self._id = hall, around, record, id_
         self._children, self._child = children, child

@@ -11,11 +11,10 @@ from functools import cached_property
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.agents.child import Opening
+from refold.agents.child import ChildSpec
 from refold.agents.children import Children
-from refold.agents.profile import Profile, unused_preset
+from refold.agents.profile import Profile, tools_of, unused_preset
 from refold.agents.registry import Registry
-from refold.agents.tool_filter import tools_of
 from refold.app.models import SCRIPT, Models, Traits
 from refold.app.policies import budget, policies, shares
 from refold.app.system_prompt import Material
@@ -59,7 +58,7 @@ class TurnContext:
         record: Recorder,
         id_: str,
         children: Children,
-        child: Opening | None = None,
+        child: ChildSpec | None = None,
     ) -> None:
         self._children, self._child = children, child
         self._supplies = ToolDependencies(hall, around, record, id_, children, child)
@@ -165,7 +164,7 @@ class TurnContext:
             shares=shares(settings),
             watches=settings.reminders,
             lineage=(
-                Lineage(child.address, child.above, child.purse, child.shared)
+                Lineage(child.address, child.parent, child.grant, child.shared)
                 if child
                 else Lineage(shared=self._shared)
             ),
@@ -211,7 +210,7 @@ class TurnContext:
     @cached_property
     def _beside(self) -> Background:
         python = self._around.python
-        return _together(self._children.beside, *((python.beside,) if python else ()))
+        return _together(self._children.background, *((python.beside,) if python else ()))
 
     def _bounded(self, steps: int, *, coded: bool) -> tuple[Policy, ...]:
         if (steps, coded) not in self._policies:

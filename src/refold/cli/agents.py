@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 import msgspec
 
 from refold.agents.profile import Profile
-from refold.agents.registry import Registry, passed_over, registry
+from refold.agents.registry import Registry, registry, untrusted_notice
 from refold.app.search_places import around
 from refold.config.paths import here, paths
 from refold.config.trusted_folders import Folders
@@ -30,7 +30,7 @@ def run(found: Namespace) -> int:
     wide = max(cells(each.name) for each in profiles)
     for each in profiles:
         write(_document(each) if found.json else _line(each, wide))
-    for problem in (passed_over(place), *agents.problems):
+    for problem in (untrusted_notice(place), *agents.problems):
         if problem:
             complain(on_one_line(problem))
     return 0

@@ -267,9 +267,9 @@ async def choose_again(
     elif session.calmed:
         complain(on_one_line(LEFT_BYPASS.format(way="--yolo is given again")))
     if found.agent:
-        from refold.agents.choose import choose
+        from refold.agents.registry import choose_agent
 
-        await choose(inbox, app.agents, found.agent)
+        await choose_agent(inbox, app.agents, found.agent)
     if found.max_budget_usd and (chosen := session.view.rights.budget) is not None:
         budget = replace(chosen, dollars=found.max_budget_usd)
         await inbox.set_budget(budget)  # what was chosen in it would win

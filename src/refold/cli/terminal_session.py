@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import anyio
 
-from refold.agents.tool_filter import OfferedTools
+from refold.agents.profile import OfferedTools
 from refold.app.app import App
 from refold.app.memory_worker import aide_for
 from refold.app.policies import budget

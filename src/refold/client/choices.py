@@ -8,8 +8,8 @@ from pathlib import Path
 
 import anyio
 
-from refold.agents.choose import choose
 from refold.agents.profile import Profile, unused_preset
+from refold.agents.registry import choose_agent
 from refold.app.app import App
 from refold.config.settings import Settings
 from refold.session.session import Session as Engine
@@ -64,7 +64,7 @@ class AgentChoices:
 
     async def choose(self, name: str) -> Profile:
         """This agent works from the next turn on. Raises `BadInput` for none."""
-        return await choose(self._engine.inbox, self._app.agents, name)
+        return await choose_agent(self._engine.inbox, self._app.agents, name)
 
     def unused_preset(self, agent: Profile) -> str:
         """Says that this agent has a prompt of its own, where another was chosen; or ""."""

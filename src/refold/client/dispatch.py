@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from anyio import CancelScope
 
-from refold.agents.choose import choose
+from refold.agents.registry import choose_agent
 from refold.app.app import App
 from refold.client.permissions import Permissions
 from refold.client.protocol import (
@@ -201,7 +201,7 @@ class Dispatcher:
                 return await inbox.choose_effort(effort)
             case SetAgent(agent):
                 before = self._engine.view.seq
-                await choose(inbox, self._app.agents, agent)
+                await choose_agent(inbox, self._app.agents, agent)
                 return self._engine.view.seq > before
 
     async def _approval(self, order: ApprovalResponse) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from refold.agents.tool_filter import OfferedTools
+from refold.agents.profile import OfferedTools
 from refold.app.app import App
 from refold.errors import BadInput
 from refold.journal.events.kinds import ChildEnded, Entry

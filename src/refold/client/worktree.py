@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 from msgspec import Struct
 
-from refold.agents.worktree import Tree, Worktrees
+from refold.agents.worktree import Worktree, Worktrees
 from refold.errors import BadInput, ToolFailed
 from refold.place.guarded_paths import common_of, pointed_to
 from refold.prompts.repository import root_of
@@ -33,7 +33,7 @@ class Inside(Struct, frozen=True):
 
 class _Begun(Struct, frozen=True):
     trees: Worktrees
-    tree: Tree
+    tree: Worktree
     ours: bool  # was it made here?
 
 
@@ -69,7 +69,7 @@ def _begin(name: str, directory: str, said: str) -> tuple[_Begun, str]:
     trees = Worktrees(place.parent, os.environ, directory)
     try:
         base = anyio.run(trees.base)
-        tree = Tree(str(place), _BRANCH.format(name=named), base)
+        tree = Worktree(str(place), _BRANCH.format(name=named), base)
         ours = not os.path.lexists(place)
         if not ours and not _is_of(place, root):
             raise BadInput(

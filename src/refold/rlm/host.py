@@ -11,7 +11,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.agents.profile import Leash
+from refold.agents.profile import CodeLimits
 from refold.engine.nested_call import call_within, key_of
 from refold.engine.world import World
 from refold.errors import BadInput, RefoldError, ToolFailed
@@ -57,7 +57,7 @@ class HostContext(Struct, frozen=True):
 
     record: Journal
     world: Callable[[], World]
-    leash: Leash
+    code_limits: CodeLimits
     steps: int
     leaves: Leaves
     children: anyio.CapacityLimiter
@@ -160,7 +160,7 @@ class HostFunctions:
         self, name: str, task: object, begins: InitialVariables, given: str
     ) -> object:
         """Run a subagent. `given` are its initial values, as text."""
-        below, deepest = self._means.below, self._means.leash.depth
+        below, deepest = self._means.below, self._means.code_limits.depth
         if not isinstance(task, str) or not task.strip():
             raise HostFailed(f"{name}: a task is a text that says what to find out")
         if below is None or self._means.depth >= deepest:
@@ -179,7 +179,11 @@ class HostFunctions:
 
     async def _budget(self) -> object:
         """What is left; null means no limit."""
-        view, world, leash = self._means.record.view, self._means.world(), self._means.leash
+        view, world, code_limits = (
+            self._means.record.view,
+            self._means.world(),
+            self._means.code_limits,
+        )
         have, now = budget_of(view, world.budget), used(view)
         return {
             "dollars": _left(have.dollars, now.dollars),
@@ -187,9 +191,9 @@ class HostFunctions:
             "calls": _left(have.calls, now.calls),
             "seconds": _left(have.seconds, now.seconds),
             "steps": _left(self._means.steps or None, view.turn.steps),
-            "depth": max(0, leash.depth - self._means.depth),
-            "fan_out": leash.fan_out,
-            "at_once": leash.at_once,
+            "depth": max(0, code_limits.depth - self._means.depth),
+            "fan_out": code_limits.fan_out,
+            "at_once": code_limits.at_once,
         }
 
     async def _tool(self, name: str, arguments: Mapping[str, object]) -> object:
@@ -205,7 +209,7 @@ class HostFunctions:
         return result.text
 
     def _items(self, name: str, given: object) -> Sequence[object]:
-        most = self._means.leash.fan_out
+        most = self._means.code_limits.fan_out
         if not isinstance(given, list | tuple):
             raise HostFailed(f"{name} takes a list, not {type(given).__name__}")
         items = cast("Sequence[object]", given)

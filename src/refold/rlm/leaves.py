@@ -12,7 +12,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.agents.profile import Leash
+from refold.agents.profile import CodeLimits
 from refold.engine.budget import ANSWER, NOTHING_LEFT, WholeAnswer, heard, reserve
 from refold.engine.call_cost import A_TOKEN
 from refold.engine.request_log import Trace
@@ -58,13 +58,17 @@ class Leaves:
         self,
         record: Journal,
         world: Callable[[], World],
-        leash: Leash,
+        code_limits: CodeLimits,
         rate: RateLimit,
         memo: Memo | None = None,
     ) -> None:
-        self._record, self._world, self._leash = BatchRecorder(record, "code"), world, leash
+        self._record, self._world, self._leash = (
+            BatchRecorder(record, "code"),
+            world,
+            code_limits,
+        )
         self._rate, self._memo = rate, memo
-        self._slots = anyio.CapacityLimiter(leash.at_once)
+        self._slots = anyio.CapacityLimiter(code_limits.at_once)
         self._pending = PendingCalls()
         self._same = dict[str, anyio.Lock]()  # equal questions wait for the first, then
 

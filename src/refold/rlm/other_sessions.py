@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from refold.agents.birth import Wish
-from refold.agents.children import Children, Luggage
+from refold.agents.children import Children, ChildRequest, CodeInputs
 from refold.errors import BadInput, JournalError
 from refold.journal.events import codec
 from refold.journal.events.kinds import TurnEnded
@@ -17,7 +16,7 @@ from refold.journal.home import Home
 from refold.journal.state.fold import View, fold
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.interfaces import OtherVariables
-from refold.tools.task import Errand, Report
+from refold.tools.task import Report, TaskRequest
 
 AGENT = "rlm"
 
@@ -31,8 +30,8 @@ class CodeSubagents:
     async def start(
         self, call_id: str, key: str, n: int, task: str, begins: InitialVariables
     ) -> Report:
-        wish = Wish(call_id, Errand(AGENT, task), key, n, begins.attached)
-        end = await self._children.born(wish, Luggage(context=begins.values))
+        request = ChildRequest(call_id, TaskRequest(AGENT, task), key, n, begins.attached)
+        end = await self._children.born(request, CodeInputs(context=begins.values))
         return Report(end.child, end.status, end.text, end.reason, as_json=end.as_json)
 
 

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.agents.profile import Leash
+from refold.agents.profile import CodeLimits
 from refold.engine.world import World
 from refold.errors import BadInput, JournalError, ToolFailed
 from refold.journal.events.child_events import VariablesRestored, VariablesSaved
@@ -57,7 +57,7 @@ class ReplLimits(Struct, frozen=True, kw_only=True):
     `rate` is shared by all that call the same models. `memo` None: no answer is cached.
     """
 
-    leash: Leash
+    code_limits: CodeLimits
     steps: int = 0  # model steps of a turn, as code sees them
     memory: int = 2 * 1024**3  # bytes
     rate: RateLimit
@@ -79,15 +79,15 @@ class Repl:
         given: ReplLimits,
     ) -> None:
         self._record, self._world, self._given = record, world, given
-        leash, self._keeper = given.leash, keeper
-        self._limits = WorkerLimits(leash.cell, given.memory)
+        code_limits, self._keeper = given.code_limits, keeper
+        self._limits = WorkerLimits(code_limits.cell, given.memory)
         self._means = HostContext(
             record,
             world,
-            leash,
+            code_limits,
             given.steps,
-            Leaves(record, world, leash, given.rate, given.memo),
-            anyio.CapacityLimiter(leash.at_once),
+            Leaves(record, world, code_limits, given.rate, given.memo),
+            anyio.CapacityLimiter(code_limits.at_once),
             given.below,
             given.snapshots,
             given.depth,

@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from refold.agents.profile import OfferedTools
 from refold.agents.registry import Registry
-from refold.agents.tool_filter import OfferedTools
 from refold.app.project_memory import Learned, ProjectMemory
 from refold.errors import BadInput
 from refold.journal.home import Home

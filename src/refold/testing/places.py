@@ -27,7 +27,7 @@ from refold.place.port import (
 )
 from refold.tools.contract import Reply, Tool
 from refold.tools.python_tool import Ran
-from refold.tools.task import Errand, Report
+from refold.tools.task import Report, TaskRequest
 from refold.values.claims import Checked, Claim
 from refold.values.display import Diff
 from refold.values.messages import SearchHit
@@ -146,9 +146,9 @@ class NothingSeen:
 class ChildrenInMemory:
     """Implements `tools.task.Children`: each says its own task back."""
 
-    async def run(self, call_id: str, errand: Errand) -> Report:
+    async def run(self, call_id: str, request: TaskRequest) -> Report:
         await anyio.lowlevel.checkpoint()
-        return Report("child-1", "runs" if errand.beside else "done", errand.task)
+        return Report("child-1", "runs" if request.background else "done", request.prompt)
 
 
 class PythonInMemory:

@@ -16,32 +16,32 @@ from refold.values.tools import Effect
 NAME = "task"
 
 
-class Errand(Struct, frozen=True):
-    """What a child is to do. `level` is the role of its model; "": as the agent has it."""
+class TaskRequest(Struct, frozen=True):
+    """The task of a child. `level`: the role of its model; "": that of the agent."""
 
     agent: str
-    task: str
+    prompt: str
     title: str = ""
     level: Literal["", "small", "main", "big"] = ""
-    beside: bool = False  # nobody waits for it: what it comes to is told later
-    worktree: bool = False  # it works in a git working tree of its own
+    background: bool = False  # nobody waits: its report comes as a message
+    worktree: bool = False  # in a git working tree of its own
 
 
 class Report(Struct, frozen=True):
-    """What a child came to, or, of one that works beside, that it has begun."""
+    """The result of a child, or that a background child has started."""
 
     child: str
     status: Literal["runs", "done", "partial", "failed"]
     text: str = ""
     reason: str = ""
-    branch: str = ""  # where what it changed is, if that is a working tree of its own
+    branch: str = ""  # its changes, if it had a working tree of its own
     directory: str = ""
     as_json: bool = False  # the text is the JSON of a value
 
 
 class ChildStarter(Protocol):
-    async def run(self, call_id: str, errand: Errand) -> Report:
-        """Do the errand, once for a call, however often that is made. Raises `ToolFailed`."""
+    async def run(self, call_id: str, request: TaskRequest) -> Report:
+        """Run a child, once for a call, however often the call is resumed. Raises `ToolFailed`."""
         ...
 
 
@@ -83,15 +83,17 @@ async def task(  # noqa: PLR0913 - a call has what the model needs to say
 
     Several calls in one answer work side by side.
     """
-    errand = Errand(agent, prompt, title, level, background, worktree)
-    report = await children.run(call, errand)
+    request = TaskRequest(agent, prompt, title, level, background, worktree)
+    report = await children.run(call, request)
     words = title or f"{agent}: {' '.join(prompt.split())[:60]}"
     where = f", on the branch {report.branch}" if report.branch else ""
-    return Reply(told(report), (Note(f"{report.child} {report.status}: {words}{where}"),))
+    return Reply(
+        report_text(report), (Note(f"{report.child} {report.status}: {words}{where}"),)
+    )
 
 
-def told(report: Report) -> str:
-    """What the parent's model reads of it."""
+def report_text(report: Report) -> str:
+    """The report as the parent's model reads it."""
     where = (
         f"\nIt changed files in {report.directory}, on the branch {report.branch}."
         if report.branch
@@ -104,7 +106,7 @@ def told(report: Report) -> str:
 
 
 def task_for(agents: Sequence[Choice]) -> Tool:
-    """The tool, with the agents there are in its words for the model."""
+    """The tool, with the available agents in its description."""
     listed = "\n".join(f"- {each.name}: {each.description}" for each in agents)
     spec = replace(
         task.spec, description=f"{task.spec.description}\nThe agents are:\n{listed}"

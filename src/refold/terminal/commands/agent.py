@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from refold.agents.choose import choose
 from refold.agents.profile import unused_preset
+from refold.agents.registry import choose_agent
 from refold.config.settings import Settings
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.surroundings import Surroundings
@@ -22,7 +22,7 @@ async def run(here: Terminal, rest: str) -> None:
     if not rest:
         here.printer.say(f"{on_one_line(current(here))} (/agent NAME changes it)")
         return
-    found = await choose(here.session.inbox, here.around.agents, rest)
+    found = await choose_agent(here.session.inbox, here.around.agents, rest)
     here.printer.say(f"From the next turn: {found.name}. {found.description}", "dim")
     preset = here.around.preset
     # The default preset was not chosen by the person.

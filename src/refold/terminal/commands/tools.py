@@ -5,7 +5,7 @@ Which tools an agent has is decided in `agents.tool_filter`, what runs unasked i
 
 from collections.abc import Iterable, Sequence
 
-from refold.agents.tool_filter import OfferedTools
+from refold.agents.profile import OfferedTools
 from refold.engine.authorize import granted_in, mode_of
 from refold.errors import BadInput
 from refold.permissions.rules import Rule, parse
