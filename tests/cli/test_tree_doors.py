@@ -120,6 +120,19 @@ def test_a_journal_that_was_emptied_is_told_as_damaged(
     assert "no event is left in it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("parent_runs", "code"), [(True, 0), (False, 1)])
+def test_a_child_without_an_event_is_damaged_unless_its_parent_is_just_starting_it(
+    capsys: Output, parent_runs: bool, code: int
+) -> None:
+    path = family(at_home())
+    (path / "children/child-2/events.jsonl").write_bytes(b"")
+    if parent_runs:
+        hold(path)
+
+    assert main(("tree", ID)) == code
+    assert ("no event is left in it" in capsys.readouterr().err) == bool(code)
+
+
 def test_a_session_is_shown_with_its_task_answer_and_children(capsys: Output) -> None:
     family(at_home())
 

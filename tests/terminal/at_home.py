@@ -12,7 +12,7 @@ from refold.cli.switch_session import Stay
 from refold.client.worktree import WorkingTrees
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
-from refold.headless.streams import remark
+from refold.headless.streams import complain
 from refold.journal.home import Home
 from refold.terminal.run import PromptLoop
 from refold.terminal.screen.capabilities import Look
@@ -38,7 +38,7 @@ class Desk:
         out = io.StringIO()
         anyio.run(self._converse, Typist(*typed), answers, out, keep)
         for sentence in self._trees.leave():
-            remark(sentence)
+            complain(sentence)
         return [row for row in out.getvalue().split("\n")[2:] if row]
 
     async def _converse(

@@ -193,11 +193,11 @@ def test_words_typed_while_it_works_are_heard_in_every_display(
     at.until_there(tmp_path / "begun")
     at.type("hurry up")
     if display != "plain":  # which is told when the line is whole
-        at.until("send at the next step")
+        at.until("at the next step")
         at.until("hurry up")
     say(at, display, "")
     if display == "line":
-        at.until_gone("send at the next step")
+        at.until_gone("at the next step")
     at.until(f"\n{DISPLAYS[display][0]} hurry up\n")
     until_kept(at, "hurry up")  # before that, Ctrl+C takes the line back
     at.type(CTRL_C)

@@ -26,13 +26,16 @@ _LOOKS = 3
 
 def tree(path: Path, session: str) -> Node:
     """The session in this directory, and all below it."""
-    return _node(path, session, ROOT, None)
+    return _node(path, session, ROOT, None, begins=False)
 
 
-def entries_in(path: Path, known: tuple[int, str] = (0, "")) -> tuple[list[Entry], str]:
+def entries_in(
+    path: Path, known: tuple[int, str] = (0, ""), *, begins: bool = False
+) -> tuple[list[Entry], str]:
     """The good entries of a session from the start, and what is wrong with the next.
 
-    `known` is an event that others know it by, with its hash.
+    `known` is an event that others know it by, with its hash. One that `begins` may have
+    no file yet.
     """
     found: list[Entry] = []
     file, seq = path / log_file.NAME, known[0]
@@ -45,9 +48,11 @@ def entries_in(path: Path, known: tuple[int, str] = (0, "")) -> tuple[list[Entry
             return found, f"{file}: it ends before event {seq}, which its parent knows"
     except Corrupt as error:
         return found, f"{file}: {error}"
+    except FileNotFoundError as error:
+        return found, "" if begins else f"{file} cannot be read: {error.strerror}"
     except OSError as error:
         return found, f"{file} cannot be read: {error.strerror}"
-    if not found and not is_written(path):  # whoever begins one has not written yet
+    if not found and not begins and not is_written(path):
         return found, f"{file}: no event is left in it (refold sessions check says more)"
     return found, ""
 
@@ -62,11 +67,13 @@ def is_written(path: Path) -> bool:
     return False
 
 
-def _node(path: Path, session: str, address: str, child: Child | None) -> Node:
+def _node(
+    path: Path, session: str, address: str, child: Child | None, *, begins: bool
+) -> Node:
     written = is_written(
         path
     )  # before the lines: who ends after this is seen to have ended
-    found, damage = entries_in(path)
+    found, damage = entries_in(path, begins=begins)
     view = fold(found)
     known = {each.name: each for each in view.children.children}
     below = tuple(
@@ -75,6 +82,7 @@ def _node(path: Path, session: str, address: str, child: Child | None) -> Node:
             f"{session}/{name}",
             f"{address}/{name}",
             known.get(name),
+            begins=written,  # a living parent may have a child that has not written yet
         )
         for name in _names(path, known)
     )
