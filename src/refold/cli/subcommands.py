@@ -72,9 +72,7 @@ _LISTED = (
     Subcommand("local", "local", "install models that run on this machine's CPU"),
     Subcommand("schema", "schema", "print the JSON Schema of the stdio protocol"),
     Subcommand("config", "config", "show and change settings"),
-    Subcommand(
-        "doctor", "doctor.command", "check this installation; exit code 1 if a check fails"
-    ),
+    Subcommand("doctor", "doctor", "check this installation; exit code 1 if a check fails"),
     Subcommand("init", "init", "write an AGENTS.md for this directory"),
     Subcommand("logs", "logs", "show refold's own log"),
     Subcommand("completion", "completion", "print a shell completion script"),

@@ -1,17 +1,70 @@
-"""The model that a session would ask, and whether the providers with a key answer."""
+"""`refold doctor`: check this installation, and say how to fix what is wrong.
 
+Here are the checks of models and providers, all other checks are in `installation_checks`.
+A check that raises is reported like any other problem. No session is opened.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from pathlib import Path
 
 import anyio
+import msgspec
 
 from refold.app.model_connections import NOTHING, SMALL
-from refold.cli.doctor.environment import CheckContext
-from refold.cli.doctor.settings import key_from
+from refold.cli import installation_checks
+from refold.cli.installation_checks import Check, CheckContext, key_from
+from refold.cli.output import columns
+from refold.config.paths import Paths, paths
+from refold.config.paths import here as folder
+from refold.config.secret_values import clean, masks_of
 from refold.errors import BadInput, ProviderError, Refused
+from refold.headless.streams import write
 from refold.provider.model_list import has_list, list_models
 from refold.provider.spec import ProviderSpec
 from refold.values.usage import Usage
-from refold.views.check_findings import Finding
+from refold.views.check_findings import Finding, lines, summary
+
+
+def add_arguments(doctor: ArgumentParser) -> None:
+    add = doctor.add_argument
+    add("--json", action="store_true", help="print JSON lines")
+    add("--offline", action="store_true", help="do not contact providers")
+
+
+def run(found: Namespace) -> int:
+    seen, room = list[Finding](), columns(0)
+    for each in look(offline=found.offline):
+        seen.append(each)
+        if found.json:
+            write(msgspec.json.encode(each).decode() + "\n")
+        else:
+            write("".join(f"{line}\n" for line in lines([each], room)))
+    if not found.json:
+        write(f"{summary(seen)}\n")
+    return 1 if any(each.state == "wrong" for each in seen) else 0
+
+
+def look(*, offline: bool) -> Iterator[Finding]:
+    """Everything, as it is found. Raises nothing; nothing secret is in it."""
+    places, checks = _NOWHERE, _ANYWHERE
+    try:
+        places, checks = paths(os.environ), _CHECKS
+        directory = folder()
+    except BadInput as error:
+        yield Finding("refold", "wrong", str(error))
+        directory, checks = Path("/"), _ANYWHERE
+    masks = masks_of(os.environ, places)
+    ground = CheckContext(directory, places, os.environ, offline=offline)
+    told = set[str]()
+    for name, check in checks.items():
+        for each in _found(name, check, ground):
+            if each.state == "ok" or each.said not in told:  # several need the same
+                told.add(each.said)
+                said, do = clean(each.said, masks), clean(each.do, masks)
+                yield Finding(each.about, each.state, said, do)
+
 
 _LONGEST = 5.0  # seconds for each provider, all asked at once
 
@@ -125,3 +178,38 @@ def _embedded(ground: CheckContext, name: str) -> Iterator[Finding]:
         yield Finding("model", "ok", f"{name} (runs here, costs nothing)")
     else:
         yield Finding("model", "wrong", f"{name} is not installed", "refold local install")
+
+
+# Without a home directory there are no files to check.
+_NOWHERE = Paths(*(Path(os.devnull, "refold"),) * 3)
+_ANYWHERE: "dict[str, Check]" = {
+    "refold": installation_checks.program,
+    "programs": installation_checks.programs,
+    "terminal": installation_checks.terminal,
+    "locale": installation_checks.language,
+}
+_CHECKS: "dict[str, Check]" = {
+    "refold": installation_checks.program,
+    "settings": installation_checks.settings,
+    "trust": installation_checks.trust,
+    "keys": installation_checks.keys,
+    "model": model,
+    "local": local,
+    "network": reach,
+    "sandbox": installation_checks.sandbox,
+    "programs": installation_checks.programs,
+    "terminal": installation_checks.terminal,
+    "disk": installation_checks.disk,
+    "sessions": installation_checks.sessions,
+    "clock": installation_checks.clock,
+    "locale": installation_checks.language,
+}
+
+
+def _found(name: str, check: Check, ground: CheckContext) -> Iterator[Finding]:
+    try:
+        yield from check(ground)
+    except BadInput as error:
+        yield Finding(name, "wrong", str(error))
+    except Exception as error:  # what is broken here is what a person looks for
+        yield Finding(name, "wrong", f"this could not be looked at: {error!r}")

@@ -1,4 +1,8 @@
-"""This machine: Python, the sandbox, programs, the disk, the clock, the language."""
+"""What `refold doctor` checks without asking a model or a provider.
+
+Settings, trust and keys; this machine: Python, the sandbox, programs, the disk, the clock,
+the language, the terminal; and the newest session. A check yields findings and may raise.
+"""
 
 import locale
 import os
@@ -6,15 +10,23 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from refold import __version__
 from refold import programs as starting
-from refold.cli.doctor.environment import CheckContext
-from refold.errors import RefoldError, said_by
+from refold.app.launch_options import LaunchOptions
+from refold.app.models import Models
+from refold.config import credentials, keyring
+from refold.config.folder_settings import untrusted
+from refold.config.paths import Paths
+from refold.config.project import Texts
+from refold.config.settings_report import SettingOrigins, told
+from refold.config.trusted_folders import Folders
+from refold.errors import BadInput, RefoldError, said_by
 from refold.journal.catalogue.catalogue import NAME
 from refold.journal.home import Home
 from refold.journal.store.check import check
@@ -22,7 +34,48 @@ from refold.logs.logbook import NAME as LOG
 from refold.place.sandbox import find
 from refold.place.sandbox_rules import Wish
 from refold.programs import Programs
+from refold.provider.spec import ProviderSpec
 from refold.views.check_findings import Finding
+
+Check: TypeAlias = "Callable[[CheckContext], Iterable[Finding]]"
+
+
+class CheckContext:
+    """What the checks know. `offline`: no provider is contacted."""
+
+    def __init__(
+        self, folder: Path, places: Paths, environ: Mapping[str, str], *, offline: bool
+    ) -> None:
+        self.folder, self.places, self.environ = folder, places, environ
+        self.offline = offline
+
+    @cached_property
+    def told(self) -> SettingOrigins:
+        return told(self.folder, self.places, self.environ)
+
+    @cached_property
+    def texts(self) -> Texts:
+        return untrusted(self.folder, Folders(self.places.folders))
+
+    @cached_property
+    def stored(self) -> Mapping[str, str]:
+        """The keys in the file; none where it cannot be read, which `keys` says."""
+        try:
+            return credentials.read(self.places.credentials)
+        except BadInput:
+            return {}
+
+    @cached_property
+    def models(self) -> Models:
+        """Raises `BadInput` where the settings of the providers do not fit."""
+        wishes = LaunchOptions(directory=self.folder)
+        return Models(self.told.settings, self.places, self.environ, self.stored, wishes)
+
+    @cached_property
+    def model(self) -> str:
+        """The one that a session would use; "" if there is none. Raises `BadInput`."""
+        return self.models.default()
+
 
 _LITTLE = 100 * 1024 * 1024  # bytes free, below which a long session may not fit
 _SLOW = 0.2  # seconds to keep one line: every approval waits for that
@@ -182,13 +235,86 @@ def _size(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
-class _Asks(Protocol):
-    """What apsw offers, as far as we use it; its own types know less."""
+def settings(ground: CheckContext) -> Iterator[Finding]:
+    found = ground.told
+    for problem in found.problems:
+        yield Finding("settings", "wrong", problem, "refold config edit")
+    for file in (ground.places.settings, ground.places.folders):
+        yield from _rights(file)
+    if not found.problems:
+        number = len(found.chain)
+        changed = f"{number} of {len(found.values)} set" if number else "all as they come"
+        yield Finding("settings", "ok", f"{changed} (refold config show)")
 
-    def pragma(self, name: str, /) -> object: ...
+
+def trust(ground: CheckContext) -> Iterator[Finding]:
+    state, texts = ground.told.state, ground.texts
+    if state in ("new", "changed"):
+        since = "changed since you saw them" if state == "changed" else "not trusted"
+        yield Finding(
+            "trust", "warning", f"the settings of this folder are {since}: they do not count",
+            "refold trust add",
+        )  # fmt: skip
+    if texts.found:
+        yield Finding(
+            "trust", "warning", f"{texts.names} would tell the model what to do, and does not count",
+            "refold trust add",
+        )  # fmt: skip
+    elif state in ("nothing", "trusted"):
+        said = (
+            "its settings count" if state == "trusted" else "nothing in it asks for trust"
+        )
+        yield Finding("trust", "ok", f"{ground.folder}: {said}")
 
 
-_NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
+def keys(ground: CheckContext) -> Iterator[Finding]:
+    file = ground.places.credentials
+    try:
+        credentials.read(file)
+    except BadInput as error:
+        yield Finding("keys", "wrong", str(error))
+    if open_ := credentials.open_to_others(file) if file.exists() else "":
+        said, _, do = open_.partition(": ")
+        yield Finding("keys", "warning", said, do)
+    connections = ground.models.connections
+    held = [
+        f"{s.name} ({where})" for s in connections.known if (where := key_from(ground, s))
+    ]
+    also = "; a keyring is there, and was not asked" if keyring.installed() else ""
+    if held:
+        yield Finding("keys", "ok", f"{', '.join(held)}{also}")
+    else:
+        state = "ok" if ground.model else "warning"
+        yield Finding(
+            "keys", state, f"no key of a provider was found{also}",
+            "refold auth set PROVIDER keeps one",
+        )  # fmt: skip
+
+
+def key_from(ground: CheckContext, spec: ProviderSpec) -> str:
+    """Where a provider's key comes from; "" if it has none. No program is asked."""
+    found = ground.models.connections.keys
+    if held := found.in_environment(spec):
+        return held.variable
+    if found.command(spec):
+        return "key_command"
+    return "credentials.toml" if found.in_file(spec) else ""
+
+
+def _rights(file: Path) -> Iterator[Finding]:
+    """Whoever can write there decides what runs unasked."""
+    for path in (file.parent, file):
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        if found.st_mode & 0o022:
+            yield Finding(
+                "settings", "wrong", f"others can change {path}", f"chmod go-w {path}"
+            )
+        elif found.st_uid not in (os.geteuid(), 0):
+            yield Finding("settings", "wrong", f"{path} belongs to somebody else",
+                f"chown {os.geteuid()} {path}")  # fmt: skip
 
 
 def terminal(ground: CheckContext) -> Iterator[Finding]:
@@ -215,6 +341,9 @@ def terminal(ground: CheckContext) -> Iterator[Finding]:
         yield Finding("terminal", "ok", said)
 
 
+_NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
+
+
 def sessions(ground: CheckContext) -> Iterator[Finding]:
     root = ground.places.data / "sessions"
     try:
@@ -238,6 +367,12 @@ def sessions(ground: CheckContext) -> Iterator[Finding]:
     else:
         yield Finding("sessions", "ok", f"{len(found)}, the newest ({newest.id}) is whole")
     yield from _catalogue(ground)
+
+
+class _Asks(Protocol):
+    """What apsw offers, as far as we use it; its own types know less."""
+
+    def pragma(self, name: str, /) -> object: ...
 
 
 def _catalogue(ground: CheckContext) -> Iterator[Finding]:

@@ -1,1 +1,0 @@
-"""`refold doctor`: checks of this installation."""
