@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from refold import programs
-from refold.cli.open_editor import edit
+from refold.cli.output import edit
 from refold.config.api_keys import run_key_command
 from refold.errors import BadInput
 from refold.programs import Programs

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from refold.cli.open_editor import edit, editor
-from refold.cli.output import answer, somebody_is_here
+from refold.cli.output import answer, edit, editor, somebody_is_here
 from refold.config.folder_settings import unheeded
 from refold.config.load import canonical
 from refold.config.paths import Paths, here, paths

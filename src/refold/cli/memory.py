@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from refold.app.project_memory import ProjectMemory
-from refold.cli.open_editor import edit, editor
+from refold.cli.output import edit, editor
 from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import complain, remark, write

@@ -1,36 +1,42 @@
-"""What the command line prints and asks, where a screen may be there or not.
+"""Answers, questions and the editor of subcommands, with a terminal or without one.
 
-How the streams are written is in `headless.streams`.
+`headless.streams` writes to the streams. `terminal.input.editor` edits a message.
 """
 
+import os
 import sys
+from pathlib import Path
 
+from refold import programs
+from refold.errors import BadInput, said_by
 from refold.headless.streams import answer_text, write
+from refold.programs import Programs
+from refold.terminal.input.editor import editor_of
 
-_USUAL = 80  # columns of a screen that does not tell
+_COLUMNS = 80  # of a terminal that does not report them
 
 
 def answer(text: str) -> None:
-    """Write what a model said: for a program as it is, on a screen without orders to it."""
+    """Write a model's text: to a program as it is, to a terminal without control characters."""
     write(answer_text(text))
 
 
 def columns(otherwise: int) -> int:
-    """How wide a screen is; `otherwise` where there is none, or nobody knows."""
+    """The width of the terminal; `otherwise` if there is none."""
     if not sys.stdout.isatty():
         return otherwise
     import shutil  # only who fits lines needs it
 
-    return shutil.get_terminal_size((otherwise or _USUAL, 24)).columns
+    return shutil.get_terminal_size((otherwise or _COLUMNS, 24)).columns
 
 
 def signs() -> bool:
-    """Can who reads it be shown more than letters?"""
+    """May the output contain symbols outside ASCII?"""
     return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def somebody_is_here() -> bool:
-    """Can a person be asked, and answer?"""
+    """Is there a terminal, so that a person can answer a question?"""
     return all(each.isatty() for each in (sys.stdin, sys.stdout))
 
 
@@ -47,3 +53,32 @@ def said_yes() -> bool:
     except KeyboardInterrupt:
         write("\n")  # the shell's prompt is not to stand behind the question
         raise
+
+
+_EDITORS = ("nano", "vim", "vi")  # if none is set
+
+
+def editor(instead: str) -> list[str]:
+    """The command that edits a file. `instead` is what a script can do. Raises `BadInput`."""
+    if found := editor_of(os.environ):
+        return list(found)
+    if not somebody_is_here():  # who named a program may have named one that needs nobody
+        raise BadInput(f"nobody is here to edit it: {instead}")
+    known = Programs(os.environ)
+    for name in _EDITORS:
+        if path := known.find(name):
+            return [path]
+    raise BadInput("there is no editor: say which in $EDITOR, as EDITOR=nano")
+
+
+def edit(command: list[str], file: Path) -> None:
+    """Returns when the editor has ended. Raises `BadInput` where it says that it failed."""
+    try:
+        program = Programs(os.environ).need(command[0])
+        words, environ = [program, *command[1:], str(file)], programs.plain(os.environ)
+        with programs.start(words, env=environ) as running:
+            code = running.wait()
+    except OSError as error:
+        raise BadInput(f"{command[0]} cannot be run: {said_by(error)}") from error
+    if code:
+        raise BadInput(f"{command[0]} ended with exit code {code}")

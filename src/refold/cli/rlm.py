@@ -5,9 +5,10 @@ answer, or with --json one document; the way, its reason and the progress go to 
 """
 
 import os
+import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -18,10 +19,9 @@ from msgspec.structs import replace
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
+from refold.cli import parser
 from refold.cli.launch import schema
 from refold.cli.output import answer
-from refold.cli.parser import dollars, seconds
-from refold.cli.rlm_progress import RlmProgress
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.config.folder_settings import FolderSettings, load_here
@@ -30,6 +30,18 @@ from refold.errors import BadInput
 from refold.headless.print import HeadlessPrompt, tell_notices, turn
 from refold.headless.streams import complain, ended, write
 from refold.headless.task import TIMED_OUT
+from refold.journal.events.kinds import (
+    ChildBorn,
+    ChildEnded,
+    Ended,
+    Entry,
+    Event,
+    Frame,
+    ModelAnswered,
+    ModelFailed,
+    Reserved,
+    Settled,
+)
 from refold.journal.state.fold import View
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.material import (
@@ -41,23 +53,31 @@ from refold.rlm.material import (
     recursive_text,
 )
 from refold.rlm.router import Route, Size, route
+from refold.terminal.screen.capabilities import look
+from refold.terminal.screen.printer import Printer
+from refold.values.live import ChildMoved
+from refold.values.usage import Spent
+from refold.views.cell_width import cut
 from refold.views.documents import Result
+from refold.views.escape import on_one_line
+from refold.views.notices import ESTIMATED
+from refold.views.number_format import dollars, duration, estimate_sign, money, tokens
 from refold.views.turn_result import EXIT_CODES, result
 
 AGENT = "rlm"
 _ASKED = "asked for"
-# What a flat call is told besides the question would only be in its way.
+# A flat call gets the question and the material, nothing else.
 _BARE: Mapping[str, object] = {
     "agent": "main", "preset": "coding", "instructions": False, "skills": False,
 }  # fmt: skip
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
+def add_arguments(rlm: ArgumentParser) -> None:
+    add = rlm.add_argument
     add("question", help="the question")
     add("--context", action="append", default=[], metavar="FILE|DIR",
         help="a file or directory to read; repeatable")  # fmt: skip
-    ways = parser.add_mutually_exclusive_group()
+    ways = rlm.add_mutually_exclusive_group()
     ways.add_argument(
         "--flat", action="store_true", help="send all of it in one model call"
     )
@@ -68,8 +88,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add("--schema", metavar="FILE|JSON", help="the answer must match this JSON Schema")
     add("-m", "--model", metavar="PROVIDER/MODEL", help="the model")
-    add("--max-budget-usd", type=dollars, metavar="USD", help="limit of the total cost")
-    add("--timeout", type=seconds, metavar="SECONDS", help="stop after this time")
+    add(
+        "--max-budget-usd",
+        type=parser.dollars,
+        metavar="USD",
+        help="limit of the total cost",
+    )
+    add("--timeout", type=parser.seconds, metavar="SECONDS", help="stop after this time")
     add("--trust", action="store_true", help="trust this directory's instructions")
     add("--script", metavar="FILE", help="take the model's responses from a script")
     add("--json", action="store_true", help="print one JSON document")
@@ -97,7 +122,7 @@ async def _run(found: Namespace) -> int:
     way = _way(found, given, size)
     for told in (*given.left_out, f"{way.way}: {way.reason}"):
         complain(told)
-    # A flat call has no Python; what it was given is in its journal all the same.
+    # A flat call has no Python, but its journal has the material, too.
     ready = replace(wishes, begins=_beginning(given))
     words = partial(recursive_text, shown=traits.small)
     if way.way == "flat":
@@ -188,7 +213,7 @@ def _app(
     )
 
 
-# In the others the last words of the model are no answer, but what it was about to run.
+# The outcomes with an answer; with others the last text is not one.
 _GIVEN = ("answered", "final", "step_limit", "budget")
 
 
@@ -222,3 +247,155 @@ def _answer(text: str) -> tuple[str, int]:
 
 def _plain(document: Result) -> dict[str, object]:
     return cast("dict[str, object]", msgspec.to_builtins(document))
+
+
+_WIDEST = 80
+_TICK, _BEAT = 0.2, 10.0  # seconds
+
+
+class RlmProgress:
+    """The lines on stderr while it works; implements `headless.Out`.
+
+    Each step and subagent gets a line. Between them the usage so far is shown: on a
+    terminal in a status line, otherwise from time to time.
+    """
+
+    def __init__(self) -> None:
+        self.finished = anyio.Event()
+        self._paper = Printer(sys.stderr, look(sys.stderr, os.environ))
+        self._leaves = _Leaves()
+        self._cell = 0, 0  # leaves and failures, told so far
+        self._moved: dict[str, ChildMoved] = {}  # of the children at work
+
+    def say(self, words: str) -> None:
+        """A line that is no part of the status, which comes back by itself."""
+        self._paper.no_status()
+        complain(words)
+
+    def begin(self, session: Session) -> None:
+        complain(f"session {session.view.session.id}")
+
+    async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None:
+        began = anyio.current_time()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._pulse, session, began)
+            try:
+                async for frame in frames:
+                    if told := self._heard(frame, session):
+                        self.say(told)
+            finally:
+                self._paper.no_status()
+            group.cancel_scope.cancel()
+        took = duration(anyio.current_time() - began)
+        complain(_joined("in all", *self._so_far(session.view), took))
+        self.finished.set()
+
+    async def _pulse(self, session: Session, began: float) -> None:
+        """Something is seen to happen, however long it takes."""
+        wheel, turn, last = self._paper.look.sign("wheel"), 0, ""
+        while True:
+            await anyio.sleep(_TICK if self._paper.look.moves else _BEAT)
+            said = _joined(*self._so_far(session.view))
+            if self._paper.look.moves:
+                turn += 1
+                took = duration(anyio.current_time() - began)
+                shown = f"{wheel[turn % len(wheel)]} {_joined(said, took)}"
+                self._paper.status((("dim", shown),))
+            elif said != last:
+                last = said
+                complain(f"  so far: {said}")
+
+    def _heard(self, frame: Frame, session: Session) -> str:
+        match frame.item:
+            case Entry(_, event) as entry:
+                self._leaves.heard(entry)
+                if session.view.account.first_estimated == entry.seq:
+                    self.say(ESTIMATED)
+                return self._told(event, session)
+            case ChildMoved(node) as moved if "/" not in node:
+                self._moved[node] = moved
+                return ""
+            case _:
+                return ""
+
+    def _told(self, event: Event, session: Session) -> str:
+        view = session.view
+        match event:
+            case ModelAnswered(message):
+                calls = len(message.calls)
+                does = "runs code" if calls else "answers"
+                return _joined(f"step {view.turn.steps}: {does}", _used(view.turn.spent))
+            case ModelFailed():
+                return "the model failed"
+            case Ended(_, outcome) if self._leaves.asked > self._cell[0]:
+                asked, failed = self._leaves.asked, self._leaves.failed
+                new = _calls(asked - self._cell[0], failed - self._cell[1])
+                self._cell = asked, failed
+                ran = "code ran" if outcome == "done" else f"code {outcome}"
+                return _joined(f"  {ran}", new, _used(view.turn.spent))
+            case ChildBorn(child, task=task):
+                return f"  {child} begins: {cut(on_one_line(task), _WIDEST)}"
+            case ChildEnded(child, status=status, reason=reason, spent=spent):
+                self._moved.pop(child, None)
+                why = f": {on_one_line(reason)}" if reason else ""
+                came = "has failed" if status == "failed" else f"is {status}"
+                return _joined(f"  {child} {came}{why}", _used(spent))
+            case _:
+                return ""
+
+    def _so_far(self, view: View) -> Iterator[str]:
+        """Of all of it, the children at work included."""
+        below = self._moved.values()
+        yield f"step {view.turn.steps}"
+        if self._leaves.asked:
+            yield _calls(self._leaves.asked, self._leaves.failed, self._leaves.open)
+        if running := len(view.children.running):
+            yield f"{running} {'child' if running == 1 else 'children'} at work"
+        spent = view.turn.spent
+        count = spent.usage.input + spent.usage.output + sum(m.tokens for m in below)
+        yield f"{tokens(count)} tokens"
+        cost = spent.dollars + sum(moved.cost or 0.0 for moved in below)
+        unknown = spent.unpriced or any(moved.cost is None for moved in below)
+        known = f"{estimate_sign(spent)}{dollars(cost)}"
+        if unknown:
+            yield f"{known} and more" if cost else "price unknown"
+        else:
+            yield known
+
+
+class _Leaves:
+    """How many models code asked, and what came of them."""
+
+    def __init__(self) -> None:
+        self.asked = self.failed = 0
+        self._open: set[int] = set()
+
+    @property
+    def open(self) -> int:
+        return len(self._open)
+
+    def heard(self, entry: Entry) -> None:
+        match entry.event:
+            case Reserved(leaf=leaf) if leaf:
+                self.asked += 1
+                self._open.add(entry.seq)
+            case Settled(reserved, failed=why) if reserved in self._open:
+                self._open.discard(reserved)
+                self.failed += bool(why)
+            case _:
+                pass
+
+
+def _calls(asked: int, failed: int, under_way: int = 0) -> str:
+    said = f"{asked:,} model call{'' if asked == 1 else 's'}"
+    more = f", {failed:,} failed" if failed else ""
+    return f"{said}{more}{f', {under_way:,} under way' if under_way else ''}"
+
+
+def _used(spent: Spent) -> str:
+    count = spent.usage.input + spent.usage.output
+    return _joined(f"{tokens(count)} tokens" if count else "", money(spent))
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(part for part in parts if part)

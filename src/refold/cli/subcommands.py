@@ -60,7 +60,7 @@ _LISTED = (
     Subcommand("replay", "replay", "replay a session without a model, and compare"),
     Subcommand(
         "permissions",
-        "permissions.command",
+        "permissions",
         "list, explain, test and import permission rules",
     ),
     Subcommand("trust", "trust", "trust a directory's settings and instructions"),

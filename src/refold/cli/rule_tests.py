@@ -1,43 +1,169 @@
-"""`refold permissions test FILE`: calls, and the verdict that each has to get.
+"""The verdict on a call, without a session; and tests of rules that are made of verdicts.
 
-A case is a table with `expect` ("allow", "ask", "deny", or a list of them), a call (`tool`
+A verdict is reached as in a session: the tool parses the arguments, `engine.authorize`
+describes the access, `permissions.decide` decides. `refold permissions replay` compares the
+verdicts of a session with those of other rules. `refold permissions test FILE` compares
+verdicts with the expected ones: a case is a table with `expect` ("allow", "ask", "deny", or a list of them), a call (`tool`
 and `input`, or `command` for bash), and where they matter `mode`, `allow`, `ask`,
 `deny` and `name`. What stands under `defaults` holds for all cases that say nothing else.
 """
 
 import os
+import re
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.cli.permissions.verdicts import (
-    CallInQuestion,
-    PolicyContext,
-    call_of,
-    ground,
-    ground_of,
-)
+from refold.app.workspace import Where, Workspace, home
 from refold.cli.session_argument import entries, named
-from refold.config.layers import Origin, from_file, rules_of, sourced
+from refold.config.folder_settings import load_here
+from refold.config.layers import Origin, from_file, from_flags, rules_of, sourced
 from refold.config.load import combined
 from refold.config.paths import Paths, paths
-from refold.config.settings import Permissions, RuleWithCases, Word
+from refold.config.settings import Permissions, RuleWithCases, Settings, Word
+from refold.engine.authorize import describe_access, judge
 from refold.engine.calls import NOBODY
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.headless.streams import complain, write
 from refold.journal.events.kinds import Entry, Judged
 from refold.journal.home import Home, whereabouts
 from refold.journal.state.fold import View, apply
-from refold.permissions.facts import Decision
+from refold.permissions.facts import Decision, Facts
+from refold.permissions.rules import Rule
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
-from refold.values.modes import MODES, Verdict
+from refold.values.modes import MODES, Mode, Verdict
+from refold.values.tools import Effect
 from refold.views.escape import on_one_line
+
+Profile: TypeAlias = Literal["read-only", "workspace", "off"]
+_SHORT = re.compile(r"([A-Za-z0-9_]+)(?:\((.*)\))?", re.DOTALL)
+
+
+class CallInQuestion(Struct, frozen=True):
+    """A call as a model would make it, or only what it is about."""
+
+    tool: Tool
+    arguments: Mapping[str, object]
+
+    @property
+    def label(self) -> str:
+        return self.tool.label(self.arguments)
+
+
+class PolicyContext(Struct, frozen=True):
+    """What calls are judged by in a folder. `unheeded`: what is said of its own settings."""
+
+    settings: Settings
+    rules: Sequence[Rule]
+    mode: Mode
+    place: Facts
+    unheeded: str = ""
+
+    def facts(self) -> Facts:
+        return self.place
+
+    def judged(self, call: CallInQuestion, view: View) -> Decision:
+        try:
+            found = describe_access(call.tool, call.arguments, self.place)
+        except ToolFailed as error:  # no path can be meant; a session says it so, too
+            return Decision("deny", reason=str(error))
+        return judge(found, self, view)
+
+    def sandbox(self, call: CallInQuestion, decision: Decision) -> Profile | None:
+        """What the call is held to; None for what runs no command."""
+        if call.tool.effect is not Effect.RUN:
+            return None
+        if not self.place.sandboxed:
+            return "off"
+        may_write = (
+            decision.confines.writes and self.settings.sandbox.profile != "read-only"
+        )
+        return "workspace" if may_write else "read-only"
+
+    def network(self, call: CallInQuestion, decision: Decision) -> bool | None:
+        sandbox = self.sandbox(call, decision)
+        if sandbox is None:
+            return None
+        allowed = decision.confines.network or self.settings.sandbox.network
+        return allowed or sandbox == "off"
+
+
+def ground_of(found: Namespace) -> PolicyContext:
+    """As the flags of a door say: --cwd, --add-dir, --mode, --allow, --ask, --deny."""
+    folder = directory(found.cwd, "--cwd")
+    roots = (folder, *(directory(each, "--add-dir") for each in found.add_dir))
+    flags: dict[str, object] = {
+        "permission_mode": MODES.get(found.mode or ""),
+        "permissions.allow": tuple(found.allow),
+        "permissions.ask": tuple(found.ask),
+        "permissions.deny": tuple(found.deny),
+    }
+    if found.no_config:
+        environ: Mapping[str, str] = {"PATH": os.defpath}
+        settings = combined([from_flags(flags)]).settings
+        return ground(settings, paths({"HOME": home({})}), environ, roots)
+    places = paths(os.environ)
+    here = load_here(folder, places, os.environ, flags)
+    found_here = ground(here.settings, places, os.environ, roots)
+    return replace(found_here, unheeded=here.unheeded)
+
+
+def ground(
+    settings: Settings, places: Paths, environ: Mapping[str, str], roots: Sequence[Path]
+) -> PolicyContext:
+    """As a session with these settings has it; `roots` are those of its workspace."""
+    where = Where(roots[0], tuple(roots[1:]))
+    workspace = Workspace(settings, places, environ, where)
+    try:
+        return PolicyContext(
+            settings, workspace.rules, settings.permission_mode, workspace.facts()
+        )
+    finally:
+        workspace.close()
+
+
+def call_of(name: str, given: str) -> CallInQuestion:
+    """A call with its arguments as JSON. Raises `BadInput`."""
+    tool = builtin_tool(name)
+    try:
+        return CallInQuestion(tool, tool.parse(given.encode("utf-8", errors="replace")))
+    except ToolFailed as error:
+        raise BadInput(f"{name} cannot be called with {given[:200]!r}: {error}") from error
+
+
+def in_short(given: str) -> CallInQuestion:
+    """The call that `tool(what it is about)` means. Raises `BadInput`."""
+    found = _SHORT.fullmatch(given.strip())
+    if not found:
+        raise BadInput(f"{given!r} is no call: write it as bash(git status)")
+    tool = builtin_tool(found[1])
+    if found[2] is None and tool.subject:
+        raise BadInput(f"{given!r} does not say its {tool.subject}: write {found[1]}(…)")
+    return CallInQuestion(tool, {tool.subject: found[2]} if tool.subject else {})
+
+
+def builtin_tool(name: str) -> Tool:
+    """The built-in tool of this name. Raises `BadInput`."""
+    tools = {tool.spec.name: tool for tool in builtin()}
+    if name in tools:
+        return tools[name]
+    near = get_close_matches(name.lower(), tools, 1, 0.4)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(tools)}"
+    raise BadInput(f"there is no tool {name!r}; {hint}")
+
+
+def directory(given: str, flag: str) -> Path:
+    found = Path(given or ".").expanduser().absolute()
+    if not found.is_dir():
+        raise BadInput(f"{flag} {given!r}: there is no such directory")
+    return found
 
 
 class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

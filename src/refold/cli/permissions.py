@@ -1,7 +1,7 @@
 """`refold permissions explain|list|test|replay|import`: what may run here, and why.
 
-Nothing is run and, but by `import`, nothing written. How a verdict is come to is
-`cli.verdicts`' and `permissions`' business.
+Nothing is run and, except by `import`, nothing is written. `cli.rule_tests` reaches the
+verdicts.
 """
 
 import os
@@ -13,7 +13,16 @@ from typing import Any, cast
 import msgspec
 
 from refold.cli.output import confirmed
-from refold.cli.permissions.verdicts import CallInQuestion, PolicyContext, directory
+from refold.cli.rule_tests import (
+    CallInQuestion,
+    PolicyContext,
+    call_of,
+    directory,
+    ground_of,
+    in_short,
+    replay_rules,
+    test_rules,
+)
 from refold.config.paths import paths
 from refold.config.project import small_file, small_files
 from refold.config.trusted_folders import Folders
@@ -72,12 +81,11 @@ def run(found: Namespace) -> int:
         case "list":
             return _list(found)
         case "test":
-            from refold.cli.permissions.rule_tests import test_rules as door
+            return test_rules(found)
         case "replay":
-            from refold.cli.permissions.rule_tests import replay_rules as door
+            return replay_rules(found)
         case _:
-            door = import_rules
-    return door(found)
+            return import_rules(found)
 
 
 def _add_ground(parser: ArgumentParser) -> None:
@@ -149,9 +157,7 @@ def _list(found: Namespace) -> int:
     return 0
 
 
-def _call(found: Namespace) -> "CallInQuestion":
-    from refold.cli.permissions.verdicts import call_of, in_short
-
+def _call(found: Namespace) -> CallInQuestion:
     if bool(found.call) == bool(found.tool):
         raise BadInput("name one call: 'bash(git status)', or --tool NAME --input JSON")
     if found.tool:
@@ -161,9 +167,7 @@ def _call(found: Namespace) -> "CallInQuestion":
     return in_short(found.call)
 
 
-def _ground(found: Namespace) -> "PolicyContext":
-    from refold.cli.permissions.verdicts import ground_of
-
+def _ground(found: Namespace) -> PolicyContext:
     ground = ground_of(found)
     if ground.unheeded:
         complain(ground.unheeded)

@@ -1,1 +1,0 @@
-"""Doors about what may run unasked, and whose folders count."""
