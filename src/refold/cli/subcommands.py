@@ -1,36 +1,39 @@
 """The subcommands: their names, what each is for, and the module that does it.
 
-A module has `add_arguments(parser)` and `run(namespace)`, which returns an exit code. It is
-imported only if its subcommand is used.
+A module has `add_arguments(parser)` and `run(namespace)`, which returns an exit code; one
+with several subcommands has an `SubcommandEntry` for each. It is imported only if one is used.
 """
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Protocol, cast
+from typing import cast
 
 from msgspec import Struct
 
 from refold.cli.parser import Parser, described
 
 
+class SubcommandEntry(Struct, frozen=True):
+    """What does a subcommand. `run` returns the exit code."""
+
+    add_arguments: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace], int]
+
+
 class Subcommand(Struct, frozen=True):
-    """`module` is named from `refold.cli` on."""
+    """`module` is below `refold.cli`; after a colon, the name of an `SubcommandEntry` in it."""
 
     name: str
     module: str
     help: str
 
-    def load(self) -> "SubcommandModule":
-        return cast("SubcommandModule", import_module(f"refold.cli.{self.module}"))
-
-
-class SubcommandModule(Protocol):
-    """What a module of a subcommand provides."""
-
-    def add_arguments(self, parser: ArgumentParser, /) -> None: ...
-
-    def run(self, found: Namespace, /) -> int: ...
+    def load(self) -> SubcommandEntry:
+        name, _, entry = self.module.partition(":")
+        module = import_module(f"refold.cli.{name}")
+        if entry:
+            return cast("SubcommandEntry", getattr(module, entry))
+        return SubcommandEntry(module.add_arguments, module.run)
 
 
 _LISTED = (
@@ -45,17 +48,25 @@ _LISTED = (
     Subcommand("skills", "skills", "list skills, templates and their problems"),
     Subcommand("agents", "agents", "list agents and their problems"),
     Subcommand("rlm", "rlm", "answer a question about files of any size"),
-    Subcommand("context", "context", "show the context usage of a session"),
-    Subcommand("cost", "cost", "show the cost of a session and its subagents"),
+    Subcommand("context", "session_views:CONTEXT", "show the context usage of a session"),
+    Subcommand(
+        "cost", "session_views:COST", "show the cost of a session and its subagents"
+    ),
     Subcommand(
         "verify", "verify", "check the claims of an answer; exit code 5 if one fails"
     ),
-    Subcommand("tree", "tree", "show a session and its subagents as a tree"),
-    Subcommand("show", "show", "show one session, leaf, step or call in full"),
+    Subcommand("tree", "session_views:TREE", "show a session and its subagents as a tree"),
     Subcommand(
-        "timeline", "timeline", "list the calls of a session with duration and cost"
+        "show", "session_views:SHOW", "show one session, leaf, step or call in full"
     ),
-    Subcommand("step", "step", "show the model's request and response of one step"),
+    Subcommand(
+        "timeline",
+        "session_views:TIMELINE",
+        "list the calls of a session with duration and cost",
+    ),
+    Subcommand(
+        "step", "session_views:STEP", "show the model's request and response of one step"
+    ),
     Subcommand("stream", "stream", "follow a session while it runs"),
     Subcommand("replay", "replay", "replay a session without a model, and compare"),
     Subcommand(

@@ -1,0 +1,200 @@
+"""`refold show|step|tree|timeline|cost|context`: one session, seen from one side each.
+
+They read journals, also of a session that runs, and write nothing. `cli.session_argument`
+finds the session, `refold.views` computes what is shown.
+"""
+
+import os
+import time
+from argparse import ArgumentParser, Namespace
+
+from refold.cli import session_argument
+from refold.cli.output import signs
+from refold.cli.parser import count
+from refold.cli.session_argument import FoundNode
+from refold.cli.subcommands import SubcommandEntry
+from refold.config.folder_settings import load_here
+from refold.config.paths import here, paths
+from refold.errors import BadInput
+from refold.headless.streams import complain, write
+from refold.journal.home import Home
+from refold.journal.state.session_tree import Node
+from refold.views.activity import ModelStep, SideCall, Span, ToolStep, activity_of
+from refold.views.context import context_document, context_lines, context_usage
+from refold.views.cost import spending_document, spending_lines, tree_spending
+from refold.views.model_step import step_document, step_lines, step_shown
+from refold.views.node_detail import (
+    call_document,
+    call_lines,
+    call_shown,
+    leaf_lines,
+    leaf_shown,
+    leaf_shown_document,
+    node_document,
+    node_lines,
+)
+from refold.views.session_tree import agent_of, rows, tree_document, tree_lines
+from refold.views.styled import bare
+from refold.views.timeline import slowest, timeline, timeline_document, timeline_lines
+
+
+def _show_arguments(parser: ArgumentParser) -> None:
+    session_argument.add_node(parser)
+    _add_json(parser)
+
+
+def _show(found: Namespace) -> int:
+    """One session of a tree, one leaf, one step or one call, in full."""
+    named = session_argument.read(session_argument.place(found))
+    if not named.rest:
+        row = rows(named.node, time.time(), session_argument.labels())
+        if found.json:
+            session_argument.tell(node_document(row))
+        else:
+            session_argument.show(node_lines(row, session_argument.room(), signs=signs()))
+        return session_argument.damages(named.node)
+    match _span(named):
+        case ToolStep() as done:
+            call = call_shown(named.node, done, session_argument.blobs(named.node))
+            if found.json:
+                session_argument.tell(call_document(call))
+            else:
+                session_argument.show(call_lines(call))
+        case SideCall() as side:
+            leaf = leaf_shown(named.node, side, session_argument.blobs(named.node))
+            if found.json:
+                session_argument.tell(leaf_shown_document(leaf))
+            else:
+                session_argument.show(leaf_lines(leaf))
+        case ModelStep(number):
+            _show_step(named.node, number, as_json=found.json)
+        case _:
+            address = named.node.address
+            raise BadInput(
+                f"{address} has no {named.rest!r}: in it are leaf-N, call-N, step-N and "
+                f"child-N (refold timeline {address} lists them)"
+            )
+    return session_argument.damages(named.node)
+
+
+def _span(named: FoundNode) -> Span | None:
+    """What has this name; c7 is short for call-7."""
+    activity, name = activity_of(named.node.entries), named.rest
+    full = f"call-{name[1:]}" if name[:1] == "c" else name
+    return activity.named(name) or activity.named(full)
+
+
+def _step_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "number", type=int, metavar="N", help="number of the step, from 1; -1: the last"
+    )
+    session_argument.add_node(parser)
+    _add_json(parser)
+
+
+def _step(found: Namespace) -> int:
+    node = _node(found)
+    _show_step(node, found.number, as_json=found.json)
+    return session_argument.damages(node)
+
+
+def _show_step(node: Node, number: int, *, as_json: bool) -> None:
+    shown = step_shown(node, number, session_argument.blobs(node))
+    if as_json:
+        session_argument.tell(step_document(shown))
+        return
+    lines = step_lines(shown, session_argument.room(), session_argument.labels())
+    session_argument.show(lines)
+
+
+def _tree_arguments(parser: ArgumentParser) -> None:
+    session_argument.add_node(parser)
+    parser.add_argument("--leaves", action="store_true", help="list every leaf call, too")
+    _add_json(parser)
+
+
+def _tree(found: Namespace) -> int:
+    node = _node(found)
+    root = rows(node, time.time(), session_argument.labels())
+    if found.json:
+        document = tree_document(root, every_leaf=found.leaves)
+        session_argument.tell({"type": "tree", **document})
+    else:
+        room = session_argument.room()
+        lines = tree_lines(root, room, every_leaf=found.leaves, signs=signs())
+        session_argument.show(lines)
+    return session_argument.damages(node)
+
+
+def _timeline_arguments(parser: ArgumentParser) -> None:
+    session_argument.add_node(parser)
+    parser.add_argument("--slow", type=count, metavar="N", help="only the N slowest calls")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+
+
+def _timeline(found: Namespace) -> int:
+    node = _node(found)
+    every = timeline(node, time.time(), session_argument.labels())
+    shown = every if found.slow is None else slowest(every, found.slow)
+    if found.json:
+        for each in shown:
+            session_argument.tell(timeline_document(each))
+    elif shown:
+        session_argument.show(timeline_lines(shown, session_argument.room()))
+    return session_argument.damages(node)
+
+
+def _cost_arguments(parser: ArgumentParser) -> None:
+    session_argument.add_node(parser)
+    parser.add_argument(
+        "--turns", action="store_true", help="list the cost of each turn, too"
+    )
+    _add_json(parser)
+
+
+def _cost(found: Namespace) -> int:
+    node = _node(found)
+    spent = tree_spending(node, agent_of)
+    if found.json:
+        document = spending_document(spent, turns=found.turns)
+        session_argument.tell({"session_id": node.session, **document})
+    else:
+        room = session_argument.room()
+        session_argument.show(spending_lines(spent, room=room, turns=found.turns))
+    return session_argument.damages(node)
+
+
+def _context_arguments(parser: ArgumentParser) -> None:
+    session_argument.add_session(parser)
+    _add_json(parser)
+
+
+def _context(found: Namespace) -> int:
+    places = paths(os.environ)
+    session = session_argument.named(Home(places.data / "sessions"), found.id)
+    settings = load_here(here(), places, os.environ, {}).settings
+    view, damage = session_argument.folded(session)
+    usage = context_usage(view, settings.context.window)
+    if found.json:
+        session_argument.tell({"session_id": session.id, **context_document(usage)})
+    else:
+        write(bare(context_lines(usage, signs=signs())) + "\n")
+    if damage:
+        complain(damage)
+    return 1 if damage else 0
+
+
+def _add_json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _node(found: Namespace) -> Node:
+    return session_argument.only_node(session_argument.read(session_argument.place(found)))
+
+
+SHOW = SubcommandEntry(_show_arguments, _show)
+STEP = SubcommandEntry(_step_arguments, _step)
+TREE = SubcommandEntry(_tree_arguments, _tree)
+TIMELINE = SubcommandEntry(_timeline_arguments, _timeline)
+COST = SubcommandEntry(_cost_arguments, _cost)
+CONTEXT = SubcommandEntry(_context_arguments, _context)
