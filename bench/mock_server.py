@@ -3,7 +3,8 @@
 It speaks OpenAI Chat Completions, streaming, over loopback and looks at as little as it
 can: which turn it is, it knows by counting tool results in the raw bytes of the request.
 For each request it logs one JSON line: when the last byte of it came, when the last byte
-of the answer had gone (both CLOCK_MONOTONIC, so any process can compare), and its size.
+of the answer had gone (both CLOCK_MONOTONIC, so any process can compare), its size, and
+what the client had computed until then (`--pid-file` names it; Linux).
 
 Usage: python -m bench.mock_server --turns 50 --log FILE --port-file FILE
 """
@@ -12,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import sys
 import time
 from pathlib import Path
 from typing import BinaryIO
@@ -25,8 +27,8 @@ WORDS = "I take the next step of the task now and look at what it prints. "
 
 
 class Server:
-    def __init__(self, turns: int, last: str, log: BinaryIO) -> None:
-        self.turns, self.last, self.log = turns, last, log
+    def __init__(self, turns: int, last: str, log: BinaryIO, client: Path) -> None:
+        self.turns, self.last, self.log, self.client = turns, last, log, client
 
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -44,7 +46,7 @@ class Server:
     ) -> bool:
         head = await reader.readuntil(b"\r\n\r\n")
         body = await whole_body(head, reader)
-        came = time.monotonic()
+        came, computed = time.monotonic(), self.computed()
         method, path = head.split(b" ", 2)[:2]
         if method != b"POST" or not path.endswith(b"/chat/completions"):
             writer.write(plain(path))
@@ -55,10 +57,20 @@ class Server:
         streaming = b'"stream":true' in body or b'"stream": true' in body
         writer.write(streamed(events) if streaming else at_once(events))
         await writer.drain()
-        line = {"turn": done, "came": came, "went": time.monotonic(), "bytes": len(body)}
+        line = {
+            **{"turn": done, "came": came, "went": time.monotonic()},
+            **{"bytes": len(body), "computed": computed},
+        }
         self.log.write(json.dumps(line).encode() + b"\n")
         self.log.flush()
         return True
+
+    def computed(self) -> float:
+        """Seconds of processor time that the client has used, its children not counted."""
+        if sys.platform != "linux" or not self.client.exists():
+            return 0.0
+        # The number of another process's clock, as the kernel makes it (CPUCLOCK_SCHED).
+        return time.clock_gettime((~int(self.client.read_text()) << 3) | 2)
 
 
 async def whole_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
@@ -163,10 +175,10 @@ def document(status: bytes, found: dict) -> bytes:
     return b"HTTP/1.1 %s\r\n%s\r\n\r\n%s" % (status, kind, body)
 
 
-async def main(turns: int, last: str, log: Path, port_file: Path) -> None:
+async def main(turns: int, last: str, log: Path, port_file: Path, client: Path) -> None:
     with log.open("ab") as out:
         server = await asyncio.start_server(
-            Server(turns, last, out).serve, "127.0.0.1", 0, limit=1 << 20
+            Server(turns, last, out, client).serve, "127.0.0.1", 0, limit=1 << 20
         )
         port = server.sockets[0].getsockname()[1]
         waiting = port_file.with_suffix(".new")
@@ -182,6 +194,8 @@ if __name__ == "__main__":
     parser.add_argument("--last", default="", help="end with this command, not with DONE")
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--port-file", type=Path, required=True)
+    parser.add_argument("--pid-file", type=Path, default=Path("nobody"))
     chosen = parser.parse_args()
+    said = (chosen.turns, chosen.last, chosen.log, chosen.port_file, chosen.pid_file)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(main(chosen.turns, chosen.last, chosen.log, chosen.port_file))
+        asyncio.run(main(*said))

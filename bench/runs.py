@@ -42,9 +42,12 @@ class Run:
     """Seconds, but for `memory`: the largest process of the run, in MB.
 
     `gaps[k]` is the time from the end of answer k to the whole of the next request.
+    `computed[k]` is the processor time of the agent itself until request k; what it started
+    is not in it. A busy machine makes times longer, but hardly this.
     """
 
     first_request: float
+    computed: tuple[float, ...]
     exit_lag: float
     memory: float
     gaps: tuple[float, ...]
@@ -92,6 +95,7 @@ def serving(turns: int, last: str, here: Path) -> Iterator[int]:
             *(sys.executable, "-m", "bench.mock_server", "--turns", str(turns)),
             *("--last", last),
             *("--log", str(here / "log"), "--port-file", str(port_file)),
+            *("--pid-file", str(here / "pid")),
         ],
         cwd=ROOT,
     )
@@ -122,6 +126,7 @@ def watch(agent: Agent, turns: int, port: int, here: Path, limit: float) -> Run:
             stdout=said,
             stderr=subprocess.STDOUT,
         )
+        (here / "pid").write_text(str(process.pid))
         usage = wait(process, limit)
         over = time.monotonic()
         said.seek(0)
@@ -134,6 +139,7 @@ def watch(agent: Agent, turns: int, port: int, here: Path, limit: float) -> Run:
         )
     return Run(
         first_request=rows[0]["came"] - began,
+        computed=tuple(row["computed"] for row in rows),
         exit_lag=over - rows[-1]["went"],
         memory=usage / 1024,
         gaps=tuple(b["came"] - a["went"] for a, b in itertools.pairwise(rows)),

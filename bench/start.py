@@ -26,7 +26,8 @@ def report(times: int, peers: bool) -> None:
     base = found["floor"]
     table.show(
         f"start and end, 3 steps, {times} runs each, in turn (median; best in brackets)",
-        ["start to first request", "", "ratio", "target", "exit lag", "largest process"],
+        ["start to first request", "", "ratio", "computed", "ratio", "target", "exit lag",
+         "largest process"],
         [
             (
                 name,
@@ -36,13 +37,17 @@ def report(times: int, peers: bool) -> None:
                     median(r.first_request for r in done),
                     median(r.first_request for r in base),
                 ),
+                table.ms(min(r.computed[0] for r in done)),
+                table.times(
+                    min(r.computed[0] for r in done), min(r.computed[0] for r in base)
+                ),
                 table.at_most(TARGET if name.startswith("refold") else None),
                 table.ms(median(r.exit_lag for r in done)),
                 f"{median(r.memory for r in done):.0f} MB",
             )
             for name, done in found.items()
         ],
-    )
+    )  # fmt: skip
     refold = Path(sys.executable).parent / "refold"
     if refold.exists():
         commands = [

@@ -33,12 +33,12 @@ def report(lengths: Sequence[int], peers: bool) -> None:
             if turns <= SLOW_PEER or agent.name in ("floor", *TARGETS)
         ]
         found = runs.alternately(agents, turns, times=3 if turns < 100 else 1)
-        base = middle(found["floor"])
+        floor = found["floor"]
         table.show(
             f"own time per step, {turns} steps",
-            ["median", "ratio", "target", "first tenth", "last tenth", "growth", "target",
+            ["median", "ratio", "computed", "ratio", "target", "first tenth", "last tenth", "growth", "target",
              "memory", "target", "kept"],
-            [row(name, turns, done, base) for name, done in found.items()],
+            [row(name, turns, done, floor) for name, done in found.items()],
         )  # fmt: skip
 
 
@@ -46,14 +46,23 @@ def middle(done: Sequence[runs.Run]) -> float:
     return median(gap for run in done for gap in run.gaps)
 
 
-def row(name: str, turns: int, done: Sequence[runs.Run], base: float) -> tuple[str, ...]:
+def computed(done: Sequence[runs.Run]) -> float:
+    """Of the run that was disturbed least."""
+    return min((run.computed[-1] - run.computed[0]) / len(run.gaps) for run in done)
+
+
+def row(
+    name: str, turns: int, done: Sequence[runs.Run], floor: Sequence[runs.Run]
+) -> tuple[str, ...]:
     tenth = max(1, len(done[0].gaps) // 10)
     early = median(gap for run in done for gap in run.gaps[:tenth])
     late = median(gap for run in done for gap in run.gaps[-tenth:])
     return (
         name,
         table.ms(middle(done)),
-        table.times(middle(done), base),
+        table.times(middle(done), middle(floor)),
+        table.ms(computed(done)),
+        table.times(computed(done), computed(floor)),
         table.at_most(TARGETS.get(name)),
         table.ms(early),
         table.ms(late),
