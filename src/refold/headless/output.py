@@ -19,6 +19,7 @@ from refold.client.session import Session
 from refold.client.types import Entry, Frame, View
 from refold.errors import RefoldError
 from refold.headless.streams import Gone, answer_text, complain, ended, write, write_bytes
+from refold.values.live import CallComing, Progress, TextCame, ThinkingCame
 from refold.values.text import clean
 from refold.views.documents import Notice, Result
 from refold.views.live_documents import Retry
@@ -34,6 +35,8 @@ _HOW = "rights are given with --allow, --permission-mode or --yolo; --output-for
 _UNREAD = "nobody reads the output any more"
 _ENDED_WELL = ("answered", "final", "plan_ready")
 _PATIENCE = 2.0  # seconds for a reader who reads nothing, once we are to end
+# Most of what is news, and of which only those hear who read all of it.
+_NEVER_A_NOTICE = (TextCame, ThinkingCame, CallComing, Progress)
 _AT_ONCE = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
 
 
@@ -77,6 +80,8 @@ class StreamWriter:
             await self.lines([init(session.view, self._id, __version__), *first])
         left = False
         async for frame in frames:
+            if self._format != STREAM and isinstance(frame.item, _NEVER_A_NOTICE):
+                continue
             found = list(documents_of(frame, live=live, asked=self.asked))
             found += self._estimated(frame)
             more = after(frame.item) if isinstance(frame.item, Entry) else None

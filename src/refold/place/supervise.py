@@ -12,10 +12,10 @@ import select
 import signal
 import subprocess
 import time
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from threading import Thread
 
 from msgspec.structs import replace
 
@@ -71,7 +71,8 @@ class Supervisor:
         self._stop, self._tell_stop = _wake_up()
 
     def begin(self) -> None:
-        Thread(target=self._work, name="refold-command", daemon=True).start()
+        # `Thread` would wait until it runs: two changes of threads for each command.
+        start_new_thread(self._work, ())
 
     def stop(self) -> None:
         _wake(self._tell_stop)

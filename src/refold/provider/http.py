@@ -106,15 +106,15 @@ class HttpConnection:
         if anyio.lowlevel.current_token() != self._loop:
             return False  # its event loop is gone, and so is whoever watched it
         try:
-            with anyio.move_on_after(_TAIL):
-                while self._http.their_state is h11.SEND_BODY:
-                    await self._event()
+            if self._http.their_state is h11.SEND_BODY:
+                with anyio.move_on_after(_TAIL):
+                    while self._http.their_state is h11.SEND_BODY:
+                        await self._event()
             self._http.start_next_cycle()
         except (Broken, h11.LocalProtocolError):
             return False
-        raw = self._stream.extra(SocketAttribute.raw_socket)
         waiting = select.poll()
-        waiting.register(raw, select.POLLIN)
+        waiting.register(self._stream.extra(SocketAttribute.raw_socket), select.POLLIN)
         return not waiting.poll(0)  # anything unasked for is the end of it
 
     async def aclose(self) -> None:

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -96,6 +97,7 @@ def sold_by(provider: str) -> str:
     return {"openai-chat": "openai"}.get(provider, provider)
 
 
+@lru_cache(maxsize=256)  # each step asks twice what it may cost, and what it did
 def find(provider: str, model: str) -> KnownModel | None:
     """The model of the list that this name means: itself, or one dated otherwise."""
     name = model.lower().removeprefix("models/")

@@ -48,7 +48,7 @@ class Recorder:
         self._head, self._epoch = Head(), 0
         self._lock = anyio.Lock()
         self._broken = True  # until the pen is taken
-        self._news = anyio.Event()
+        self._news: anyio.Event | None = None  # while somebody waits for it
         self._failures = 0  # of keeping what was written
         self._calls: dict[str, ToolCall] = {}  # open ones whose arguments were masked
         self._lent: dict[str, ToolCall] = {}  # such ones of children, for who is asked
@@ -102,6 +102,7 @@ class Recorder:
 
     async def news(self, after: int) -> None:
         while self.view.seq <= after:
+            self._news = self._news or anyio.Event()
             await self._news.wait()
 
     def tell(self, live: Live) -> None:
@@ -165,8 +166,9 @@ class Recorder:
         self._calls |= whole
         if self._calls or self._lent:
             self._forget_calls()
-        woken, self._news = self._news, anyio.Event()
-        woken.set()
+        woken, self._news = self._news, None
+        if woken:
+            woken.set()
         for entry in entries:
             for told in self._telling.before(entry.event):
                 self.hub.tell(told)

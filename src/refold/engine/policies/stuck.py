@@ -75,6 +75,9 @@ def not_alternating(rounds: int) -> Policy:
     rounds = max(rounds, 2)  # once round is no circle
 
     def alternations(view: View) -> EndTurn | Note | None:
+        last = [_key(answer) for answer in islice(_newest(view), _LONGEST_ROUND + 1)]
+        if last[:1] and last[0] not in last[2:]:
+            return None  # nearly always: what was called last is no part of a circle
         found = tuple(islice(_newest(view), _LONGEST_ROUND * rounds + 1))
         keys = [_key(answer) for answer in takewhile(_hurries, found)]
         for length in range(2, _LONGEST_ROUND + 1):
