@@ -109,7 +109,7 @@ def test_a_tree_has_no_more_children_in_a_turn_than_is_set(tmp_path: Path) -> No
             },
             **{name: ["Done."] for name in below},
         },
-        settings={"children.total": 7},
+        settings={"subagents.max_per_turn": 7},
     )
 
     async def main() -> list[int]:
@@ -127,7 +127,7 @@ def test_a_tree_has_no_more_children_in_a_turn_than_is_set(tmp_path: Path) -> No
         for asked in house.cast.heard
         for spoken in asked.messages[-1:]
         for part in spoken.message.parts
-        if "children.total" in getattr(part, "text", "")
+        if "subagents.max_per_turn" in getattr(part, "text", "")
     ]
     assert first == 7
     assert both == 8  # each turn of the person begins anew
@@ -143,7 +143,7 @@ def test_no_more_work_at_once_than_is_set(tmp_path: Path) -> None:
             "First": ["one"],
             "Second": ["two"],
         },
-        settings={"children.at_once": 1},
+        settings={"subagents.max_concurrent": 1},
     )
     house.cast.holding = {"First"}
 
@@ -187,7 +187,7 @@ def test_children_have_children_two_levels_deep_and_no_deeper(tmp_path: Path) ->
 
 
 def test_with_a_depth_of_0_no_agent_works_for_another(tmp_path: Path) -> None:
-    house = Household(tmp_path, {"Go": ["Done."]}, settings={"children.depth": 0})
+    house = Household(tmp_path, {"Go": ["Done."]}, settings={"subagents.max_depth": 0})
 
     house.run("Go.")
 

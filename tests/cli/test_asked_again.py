@@ -122,7 +122,7 @@ def test_a_child_that_asks_when_stdin_has_ended_is_told_no_and_all_of_it_ends(
 def test_a_child_that_nobody_answers_in_time_was_told_no(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REFOLD_LIMITS__ANSWER", "0.3")
+    monkeypatch.setenv("REFOLD_LIMITS__ANSWER_SECONDS", "0.3")
     answers = script(tmp_path, TASK, BELOW, *ENDS)
     with refold(
         *STDIO, "--script", answers, cwd=tmp_path, stdin=subprocess.PIPE

@@ -52,12 +52,17 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
 def test_each_value_says_where_it_comes_from_and_what_it_overrides(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file.write_text("# mine\n\n[limits]\nsteps = 9\nwarn = 2\n")
+    file.write_text("# mine\n\n[limits]\nsteps = 9\nwrap_up_steps = 2\n")
     refold("config", "set", "--local", "limits.steps", "8")
     monkeypatch.setenv("REFOLD_LIMITS__STEPS", "7")
 
     whole = refold(
-        "config", "show", "limits.steps", "limits.warn", "limits.memory", "--origin"
+        "config",
+        "show",
+        "limits.steps",
+        "limits.wrap_up_steps",
+        "limits.command_memory_mib",
+        "--origin",
     )
 
     assert whole == (
@@ -66,9 +71,9 @@ def test_each_value_says_where_it_comes_from_and_what_it_overrides(
         "    instead of 8  # project-local .refold/config.local.toml:2\n"
         f"    instead of 9  # user {file}:4\n"
         "    instead of 50  # default\n"
-        f"limits.warn = 2  # user {file}:5\n"
+        f"limits.wrap_up_steps = 2  # user {file}:5\n"
         "    instead of 3  # default\n"
-        "limits.memory = 0  # default\n",
+        "limits.command_memory_mib = 0  # default\n",
         "",
     )  # fmt: skip
 
@@ -181,8 +186,8 @@ def test_what_is_secret_is_not_shown(
         ("limits.steps", "12", "[limits]\nsteps = 12\n"),
         ("model", "a/b", 'model = "a/b"\n'),
         ("log_requests", "true", "log_requests = true\n"),
-        ("fallback", "a/b", 'fallback = ["a/b"]\n'),
-        ("fallback", '["a/b", "c/d"]', 'fallback = ["a/b", "c/d"]\n'),
+        ("fallback_models", "a/b", 'fallback_models = ["a/b"]\n'),
+        ("fallback_models", '["a/b", "c/d"]', 'fallback_models = ["a/b", "c/d"]\n'),
         ("permission_mode", "rulesOnly", 'permission_mode = "rules-only"\n'),
         ("budget.dollars", "2", "[budget]\ndollars = 2.0\n"),
         ("permissions.deny", "bash(a,b)", '[permissions]\ndeny = ["bash(a,b)"]\n'),
@@ -205,8 +210,8 @@ def test_what_is_set_stands_in_the_file_as_its_type_and_is_read_again(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (b"# a\r\n[limits]\r\nwarn = 2\r\n\r\n[http]\r\n",
-         b"# a\r\n[limits]\r\nwarn = 2\r\nsteps = 9\r\n\r\n[http]\r\n"),
+        (b"# a\r\n[limits]\r\nwrap_up_steps = 2\r\n\r\n[http]\r\n",
+         b"# a\r\n[limits]\r\nwrap_up_steps = 2\r\nsteps = 9\r\n\r\n[http]\r\n"),
         (b"log_requests = true\r\n", b"log_requests = true\r\n\r\n[limits]\r\nsteps = 9\r\n"),
         (b"\xef\xbb\xbf[limits]\nsteps = 3  # few", b"\xef\xbb\xbf[limits]\nsteps = 9  # few"),
     ],
@@ -259,8 +264,8 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
         (("set", "limits.steps", "[1"), "'[1' is no value of TOML"),
         (("set", "permissions.allow", "bash("), "'bash(' is no permission rule"),
         (
-            ("set", "--project", "http.idle", "2"),
-            "command line: a project must not set http.idle",
+            ("set", "--project", "http.idle_seconds", "2"),
+            "command line: a project must not set http.idle_seconds",
         ),
         (
             ("set", "--local", "sandbox.network", "true"),

@@ -420,14 +420,17 @@ def test_config_show_says_where_each_value_comes_from(
     file = Path(os.environ["REFOLD_HOME"], "config.toml")
     file.parent.mkdir()
     file.write_text('model = "ollama/llama"\n[limits]\nsteps = 9\n')
-    monkeypatch.setenv("REFOLD_LIMITS__WARN", "2")
+    monkeypatch.setenv("REFOLD_LIMITS__WRAP_UP_STEPS", "2")
 
     assert main(["config", "show"]) == 0
 
     shown = capfd.readouterr().out.splitlines()
     assert f'models.main = "ollama/llama"  # user {file}:1' in shown
-    assert "limits.warn = 2  # environment variable REFOLD_LIMITS__WARN" in shown
-    assert "limits.repeats = 3  # default" in shown
+    assert (
+        "limits.wrap_up_steps = 2  # environment variable REFOLD_LIMITS__WRAP_UP_STEPS"
+        in shown
+    )
+    assert "limits.repeated_calls = 3  # default" in shown
 
 
 PLAN = call("exit_plan_mode", plan="# Paint\n\n1. Buy paint", title="Paint it")

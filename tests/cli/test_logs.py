@@ -324,7 +324,7 @@ def test_a_mistake_of_ours_is_one_sentence_and_all_of_it_in_the_log(
 def test_a_mistake_that_is_not_to_be_written_down_is_shown_whole(
     home: Path, canary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REFOLD_LOG", "off")
+    monkeypatch.setenv("REFOLD_LOG_LEVEL", "off")
 
     code, out, err = with_a_mistake_of_ours(canary, "tour")
 

@@ -375,7 +375,7 @@ def session(tmp_path: Path, *commands: str, mode: Any = None, **settings_: Any) 
         provider=ScriptedProvider(*calls, "Done."),
         directory=tmp_path / "work",
         mode=mode,
-        settings={"limits.refusals": 99, **settings_},
+        settings={"limits.refused_responses": 99, **settings_},
     )
     return agent.run("Go.").session_id
 

@@ -102,7 +102,7 @@ def test_other_rules_diverge_with_event_step_field_and_both_values(capfd: CAPFD)
 
 
 def test_another_step_limit_diverges(capfd: CAPFD) -> None:
-    configured("[limits]\nsteps = 2\nwarn = 0\n")
+    configured("[limits]\nsteps = 2\nwrap_up_steps = 0\n")
 
     code, out, _ = said(capfd, "--run", "--json")
 
@@ -135,7 +135,7 @@ def test_tools_that_look_are_done_again_where_that_is_wanted(
 def test_what_the_model_would_be_told_otherwise_is_told_and_counts_if_strict(
     capfd: CAPFD,
 ) -> None:
-    configured("[limits]\noutput = 999\n")
+    configured("[limits]\noutput_tokens = 999\n")
 
     told = said(capfd, "--run")
     strict = said(capfd, "--run", "--strict")

@@ -261,7 +261,7 @@ def test_what_waits_when_stdin_ends_is_denied(starts: Starts, tmp_path: Path) ->
 def test_a_program_that_never_answers_has_said_no(
     starts: Starts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REFOLD_LIMITS__ANSWER", "0.3")
+    monkeypatch.setenv("REFOLD_LIMITS__ANSWER_SECONDS", "0.3")
     program = starts(WRITE, {"text": "Pity."})
 
     program.say(type="user_message", text="Write it.")

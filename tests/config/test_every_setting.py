@@ -374,7 +374,9 @@ def mine(**more: object) -> dict[str, object]:
 
 async def retries(build: Build) -> object:
     async with wire_server(lambda _: Answer(b"{}", 529)) as server:
-        settings = mine(providers__mine__base_url=server.url, http__longest_wait=0.01)
+        settings = mine(
+            providers__mine__base_url=server.url, http__max_retry_wait_seconds=0.01
+        )
         await said_by(build(settings=settings))
         return len(server.heard)
 
@@ -687,30 +689,40 @@ CHANGED: dict[str, Change] = {
     "models.small": Change("mine/s", "main", "s", model_asked_for("small")),
     "models.big": Change("mine/b", "main", "b", model_asked_for("big")),
     "models.judge": Change("mine/j", "main", "j", model_asked_for("judge")),
-    "context.window": Change(8_000, set(), {"prune"}, shorter(kinds)),
-    "context.prune": Change(1, {"prune"}, {"full"}, shorter(kinds, window=8_000)),
-    "context.frees": Change(0.9, {"prune"}, {"full"}, shorter(kinds, window=8_000)),
-    "context.results": Change(1, 3, 1, shorter(whole_results, window=12_000)),
-    "context.compact": Change(1, {"full"}, set(), shorter(kinds, window=12_000, prune=1)),
-    "context.messages": Change(2, 8, 2, shorter(messages_kept, window=14_000, prune=1)),
-    "children.depth": Change(1, 2, 1, levels_of_children),
-    "children.at_once": Change(2, 8, 2, children_at_once),
-    "children.total": Change(3, 200, 3, children_in_all),
-    "python.steps": Change(7, 25, 7, bound_of_code(0)),
+    "context.default_window_tokens": Change(8_000, set(), {"prune"}, shorter(kinds)),
+    "context.prune_share": Change(
+        1, {"prune"}, {"full"}, shorter(kinds, default_window_tokens=8_000)
+    ),
+    "context.min_freed_share": Change(
+        0.9, {"prune"}, {"full"}, shorter(kinds, default_window_tokens=8_000)
+    ),
+    "context.kept_results": Change(
+        1, 3, 1, shorter(whole_results, default_window_tokens=12_000)
+    ),
+    "context.compact_share": Change(
+        1, {"full"}, set(), shorter(kinds, default_window_tokens=12_000, prune_share=1)
+    ),
+    "context.kept_messages": Change(
+        2, 8, 2, shorter(messages_kept, default_window_tokens=14_000, prune_share=1)
+    ),
+    "subagents.max_depth": Change(1, 2, 1, levels_of_children),
+    "subagents.max_concurrent": Change(2, 8, 2, children_at_once),
+    "subagents.max_per_turn": Change(3, 200, 3, children_in_all),
+    "python.rlm_steps": Change(7, 25, 7, bound_of_code(0)),
     "python.fan_out": Change(7, 50, 7, bound_of_code(1)),
-    "python.at_once": Change(7, 8, 7, bound_of_code(2)),
-    "python.depth": Change(0, 1, 0, bound_of_code(3)),
-    "python.cell": Change(7, 120, 7, bound_of_code(4)),
-    "python.call": Change(7, 120, 7, bound_of_code(5)),
-    "python.memory": Change(300, "enough", "Not enough.", memory_of_code),
-    "python.memo": Change("session", 2, 1, equal_questions),
-    "python.per_minute": Change(2, 3, 2, questions_in_a_minute),
+    "python.max_concurrent": Change(7, 8, 7, bound_of_code(2)),
+    "python.rlm_depth": Change(0, 1, 0, bound_of_code(3)),
+    "python.cell_seconds": Change(7, 120, 7, bound_of_code(4)),
+    "python.call_seconds": Change(7, 120, 7, bound_of_code(5)),
+    "python.memory_mib": Change(300, "enough", "Not enough.", memory_of_code),
+    "python.cache": Change("session", 2, 1, equal_questions),
+    "python.calls_per_minute": Change(2, 3, 2, questions_in_a_minute),
     "budget.dollars": Change(2, 5.0, 2.0, money),
     "budget.tokens": Change(2_500, 10, 3, used_up(fresh=1_000)),
     "budget.calls": Change(4, 10, 4, used_up(fresh=1)),
     "budget.seconds": Change(0.01, "answered", "budget", seconds),
     "effort": Change("max", "", "max", effort),
-    "fallback": Change(
+    "fallback_models": Change(
         ["mine/other"], [], ["mine/other"], who_answers_while_the_main_one_is_down
     ),
     "preset": Change("review", False, True, reviews),
@@ -719,7 +731,7 @@ CHANGED: dict[str, Change] = {
     "memory": Change(False, True, False, is_told_notes),
     "titles": Change(False, "A dripping gutter", "", finds_a_title),
     "log_requests": Change(True, False, True, traces),
-    "log": Change("error", True, False, logs_its_start),
+    "log_level": Change("error", True, False, logs_its_start),
     "permission_mode": Change("bypass", False, True, runs_unasked),
     "durability": Change("written", True, False, syncs),
     "permissions.allow": Change(["act(x)"], False, True, runs_unasked),
@@ -731,38 +743,38 @@ CHANGED: dict[str, Change] = {
     "sandbox.readable": Change(["~/kept"], False, True, reads_in_another_directory),
     "agent": Change("explore", True, False, may_write),
     "checkpoints": Change(False, True, False, keeps_checkpoints),
-    "notify": Change(0.00001, False, True, rings),
+    "notify_seconds": Change(0.00001, False, True, rings),
     "terminal.display": Change("plain", "line", "plain", display),
     "terminal.theme": Change("mono", "\x1b[32mgood\x1b[0m", "good", good_news),
     "terminal.vi": Change(True, False, True, keys_of_vi),
-    "limits.answer": Change(7, 3600.0, 7.0, how_long_a_program_is_waited_for),
-    "limits.question": Change(7, 300.0, 7.0, how_long_a_question_stands),
-    "limits.processes": Change(10, False, True, too_many_processes),
-    "limits.memory": Change(100, False, True, most_memory),
+    "limits.answer_seconds": Change(7, 3600.0, 7.0, how_long_a_program_is_waited_for),
+    "limits.question_seconds": Change(7, 300.0, 7.0, how_long_a_question_stands),
+    "limits.command_processes": Change(10, False, True, too_many_processes),
+    "limits.command_memory_mib": Change(100, False, True, most_memory),
     "limits.steps": Change(4, 50, 4, answers_in_a_turn),
-    "limits.warn": Change(1, 3, 1, first_warning),
+    "limits.wrap_up_steps": Change(1, 3, 1, first_warning),
     "limits.continuations": Change(1, 3, 1, continuations),
     "limits.corrections": Change(1, 3, 1, corrections),
-    "limits.repeats": Change(2, 3, 2, same_calls),
-    "limits.alternations": Change(2, 7, 5, going_round),
-    "limits.errors": Change(2, 4, 2, failing),
-    "limits.summary": Change(False, True, False, sums_up),
+    "limits.repeated_calls": Change(2, 3, 2, same_calls),
+    "limits.alternating_calls": Change(2, 7, 5, going_round),
+    "limits.repeated_errors": Change(2, 4, 2, failing),
+    "limits.final_summary": Change(False, True, False, sums_up),
     "reminders": Change(False, True, False, is_reminded),
-    "limits.refusals": Change(2, 3, 2, refused_answers),
-    "limits.result": Change(1000, 30_000, 1000, longest_result),
-    "limits.output": Change(77, 0, 77, longest_answer),
+    "limits.refused_responses": Change(2, 3, 2, refused_answers),
+    "limits.result_chars": Change(1000, 30_000, 1000, longest_result),
+    "limits.output_tokens": Change(77, 0, 77, longest_answer),
     "backend.context": Change("fresh", "True", "False", as_a_program_reads("context")),
     "backend.format": Change("xml", "False", "True", as_a_program_reads("format")),
-    "backend.window": Change(3, "4", "2", as_a_program_reads("window")),
-    "http.connect": Change(0.05, "more than half a second", True, connecting),
-    "http.idle": Change(0.05, "more than half a second", True, idle),
+    "backend.window_messages": Change(3, "4", "2", as_a_program_reads("window")),
+    "http.connect_seconds": Change(0.05, "more than half a second", True, connecting),
+    "http.idle_seconds": Change(0.05, "more than half a second", True, idle),
     "http.retries": Change(1, 4, 2, retries),
-    "http.longest_wait": Change(7, "60 seconds", "7 seconds", longest_wait),
+    "http.max_retry_wait_seconds": Change(7, "60 seconds", "7 seconds", longest_wait),
 }
 SLOW_BY_DEFAULT = {
-    "limits.processes",
-    "http.connect",
-    "http.idle",
+    "limits.command_processes",
+    "http.connect_seconds",
+    "http.idle_seconds",
     "http.retries",
     "limits.steps",
 }
@@ -771,9 +783,9 @@ SLOW_BY_DEFAULT = {
 @pytest.mark.parametrize(
     ("key", "probe"),
     [
-        ("limits.repeats", answers_to("look", '{"n": 1}')),
-        ("limits.alternations", going_round),
-        ("limits.errors", failing),
+        ("limits.repeated_calls", answers_to("look", '{"n": 1}')),
+        ("limits.alternating_calls", going_round),
+        ("limits.repeated_errors", failing),
     ],
 )
 def test_a_rule_against_circles_is_off_at_zero(key: str, probe: Probe, build: Any) -> None:
@@ -889,7 +901,7 @@ def test_the_name_of_a_provider_knows_no_capitals(build: Build) -> None:
 def test_a_quirk_of_a_server_is_heeded_and_a_misspelt_one_named(build: Build) -> None:
     async def asked(quirk: str) -> dict[str, object]:
         quirks = {"providers.mine.quirks": {quirk: "max_new_tokens"}}
-        _, heard = await of_mine(build, "Hi.", limits__output=9, **quirks)
+        _, heard = await of_mine(build, "Hi.", limits__output_tokens=9, **quirks)
         return json.loads(heard.body)
 
     assert anyio.run(asked, "output_limit")["max_new_tokens"] == 9

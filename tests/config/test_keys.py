@@ -459,7 +459,9 @@ def test_a_key_command_that_fails_ends_the_turn_and_passes_the_model_over_in_a_c
     more = {"providers.other.wire": "openai-chat", "providers.other.base_url": server.url}
 
     alone = Agent(directory=tmp_path).run("Hi")
-    chain = Agent(directory=tmp_path, settings={**more, "fallback": ["other/m"]}).run("Hi")
+    chain = Agent(
+        directory=tmp_path, settings={**more, "fallback_models": ["other/m"]}
+    ).run("Hi")
 
     assert "the key_command 'false' ended with code 1" in alone.reason
     assert chain.outcome == "answered"

@@ -10,10 +10,10 @@ import pytest
 from refold.cli.main import main
 from refold.config import credentials
 from refold.config.layers import rules_of
-from refold.config.load import Loaded, load
+from refold.config.load import RENAMED, Loaded, flat, is_table, load
 from refold.config.paths import Paths, paths
 from refold.config.set_setting import remember
-from refold.config.settings import Provider
+from refold.config.settings import Provider, Settings
 from refold.errors import BadInput
 
 
@@ -43,17 +43,19 @@ def test_without_a_file_everything_is_as_the_class_says(file: Path) -> None:
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(file: Path) -> None:
-    written(file, "[limits]\nsteps = 1\nwarn = 1\nrepeats = 1\n")
-    environ = {"REFOLD_LIMITS__WARN": "2", "REFOLD_LIMITS__REPEATS": "2"}
+    written(file, "[limits]\nsteps = 1\nwrap_up_steps = 1\nrepeated_calls = 1\n")
+    environ = {"REFOLD_LIMITS__WRAP_UP_STEPS": "2", "REFOLD_LIMITS__REPEATED_CALLS": "2"}
 
-    found = load(file, environ, {"limits.repeats": 4, "model": None, "permissions.ask": ()})
+    found = load(
+        file, environ, {"limits.repeated_calls": 4, "model": None, "permissions.ask": ()}
+    )
 
     limits = found.settings.limits
-    assert (limits.steps, limits.warn, limits.repeats) == (1, 2, 4)
+    assert (limits.steps, limits.wrap_up_steps, limits.repeated_calls) == (1, 2, 4)
     assert {key: value.origin for key, value in found.origins.items()} == {
         "limits.steps": f"user {file}",
-        "limits.warn": "environment variable REFOLD_LIMITS__WARN",
-        "limits.repeats": "command line",
+        "limits.wrap_up_steps": "environment variable REFOLD_LIMITS__WRAP_UP_STEPS",
+        "limits.repeated_calls": "command line",
     }
 
 
@@ -87,6 +89,32 @@ def test_a_comma_in_a_rule_s_brackets_is_the_rule_s(file: Path) -> None:
     assert [str(rule) for rule in found] == ["bash(echo a,b)", "glob", "bash(cut -d, -f1)"]
 
 
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_name_is_an_error_that_says_the_new_one(
+    file: Path, old: str, new: str
+) -> None:
+    written(file, f"{old} = 1\n")
+    variable = f"REFOLD_{old.upper().replace('.', '__')}"
+
+    with pytest.raises(BadInput) as in_file:
+        load(file, {}, {})
+    with pytest.raises(BadInput) as in_variable:
+        load(file.parent / "none", {variable: "1"}, {})
+
+    assert str(in_file.value) == f"{file}:1: the setting {old!r} was renamed to {new!r}"
+    assert str(in_variable.value) == (
+        f"environment variable {variable}: the setting {old!r} was renamed to "
+        f"'REFOLD_{new.upper().replace('.', '__')}'"
+    )
+
+
+def test_every_new_name_of_a_renamed_setting_is_one() -> None:
+    known = flat(Settings())
+
+    assert [n for n in RENAMED.values() if n not in known and not is_table(n)] == []
+    assert [n for n in RENAMED if n in known] == []
+
+
 def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
     file: Path,
 ) -> None:
@@ -107,10 +135,10 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[limits]\nsteps = 'many'", "the setting limits.steps cannot be 'many': Expected `int`"),
         ("[limits]\nsteps = 0", "the setting limits.steps cannot be 0: Expected `int` >= 1"),
         *((f"[limits]\n{name} = 51", f"the setting limits.{name} cannot be 51: Expected `int` <= 50")
-          for name in ("repeats", "alternations", "errors")),
-        ("[limits]\nresult = 0", "the setting limits.result cannot be 0: Expected `int` >= 1000"),
-        ("[http]\nidle = -1.0", "the setting http.idle cannot be -1.0: Expected `float` > 0"),
-        ("[http]\nidle = nan", "the setting http.idle cannot be nan: Expected `float` > 0"),
+          for name in ("repeated_calls", "alternating_calls", "repeated_errors")),
+        ("[limits]\nresult_chars = 0", "the setting limits.result_chars cannot be 0: Expected `int` >= 1000"),
+        ("[http]\nidle_seconds = -1.0", "the setting http.idle_seconds cannot be -1.0: Expected `float` > 0"),
+        ("[http]\nidle_seconds = nan", "the setting http.idle_seconds cannot be nan: Expected `float` > 0"),
         ("[http]\nretries = -1", "the setting http.retries cannot be -1: Expected `int` >= 0"),
         ("permission_mode = 'yolo'", "the setting permission_mode cannot be 'yolo': Invalid enum"),
         ("durability = 1", "the setting durability cannot be 1:"),
@@ -118,9 +146,9 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[sandbox]\nprofile = 'none'", "the setting sandbox.profile cannot be 'none'"),
         ("[sandbox]\nwritable = ['']", "the setting sandbox.writable cannot be ['']"),
         ("checkpoints = 'maybe'", "the setting checkpoints cannot be 'maybe'"),
-        ("[limits]\nquestion = 0", "the setting limits.question cannot be 0: Expected"),
-        ("[limits]\nprocesses = 0", "the setting limits.processes cannot be 0: Expected"),
-        ("[limits]\nmemory = -1", "the setting limits.memory cannot be -1: Expected"),
+        ("[limits]\nquestion_seconds = 0", "the setting limits.question_seconds cannot be 0: Expected"),
+        ("[limits]\ncommand_processes = 0", "the setting limits.command_processes cannot be 0: Expected"),
+        ("[limits]\ncommand_memory_mib = -1", "the setting limits.command_memory_mib cannot be -1: Expected"),
         ("'' = 1", "there is no setting '\"\"'; there are"),
         (f"model = '{'x' * 9}'\neffort = '{'y' * 999_999}'", "the setting effort cannot be"),
         ("[permissions]\nallow = ['bash(']", "'bash(' is no permission rule"),

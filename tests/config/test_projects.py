@@ -60,7 +60,14 @@ def rules(at: FolderSettings) -> list[tuple[str, str, str]]:
 
 
 def test_each_layer_wins_over_those_before_it(folder: Path, places: Paths) -> None:
-    keys = ("steps", "warn", "corrections", "refusals", "output", "result")
+    keys = (
+        "steps",
+        "wrap_up_steps",
+        "corrections",
+        "refused_responses",
+        "output_tokens",
+        "result_chars",
+    )
     places.config.mkdir()
     for at, (name, file) in enumerate(
         {
@@ -71,25 +78,31 @@ def test_each_layer_wins_over_those_before_it(folder: Path, places: Paths) -> No
     ):
         lines = (f"{key} = {1000 * (at + 1)}\n" for key in keys[at:])
         file.write_text(f"# {name}\n[limits]\n" + "".join(lines))
-    (places.config / "managed.toml").write_text("[limits]\nresult = 6000\n")
+    (places.config / "managed.toml").write_text("[limits]\nresult_chars = 6000\n")
     Folders(places.folders).trust(found(folder, places))
 
     at = load_here(
         folder,
         places,
-        {"REFOLD_LIMITS__REFUSALS": "4000", "REFOLD_LIMITS__OUTPUT": "4000"},
-        {"limits.output": 5000, "limits.result": 5000},
+        {
+            "REFOLD_LIMITS__REFUSED_RESPONSES": "4000",
+            "REFOLD_LIMITS__OUTPUT_TOKENS": "4000",
+        },
+        {"limits.output_tokens": 5000, "limits.result_chars": 5000},
         managed=places.config / "managed.toml",
     )
 
     held = {k: (getattr(at.settings.limits, k), at.loaded.origins[f"limits.{k}"].origin) for k in keys}  # fmt: skip
     assert held == {
         "steps": (1000, f"user {places.settings}"),
-        "warn": (2000, "project .refold/config.toml"),
+        "wrap_up_steps": (2000, "project .refold/config.toml"),
         "corrections": (3000, "project-local .refold/config.local.toml"),
-        "refusals": (4000, "environment variable REFOLD_LIMITS__REFUSALS"),
-        "output": (5000, "command line"),
-        "result": (6000, f"managed {places.config / 'managed.toml'}"),
+        "refused_responses": (
+            4000,
+            "environment variable REFOLD_LIMITS__REFUSED_RESPONSES",
+        ),
+        "output_tokens": (5000, "command line"),
+        "result_chars": (6000, f"managed {places.config / 'managed.toml'}"),
     }
 
 
@@ -224,14 +237,14 @@ def test_the_settings_of_a_person_whose_home_is_the_folder_are_no_project_s(
         ('[commands.mine]\ncommand = ["sh"]', "commands.mine.command"),
         ('[backend]\ncontext = "fresh"', "backend.context"),
         ('[prices."a/b"]\ninput = 1.0', 'prices."a/b".input'),
-        ("[http]\nidle = 9.0", "http.idle"),
+        ("[http]\nidle_seconds = 9.0", "http.idle_seconds"),
         ("log_requests = true", "log_requests"),
         ('durability = "written"', "durability"),
         ("checkpoints = false", "checkpoints"),
         ('[sandbox]\nwritable = ["/"]', "sandbox.writable"),
-        ("[limits]\nmemory = 0", "limits.memory"),
-        ("[limits]\nprocesses = 99", "limits.processes"),
-        ("[limits]\nquestion = 9.0", "limits.question"),
+        ("[limits]\ncommand_memory_mib = 0", "limits.command_memory_mib"),
+        ("[limits]\ncommand_processes = 99", "limits.command_processes"),
+        ("[limits]\nquestion_seconds = 9.0", "limits.question_seconds"),
     ],
 )
 def test_what_a_project_must_not_set_is_one_sentence_that_names_it(
@@ -275,7 +288,7 @@ def test_a_project_can_only_be_stricter_about_what_holds_commands(
 def test_all_that_a_project_may_say(folder: Path, places: Paths) -> None:
     says(
         folder,
-        'model = "a/b"\neffort = "low"\nfallback = ["c/d"]\npermission_mode = "acceptEdits"\n'
+        'model = "a/b"\neffort = "low"\nfallback_models = ["c/d"]\npermission_mode = "acceptEdits"\n'
         '[models]\nsmall = "e/f"\n[limits]\nsteps = 9\n'
         '[sandbox]\nprofile = "read-only"\nnetwork = false\n' + RULES,
     )
@@ -285,7 +298,7 @@ def test_all_that_a_project_may_say(folder: Path, places: Paths) -> None:
     assert (settings.models.main, settings.models.small, settings.effort) == (
         "a/b", "e/f", "low",
     )  # fmt: skip
-    assert (settings.fallback, settings.limits.steps) == (("c/d",), 9)
+    assert (settings.fallback_models, settings.limits.steps) == (("c/d",), 9)
     assert (settings.permission_mode, settings.sandbox.profile) == (
         "accept-edits", "read-only",
     )  # fmt: skip

@@ -14,7 +14,7 @@ WRITTEN = '''# mine
 model = "a/b"   # the good one
 [limits]  # bounds
 steps = 3
-warn = [
+wrap_up_steps = [
   1, # x ]
   2,
 ]
@@ -41,14 +41,14 @@ documents = st.recursive(
     [
         (("model",), "x", 'model = "a/b"   #', 'model = "x"   #'),
         (("limits", "steps"), 5, "steps = 3\n", "steps = 5\n"),
-        (("limits", "warn"), 1, "[\n  1, # x ]\n  2,\n]", "1"),
+        (("limits", "wrap_up_steps"), 1, "[\n  1, # x ]\n  2,\n]", "1"),
         (("limits", "text"), "é\n", '"""a ] # "\nb""" #', '"é\\n" #'),
         (("limits", "new"), True, "# c\n", "# c\nnew = true\n"),
         (("limits", "in", "x"), 1, "# c\n", "# c\nin.x = 1\n"),
         (("effort",), "high", "one\n", 'one\neffort = "high"\n'),
         (("providers", "x.y", "quirks", "b"), "d", '"c}"', '"d"'),
         (("providers", "x.y", "window"), 9, '"c}"}\n', '"c}"}\nwindow = 9\n'),
-        (("http", "idle"), 2.5, '"c}"}\n', '"c}"}\n\n[http]\nidle = 2.5\n'),
+        (("http", "idle_seconds"), 2.5, '"c}"}\n', '"c}"}\n\n[http]\nidle_seconds = 2.5\n'),
         (("prices", "a/b", "input"), 1.0, '"c}"}\n', '"c}"}\n\n[prices."a/b"]\ninput = 1.0\n'),
     ],
 )  # fmt: skip
@@ -84,7 +84,7 @@ def test_what_is_new_stands_where_its_like_do(
     ("path", "gone"),
     [
         (("model",), 'model = "a/b"   # the good one\n'),
-        (("limits", "warn"), "warn = [\n  1, # x ]\n  2,\n]\n"),
+        (("limits", "wrap_up_steps"), "wrap_up_steps = [\n  1, # x ]\n  2,\n]\n"),
         (("providers", "x.y", "quirks"), 'quirks = {a = true, b = "c}"}\n'),
         (("limits", "nothing"), ""),
         (("limits",), ""),
@@ -137,7 +137,7 @@ def test_whatever_is_set_is_what_is_read_and_nothing_else_changes(
 
 def test_each_statement_is_found_in_its_line() -> None:
     assert lines_of(WRITTEN) == {
-        ("model",): 2, ("limits",): 3, ("limits", "steps"): 4, ("limits", "warn"): 5,
+        ("model",): 2, ("limits",): 3, ("limits", "steps"): 4, ("limits", "wrap_up_steps"): 5,
         ("limits", "text"): 9, ("providers",): 13, ("providers", "x.y"): 13,
         ("providers", "x.y", "quirks"): 14,
     }  # fmt: skip

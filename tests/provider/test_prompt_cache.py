@@ -178,7 +178,7 @@ def test_between_two_times_that_it_is_told_shorter_a_talk_only_grows_at_its_end(
                 model=NAMES[wire], tools=[forecast], home=tmp_path,
                 directory=tmp_path, keep=False, system="Be brief and be sure. " * 50,
                 settings={
-                    "limits.steps": STEPS, "limits.warn": 12, "budget.calls": STEPS + 20,
+                    "limits.steps": STEPS, "limits.wrap_up_steps": 12, "budget.calls": STEPS + 20,
                     f"providers.{spec.name}.window": 16_000,
                 },
             )  # fmt: skip

@@ -259,7 +259,7 @@ def test_ctrl_c_ends_a_summary_that_was_asked_for(starts: Starts, display: str) 
 def test_ctrl_c_ends_a_summary_that_nobody_asked_for(starts: Starts, display: str) -> None:
     home = Path(os.environ["REFOLD_HOME"])
     home.mkdir()
-    filled = "[context]\nwindow = 20_000\ncompact = 0.03\nmessages = 1\n"
+    filled = "[context]\ndefault_window_tokens = 20_000\ncompact_share = 0.03\nkept_messages = 1\n"
     (home / "config.toml").write_text(filled)
     talk = {"text": "Well. " * 400}
     at = starts(display, [talk, talk, LONG, SHORT, SHORT])

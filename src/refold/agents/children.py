@@ -341,7 +341,7 @@ class ChildAdmission:
     def _too_many(self) -> str:
         return (
             f"No agent was started: {self._position.total} were started in this turn, by all "
-            "agents together, and no more may be (the setting children.total). Do the rest "
+            "agents together, and no more may be (the setting subagents.max_per_turn). Do the rest "
             "yourself, or say what is left to do."
         )
 

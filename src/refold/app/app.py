@@ -63,7 +63,7 @@ class App:
         before: Models | None = None,  # of another place, if one comes from there
     ) -> None:
         if not wishes.keep:  # then nothing is left behind, not in the log either
-            settings = replace(settings, log="off")
+            settings = replace(settings, log_level="off")
         self.settings, self.paths, self.wishes = settings, paths, wishes
         self.environ = environ
         self.directory = os.path.realpath(wishes.directory)
@@ -80,7 +80,7 @@ class App:
         self._hall = SharedResources(
             settings, wishes, self.models, self.workspace, self.tools, self.agents
         )
-        self._rate = RateLimit(settings.python.per_minute)
+        self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
         self._opened: TurnContext | None = None  # the newest
 
@@ -237,7 +237,10 @@ class App:
     async def _open(self, id_: str, store: Callable[[str], Store]) -> Session:
         settings, given = self.settings, self.wishes.given
         manners = Manners(
-            settings.permission_mode, settings.limits.question, settings.memory, given
+            settings.permission_mode,
+            settings.limits.question_seconds,
+            settings.memory,
+            given,
         )
         snapshots = self.snapshots(id_)
         session, self._opened = await self._opener(store).open(id_, snapshots, manners)
@@ -265,5 +268,7 @@ def _forgetful() -> Callable[[str], Store]:
 def code_settings(settings: Settings) -> CodeSettings:
     """What the settings say of agents that write code."""
     own = settings.python
-    code_limits = CodeLimits(own.fan_out, own.at_once, own.depth, own.cell, own.call)
-    return CodeSettings(code_limits, own.steps)
+    code_limits = CodeLimits(
+        own.fan_out, own.max_concurrent, own.rlm_depth, own.cell_seconds, own.call_seconds
+    )
+    return CodeSettings(code_limits, own.rlm_steps)

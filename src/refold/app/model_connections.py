@@ -59,7 +59,7 @@ class Connections:
         self._secrets = of_servers | key_names(settings.commands)
         held = (environ.get(name, "") for name in self._secrets)
         self.masks = Redactor((*held, *keys.values()))  # every key we hold, once we hold it
-        self.log = Logbook(paths.state, settings.log, self.masks.mask)
+        self.log = Logbook(paths.state, settings.log_level, self.masks.mask)
         self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
         self._open: dict[str, Provider] = {}
         self._late: dict[str, LazyProvider] = {}
@@ -124,7 +124,7 @@ class Connections:
         if name.startswith(SMALL):
             return self._kept(self._embedded(name))
         http = self._settings.http
-        backoff = Backoff(retries=http.retries, longest=http.longest_wait)
+        backoff = Backoff(retries=http.retries, longest=http.max_retry_wait_seconds)
         match self.named(name):
             case (ProviderSpec() as spec, model):
                 return RetryingProvider(self._server(spec, model), backoff, tell=self.log)
@@ -154,8 +154,8 @@ class Connections:
             spec,
             self._environ,
             key=held.given if held else "",
-            idle=self._settings.http.idle,
-            connecting=self._settings.http.connect,
+            idle=self._settings.http.idle_seconds,
+            connecting=self._settings.http.connect_seconds,
             window=window,
         )
 
@@ -169,8 +169,8 @@ class Connections:
             spec,
             model,
             environ=self._environ,
-            talk=ConversationFormat(set_.context, set_.format, set_.window),
-            patience=ProgramTimeouts(idle=self._settings.http.idle),
+            talk=ConversationFormat(set_.context, set_.format, set_.window_messages),
+            patience=ProgramTimeouts(idle=self._settings.http.idle_seconds),
             secrets=self._secrets,
         )
         return TextProtocol(found)

@@ -103,7 +103,7 @@ class Models:
         elif asked.record or asked.replay:
             self._fixed, self._tape = _from_cassettes(asked, self.masks)
         self._offline: tuple[str, ...] | None = None  # what no key at hand is needed for
-        self._fallback = tuple(map(self.full, settings.fallback))
+        self._fallback = tuple(map(self.full, settings.fallback_models))
 
     @property
     def scripted(self) -> bool:

@@ -62,13 +62,15 @@ def policies(
         in_window(shorter),
         shorter,
         # The cause before the symptom: who is refused everything also runs out of steps.
-        not_refused(limits.refusals),
+        not_refused(limits.refused_responses),
         # Before `converse`: the summary at the limit is the end of the steps, no answer.
         at_most(
-            min(steps or limits.steps, limits.steps), limits.warn, summary=limits.summary
+            min(steps or limits.steps, limits.steps),
+            limits.wrap_up_steps,
+            summary=limits.final_summary,
         ),
         joined_up(limits.continuations, code=coded),
-        *not_stuck(limits.repeats, limits.alternations, limits.errors),
+        *not_stuck(limits.repeated_calls, limits.alternating_calls, limits.repeated_errors),
         # Notes: they add up, and the model reads them in this order.
         going_on,
         after_a_stop,
@@ -86,7 +88,14 @@ def policies(
 def shares(settings: Settings) -> Shares:
     """When the conversation is compacted, by the settings."""
     own = settings.context
-    return Shares(own.window, own.prune, own.frees, own.results, own.compact, own.messages)
+    return Shares(
+        own.default_window_tokens,
+        own.prune_share,
+        own.min_freed_share,
+        own.kept_results,
+        own.compact_share,
+        own.kept_messages,
+    )
 
 
 def budget(settings: Settings) -> Budget:

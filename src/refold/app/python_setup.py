@@ -95,7 +95,7 @@ class SessionPython:
             given = ReplLimits(
                 code_limits=agent.code_limits,
                 steps=agent.bounds.steps,
-                memory=coding.settings.memory * _MIB,
+                memory=coding.settings.memory_mib * _MIB,
                 rate=coding.rate,
                 memo=self._memo(),
                 below=CodeSubagents(self._children),
@@ -110,7 +110,7 @@ class SessionPython:
     def _memo(self) -> "Memo | None":
         from refold.rlm.memo import ProjectMemo, SessionMemo
 
-        match self._coding.settings.memo:
+        match self._coding.settings.cache:
             case "off":
                 return None
             case "session":

@@ -85,9 +85,11 @@ class SessionOpener:
     ) -> TurnContext:
         """What each turn of a session is given now. It need not be open."""
         hall, site = self._hall, self._site
-        settled = hall.settings.children
+        settled = hall.settings.subagents
         position = TreePosition(
-            deepest=settled.depth, at_once=settled.at_once, total=settled.total
+            deepest=settled.max_depth,
+            at_once=settled.max_concurrent,
+            total=settled.max_per_turn,
         )
         trees = Worktrees(
             site.paths.data / "worktrees", site.environ, hall.workspace.directory
@@ -131,7 +133,9 @@ class SessionOpener:
     @asynccontextmanager
     async def _child(self, opening: ChildSpec) -> AsyncGenerator[Session]:
         # What a person chose holds for a child through its parent, at each moment.
-        manners = Manners(question=self._hall.settings.limits.question, remember=False)
+        manners = Manners(
+            question=self._hall.settings.limits.question_seconds, remember=False
+        )
         if not opening.directory:
             session, _ = await self.open(opening.id, None, manners, opening)
             async with session:

@@ -128,7 +128,7 @@ class SystemPromptBuilder:
         Raises `BadInput` for a preset that there is not, or that cannot be used.
         """
         found, small = self._look(), material.small
-        window = material.window or self._settings.context.window
+        window = material.window or self._settings.context.default_window_tokens
         now = found.environment_small if small else found.environment
         rooms = {
             name: system_text.room(name, window, small=small) for name in system_text.SHARES

@@ -153,11 +153,11 @@ class TurnContext:
                 told.system,
                 told.parts,
                 view.session.effort or settings.effort,
-                agent.bounds.output or settings.limits.output,
+                agent.bounds.output or settings.limits.output_tokens,
                 self._schema or Raw(b"null"),
             ),
             longest_result=_longest(
-                agent.bounds.result or settings.limits.result, traits.window
+                agent.bounds.result or settings.limits.result_chars, traits.window
             ),
             helper_model=None if hall.models.scripted else self._aide,
             budget=budget(settings),
@@ -204,7 +204,9 @@ class TurnContext:
         """The list of skills, as far as there is room."""
         if not self._hall.settings.skills:
             return ""
-        room = system_text.room("skills", window or self._hall.settings.context.window)
+        room = system_text.room(
+            "skills", window or self._hall.settings.context.default_window_tokens
+        )
         return self._around.skills.listed(min(_LISTED, room))
 
     @cached_property

@@ -94,8 +94,8 @@ class Workspace:
             environ,
             self.sandbox,
             Limits(
-                processes=limits.processes,
-                memory=limits.memory * _MIB,
+                processes=limits.command_processes,
+                memory=limits.command_memory_mib * _MIB,
                 disks=(*where.real, str(paths.data), tempfile.gettempdir()),
             ),
         )

@@ -39,8 +39,8 @@ def _wanted(places: Paths, arguments: Sequence[str]) -> bool:
     """Not where nothing is to be kept, or the log is off."""
     try:
         found = vars(parse(arguments))
-        flags = {"log": found.get("log_level")}
+        flags = {"log_level": found.get("log_level")}
         settings = load(places.settings, os.environ, flags).settings
     except RefoldError:
         return True
-    return not found.get("no_session") and settings.log != "off"
+    return not found.get("no_session") and settings.log_level != "off"

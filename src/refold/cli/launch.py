@@ -141,9 +141,9 @@ def as_settings(found: Namespace) -> dict[str, object]:
     return {
         **moved,
         "effort": found.effort,
-        "fallback": tuple(found.fallback_model),
+        "fallback_models": tuple(found.fallback_model),
         "log_requests": found.log_requests,
-        "log": found.log_level,
+        "log_level": found.log_level,
         "agent": found.agent,
         "preset": found.preset,
         "memory": False if found.no_memory else None,

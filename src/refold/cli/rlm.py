@@ -116,7 +116,11 @@ async def _run(found: Namespace) -> int:
             material, found.context, app.directory, app.unread
         )
         traits = app.models.traits(app.model_of(View()))
-        size = Size(given.tokens, given.files, traits.window or app.settings.context.window)
+        size = Size(
+            given.tokens,
+            given.files,
+            traits.window or app.settings.context.default_window_tokens,
+        )
     finally:
         await app.aclose()
     way = _way(found, given, size)

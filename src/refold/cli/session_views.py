@@ -174,7 +174,7 @@ def _context(found: Namespace) -> int:
     session = session_argument.named(Home(places.data / "sessions"), found.id)
     settings = load_here(here(), places, os.environ, {}).settings
     view, damage = session_argument.folded(session)
-    usage = context_usage(view, settings.context.window)
+    usage = context_usage(view, settings.context.default_window_tokens)
     if found.json:
         session_argument.tell({"session_id": session.id, **context_document(usage)})
     else:

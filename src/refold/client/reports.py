@@ -59,7 +59,9 @@ class Reports:
 
     def context(self) -> ContextUsage:
         """What the context window is used for, by part."""
-        return context_usage(self._engine.view, self._app.settings.context.window)
+        return context_usage(
+            self._engine.view, self._app.settings.context.default_window_tokens
+        )
 
     async def timeline(self) -> Sequence[TimelineRow]:
         """Every call of the session and its subagents, with its time and its cost."""

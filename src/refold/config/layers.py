@@ -32,7 +32,7 @@ _NOT_SETTINGS = frozenset(
         "REFOLD_REQUIRE_PEERS",
     }
 )
-_LISTS = ("fallback", "sandbox.writable", "sandbox.readable")
+_LISTS = ("fallback_models", "sandbox.writable", "sandbox.readable")
 
 
 class Origin(NamedTuple):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
@@ -48,6 +49,30 @@ _TABLES: dict[str, type[Struct]] = {
     "prices": Override,
     "commands": ProgramSettings,
 }
+# Names that settings had before. A file with one of them gets an error with the new name.
+RENAMED: Mapping[str, str] = MappingProxyType({
+    "log": "log_level", "fallback": "fallback_models", "notify": "notify_seconds",
+    "children": "subagents", "children.depth": "subagents.max_depth",
+    "children.at_once": "subagents.max_concurrent", "children.total": "subagents.max_per_turn",
+    "limits.warn": "limits.wrap_up_steps", "limits.summary": "limits.final_summary",
+    "limits.repeats": "limits.repeated_calls",
+    "limits.alternations": "limits.alternating_calls",
+    "limits.errors": "limits.repeated_errors", "limits.refusals": "limits.refused_responses",
+    "limits.result": "limits.result_chars", "limits.output": "limits.output_tokens",
+    "limits.question": "limits.question_seconds", "limits.answer": "limits.answer_seconds",
+    "limits.processes": "limits.command_processes",
+    "limits.memory": "limits.command_memory_mib",
+    "context.window": "context.default_window_tokens", "context.prune": "context.prune_share",
+    "context.frees": "context.min_freed_share", "context.results": "context.kept_results",
+    "context.compact": "context.compact_share", "context.messages": "context.kept_messages",
+    "python.at_once": "python.max_concurrent", "python.depth": "python.rlm_depth",
+    "python.steps": "python.rlm_steps", "python.cell": "python.cell_seconds",
+    "python.call": "python.call_seconds", "python.memory": "python.memory_mib",
+    "python.memo": "python.cache", "python.per_minute": "python.calls_per_minute",
+    "http.connect": "http.connect_seconds", "http.idle": "http.idle_seconds",
+    "http.longest_wait": "http.max_retry_wait_seconds",
+    "backend.window": "backend.window_messages",
+})  # fmt: skip
 _RULES = "permissions."
 _NO_UTF8 = re.compile(r"[\ud800-\udfff]")  # bytes of a variable or a flag that are none
 _LONGEST = 300  # letters of a value in an error
@@ -187,9 +212,11 @@ def _check(key: str, found: Origin, given: str) -> None:
         tables = {name.rpartition(".")[0] for name in known if found.value == {}}
         from difflib import get_close_matches
 
+        if asked in RENAMED:
+            now = _as_written(RENAMED[asked], found)
+            raise BadInput(f"{found.place}: the setting {given!r} was renamed to {now!r}")
         near = get_close_matches(asked, tables or [*_SYNONYMS, *known], 1, 0.5)
-        if near and found.origin.startswith(VARIABLE):
-            near = ["REFOLD_" + near[0].upper().replace(".", "__")]
+        near = [_as_written(name, found) for name in near]
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
         if inside := [name for name in known if name.startswith(f"{asked}.")]:
             hint = f"it is a table of settings, such as {inside[0]}"
@@ -207,6 +234,12 @@ def _check(key: str, found: Origin, given: str) -> None:
         raise BadInput(
             f"{found.place}: the setting {given} cannot be {_cut(repr(found.value))}: {problem}"
         ) from error
+
+
+def _as_written(key: str, found: Origin) -> str:
+    """The key, or the environment variable, that stands for it where `found` was written."""
+    variable = found.origin.startswith(VARIABLE)
+    return "REFOLD_" + key.upper().replace(".", "__") if variable else key
 
 
 def _instead(whole: type[Struct], asked: str) -> str:

@@ -30,10 +30,10 @@ _MOST_DOTS = 500  # on a line; for a key of so many parts `tomllib` takes minute
 _WHOSE = {"config.toml": "project", "config.local.toml": "project-local"}
 # Any value will do.
 _FREE = frozenset({
-    "models.main", "models.small", "models.big", "models.judge", "effort", "fallback",
+    "models.main", "models.small", "models.big", "models.judge", "effort", "fallback_models",
     "permissions.allow", "permissions.ask", "permissions.deny",
-    "limits.steps", "limits.warn", "limits.continuations", "limits.corrections",
-    "limits.repeats", "limits.refusals", "limits.result", "limits.output",
+    "limits.steps", "limits.wrap_up_steps", "limits.continuations", "limits.corrections",
+    "limits.repeated_calls", "limits.refused_responses", "limits.result_chars", "limits.output_tokens",
     "preset", "instructions",
 })  # fmt: skip
 # Only these values.

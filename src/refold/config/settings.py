@@ -53,20 +53,30 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of a turn. A step is one model response."""
 
     steps: AtLeast1 = 50  # model responses in one turn
-    warn: AtLeast0 = 3  # the model is told to wrap up this many steps before the end
+    wrap_up_steps: AtLeast0 = (
+        3  # the model is told to wrap up this many steps before the end
+    )
     continuations: AtLeast0 = 3  # times in a row that a cut-off response is continued
     corrections: AtLeast0 = 3  # times that a response with the wrong schema is sent back
-    summary: bool = True  # at the step limit, one more response sums up the turn
-    repeats: InARow = 3  # same calls and results in a row before a warning; 0: off
-    alternations: InARow = 3  # rounds of a cycle such as A-B-A-B before a warning; 0: off
-    errors: InARow = 4  # same error in a row before the turn ends; 0: off
-    refusals: AtLeast1 = 3  # responses in a row in which every call was refused
-    result: AtLeast1000 = 30_000  # characters of one tool result that the model sees
-    output: AtLeast0 = 0  # tokens of one model response; 0: the provider's default
-    question: Seconds = 300.0  # seconds before a question on the screen counts as "no"
-    answer: Seconds = 3600.0  # seconds that a client over stdio has to answer a question
-    processes: AtLeast1 = 512  # processes of one command, with all that it starts
-    memory: AtLeast0 = 0  # MiB that they may use together; 0: 3/4 of the machine's
+    final_summary: bool = True  # at the step limit, one more response sums up the turn
+    repeated_calls: InARow = 3  # same calls and results in a row before a warning; 0: off
+    alternating_calls: InARow = (
+        3  # rounds of a cycle such as A-B-A-B before a warning; 0: off
+    )
+    repeated_errors: InARow = 4  # same error in a row before the turn ends; 0: off
+    refused_responses: AtLeast1 = 3  # responses in a row in which every call was refused
+    result_chars: AtLeast1000 = 30_000  # characters of one tool result that the model sees
+    output_tokens: AtLeast0 = 0  # tokens of one model response; 0: the provider's default
+    question_seconds: Seconds = (
+        300.0  # seconds before a question on the screen counts as "no"
+    )
+    answer_seconds: Seconds = (
+        3600.0  # seconds that a client over stdio has to answer a question
+    )
+    command_processes: AtLeast1 = 512  # processes of one command, with all that it starts
+    command_memory_mib: AtLeast0 = (
+        0  # MiB that they may use together; 0: 3/4 of the machine's
+    )
 
 
 class Spending(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,43 +91,53 @@ class Spending(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ContextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When the conversation is compacted. Shares are fractions of the context window."""
 
-    window: AtLeast1000 = 32_000  # tokens, if the model's context window is not known
-    prune: Share = 0.5  # context usage from which old tool results are pruned; 1: never
-    frees: Share = 0.2  # prune only if it frees at least this share
-    results: AtLeast0 = 3  # newest tool results that are never pruned
-    compact: Share = 0.8  # context usage from which old messages are summarized; 1: never
-    messages: AtLeast0 = 8  # newest messages that are never summarized
+    default_window_tokens: AtLeast1000 = (
+        32_000  # tokens, if the model's context window is not known
+    )
+    prune_share: Share = (
+        0.5  # context usage from which old tool results are pruned; 1: never
+    )
+    min_freed_share: Share = 0.2  # prune only if it frees at least this share
+    kept_results: AtLeast0 = 3  # newest tool results that are never pruned
+    compact_share: Share = (
+        0.8  # context usage from which old messages are summarized; 1: never
+    )
+    kept_messages: AtLeast0 = 8  # newest messages that are never summarized
 
 
 class ChildSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Subagents: agents that work for another agent, each in a session of its own."""
 
-    depth: AtLeast0 = 2  # levels of subagents; 0: no subagents
-    at_once: AtLeast1 = 8  # subagents of one session that run at the same time
-    total: AtLeast1 = 200  # subagents that one turn starts, on all levels
+    max_depth: AtLeast0 = 2  # levels of subagents; 0: no subagents
+    max_concurrent: AtLeast1 = 8  # subagents of one session that run at the same time
+    max_per_turn: AtLeast1 = 200  # subagents that one turn starts, on all levels
 
 
 class Python(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of code that a model writes, and of the models and agents that it calls."""
 
     fan_out: AtLeast1 = 50  # items of one map_lm or map_rlm
-    at_once: AtLeast1 = 8  # items that run at the same time
-    depth: AtLeast0 = 1  # levels of rlm called by rlm
-    steps: AtLeast1 = 25  # model responses in a turn of the agent `rlm`
-    cell: Seconds = 120.0  # seconds of one cell, without the wait for calls
-    call: Seconds = 120.0  # seconds of one model call made by code
-    memory: AtLeast1 = 2048  # MiB of the Python process
-    memo: Literal["off", "session", "project"] = "off"  # where equal calls are cached
-    per_minute: AtLeast0 = 0  # model calls by code per provider and minute; 0: no limit
+    max_concurrent: AtLeast1 = 8  # items that run at the same time
+    rlm_depth: AtLeast0 = 1  # levels of rlm called by rlm
+    rlm_steps: AtLeast1 = 25  # model responses in a turn of the agent `rlm`
+    cell_seconds: Seconds = 120.0  # seconds of one cell, without the wait for calls
+    call_seconds: Seconds = 120.0  # seconds of one model call made by code
+    memory_mib: AtLeast1 = 2048  # MiB of the Python process
+    cache: Literal["off", "session", "project"] = "off"  # where equal calls are cached
+    calls_per_minute: AtLeast0 = (
+        0  # model calls by code per provider and minute; 0: no limit
+    )
 
 
 class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Timeouts and retries of requests to a provider."""
 
-    connect: Seconds = 10.0  # seconds to connect
-    idle: Seconds = 120.0  # seconds without any data, before or within a response
+    connect_seconds: Seconds = 10.0  # seconds to connect
+    idle_seconds: Seconds = 120.0  # seconds without any data, before or within a response
     retries: AtLeast0 = 3  # retries of a request that got no response
-    longest_wait: Seconds = 60.0  # longest Retry-After, in seconds, that is waited for
+    max_retry_wait_seconds: Seconds = (
+        60.0  # longest Retry-After, in seconds, that is waited for
+    )
 
 
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,7 +162,9 @@ class Backend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     context: Context | Literal[""] = ""  # what is sent; "": the backend's default
     format: Format | Literal[""] = ""  # how it is written; "": the backend's default
-    window: AtLeast0 = 0  # messages kept by "sliding" and "summarize"; 0: its default
+    window_messages: AtLeast0 = (
+        0  # messages kept by "sliding" and "summarize"; 0: its default
+    )
 
 
 class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -167,9 +189,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     models: Roles = Roles()
     effort: Effort = ""  # reasoning effort of the model; "": the provider's default
-    fallback: tuple[str, ...] = ()  # models to use while the main one is unavailable
+    fallback_models: tuple[str, ...] = ()  # models to use while the main one is unavailable
     log_requests: bool = False  # save model requests and responses as sent, secrets masked
-    log: LogLevel = "info"  # the lowest level that is written to `refold logs`
+    log_level: LogLevel = "info"  # the lowest level that is written to `refold logs`
     permission_mode: Mode = "default"  # what runs without asking
     durability: Literal["kept", "written"] = "kept"  # kept: synced to disk; written: not
     agent: Word = "main"  # the agent of new sessions: its prompt, tools and rights
@@ -179,14 +201,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     memory: bool = True  # learn notes from what you say, and send them to the model
     titles: bool = True  # let a model write titles of sessions that you left
     reminders: bool = True  # remind the model of open todos and changed files
-    notify: NotNegative = 30.0  # seconds of work before a notification at the end; 0: never
+    notify_seconds: NotNegative = (
+        30.0  # seconds of work before a notification at the end; 0: never
+    )
     checkpoints: bool = True  # snapshot files before a step that may change them
     permissions: Permissions = Permissions()
     sandbox: Sandbox = Sandbox()
     limits: Limits = Limits()
     budget: Spending = Spending()
     context: ContextSettings = ContextSettings()
-    children: ChildSettings = ChildSettings()
+    subagents: ChildSettings = ChildSettings()
     python: Python = Python()
     terminal: Terminal = Terminal()
     http: Http = Http()

@@ -15,6 +15,7 @@ from msgspec import Struct
 from refold.config.folder_settings import unheeded
 from refold.config.layers import MANAGED, Layer, Origin
 from refold.config.load import (
+    RENAMED,
     canonical,
     combined,
     flat,
@@ -148,6 +149,8 @@ def named_settings(key: str, values: Mapping[str, object]) -> Mapping[str, objec
     inside = {name: each for name, each in there.items() if name.startswith(f"{wanted}.")}
     if inside or is_table(wanted):
         return inside
+    if wanted in RENAMED:
+        raise BadInput(f"the setting {key!r} was renamed to {RENAMED[wanted]!r}")
     tables = {name.rpartition(".")[0] for name in there} - {""}
     near = get_close_matches(key, [*there, *tables], 1, 0.5)
     hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"

@@ -68,7 +68,7 @@ class Door:
     def __init__(self, session: Session, out: StreamWriter) -> None:
         self._session, self._out = session, out
         out.asked = session.request
-        self.answer_seconds = session.settings.limits.answer
+        self.answer_seconds = session.settings.limits.answer_seconds
         # Stdin has ended; we have to go; a turn was run.
         self._closed = self._leaving = self._ran = False
         self._code, self._began = 0, 0.0
