@@ -21,8 +21,7 @@ from refold.journal.home import Home
 from refold.journal.state.conversation import Conversation
 from refold.provider.port import Delta, Done, Request, TextDelta
 from refold.rlm.call_context import CallContext
-from refold.rlm.leaves import Leaves
-from refold.rlm.question import ModelQuestion
+from refold.rlm.leaves import Leaves, ModelQuestion
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
 from refold.testing.providers import ScriptedProvider

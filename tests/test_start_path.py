@@ -37,7 +37,7 @@ FOR_A_VERSION = HEAVY | {
 LATER = {
     "ctypes", "difflib", "refold.engine.summarize", "refold.place.atomic_write",
     "refold.provider.text_protocol.parse", "refold.provider.text_protocol.delimiters",
-    "refold.skills.slash_names", "refold.skills.templates", "secrets",
+    "refold.skills.slash_commands", "refold.skills.templates", "secrets",
 }  # fmt: skip
 FOR_A_TASK = (
     HEAVY

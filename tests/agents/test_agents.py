@@ -22,9 +22,9 @@ from refold.errors import BadInput
 from refold.permissions.rules import Rule
 from refold.tools.builtin import builtin
 from refold.tools.contract import Reply, Tool, tool
-from refold.tools.finish import finish
 from refold.tools.python_tool import python
 from refold.tools.task import task
+from refold.tools.turn_control import finish
 from refold.values.tools import Effect
 
 # Whoever changes a prompt gives it the next version here and in its file.

@@ -14,8 +14,8 @@ from refold.provider.port import CallDelta, Delta, Provider, Request
 from refold.testing.providers import ScriptedProvider
 from refold.tools.notebook_edit import notebook_edit
 from refold.tools.read import read_file
-from refold.tools.think import think
 from refold.tools.tool_search import finding
+from refold.tools.turn_control import think
 from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text
 

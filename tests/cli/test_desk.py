@@ -47,7 +47,7 @@ from refold.testing.providers import ScriptedProvider
 from refold.values.control import Todo, Todos
 from refold.values.messages import ToolCall
 from refold.values.usage import Budget
-from refold.views.stream import documents_of
+from refold.views.stream_json.encode import documents_of
 
 
 @asynccontextmanager

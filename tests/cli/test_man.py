@@ -9,7 +9,7 @@ import pytest
 
 from refold.cli.command_tree import Command, Flag, Positional, Value, described, every
 from refold.cli.man import man_page, manual
-from refold.views.turn_result import EXIT_CODES
+from refold.views.stream_json.turn_result import EXIT_CODES
 
 SHIPPED = Path(__file__).parents[2] / "docs/refold.1"
 

@@ -17,7 +17,7 @@ import pytest
 from refold.cli.main import main
 from refold.client.protocol import Order, Queue, SendMessage, order_in
 from refold.errors import BadInput
-from refold.views.documents import Question, ToolApprovalRequest
+from refold.views.stream_json.documents import Question, ToolApprovalRequest
 from tests.cli.contract import conforming
 
 ROOT = Path(__file__).parents[2]

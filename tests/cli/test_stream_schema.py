@@ -75,8 +75,8 @@ from refold.values.live import (
 )
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
 from refold.values.usage import Budget
-from refold.views import documents, stream
-from refold.views.turn_result import result
+from refold.views.stream_json import documents, encode
+from refold.views.stream_json.turn_result import result
 from tests.cli.contract import conforming
 
 ROOT = Path(__file__).parents[2]
@@ -114,14 +114,14 @@ def written() -> list[dict[str, Any]]:
     """A document of every type, as it goes over the wire."""
     news = [Frame(7, 0, Entry(7, event)) for event in (*EVENTS, Rewound(3))]
     news += [Frame(7, n, live) for n, live in enumerate(LIVE, 1)]
-    found = [each for frame in news for each in stream.documents_of(frame, live=True)]
+    found = [each for frame in news for each in encode.documents_of(frame, live=True)]
     asks = Judged("c1", "ask", hash="h")
     claim = Claim("It works", (Evidence(call="c1"),))
     verdict = Checked(claim, "supported", "it ran", (Finding("supported", "exit code 0"),))
     found += [
-        stream.init(View(), "id", "0.1.0"),
-        stream.approval_request(asks, 1, CALL, "bash(ls)"),
-        stream.question(asks, 1, [Asking("Which?", [Option("red")])]),
+        encode.init(View(), "id", "0.1.0"),
+        encode.approval_request(asks, 1, CALL, "bash(ls)"),
+        encode.question(asks, 1, [Asking("Which?", [Option("red")])]),
         documents.Error(kind="BadInput", line=3, reason="no order"),
         documents.ForkMade(session_id="copy", source="mine"),
         replace(result(View(), "id", 0.1), outcome="failed", claims=claims_of([verdict])),

@@ -20,7 +20,7 @@ from refold.client.agent import Agent
 from refold.client.protocol import SendMessage, SetMode
 from refold.journal.events.kinds import Frame
 from refold.testing.providers import ScriptedProvider
-from refold.views.stream import documents_of
+from refold.views.stream_json.encode import documents_of
 
 ORDERS = (SetMode("accept-edits"), SendMessage("Hello."), SendMessage("And you?"))
 Plain = dict[str, Any]

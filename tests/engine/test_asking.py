@@ -37,11 +37,11 @@ from refold.session.session import Session
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.contract import Picture, tool
 from refold.tools.contract import Reply as ToolReply
-from refold.tools.finish import finish
+from refold.tools.turn_control import finish
 from refold.values.messages import Image, ToolResult
 from refold.values.tools import Effect
 from refold.values.usage import Usage
-from refold.views.turn_result import result
+from refold.views.stream_json.turn_result import result
 from tests.engine.house import (
     BOOK,
     OPEN_HAND,

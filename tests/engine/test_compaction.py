@@ -24,11 +24,11 @@ from refold.provider.port import Delta, Done, Request
 from refold.session.full_history import History
 from refold.session.session import Session
 from refold.testing.providers import Reply
-from refold.tools.compact import compact
 from refold.tools.contract import Reply as Said
 from refold.tools.contract import tool
 from refold.tools.session_history import history_search
 from refold.tools.todo import todo_write
+from refold.tools.turn_control import compact
 from refold.values.control import PlanReady
 from refold.values.tools import Effect
 from tests.engine.house import OPEN_HAND, entries, opened

@@ -31,7 +31,7 @@ from refold.session.session import Session
 from refold.testing.providers import Line, ScriptedProvider
 from refold.testing.providers import Reply as Said
 from refold.tools.contract import Reply, tool
-from refold.tools.think import think
+from refold.tools.turn_control import think
 from refold.values.display import Output
 from refold.values.tools import Effect
 from tests.engine.house import entries, opened, run, world

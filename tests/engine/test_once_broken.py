@@ -20,7 +20,7 @@ from refold.testing.providers import Reply as Line
 from refold.testing.providers import ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
-from refold.views.turn_result import came_to
+from refold.views.stream_json.turn_result import came_to
 from tests.engine.house import BOOK, WEATHER, entries, kinds, opened, run, world
 from tests.engine.worlds import talked
 

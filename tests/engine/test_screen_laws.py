@@ -36,8 +36,17 @@ from refold.testing.providers import Reply
 from refold.values.live import Live, Progress, TextCame
 from refold.values.messages import Message, Text
 from refold.views.escape import visible
-from refold.views.screen.block_lines import result_rows, turn_rows
-from refold.views.screen.blocks import Block, Called, Heard, News, Thought, TurnOver, Words
+from refold.views.screen.blocks import (
+    Block,
+    Called,
+    Heard,
+    News,
+    Thought,
+    TurnOver,
+    Words,
+    result_rows,
+    turn_rows,
+)
 from refold.views.screen.screen import Screen, screen_of, shown
 from refold.views.styled import bare
 from refold.views.transcript import transcript

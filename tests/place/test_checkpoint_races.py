@@ -12,7 +12,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place.checkpoints import Checkpoints
-from refold.place.git_reads import Ways
+from refold.place.snapshot_scan import Ways
 from tests.place.repositories import checkpoints, git
 
 ROUNDS = int(os.environ.get("REFOLD_FLIPS", "40"))

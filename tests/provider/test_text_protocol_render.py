@@ -14,7 +14,7 @@ from refold.provider.port import Request
 from refold.provider.text_protocol.parse import StreamParser
 from refold.provider.text_protocol.render import RequestRenderer
 from refold.tools.builtin import builtin
-from refold.tools.finish import finish
+from refold.tools.turn_control import finish
 from refold.values.growing import Log
 from refold.values.messages import Image, Message, Spoken, Text, ToolCall, ToolResult
 from refold.values.tools import ToolSpec

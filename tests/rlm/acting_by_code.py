@@ -22,11 +22,10 @@ from refold.permissions.rules import parse
 from refold.provider.code_acting import CodeActing
 from refold.provider.port import Delta, Done, Provider, Request, TextDelta
 from refold.rlm.initial_variables import InitialVariables
-from refold.rlm.interfaces import Workers
 from refold.rlm.memo import Kind, SessionMemo
 from refold.rlm.rate_limit import RateLimit
 from refold.rlm.repl import Repl, ReplLimits
-from refold.rlm.worker_lifetime import WorkerKeeper
+from refold.rlm.worker_port import WorkerKeeper, Workers
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import StrictProvider

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from refold.rlm.interfaces import (
+from refold.rlm.worker_port import (
     Cell,
     Host,
     HostFailed,

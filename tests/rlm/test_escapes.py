@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from refold.place.reaper import owner
-from refold.rlm.interfaces import Variables, WorkerLimits, WorkerLost
+from refold.rlm.worker_port import Variables, WorkerLimits, WorkerLost
 from tests.place.walled import marked, needs_bubblewrap
 from tests.rlm.walled_python import QUICK, Session, python, using, value
 

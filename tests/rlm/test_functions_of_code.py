@@ -77,7 +77,7 @@ def test_a_tool_that_fails_or_is_refused_is_an_error_in_the_code() -> None:
     view = run.run()
 
     first, second, _ = observations(view)
-    assert first == "refold.rlm.interfaces.HostFailed: There is no file 'gone'."
+    assert first == "refold.rlm.worker_port.HostFailed: There is no file 'gone'."
     assert "Refused: no rule allows scribble" in second
     assert {e.call_id: e.verdict for e in run.events(Judged)}["call-1.1"] == "deny"
     assert [each.call.name for each in view.turn.denials] == ["scribble"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.rlm.interfaces import Workers
+from refold.rlm.worker_port import Workers
 from refold.testing.providers import ScriptedProvider
 from tests.rlm.acting_by_code import Leaf, Told, material, observations
 from tests.rlm.generated import Task, answering, tasks

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.rlm.interfaces import VariableReport, Variables, WorkerLost
+from refold.rlm.worker_port import VariableReport, Variables, WorkerLost
 from tests.place.walled import needs_bubblewrap
 from tests.rlm.walled_python import Session, python, using
 

@@ -56,7 +56,7 @@ def test_more_than_may_be_asked_in_one_call_is_refused_with_what_to_do() -> None
     view = run.run()
 
     assert observations(view)[0] == (
-        "refold.rlm.interfaces.HostFailed: map_lm takes at most 50 items at once, not 51: give "
+        "refold.rlm.worker_port.HostFailed: map_lm takes at most 50 items at once, not 51: give "
         "them in batches, items[i : i + 50] for i in range(0, len(items), 50)"
     )
 

@@ -13,7 +13,8 @@ from refold.errors import JournalError
 from refold.place.commands import ShellCommands
 from refold.place.sandbox import find
 from refold.place.sandbox_rules import Wish
-from refold.rlm.interfaces import (
+from refold.rlm.worker import PythonWorkers
+from refold.rlm.worker_port import (
     Cell,
     HostFailed,
     VariableReport,
@@ -21,7 +22,6 @@ from refold.rlm.interfaces import (
     Worker,
     WorkerLimits,
 )
-from refold.rlm.worker import PythonWorkers
 
 QUICK = WorkerLimits(seconds=20, memory=512 * 1024**2)
 FUNCTIONS = {"read_file": ("path", "first"), "fails": ("why",), "echo": ("value",)}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillFolder, SkillScope
-from refold.skills.slash_names import Shortcuts
+from refold.skills.slash_commands import Shortcuts
 
 
 class Here:

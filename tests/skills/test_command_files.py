@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refold.errors import BadInput
-from refold.skills.slash_names import Offered
+from refold.skills.slash_commands import Offered
 from tests.skills.surrounded import Here
 
 REVIEW = """---
@@ -105,7 +105,7 @@ def test_the_nearest_wins_a_template_of_yours_before_it_and_one_of_ours_after(
 
 def test_those_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> None:
     from refold.skills.catalogue import Catalogue, unheeded
-    from refold.skills.slash_names import Shortcuts
+    from refold.skills.slash_commands import Shortcuts
 
     put(here.project / ".refold/commands", "one.md", "Ours.")
     around = here.untrusting()

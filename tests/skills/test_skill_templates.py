@@ -6,7 +6,7 @@ import pytest
 
 from refold.errors import BadInput
 from refold.skills.directories import SkillFolder
-from refold.skills.slash_names import Offered
+from refold.skills.slash_commands import Offered
 from refold.skills.templates import Slot, Template, filled, given, missing, templates
 from tests.skills.surrounded import Here, write
 
@@ -149,7 +149,7 @@ def test_templates_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> N
     (here.project / ".refold/skills.md").write_text("## /theirs\nDo.\n")
 
     from refold.skills.catalogue import Catalogue
-    from refold.skills.slash_names import Shortcuts
+    from refold.skills.slash_commands import Shortcuts
 
     around = here.untrusting()
 

@@ -16,7 +16,7 @@ from refold.memory.note_origins import NoteChange
 from refold.session.session import Session
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillScope
-from refold.skills.slash_names import Shortcuts
+from refold.skills.slash_commands import Shortcuts
 from tests.terminal.test_conversation import Evening
 
 Evenings = Callable[..., Evening]

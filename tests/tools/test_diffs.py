@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refold.tools.edit import Near, nearest
 from refold.tools.file_versions import DiffText, change
-from refold.tools.find_replacement import Near, nearest
 
 LINES = st.lists(st.sampled_from("abc"), max_size=30).map(
     lambda ls: "".join(f"{x}\n" for x in ls)

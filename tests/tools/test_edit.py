@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from refold.errors import ToolFailed
 from refold.testing.places import ToolDirectory
 from refold.tools.contract import Reply
-from refold.tools.edit import edit_file, write_file
-from refold.tools.find_replacement import places
+from refold.tools.edit import edit_file, places, write_file
 from refold.tools.read import read_file
 from refold.tools.text_files import EditableText, written
 from refold.values.display import Diff, Note

@@ -5,9 +5,9 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.testing.places import ToolDirectory, temporary_place
-from refold.tools.compact import compact
 from refold.tools.contract import Reply, Tool
 from refold.tools.todo import MOST, todo_write
+from refold.tools.turn_control import compact
 from refold.values.control import Compact, Todo, Todos
 from refold.values.display import Checklist
 

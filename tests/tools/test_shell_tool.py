@@ -10,7 +10,7 @@ from refold.place.port import Finished
 from refold.testing.places import ScriptedCommands, ToolDirectory, temporary_place
 from refold.tools.contract import Reply
 from refold.tools.shell import bash
-from refold.tools.think import think
+from refold.tools.turn_control import think
 from refold.values.display import Note, Output
 from refold.values.tools import Confines
 

@@ -21,8 +21,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import fold
 from refold.values.messages import Message, Text
 from refold.values.usage import NO_LIMIT, Budget, Usage
-from refold.views.budget_lines import budget_lines
-from refold.views.cost import spending, spending_document, spending_lines
+from refold.views.cost import budget_lines, spending, spending_document, spending_lines
 from refold.views.styled import bare
 
 

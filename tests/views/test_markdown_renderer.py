@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refold.views.cell_width import cells
 from refold.views.escape import visible
 from refold.views.markdown.renderer import MarkdownRenderer
 from refold.views.markdown.spans import safe_link
 from refold.views.styled import Link, Piece, bare
+from refold.views.wrap import cells
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 BITS = (

@@ -59,7 +59,6 @@ from refold.values.live import (
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
 from refold.values.usage import Budget, Spent, Usage
 from refold.views.history import recap
-from refold.views.screen.activity import Status
 from refold.views.screen.blocks import (
     Block,
     Called,
@@ -71,6 +70,7 @@ from refold.views.screen.blocks import (
     Words,
 )
 from refold.views.screen.screen import Screen, screen_at, screen_of, shown
+from refold.views.screen.status import Status
 from refold.views.styled import bare
 
 GO = (SessionStarted("/w"), Said("Go."), TurnStarted(2), Delivered((2,)), ModelAsked())

@@ -30,7 +30,6 @@ from refold.values.messages import ToolCall
 from refold.values.usage import Spent, Usage
 from refold.views.activity import activity_of, spent_by
 from refold.views.call_summary import label
-from refold.views.cell_width import cells
 from refold.views.cost import spending_document, spending_lines, tree_spending
 from refold.views.session_tree import (
     TreeRow,
@@ -42,6 +41,7 @@ from refold.views.session_tree import (
 )
 from refold.views.styled import bare
 from refold.views.timeline import slowest, timeline, timeline_document, timeline_lines
+from refold.views.wrap import cells
 from tests.views.planted import (
     HOSTILE,
     answer,

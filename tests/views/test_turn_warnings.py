@@ -22,8 +22,8 @@ from refold.journal.state.fold import View, fold
 from refold.values.display import Diff, Output
 from refold.values.messages import Message, Text, ToolCall
 from refold.views.notices import warning_lines, warnings
+from refold.views.stream_json.turn_result import result
 from refold.views.styled import bare
-from refold.views.turn_result import result
 
 
 def turn(*events: Event, outcome: Any = "answered") -> View:

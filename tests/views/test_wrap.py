@@ -4,9 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.views.cell_width import cells, cut, letters, unpadded, wrapped
 from refold.views.styled import Line, Piece, bare, line
-from refold.views.wrap import folded, hard_wrap, text_lines, truncate, wrap, wrap_line
+from refold.views.wrap import (
+    cells,
+    cut,
+    folded,
+    hard_wrap,
+    letters,
+    text_lines,
+    truncate,
+    unpadded,
+    wrap,
+    wrap_line,
+    wrapped,
+)
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 BITS = (

@@ -17,9 +17,16 @@ from refold.agents.definition import AgentDefinition, BadDefinition, agent_defin
 from refold.agents.profile import Profile
 from refold.errors import ToolFailed
 from refold.place.printable_names import escaped
-from refold.skills.directories import SkillFolder, SkillScope, counting, in_project, own
+from refold.skills.directories import (
+    SkillFolder,
+    SkillScope,
+    content_of,
+    counting,
+    in_project,
+    listed,
+    own,
+)
 from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
-from refold.skills.safe_folder import content_of, listed
 
 LARGEST = 64 * 1024  # bytes of one file
 MOST = 100  # agents of one folder

@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from refold.permissions.rules import Rule, parse
-from refold.permissions.tool_families import reads
+from refold.permissions.rules import Rule, parse, reads
 from refold.tools.contract import Tool
 from refold.tools.tool_search import finding
 from refold.values.modes import Mode

@@ -48,7 +48,7 @@ from refold.values.modes import Mode
 if TYPE_CHECKING:
     from refold.app.project_memory import ProjectMemory
     from refold.journal.store.fork import Fork
-    from refold.skills.slash_names import Shortcuts
+    from refold.skills.slash_commands import Shortcuts
 
 
 class App:
@@ -101,7 +101,7 @@ class App:
 
     def shortcuts(self, taken: Collection[str]) -> "Shortcuts":
         """What `/name words` stands for here; `taken` are the names of commands."""
-        from refold.skills.slash_names import Shortcuts
+        from refold.skills.slash_commands import Shortcuts
 
         return Shortcuts(self.skills, self._around, taken)
 

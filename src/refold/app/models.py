@@ -69,8 +69,8 @@ class Traits(Struct, frozen=True):
         if not self.small:
             return given
         from refold.prompts.presets import small_tool
-        from refold.tools.finish import finish
         from refold.tools.shell import careful
+        from refold.tools.turn_control import finish
 
         short = ((tool, small_tool(tool.spec)) for tool in (*given, finish))
         return tuple(replace(careful(tool), spec=spec) for tool, spec in short if spec)

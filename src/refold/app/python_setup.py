@@ -17,9 +17,8 @@ from refold.config.settings import Python
 from refold.engine.world import World
 from refold.journal.home import Home
 from refold.rlm.initial_variables import InitialVariables
-from refold.rlm.interfaces import Worker, WorkerLimits
 from refold.rlm.rate_limit import RateLimit
-from refold.rlm.worker_lifetime import WorkerKeeper
+from refold.rlm.worker_port import Worker, WorkerKeeper, WorkerLimits
 from refold.session.recorder import Recorder
 from refold.tools.python_tool import Ran
 

@@ -28,8 +28,7 @@ from refold.permissions.decide import (
     unreadable_as_a_whole,
 )
 from refold.permissions.facts import Facts
-from refold.permissions.rules import Rule
-from refold.permissions.tool_families import is_about, is_elsewhere, reads
+from refold.permissions.rules import Rule, is_about, is_elsewhere, reads
 from refold.place.checkpoints import Checkpoints
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles

@@ -13,8 +13,8 @@ from refold.config.trusted_folders import Folders
 from refold.headless.streams import complain, write
 from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
-from refold.views.cell_width import cells
 from refold.views.escape import on_one_line
+from refold.views.wrap import cells
 
 _WORKS = {"main": "for you", "child": "for other agents", "both": ""}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from refold import __version__
 from refold.cli.command_tree import Command, Flag, described, every, taken, usage
 from refold.headless.streams import write
-from refold.views.turn_result import EXIT_CODES
+from refold.views.stream_json.turn_result import EXIT_CODES
 
 
 def add_arguments(parser: ArgumentParser) -> None:

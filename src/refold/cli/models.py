@@ -31,8 +31,8 @@ from refold.provider.model_list import has_list, list_models
 from refold.provider.port import Provider
 from refold.provider.prices import Rates
 from refold.provider.spec import ProviderSpec, no_provider
-from refold.views.cell_width import cells, cut
 from refold.views.escape import on_one_line
+from refold.views.wrap import cells, cut
 
 LOCAL = "local"
 DAY = 24 * 3600.0

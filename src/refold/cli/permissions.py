@@ -29,8 +29,7 @@ from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
 from refold.headless.streams import complain, remark, write
 from refold.permissions.claude_rules import Carried, carried_over
-from refold.permissions.rules import parse
-from refold.permissions.tool_families import is_about
+from refold.permissions.rules import is_about, parse
 from refold.tools.builtin import builtin
 from refold.values.modes import MODES, Verdict
 from refold.views.escape import on_one_line

@@ -57,12 +57,12 @@ from refold.terminal.screen.capabilities import look
 from refold.terminal.screen.printer import Printer
 from refold.values.live import ChildMoved
 from refold.values.usage import Spent
-from refold.views.cell_width import cut
-from refold.views.documents import Result
 from refold.views.escape import on_one_line
 from refold.views.notices import ESTIMATED
 from refold.views.number_format import dollars, duration, estimate_sign, money, tokens
-from refold.views.turn_result import EXIT_CODES, result
+from refold.views.stream_json.documents import Result
+from refold.views.stream_json.turn_result import EXIT_CODES, result
+from refold.views.wrap import cut
 
 AGENT = "rlm"
 _ASKED = "asked for"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from refold.headless.streams import write
-from refold.views.stream import SCHEMA
+from refold.views.stream_json.encode import SCHEMA
 
 SCHEMAS = ("stream", "orders")
 
@@ -32,7 +32,7 @@ def schema_text(which: str) -> str:
 
 
 def _schema(which: str) -> dict[str, Any]:
-    from refold.views.document_schema import one_of, tagged
+    from refold.views.stream_json.schema import one_of, tagged
 
     if which == "orders":
         from refold.client.protocol import KINDS
@@ -42,11 +42,11 @@ def _schema(which: str) -> dict[str, Any]:
             "One line on stdin, with --input-format stream-json.",
             KINDS,
         )
-    from refold.views import child_documents, documents, live_documents
+    from refold.views.stream_json import documents, live_documents
 
     return one_of(
         f"documents, version {SCHEMA}",
         "One line on stdout, with --output-format stream-json; --output-format json prints "
         "the one of type result.",
-        tuple(tagged(documents, child_documents, live_documents)),
+        tuple(tagged(documents, live_documents)),
     )

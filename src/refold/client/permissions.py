@@ -14,8 +14,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.permissions.facts import Facts
-from refold.permissions.rules import Rule, narrowest, parse
-from refold.permissions.tool_families import COMMANDS, is_about
+from refold.permissions.rules import COMMANDS, Rule, is_about, narrowest, parse
 from refold.session.pending_requests import Permission, Questions
 from refold.session.session import Session as Engine
 from refold.tools.contract import Tool

@@ -10,7 +10,7 @@ from refold.session.pending_requests import PlanToJudge, Questions, requests
 from refold.session.session import Session
 from refold.values.display import Asking
 from refold.values.messages import ToolCall
-from refold.views.turn_result import arguments
+from refold.views.stream_json.turn_result import arguments
 
 
 class Question(Struct, frozen=True):

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct
 from refold.client.questions import Question, denied
 from refold.journal.state.fold import View
 from refold.values.usage import Usage
-from refold.views.turn_result import result
+from refold.views.stream_json.turn_result import result
 
 
 class Result(Struct, frozen=True):

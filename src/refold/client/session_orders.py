@@ -47,7 +47,7 @@ from refold.tools.contract import Picture
 from refold.values.control import PlanReady
 from refold.values.modes import Effort, Mode
 from refold.values.usage import Budget
-from refold.views.stream import (
+from refold.views.stream_json.encode import (
     Document,
     PutToPerson,
     Request,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from refold.client.choices import AgentChoices, Configuration, ModelChoices
     from refold.client.knowledge import Notes, Skills
     from refold.client.reports import Reports
-    from refold.skills.slash_names import Shortcuts
+    from refold.skills.slash_commands import Shortcuts
 
 _KEPT_NOWHERE = "this session is kept nowhere, and no other is looked for"
 

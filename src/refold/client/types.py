@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from refold.permissions.rules import Rule
     from refold.session.hub import Watch
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
-    from refold.skills.slash_names import Shortcuts
+    from refold.skills.slash_commands import Shortcuts
     from refold.tools.contract import Picture, Tool
 
 _MODULES = {

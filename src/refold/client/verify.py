@@ -12,8 +12,8 @@ from refold.claims.check import TurnClaims, told_in
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
 from refold.values.claims import WORST_FIRST, Checked, Evidence
-from refold.views import documents
 from refold.views.escape import on_one_line
+from refold.views.stream_json import documents
 from refold.views.styled import Line, Style, line
 
 NOT_SUPPORTED = 5

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from refold.journal.state.fold import View
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Decision, Facts, Target
-from refold.permissions.rule_matching import LEAVE_PLAN
-from refold.permissions.rules import Rule, parse
+from refold.permissions.rules import LEAVE_PLAN, Rule, parse
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode, Verdict

@@ -17,7 +17,7 @@ from refold.errors import JournalError, ToolFailed
 from refold.journal.events.kinds import Ended
 from refold.journal.state.conversation import OpenCall
 from refold.permissions.facts import Access, Decision
-from refold.permissions.tool_families import COMMANDS
+from refold.permissions.rules import COMMANDS
 from refold.tools.contract import Picture, Reply, Tool
 from refold.values.display import Diff, Note, Shown
 from refold.values.live import Progress

@@ -21,11 +21,17 @@ from refold.errors import RefoldError
 from refold.headless.streams import Gone, answer_text, complain, ended, write, write_bytes
 from refold.values.live import CallComing, Progress, TextCame, ThinkingCame
 from refold.values.text import clean
-from refold.views.documents import Notice, Result
-from refold.views.live_documents import Retry
 from refold.views.notices import ESTIMATED, warnings
-from refold.views.stream import Asked, Document, approval_request, documents_of, init
-from refold.views.turn_result import EXIT_CODES, result
+from refold.views.stream_json.documents import Notice, Result
+from refold.views.stream_json.encode import (
+    Asked,
+    Document,
+    approval_request,
+    documents_of,
+    init,
+)
+from refold.views.stream_json.live_documents import Retry
+from refold.views.stream_json.turn_result import EXIT_CODES, result
 
 STREAM = "stream-json"
 WAITING = 1_024  # pieces of news, behind a reader who is slow or stuck
@@ -177,7 +183,7 @@ def _tell_denials(session: Session) -> None:
     if not turn.denials or turn.outcome == "plan_ready":  # to plan is to be denied
         return
     from refold.views.call_summary import label
-    from refold.views.cell_width import cut
+    from refold.views.wrap import cut
 
     for denied in turn.denials[:_DENIALS]:
         said = cut(label(denied.call, session.tool(denied.call.name)), _WIDEST)

@@ -25,8 +25,8 @@ from refold.headless.output import WAITING, StreamWriter, exit_code
 from refold.headless.stop_signals import Stops
 from refold.headless.streams import complain
 from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
-from refold.views.documents import Result
 from refold.views.escape import on_one_line
+from refold.views.stream_json.documents import Result
 
 if TYPE_CHECKING:
     from refold.client.verify import VerifyReport

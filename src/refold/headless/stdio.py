@@ -24,9 +24,9 @@ from refold.headless.stop_signals import Stops
 from refold.headless.streams import complain
 from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
 from refold.values.modes import Outcome
-from refold.views.documents import Error, ForkMade, Result
-from refold.views.stream import Document
-from refold.views.turn_result import EXIT_CODES, result
+from refold.views.stream_json.documents import Error, ForkMade, Result
+from refold.views.stream_json.encode import Document
+from refold.views.stream_json.turn_result import EXIT_CODES, result
 
 _NOBODY = "nobody is there to answer any more"
 _LATE = "out of time"

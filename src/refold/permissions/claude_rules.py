@@ -12,8 +12,7 @@ from typing import cast
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.permissions.rules import parse
-from refold.permissions.tool_families import ours
+from refold.permissions.rules import ours, parse
 from refold.values.modes import Mode, Verdict
 
 _MODES: dict[str, Mode] = {

@@ -10,8 +10,7 @@ from msgspec import Struct, structs
 
 from refold.permissions import path_patterns
 from refold.permissions.facts import Access, Decision, Facts, protected
-from refold.permissions.rule_matching import LEAVE_PLAN, about, said_by
-from refold.permissions.rules import Rule
+from refold.permissions.rules import LEAVE_PLAN, Rule, about, ours, reads, said_by, writes
 from refold.permissions.shell.catastrophes import catastrophe
 from refold.permissions.shell.command_patterns import covers, holds
 from refold.permissions.shell.git_read_only import steers
@@ -22,7 +21,6 @@ from refold.permissions.shell.quoting import shown
 from refold.permissions.shell.read_only import Looked, survey
 from refold.permissions.shell.script import Script, read
 from refold.permissions.shell.words import Held
-from refold.permissions.tool_families import ours, reads, writes
 from refold.values.modes import Mode, Verdict
 from refold.values.path_names import below
 from refold.values.tools import Confines

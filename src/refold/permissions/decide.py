@@ -10,9 +10,16 @@ from collections.abc import Iterator, Sequence
 
 from refold.permissions.facts import Access, Decision, Facts, Target, protected
 from refold.permissions.path_patterns import beginnings, whole
-from refold.permissions.rule_matching import LEAVE_PLAN, allowing, forbidding, may_read
-from refold.permissions.rules import Rule
-from refold.permissions.tool_families import CODE, COMMANDS, reads
+from refold.permissions.rules import (
+    CODE,
+    COMMANDS,
+    LEAVE_PLAN,
+    Rule,
+    allowing,
+    forbidding,
+    may_read,
+    reads,
+)
 from refold.values.modes import Mode
 from refold.values.path_names import steering
 from refold.values.tools import Confines, Effect

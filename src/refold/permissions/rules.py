@@ -1,15 +1,16 @@
-"""Rules, as data: how one is written, and whether it does what its examples say.
+"""Permission rules as data: how a rule is written, and which calls it matches.
 
-A rule is `tool` or `tool(pattern)`. For `bash` the pattern is a command line, word by
-word (`*` and `?` within a word), and a last ` *` or `:*` stands for further words. For
-tools that read or change files it is a path (`path_patterns`), for others a text with
-`*`. A name such as `mcp__github__*` may contain `*`, too; `tool_families` lists the tools
-that a name covers.
+A rule is `tool` or `tool(pattern)`. For `bash` the pattern is a command line, word by word (`*` and
+`?` within a word), and a last ` *` or `:*` stands for further words. For tools that read or change
+files it is a path (`path_patterns`), for others a text with `*`. A name such as `mcp__github__*` may
+contain `*`, too. A rule for one tool that changes files covers all of them, and a rule for reading a
+file covers every tool that reads files.
 
-An allow rule covers only what it spells; deny and ask rules find what they name
-wherever it hides. `decide` has the order between several that match.
+An allow rule covers only what it spells; deny and ask rules match wherever their pattern may be
+hidden. `decide` has the order of precedence between matching rules.
 """
 
+import posixpath
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -19,13 +20,25 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.permissions import path_patterns
-from refold.permissions.facts import Access, Facts, Target
-from refold.permissions.tool_families import COMMANDS, EDITS, LOOKS, ours
+from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.values.modes import Verdict
 from refold.values.tools import Effect
 
+COMMANDS = frozenset(("bash",))
+CODE = frozenset(("python",))  # only walls around it keep it to looking
+EDITS = frozenset(("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit"))
+LOOKS = frozenset(("read_file", "grep", "glob", "list_files"))
+_ALSO = {
+    "Bash": "bash", "shell": "bash", "Read": "read_file", "read": "read_file",
+    "Edit": "edit_file", "edit": "edit_file", "Write": "edit_file", "write": "edit_file",
+    "MultiEdit": "edit_file", "NotebookEdit": "edit_file", "Glob": "glob", "Grep": "grep",
+    "LS": "list_files", "WebFetch": "web_fetch", "WebSearch": "web_search", "Task": "task",
+    "TodoWrite": "todo_write", "ExitPlanMode": "exit_plan_mode", "AskUserQuestion": "ask_user",
+}  # fmt: skip
 _WRITTEN = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
 _UNUSUAL = set("*?")
+_Kind = Literal["command", "file", "text"]
+LEAVE_PLAN = "call exit_plan_mode(plan) to ask the person to go on"
 
 
 class Rule(Struct, frozen=True):
@@ -76,6 +89,164 @@ def checked(rule: Rule) -> Rule:
                 f"mend the rule or the example"
             )
     return rule
+
+
+def _holds(rule: Rule, example: str) -> bool:
+    from refold.permissions.shell.command_patterns import covers, holds
+    from refold.permissions.shell.plain_script import plain
+
+    tool, allow = ours(rule.tool), rule.verdict == "allow"
+    if not rule.pattern:
+        return True
+    facts = Facts(roots=("/workspace",), home="/home/person")
+    path = _as_path(example, facts)
+    ways: dict[_Kind, Callable[[], bool]] = {
+        "command": lambda: (
+            bool(parts := plain(example))
+            and all(covers(rule.pattern, part) for part in parts)
+            if allow
+            else holds(rule.pattern, example) != "no"
+        ),
+        "file": lambda: (
+            path_patterns.allows(rule.pattern, path, facts)
+            if allow
+            else path_patterns.forbids(rule.pattern, path, facts) != "no"
+        ),
+        "text": lambda: fnmatchcase(example, rule.pattern),
+    }
+    return ways[kind_of(tool, Effect.SELF)]()
+
+
+def _as_path(example: str, facts: Facts) -> str:
+    if example.startswith("~/"):
+        return f"{facts.home}/{example[2:]}"
+    if example.startswith("/"):
+        return "/" + example.lstrip("/")
+    return f"{facts.roots[0]}/{example.removeprefix('./')}"
+
+
+def kind_of(tool: str, effect: Effect) -> _Kind:
+    """What the pattern of a rule is held against, for calls of this tool."""
+    if tool in COMMANDS:
+        return "command"
+    if tool in EDITS or tool in LOOKS or effect in (Effect.LOOK, Effect.CHANGE):
+        return "file"
+    return "text"
+
+
+def ours(name: str) -> str:
+    """The name of a tool here, as rules of other agents and short forms say it."""
+    return _ALSO.get(name, name)
+
+
+def is_about(written: str, tool: str, effect: Effect) -> bool:
+    """Does a rule for `written` speak of calls of `tool`?"""
+    name = ours(written)
+    if fnmatchcase(tool, name):
+        return True
+    if name == "bash":
+        return tool in COMMANDS
+    if name in EDITS:
+        return tool in EDITS
+    if name == "read_file":
+        return tool in LOOKS or (effect is Effect.LOOK and not tool.startswith("mcp__"))
+    # A whole server, written without its tools.
+    return (
+        name.startswith("mcp__") and name.count("__") == 1 and tool.startswith(f"{name}__")
+    )
+
+
+def is_elsewhere(written: str) -> bool:
+    """Does it name a tool that this session may not have, and others do?"""
+    return ours(written) in _ALSO.values() or written.startswith("mcp__")
+
+
+def reads(written: str) -> bool:
+    """Does a rule for `written` speak of reading files, by whatever tool?"""
+    return ours(written) == "read_file" or written == "*"
+
+
+def writes(written: str) -> bool:
+    return ours(written) in EDITS or written == "*"
+
+
+def forbidding(
+    access: Access, verdict: Verdict, rules: Sequence[Rule], facts: Facts
+) -> Decision | None:
+    """What a deny or ask rule says. Not for commands."""
+    for rule in about(rules, verdict, access):
+        if not rule.pattern or _forbids(rule, access, facts):
+            return said_by(rule)
+    return None
+
+
+def allowing(access: Access, rules: Sequence[Rule], facts: Facts) -> Decision | None:
+    """What an allow rule says, if rules cover the whole of the call. Not for commands."""
+    given = list(about(rules, "allow", access))
+    if not access.files:
+        found = next((r for r in given if _allows(r, access)), None)
+        return said_by(found) if found else None
+    covering = [
+        next((r for r in given if _allows_file(r, target.real, facts)), None)
+        for target in access.files
+    ]
+    first = covering[0]
+    return said_by(first) if first and all(covering) else None
+
+
+def may_read(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
+    """Does no deny or ask rule that names files speak against reading this one?"""
+    return not any(
+        rule.verdict != "allow"
+        and rule.pattern
+        and reads(rule.tool)
+        and (path_patterns.forbids(rule.pattern, real, facts) != "no")
+        for rule in rules
+    )
+
+
+def about(rules: Sequence[Rule], verdict: Verdict, access: Access) -> Sequence[Rule]:
+    return [
+        r
+        for r in rules
+        if r.verdict == verdict and is_about(r.tool, access.tool, access.effect)
+    ]
+
+
+def said_by(rule: Rule) -> Decision:
+    where = f" ({rule.source})" if rule.source else ""
+    reason = f"the rule {rule}{where} says {rule.verdict}"
+    return Decision(
+        rule.verdict, str(rule), rule.source, reason, once=rule.verdict == "ask"
+    )
+
+
+def _forbids(rule: Rule, access: Access, facts: Facts) -> bool:
+    if access.files and kind_of(access.tool, access.effect) == "file":
+        names = {n for t in access.files for n in (t.real, _absolute(t.path, facts))}
+        return any(
+            path_patterns.forbids(rule.pattern, name, facts) != "no" for name in names
+        )
+    return fnmatchcase(access.subject.casefold(), rule.pattern.casefold())
+
+
+def _allows(rule: Rule, access: Access) -> bool:
+    if not rule.pattern:
+        return True
+    return fnmatchcase(access.subject, rule.pattern)
+
+
+def _allows_file(rule: Rule, real: str, facts: Facts) -> bool:
+    if not rule.pattern:
+        # A tool as a whole is allowed in the workspace; what lies outside has to be named.
+        return not facts.outside(real)
+    return path_patterns.allows(rule.pattern, real, facts)
+
+
+def _absolute(path: str, facts: Facts) -> str:
+    if path == "~" or path.startswith("~/"):
+        return posixpath.normpath(facts.home + path[1:])
+    return posixpath.normpath(posixpath.join(facts.roots[0], path))
 
 
 def narrowest(access: Access, facts: Facts) -> str:
@@ -142,49 +313,3 @@ def _quoted(word: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_./:,@%+=^-]+", word):
         return word
     return "'" + word.replace("'", "'\"'\"'") + "'"
-
-
-_Kind = Literal["command", "file", "text"]
-
-
-def kind_of(tool: str, effect: Effect) -> _Kind:
-    """What the pattern of a rule is held against, for calls of this tool."""
-    if tool in COMMANDS:
-        return "command"
-    if tool in EDITS or tool in LOOKS or effect in (Effect.LOOK, Effect.CHANGE):
-        return "file"
-    return "text"
-
-
-def _holds(rule: Rule, example: str) -> bool:
-    from refold.permissions.shell.command_patterns import covers, holds
-    from refold.permissions.shell.plain_script import plain
-
-    tool, allow = ours(rule.tool), rule.verdict == "allow"
-    if not rule.pattern:
-        return True
-    facts = Facts(roots=("/workspace",), home="/home/person")
-    path = _as_path(example, facts)
-    ways: dict[_Kind, Callable[[], bool]] = {
-        "command": lambda: (
-            bool(parts := plain(example))
-            and all(covers(rule.pattern, part) for part in parts)
-            if allow
-            else holds(rule.pattern, example) != "no"
-        ),
-        "file": lambda: (
-            path_patterns.allows(rule.pattern, path, facts)
-            if allow
-            else path_patterns.forbids(rule.pattern, path, facts) != "no"
-        ),
-        "text": lambda: fnmatchcase(example, rule.pattern),
-    }
-    return ways[kind_of(tool, Effect.SELF)]()
-
-
-def _as_path(example: str, facts: Facts) -> str:
-    if example.startswith("~/"):
-        return f"{facts.home}/{example[2:]}"
-    if example.startswith("/"):
-        return "/" + example.lstrip("/")
-    return f"{facts.roots[0]}/{example.removeprefix('./')}"

@@ -16,9 +16,8 @@ from hashlib import sha256
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.openat import Folders, check_length
+from refold.place.openat import LOOK, Folders, check_length, refuse_odd, told, why
 from refold.place.port import Put, Real
-from refold.place.stat import LOOK, refuse_odd, told, why
 
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1024 * 1024

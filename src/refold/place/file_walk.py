@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from refold.place.openat import Folders, beneath
+from refold.place.openat import LOOK, Folders, beneath, kind_of
 from refold.place.port import Kind, Real
-from refold.place.stat import LOOK, kind_of
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

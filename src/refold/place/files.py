@@ -12,10 +12,9 @@ from copy import copy
 from pathlib import Path
 
 from refold.errors import ToolFailed
-from refold.place.openat import Folders, Opening, beneath
+from refold.place.openat import LOOK, Folders, Opening, beneath, kind_of, regular, told
 from refold.place.port import AT_MOST, DirectoryEntry, Kind, Put, Real, Why
 from refold.place.printable_names import escaped, unescaped
-from refold.place.stat import LOOK, kind_of, regular, told
 from refold.values.path_names import below
 
 _TRIES = 10

@@ -1,10 +1,7 @@
-"""Opens what lies below a directory, and makes directories there, following no link.
+"""Opens files beneath a root, folder by folder, so that no link leads out of it; and what was opened.
 
-A path that was resolved holds no links. If one is met all the same, another program put it
-there since, and opening fails. The kernel checks that in one call where it can (`openat2`);
-elsewhere each part of the path is opened in turn. Whoever holds the descriptor of a
-directory works in that directory, whatever its name leads to by now. `files` decides which
-files may be opened.
+With openat2 the kernel does it in one call; without, each folder is opened from the one before.
+A path can lead elsewhere between a check and its use; a descriptor cannot.
 """
 
 import errno
@@ -14,23 +11,38 @@ import struct
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import TypeAlias
 
-from refold.place.port import Real
+from refold.errors import ToolFailed
+from refold.place.port import Kind, Real
 from refold.place.syscalls import call
+from refold.safe_open import read_regular
 from refold.values.path_names import below
-
-# Opens a path below a directory's descriptor. Raises `OSError`: ELOOP where a link is
-# in the way, EXDEV where the path would leave the directory.
-Opening: TypeAlias = Callable[[int, str, int], int]
 
 LONGEST = 4095  # bytes of a path, as the kernel counts
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-
 _NUMBER = 437  # of the system call openat2, on every machine that has it
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _TRIES = 100  # somebody renames directories while we look
+# O_NONBLOCK: opening a pipe that nobody writes to must not wait.
+LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_WHY = {
+    errno.ENOENT: "there is no such file or directory",
+    errno.EEXIST: "a part of the path is a file, or somebody made it in the meantime",
+    errno.ENOTDIR: "a part of the path is not a directory",
+    errno.EACCES: "the system does not permit it",
+    errno.EPERM: "the system does not permit it",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk is full",
+    errno.ELOOP: "its symbolic links go round in a circle, or change",
+    errno.EXDEV: "the path leaves the directory it began in",
+    errno.ENAMETOOLONG: "the name is too long",
+}
+# Opens a path below a directory's descriptor. Raises `OSError`: ELOOP where a link is
+# in the way, EXDEV where the path would leave the directory.
+Opening: TypeAlias = Callable[[int, str, int], int]
 
 
 def beneath(top: int, path: str, flags: int) -> int:
@@ -191,3 +203,44 @@ def _closing(number: int) -> Generator[int]:
         yield number
     finally:
         os.close(number)
+
+
+def kind_of(mode: int) -> Kind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "link" if stat.S_ISLNK(mode) else "other"
+
+
+def refuse_odd(about: os.stat_result, name: str) -> None:
+    """Raise for all but regular files."""
+    kind = kind_of(about.st_mode)
+    if kind == "directory":
+        raise ToolFailed(f"{name} is a directory: list_files shows what is in it.")
+    if kind == "link":  # `real` had followed them all
+        raise OSError(errno.ELOOP, "links")
+    if kind != "file":
+        raise ToolFailed(
+            f"{name} is a device, pipe or socket, not a file to read or write."
+        )
+
+
+def regular(folder: int, last: str, name: str, at_most: int) -> bytes:
+    """The file `last` in a directory, up to `at_most` bytes. Anything else raises."""
+    refuse = partial(refuse_odd, name=name)
+    return read_regular(last, at_most, follow=False, directory=folder, check=refuse)[0]
+
+
+@contextmanager
+def told(doing: str) -> Generator[None]:
+    """Turn the system's errors into one sentence for the model."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolFailed(f"Cannot {doing}: {why(error)}.") from error
+
+
+def why(error: OSError) -> str:
+    number = error.errno or errno.EIO
+    return _WHY.get(number) or os.strerror(number).lower()

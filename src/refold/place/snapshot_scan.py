@@ -1,12 +1,13 @@
-"""One look at the files of a folder: what changed since the last is kept as a git tree.
+"""Scans the files of a folder: what changed since the last scan is stored as a git tree.
 
-git tells what changed, by its index; which of it can be kept is decided here. Files
-that are too large or cannot be read are left out and named. A repository inside the
-folder is looked at as a root of its own, for git does not look into it.
+git finds changes by its index; which files can be stored is decided here. Files that are too
+large or unreadable are left out and reported. A nested repository is scanned as a root of its
+own, because git does not look into it. git reads by paths, so files whose directories may have
+changed during the scan are read again through descriptors, following no link.
 
-git trusts a file's time only where it is older than the index. So the index gets the
-time at which the look began, less what clocks of files are behind: a file that was
-changed in the meantime is compared by content at the next look.
+git trusts the time of a file only if it is older than the index. So the index gets the time at
+which the scan began, minus the possible delay of file clocks: a file that was changed in the
+meantime is compared by content at the next scan.
 """
 
 import os
@@ -14,14 +15,14 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from refold.errors import ToolFailed
-from refold.place.git_reads import Ways, lines_of
 from refold.place.ignore_rules import Ignored, git_folder, repository_around
+from refold.place.openat import FOLDER, beneath
 from refold.place.port import Trees
 from refold.place.printable_names import escaped
 from refold.place.snapshot_repository import (
@@ -45,6 +46,11 @@ _MANY = 200  # files that are better kept in one pack
 _BAD_PATH = re.compile(r"Unable to process path (.*)", re.DOTALL)
 _HALF_WRITTEN = 3600  # seconds after which nobody writes on at a pack
 _UNUSED = 14 * 24 * 3600  # seconds after which the index of a session is dropped
+_MOMENT = 50_000_000  # ns: the kernel's clock of directories may be so coarse,
+_SECOND = 1_000_000_000  # or, on some disks, have whole seconds only
+_AT_ONCE = 200  # files that git is handed in one call
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_NOWHERE = "0" * 40
 
 
 class TooLarge(ToolFailed):
@@ -342,3 +348,103 @@ def _sweep_packs(folder: Path) -> None:
         for each in folder.glob("tmp_pack_*"):
             if each.stat().st_mtime < limit:
                 each.unlink()
+
+
+class Ways:
+    """The ways to `paths`, relative to `root`, which lies in `base` or is it. As of now."""
+
+    def __init__(self, base: str, root: str, paths: Sequence[str]) -> None:
+        self._base, self._root, self._paths = base, root, paths
+        self._began = time.time_ns()
+        self._before = {each: _changed(each) for each in self._directories()}
+
+    def doubtful(self) -> list[str]:
+        """Those whose way changed since, or may have a moment before."""
+        moved = {
+            each
+            for each, at in self._before.items()
+            if _fresh(at, self._began) or _changed(each) != at
+        }
+        return [p for p in self._paths if any(d in moved for d in self._above(p))]
+
+    def _directories(self) -> set[str]:
+        found = set[str]()
+        for path in self._paths:
+            for each in self._above(path):
+                if each in found:
+                    break
+                found.add(each)
+        return found
+
+    def _above(self, path: str) -> Iterator[str]:
+        """From the directory that holds it up to the base."""
+        here = os.path.dirname(os.path.join(self._root, path))
+        while len(here) > len(self._base):
+            yield here
+            here = os.path.dirname(here)
+        yield self._base
+
+
+def lines_of(
+    shadow: Shadow, base: str, root: str, prefix: str, paths: Sequence[str]
+) -> Iterable[bytes]:
+    """What the index has to say of these: as they are read without following any link."""
+    way = os.path.relpath(root, base)
+    top = os.open(base, FOLDER)
+    try:
+        for start in range(0, len(paths), _AT_ONCE):
+            some = paths[start : start + _AT_ONCE]
+            for path, (mode, name) in _kept(shadow, top, way, some).items():
+                whole = os.fsencode(prefix + path)
+                yield f"{mode} {name}\t".encode() + whole + b"\0"
+    finally:
+        os.close(top)
+
+
+def _kept(
+    shadow: Shadow, top: int, way: str, paths: Sequence[str]
+) -> dict[str, tuple[str, str]]:
+    """The mode and the name of each file's content, which git has by then."""
+    found = dict[str, tuple[str, str]]()
+    opened = dict[str, tuple[str, int]]()
+    try:
+        for path in paths:
+            found[path] = ("0", _NOWHERE)
+            with suppress(OSError):  # gone, or a link is in the way: then it is not there
+                here = beneath(top, os.path.join(way, os.path.dirname(path)), FOLDER)
+                try:
+                    last = os.path.basename(path)
+                    mode = os.stat(last, dir_fd=here, follow_symlinks=False).st_mode
+                    if stat.S_ISLNK(mode):
+                        target = os.readlink(os.fsencode(last), dir_fd=here)
+                        found[path] = ("120000", shadow.hashed(target))
+                    elif stat.S_ISREG(mode):
+                        number = os.open(last, _READ, dir_fd=here)
+                        mode = os.fstat(number).st_mode
+                        opened[path] = ("100755" if mode & 0o100 else "100644", number)
+                finally:
+                    os.close(here)
+        numbers = [number for _, number in opened.values()]
+        names = shadow.hashed_files(numbers) if numbers else ()
+        for (path, (how, _)), name in zip(opened.items(), names, strict=True):
+            found[path] = (how, name)
+    finally:
+        for _, number in opened.values():
+            os.close(number)
+    return found
+
+
+def _changed(directory: str) -> tuple[int, int, int]:
+    try:
+        about = os.lstat(directory)
+    except OSError:
+        return (0, 0, 0)
+    real = stat.S_ISDIR(about.st_mode)
+    return (about.st_dev, about.st_ino, about.st_ctime_ns if real else 0)
+
+
+def _fresh(at: tuple[int, int, int], began: int) -> bool:
+    """Could it have changed again within the same tick of its clock?"""
+    when = at[2]
+    coarse = when % _SECOND == 0
+    return began - when < (2 * _SECOND if coarse else _MOMENT)

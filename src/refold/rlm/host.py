@@ -18,9 +18,16 @@ from refold.errors import BadInput, RefoldError, ToolFailed
 from refold.journal.state.fold import budget_of, used
 from refold.rlm.call_context import CallContext, Journal
 from refold.rlm.initial_variables import InitialVariables
-from refold.rlm.interfaces import HostFailed, OtherVariables
-from refold.rlm.leaves import LeafFailed, Leaves
-from refold.rlm.question import ModelQuestion, as_text, question, shape_of, with_shape
+from refold.rlm.leaves import (
+    LeafFailed,
+    Leaves,
+    ModelQuestion,
+    as_text,
+    question,
+    shape_of,
+    with_shape,
+)
+from refold.rlm.worker_port import HostFailed, OtherVariables
 from refold.rlm.worker_side.signatures import PRIMITIVES
 from refold.tools.python_tool import NAME
 from refold.tools.task import NAME as TASK

@@ -15,7 +15,7 @@ from refold.journal.events.kinds import TurnEnded
 from refold.journal.home import Home
 from refold.journal.state.fold import View, fold
 from refold.rlm.initial_variables import InitialVariables
-from refold.rlm.interfaces import OtherVariables
+from refold.rlm.worker_port import OtherVariables
 from refold.tools.task import Report, TaskRequest
 
 AGENT = "rlm"

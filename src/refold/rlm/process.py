@@ -25,7 +25,7 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.place.limits import Limits
 from refold.place.port import CommandExtras, Commands, Finished
-from refold.rlm.interfaces import WorkerLost
+from refold.rlm.worker_port import WorkerLost
 from refold.values.tools import Confines
 
 HEADER = struct.Struct("!II")

@@ -26,18 +26,18 @@ from refold.rlm.host import (
     tool_functions,
 )
 from refold.rlm.initial_variables import InitialVariables, inject
-from refold.rlm.interfaces import (
+from refold.rlm.leaves import Leaves
+from refold.rlm.memo import Memo
+from refold.rlm.rate_limit import RateLimit
+from refold.rlm.worker_port import (
     Cell,
     OtherVariables,
     VariableReport,
     Worker,
+    WorkerKeeper,
     WorkerLimits,
     WorkerLost,
 )
-from refold.rlm.leaves import Leaves
-from refold.rlm.memo import Memo
-from refold.rlm.rate_limit import RateLimit
-from refold.rlm.worker_lifetime import WorkerKeeper
 from refold.tools.python_tool import Ran
 from refold.values.control import Final
 from refold.values.json_check import Schema

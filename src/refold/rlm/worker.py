@@ -15,17 +15,6 @@ from msgspec import Raw
 
 from refold.errors import JournalError, first
 from refold.place.port import Commands
-from refold.rlm.interfaces import (
-    Cell,
-    Host,
-    HostFailed,
-    ReadPart,
-    VariableReport,
-    Variables,
-    Worker,
-    WorkerLimits,
-    WorkerLost,
-)
 from refold.rlm.process import (
     LONGEST_BLOB,
     Called,
@@ -36,6 +25,17 @@ from refold.rlm.process import (
     Part,
     Printed,
     Process,
+)
+from refold.rlm.worker_port import (
+    Cell,
+    Host,
+    HostFailed,
+    ReadPart,
+    VariableReport,
+    Variables,
+    Worker,
+    WorkerLimits,
+    WorkerLost,
 )
 from refold.rlm.worker_side.signatures import PRIMITIVES
 

@@ -18,6 +18,7 @@ from refold.skills.directories import (
     COMMANDS,
     TEMPLATES,
     SkillScope,
+    content_of,
     in_project,
     of_project,
     of_skills,
@@ -25,7 +26,6 @@ from refold.skills.directories import (
 )
 from refold.skills.discovery import FILE, LARGEST, Skill, SkillScan, found
 from refold.skills.front_matter import BadFrontMatter, split
-from refold.skills.safe_folder import content_of
 from refold.values.path_names import below
 from refold.values.text import seen
 

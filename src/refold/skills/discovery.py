@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.printable_names import escaped
-from refold.skills.directories import SkillFolder, Whose
+from refold.skills.directories import SkillFolder, Whose, content_of, listed
 from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
-from refold.skills.safe_folder import content_of, listed
 from refold.values.path_names import below
 from refold.values.text import seen
 

@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.printable_names import escaped
-from refold.skills.directories import SkillFolder
-from refold.skills.safe_folder import content_of
+from refold.skills.directories import SkillFolder, content_of
 from refold.values.text import seen
 
 LARGEST = 256 * 1024  # bytes of a skills.md

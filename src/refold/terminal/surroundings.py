@@ -17,7 +17,7 @@ from refold.permissions.rules import Rule
 from refold.place.port import Files, Snapshots
 from refold.session.session import Session
 from refold.skills.catalogue import Catalogue
-from refold.skills.slash_names import Shortcuts
+from refold.skills.slash_commands import Shortcuts
 from refold.tools.contract import Tool
 from refold.values.modes import Effort, Mode
 from refold.values.usage import NO_LIMIT, Budget

@@ -5,7 +5,6 @@ The profile of an agent selects some of them; rules limit what they may access.
 
 from refold.tools.apply_patch import apply_patch
 from refold.tools.claims import claim
-from refold.tools.compact import compact
 from refold.tools.contract import Tool
 from refold.tools.edit import edit_file, multi_edit, write_file
 from refold.tools.find import glob, list_files
@@ -19,8 +18,8 @@ from refold.tools.session_history import history_search
 from refold.tools.shell import bash
 from refold.tools.skills import list_skills, read_skill
 from refold.tools.task import task
-from refold.tools.think import think
 from refold.tools.todo import todo_write
+from refold.tools.turn_control import compact, think
 
 
 def builtin() -> tuple[Tool, ...]:

@@ -28,11 +28,11 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.views.activity import LEAF
-from refold.views.cell_width import cells, cut
 from refold.views.escape import on_one_line
 from refold.views.session_tree import Labels, style_of
-from refold.views.stream import documents_of
+from refold.views.stream_json.encode import documents_of
 from refold.views.styled import Line, Style
+from refold.views.wrap import cells, cut
 
 _WORDS = 500  # characters
 

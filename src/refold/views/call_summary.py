@@ -13,18 +13,20 @@ from refold.tools.contract import Tool
 from refold.values.display import Checklist, Diff, Note, Output, Shown
 from refold.values.messages import ToolCall
 from refold.values.path_names import near
-from refold.views.cell_width import cut, untabbed, wrapped
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Style, line
 from refold.views.todo_list import checklist
 from refold.views.word_diff import diff_lines
 from refold.views.wrap import (
+    cut,
     folded,
     hard_wrap,
     sentence_lines,
     text_lines,
     truncate,
+    untabbed,
     wrap_words,
+    wrapped,
 )
 
 _SAID: Mapping[str, tuple[Style, str]] = {

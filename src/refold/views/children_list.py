@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.journal.state.children import Child, Children
 from refold.values.live import ChildMoved
-from refold.views.cell_width import cut
 from refold.views.escape import on_one_line
 from refold.views.number_format import dollars, spent_row, tokens
 from refold.views.styled import Line, Style, line
-from refold.views.wrap import folded, text_lines
+from refold.views.wrap import cut, folded, text_lines
 
 _NAMED = 60  # cells of a task that has no title
 _TAGS = re.compile(r"\A<child [^>]*>|</child>\s*\Z")

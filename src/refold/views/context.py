@@ -19,10 +19,10 @@ from refold.values.messages import (
     ToolCall,
     ToolResult,
 )
-from refold.views.cell_width import cells
 from refold.views.escape import on_one_line
 from refold.views.number_format import tokens
 from refold.views.styled import Line, Style, line
+from refold.views.wrap import cells
 
 _BAR = 30  # cells
 _FREE = "free"

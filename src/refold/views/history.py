@@ -11,12 +11,11 @@ from refold.journal.events.kinds import Entry
 from refold.journal.state import conversation
 from refold.journal.state.fold import View
 from refold.values.messages import Spoken
-from refold.views.cell_width import cut
 from refold.views.escape import visible
 from refold.views.screen.blocks import Block, Called, Heard, Words
 from refold.views.screen.screen import screen_of
 from refold.views.styled import Line, Piece, Style
-from refold.views.wrap import wrap_line
+from refold.views.wrap import cut, wrap_line
 
 _PEOPLE = ("person", "parent")
 _EXCHANGES = 3

@@ -11,8 +11,8 @@ from msgspec import Struct
 from refold.journal.state.session_tree import Node
 from refold.values.usage import Usage
 from refold.views.activity import SideCall, ToolStep, side_call_outcome, spent_by
-from refold.views.budget_lines import budget_document
 from refold.views.call_summary import arguments as object_in
+from refold.views.cost import budget_document
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import dollars, duration, spent_row, tokens
 from refold.views.session_tree import (
@@ -23,9 +23,9 @@ from refold.views.session_tree import (
     style_of,
     tree_lines,
 )
+from refold.views.stream_json.turn_result import arguments
 from refold.views.styled import Line, line
 from refold.views.timeline import outcome_of
-from refold.views.turn_result import arguments
 
 _INSIDE = "  "
 

@@ -11,9 +11,9 @@ from refold.journal.events.kinds import Compacted
 from refold.journal.state.failures import CommandFailure
 from refold.journal.state.fold import View
 from refold.values.path_names import near
-from refold.views.cell_width import cut
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
+from refold.views.wrap import cut
 
 _NAMED = 3  # files
 _LONGEST = 60  # cells of unsent messages

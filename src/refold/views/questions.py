@@ -18,11 +18,10 @@ from refold.values.display import Asking, Option
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 from refold.views.call_summary import arguments
-from refold.views.cell_width import unpadded, untabbed, wrapped
 from refold.views.escape import exact, hidden, on_one_line, visible
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.word_diff import changed
-from refold.views.wrap import folded, hard_wrap, wrap_words
+from refold.views.wrap import folded, hard_wrap, unpadded, untabbed, wrap_words, wrapped
 
 MOST = 60  # lines of one call, unless all are asked for
 _LEAST = 10  # on however low a screen

@@ -12,9 +12,9 @@ from msgspec import Struct
 from refold.journal.state.checkpoints import Checkpoint, Point
 from refold.place.port import FileChange
 from refold.values.path_names import near
-from refold.views.cell_width import cells, cut
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Piece, Style, line
+from refold.views.wrap import cells, cut
 
 What: TypeAlias = Literal["conversation", "files", "both"]
 _FILES = 30  # of a preview that are named

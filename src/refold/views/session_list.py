@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.journal.catalogue.session_card import ENDS, FOUND, Card, Hit
-from refold.views.cell_width import cells, cut
 from refold.views.escape import on_one_line
 from refold.views.styled import Line
+from refold.views.wrap import cells, cut
 
 Search = Callable[[str], frozenset[str]]  # the ids of sessions with these words
 

@@ -24,10 +24,10 @@ from refold.views.activity import (
     side_call_outcome,
     spent_by,
 )
-from refold.views.cell_width import cells, cut
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration, spent_row
 from refold.views.styled import Line, Piece, Style
+from refold.views.wrap import cells, cut
 
 # Besides the outcome of its newest turn: nothing was asked of it yet; a turn is under
 # way; one is, and waits for a person; one was when the process died; nothing is known.

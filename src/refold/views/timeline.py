@@ -22,11 +22,11 @@ from refold.views.activity import (
     side_call_outcome,
     spent_by,
 )
-from refold.views.cell_width import cells
 from refold.views.escape import on_one_line
 from refold.views.number_format import dollars, duration, estimate_sign
 from refold.views.session_tree import Labels, fit, state, style_of
 from refold.views.styled import Line
+from refold.views.wrap import cells
 
 _WORDS = 500  # characters
 _ADDRESS = 28  # cells

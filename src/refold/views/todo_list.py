@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from refold.journal.state.plans import Plan
 from refold.values.control import Progress, Todo
-from refold.views.cell_width import cut
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style, line
+from refold.views.wrap import cut
 
 _SIGNS: Mapping[Progress, tuple[str, Style]] = {
     "pending": ("[ ]", "plain"),

@@ -11,7 +11,6 @@ from refold.values.messages import ToolCall
 from refold.views.call_summary import label
 from refold.views.children_list import report_lines
 from refold.views.escape import on_one_line, visible
-from refold.views.screen.block_lines import result_rows, turn_rows
 from refold.views.screen.blocks import (
     Block,
     Called,
@@ -21,6 +20,8 @@ from refold.views.screen.blocks import (
     Thought,
     TurnOver,
     Words,
+    result_rows,
+    turn_rows,
 )
 from refold.views.screen.conversation import from_child
 from refold.views.screen.screen import Screen

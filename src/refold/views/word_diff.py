@@ -7,9 +7,9 @@ highlighted: all of it changed.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from refold.views.cell_width import untabbed
 from refold.views.escape import visible
 from refold.views.styled import Line, Piece, Style, line
+from refold.views.wrap import untabbed
 
 _STYLES: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
 _WORDS = re.compile(r"\w+|\s+|.")

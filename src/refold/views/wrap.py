@@ -1,13 +1,15 @@
-"""Styled text broken into lines that fit the screen, and long text folded.
+"""Text in terminal cells: its width, cut, wrapped and folded.
 
-`broken` wraps finished text, `StreamWrapper` wraps text as it arrives and never takes anything back,
-`folded` replaces the middle of long text by a line with the number of lines left out.
+`wrap` breaks finished text into lines that fit the screen, `StreamWrapper` wraps text as it arrives
+and never takes anything back, and `folded` replaces the middle of long text by a line with the
+number of lines left out. Graphemes (letters with marks, composed emoji) are never split; `wcwidth`
+measures them by the rules that most terminals follow. Control characters must have been escaped
+before (`escape`).
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from refold.views.cell_width import cells, cut, letters, untabbed, wrapped
 from refold.views.escape import visible
 from refold.views.styled import Line, Link, Piece, Style, bare, joined, line
 
@@ -20,6 +22,104 @@ _DOT = " · "
 _KEPT = "\x1f"  # a blank at which nothing is broken; no visible text has one
 FOLDED = 20  # lines of one result
 _ROWS = 3  # of one very long line
+_PADDING = re.compile(r" {41,}|\t{11,}|(?:[ \t]*\n){7,}")
+# Each takes one cell and joins with no other of them: most text needs no table, and the
+# tables of `wcwidth` take longer to load than a prompt may take to appear.
+_NARROW = "\x00-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u2319\u2500-\u25fc\u2800-\u28ff"
+_ALL_NARROW = re.compile(f"[{_NARROW}]*")
+_WIDEST = 2  # no letter takes more; what a font cannot join is taken for several
+
+
+def cells(text: str) -> int:
+    if _narrow(text):
+        return len(text)
+    return sum(wide for _, wide in letters(text))
+
+
+def letters(text: str) -> Iterator[tuple[str, int]]:
+    """The graphemes of the text, each with its width in cells."""
+    if _narrow(text):
+        yield from ((letter, 1) for letter in text)
+        return
+    from wcwidth import iter_graphemes
+
+    for cluster in iter_graphemes(text):
+        wide = _width(cluster)
+        if wide <= _WIDEST:
+            yield cluster, wide
+        else:
+            yield from ((letter, _width(letter)) for letter in cluster)
+
+
+def cut(text: str, room: int) -> str:
+    """`text` on at most `room` cells; "…" stands for the rest."""
+    if len(text) <= room and cells(text) <= room:
+        return text
+    return _start(text, room - 1) + "…" if room > 0 else ""
+
+
+def wrapped(text: str, room: int) -> Iterator[str]:
+    """The lines of `text`, none wider than `room`. No character is lost or added."""
+    room = max(room, 2)
+    for each in text.split("\n"):
+        yield from _pieces(each, room)
+
+
+def untabbed(text: str) -> str:
+    return text.expandtabs(4) if "\t" in text else text
+
+
+def unpadded(text: str) -> str:
+    """Replace long runs of blanks and empty lines by their number, so that nothing hides behind them."""
+    return _PADDING.sub(lambda found: _counted(found[0]), text)
+
+
+def _narrow(text: str) -> bool:
+    return text.isascii() or _ALL_NARROW.fullmatch(text) is not None
+
+
+def _start(text: str, room: int) -> str:
+    """The longest start of the text that fits `room`."""
+    if _narrow(text):
+        return text[:room]
+    kept = list[str]()
+    for letter, wide in letters(text):
+        room -= wide
+        if room < 0:
+            break
+        kept.append(letter)
+    return "".join(kept)
+
+
+def _pieces(text: str, room: int) -> Iterator[str]:
+    if cells(text) <= room:
+        yield text
+        return
+    if _narrow(text):
+        yield from (text[at : at + room] for at in range(0, len(text), room))
+        return
+    row, used = list[str](), 0
+    for letter, wide in letters(text):
+        if used + wide > room:
+            yield "".join(row)
+            row, used = [], 0
+        row.append(letter)
+        used += wide
+    yield "".join(row)
+
+
+def _counted(run: str) -> str:
+    lines = run.count("\n")
+    if lines:
+        return f"\n… {lines - 1} empty lines …\n"
+    return f" … {len(run)} {'tabs' if run[0] == chr(9) else 'spaces'} … "
+
+
+def _width(letter: str) -> int:
+    from wcwidth import wcswidth, wcwidth
+
+    wide = wcwidth(letter) if len(letter) == 1 else wcswidth(letter)
+    return 1 if wide < 0 else wide  # a control character, which is written out before
 
 
 class _Rows:

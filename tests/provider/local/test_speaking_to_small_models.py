@@ -11,7 +11,7 @@ from refold.prompts.presets import SMALL, small_system, small_tool
 from refold.provider.local.protocol import LocalStreamState, plain, schema
 from refold.provider.port import CallDelta, Delta, Request, TextDelta
 from refold.tools.builtin import builtin
-from refold.tools.finish import finish
+from refold.tools.turn_control import finish
 from refold.values.control import Final
 from refold.values.growing import Log
 from refold.values.messages import Message, Role, Spoken, Text, ToolCall, ToolResult

@@ -36,7 +36,7 @@ from refold.terminal.input.reader import TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.terminal.this_terminal import this_terminal
 from refold.terminal.work import Work
-from refold.views.turn_result import EXIT_CODES
+from refold.views.stream_json.turn_result import EXIT_CODES
 
 DEMO_STEPS = 12  # a small model that goes astray is not watched for fifty answers
 DEMO_FILE = "number.txt"

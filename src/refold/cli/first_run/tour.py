@@ -26,9 +26,9 @@ from refold.terminal.this_terminal import this_terminal
 from refold.terminal.work import Work
 from refold.testing.providers import Reply, deltas
 from refold.values.messages import Message, ToolResult
-from refold.views.cell_width import cut
 from refold.views.escape import visible
 from refold.views.styled import Line, line
+from refold.views.wrap import cut
 
 _FILE = "greet.sh"
 _BEFORE = 'name=${1:-you}\necho "Hello, $nam!"\n'

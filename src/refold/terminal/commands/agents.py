@@ -2,8 +2,8 @@
 
 from refold.terminal.commands.agent import current
 from refold.terminal.terminal import Terminal
-from refold.views.cell_width import cells
 from refold.views.escape import on_one_line
+from refold.views.wrap import cells
 
 MAIN = "main"
 

@@ -8,7 +8,7 @@ from refold.errors import BadInput
 from refold.journal.state.fold import budget_of
 from refold.terminal.terminal import Terminal
 from refold.values.usage import NO_LIMIT, Budget
-from refold.views.budget_lines import budget_lines
+from refold.views.cost import budget_lines
 
 _HOW = (
     "type /budget USD, /budget tokens N, /budget calls N, /budget seconds N, or /budget off"

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 import anyio
 
 from refold.errors import BadInput, RefoldError
-from refold.skills.slash_names import Shortcuts
+from refold.skills.slash_commands import Shortcuts
 from refold.terminal.commands import help
 from refold.terminal.commands.table import SlashCommand, command_in, commands, find
 from refold.terminal.input.completion import CompletionChoice

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from refold.errors import BadInput
-from refold.skills.slash_names import Offered
+from refold.skills.slash_commands import Offered
 from refold.terminal.commands.table import GROUPS, SlashCommand, commands
 from refold.terminal.terminal import Terminal
-from refold.views.cell_width import cells, cut
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
+from refold.views.wrap import cells, cut
 
 _KEYS = (
     ("Esc Enter", "a line break; so does a backslash at the end"),

@@ -7,8 +7,8 @@ from refold.errors import BadInput
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import Terminal
-from refold.views.cell_width import cells
 from refold.views.escape import on_one_line
+from refold.views.wrap import cells
 
 _HOW = "A preset is chosen when a session starts: refold --preset NAME"
 

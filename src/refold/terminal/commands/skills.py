@@ -8,9 +8,9 @@ from refold.errors import BadInput, ToolFailed
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import Terminal
-from refold.views.cell_width import cells, cut
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
+from refold.views.wrap import cells, cut
 
 
 def choices(around: Surroundings) -> Iterable[CompletionChoice]:

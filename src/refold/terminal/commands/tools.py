@@ -8,17 +8,16 @@ from collections.abc import Iterable, Sequence
 from refold.agents.profile import OfferedTools
 from refold.engine.authorize import granted_in, mode_of
 from refold.errors import BadInput
-from refold.permissions.rules import Rule, parse
-from refold.permissions.tool_families import COMMANDS, is_about
+from refold.permissions.rules import COMMANDS, Rule, is_about, parse
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import Terminal
 from refold.tools.contract import Tool
 from refold.values.modes import Mode
 from refold.values.tools import Effect
-from refold.views.cell_width import cells
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Style, line
+from refold.views.wrap import cells
 
 _PLANNING = "not in plan mode"
 _ASKED = "asks"

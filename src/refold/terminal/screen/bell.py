@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from refold.terminal.screen.displays import Display
-from refold.views.cell_width import cut
 from refold.views.escape import on_one_line
+from refold.views.wrap import cut
 
 BELL = "\x07"
 _END = "\x1b\\"

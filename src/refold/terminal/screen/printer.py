@@ -12,9 +12,8 @@ from typing import TextIO
 
 from refold.terminal.screen.ascii_fallback import MOST, is_all_of_unicode, spelled
 from refold.terminal.screen.capabilities import Look, look
-from refold.views.cell_width import cells, cut
 from refold.views.styled import Line, Piece, Style, joined
-from refold.views.wrap import wrap_line
+from refold.views.wrap import cells, cut, wrap_line
 
 _FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
 _FAR_IN = 16  # cells: what begins there stands in a second column by itself

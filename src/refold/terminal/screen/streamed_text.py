@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from refold.terminal.screen.markdown import words_on
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import Doing
-from refold.views.cell_width import cut
 from refold.views.escape import Visible, visible
 from refold.views.styled import Piece
+from refold.views.wrap import cut
 
 if TYPE_CHECKING:
     from refold.views.markdown.renderer import MarkdownRenderer

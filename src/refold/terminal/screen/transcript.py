@@ -19,12 +19,9 @@ from refold.terminal.surroundings import Surroundings
 from refold.tools.task import NAME as TASK
 from refold.values.display import ASK_USER
 from refold.views.call_summary import label
-from refold.views.cell_width import cut
 from refold.views.children_list import report_lines, running_summary
 from refold.views.escape import visible
 from refold.views.number_format import duration
-from refold.views.screen.activity import Status
-from refold.views.screen.block_lines import is_plan, result_rows, turn_rows
 from refold.views.screen.blocks import (
     Block,
     Called,
@@ -35,10 +32,15 @@ from refold.views.screen.blocks import (
     Thought,
     TurnOver,
     Words,
+    is_plan,
+    result_rows,
+    turn_rows,
 )
 from refold.views.screen.conversation import from_child
 from refold.views.screen.screen import Screen, screen_at, shown
+from refold.views.screen.status import Status
 from refold.views.styled import Line, line
+from refold.views.wrap import cut
 
 _MADE = 10  # calls that the code of one call makes, and that are printed
 _HINT = "; /expand shows all"

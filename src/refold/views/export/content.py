@@ -15,11 +15,11 @@ from refold.journal.state.conversation import REQUESTERS
 from refold.journal.state.session_tree import Node, spent_below
 from refold.values.display import Output
 from refold.values.messages import Image, ToolCall
-from refold.views.cell_width import cut
 from refold.views.escape import on_one_line
 from refold.views.number_format import duration, spent_row
 from refold.views.screen.blocks import Block, Called, Heard, News, Stage, Thought, TurnOver
 from refold.views.screen.screen import Screen, screen_of
+from refold.views.wrap import cut
 
 _TITLE = 90  # cells
 _STAGES: Mapping[Stage, str] = {

@@ -36,7 +36,6 @@ from refold.views.export.html_parts import (
     joined,
 )
 from refold.views.number_format import duration, money, tokens
-from refold.views.screen.block_lines import turn_rows
 from refold.views.screen.blocks import (
     Block,
     Called,
@@ -45,6 +44,7 @@ from refold.views.screen.blocks import (
     Thought,
     TurnOver,
     Words,
+    turn_rows,
 )
 from refold.views.screen.conversation import from_child
 from refold.views.styled import Line

@@ -26,8 +26,16 @@ from refold.views.export.content import (
     took,
     who,
 )
-from refold.views.screen.block_lines import turn_rows
-from refold.views.screen.blocks import Block, Called, Heard, News, Thought, TurnOver, Words
+from refold.views.screen.blocks import (
+    Block,
+    Called,
+    Heard,
+    News,
+    Thought,
+    TurnOver,
+    Words,
+    turn_rows,
+)
 from refold.views.screen.screen import Screen
 from refold.views.styled import bare
 from refold.views.transcript import transcript

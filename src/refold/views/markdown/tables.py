@@ -6,10 +6,9 @@ Cells are wrapped, never cut. `spans` has parsed them before.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
-from refold.views.cell_width import cells
-from refold.views.markdown.block_starts import row
+from refold.views.markdown.blocks import row
 from refold.views.styled import Line, Piece, Style
-from refold.views.wrap import wrap
+from refold.views.wrap import cells, wrap
 
 Side: TypeAlias = Literal["left", "right", "center"]
 Cell: TypeAlias = Callable[[str, Style], list[Piece]]

@@ -1,19 +1,24 @@
-"""What a screen is made of: each thing that was said or done, as data.
+"""The blocks of a screen: each thing that was said or done, as data, and lines of some of them. Pure.
 
-No colours, no widths, no widget: how a block looks is the business of who draws it.
+The lines here look alike on every screen and in every export; otherwise the screen decides how a
+block looks.
 """
 
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from refold.values.control import Control
+from refold.journal.events.kinds import Ended
+from refold.values.control import Control, PlanReady
 from refold.values.display import Shown
 from refold.values.growing import Growing
 from refold.values.messages import Image, ToolCall
 from refold.values.modes import Outcome
 from refold.values.usage import Spent, Usage
-from refold.views.styled import Line
+from refold.views.call_summary import result
+from refold.views.escape import on_one_line
+from refold.views.number_format import outcome_line, turn_line
+from refold.views.styled import Line, line
 
 Stage: TypeAlias = Literal[
     "called", "asked", "running", "done", "failed", "refused", "stopped", "unknown"
@@ -110,3 +115,34 @@ class Coming(Struct, frozen=True, kw_only=True, tag="coming"):
 
 Open: TypeAlias = Heard | Called
 Block: TypeAlias = Heard | Words | Thought | Called | News | TurnOver
+
+
+def result_rows(block: Called, room: int, directory: str, hint: str = "") -> list[Line]:
+    """What a call came to; nothing while it is open. `hint`: how all of it can be seen."""
+    match block.stage:
+        case "called" | "asked" | "running":
+            return []
+        case outcome:
+            end = Ended(block.call.id, outcome, block.text, block.shown)
+            # Why the rules refused it; what a person was asked is no reason.
+            denied = "" if block.answered else block.reason
+            return result(end, room, directory, denied, hint)
+
+
+def is_plan(block: Called) -> bool:
+    """Is it shown whole at once, as a plan to be judged?"""
+    return isinstance(block.control, PlanReady)
+
+
+def turn_rows(block: TurnOver) -> list[Line]:
+    """How the turn ended, what should be known of it, and what it used."""
+    rows = list[Line]()
+    if how := outcome_line(block.outcome, block.reason):
+        rows.append(how)
+    rows += [line(warning, "warn") for warning in block.warnings]
+    if block.model and block.asked not in ("", block.model):
+        rows.append(line(f"answered by {on_one_line(block.model)}", "dim"))
+    rows.append(turn_line(block.spent, block.last, block.window, block.seconds))
+    if block.unheard:
+        rows.append(line(block.unheard, "dim"))
+    return rows

@@ -28,9 +28,8 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.journal.state.fold import View
-from refold.views.budget_lines import budget_text
-from refold.views.cell_width import cut
 from refold.views.children_list import child_notice
+from refold.views.cost import budget_text
 from refold.views.escape import on_one_line, visible
 from refold.views.notices import (
     ESTIMATED,
@@ -41,6 +40,7 @@ from refold.views.notices import (
 )
 from refold.views.screen.blocks import News, TurnOver
 from refold.views.styled import Line, line
+from refold.views.wrap import cut
 
 HEARS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, ModelChosen, EffortChosen, ModeChanged,

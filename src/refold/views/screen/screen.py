@@ -32,9 +32,9 @@ from refold.values.live import (
     Waiting,
     Within,
 )
-from refold.views.screen import activity, conversation, notices, tool_calls
-from refold.views.screen.activity import Status
+from refold.views.screen import conversation, notices, status, tool_calls
 from refold.views.screen.blocks import Block, Coming, Open
+from refold.views.screen.status import Status
 
 _BEGINS = frozenset((TurnStarted, SessionResumed))
 
@@ -80,7 +80,7 @@ def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
 def screen_at(view: View, window: int = 32_000) -> Screen:
     """Where only what comes is shown: no blocks but those that are still open."""
     waiting = (*tool_calls.standing(view), *conversation.standing(view))
-    return Screen(open=waiting, status=activity.begun(waiting), window=window, view=view)
+    return Screen(open=waiting, status=status.begun(waiting), window=window, view=view)
 
 
 def _after(screen: Screen, entry: Entry) -> Screen:
@@ -91,8 +91,8 @@ def _after(screen: Screen, entry: Entry) -> Screen:
     if kind in notices.HEARS:
         new += notices.told(entry, screen.window, before, view)
     changed: dict[str, Any] = {"view": view, "began": began, "open": open_}
-    if kind in activity.HEARS:
-        changed["status"] = activity.after(screen.status, entry, open_)
+    if kind in status.HEARS:
+        changed["status"] = status.after(screen.status, entry, open_)
     if screen.coming and kind in conversation.ENDS:
         changed["coming"] = ()
     match entry.event:
@@ -131,14 +131,14 @@ def _meanwhile(screen: Screen, live: Live) -> Screen:
         case TextCame() | ThinkingCame() | CallComing():
             if screen.view.turn.stopped:  # what was said till then comes as an event
                 return screen
-            now = activity.meanwhile(screen.status, live, screen.status.since)
+            now = status.meanwhile(screen.status, live, screen.status.since)
             return replace(
                 screen, coming=conversation.coming(screen.coming, live), status=now
             )
         case Progress(call_id, text):
             return replace(screen, open=tool_calls.printed(screen.open, call_id, text))
         case Waiting():
-            now = activity.meanwhile(screen.status, live, screen.status.since)
+            now = status.meanwhile(screen.status, live, screen.status.since)
             return replace(screen, status=now)
         case ChildMoved(node):
             others = (m for m in screen.moved if m.node != node)

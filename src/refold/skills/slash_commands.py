@@ -15,9 +15,15 @@ from msgspec import Struct
 from refold.errors import BadInput, ToolFailed
 from refold.place.printable_names import escaped
 from refold.skills.catalogue import Catalogue
-from refold.skills.directories import SkillFolder, SkillScope, of_commands, of_templates
+from refold.skills.directories import (
+    SkillFolder,
+    SkillScope,
+    content_of,
+    listed,
+    of_commands,
+    of_templates,
+)
 from refold.skills.discovery import Skill
-from refold.skills.safe_folder import content_of, listed
 from refold.skills.templates import Template, filled, given, missing, templates
 from refold.values.text import seen
 

@@ -11,8 +11,8 @@ from refold.values.json_check import value_in
 from refold.values.messages import ToolCall
 from refold.values.modes import Outcome
 from refold.values.path_names import near
-from refold.views.documents import Change, Denial, Kind, Result, WaitingPlan
 from refold.views.notices import warnings
+from refold.views.stream_json.documents import Change, Denial, Kind, Result, WaitingPlan
 
 # How a script learns it without reading: the exit code of each outcome.
 EXIT_CODES: Mapping[str, int] = {

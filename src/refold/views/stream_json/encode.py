@@ -38,9 +38,9 @@ from refold.values.live import (
 )
 from refold.values.messages import Thinking, ToolCall
 from refold.values.usage import Budget
-from refold.views import child_documents, documents, live_documents
-from refold.views.live_documents import LiveDocument
-from refold.views.turn_result import arguments
+from refold.views.stream_json import documents, live_documents
+from refold.views.stream_json.live_documents import LiveDocument
+from refold.views.stream_json.turn_result import arguments
 
 Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
 OfEvent: TypeAlias = (
@@ -49,9 +49,9 @@ OfEvent: TypeAlias = (
     | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.Error
     | documents.Interrupted | documents.TodoUpdate | documents.CompactAsked | documents.Compact | documents.SideCall | documents.UsageOfIt | documents.Memory
     | documents.FilesChangedElsewhere | documents.BudgetChosen | documents.StepsChosen | documents.ModeChanged | documents.ModelChanged
-    | documents.EffortChanged | documents.AgentChanged | documents.Notice | documents.TurnEnd | child_documents.SubagentStart | child_documents.SubagentEnd
-    | child_documents.SubagentBudget | child_documents.SubagentStopped | child_documents.VariableHanded | child_documents.Variables | child_documents.VariablesRestored
-    | child_documents.Forked | child_documents.Imported
+    | documents.EffortChanged | documents.AgentChanged | documents.Notice | documents.TurnEnd | documents.SubagentStart | documents.SubagentEnd
+    | documents.SubagentBudget | documents.SubagentStopped | documents.VariableHanded | documents.Variables | documents.VariablesRestored
+    | documents.Forked | documents.Imported
 )  # fmt: skip
 Document: TypeAlias = (
     documents.Init | OfEvent | LiveDocument | documents.ForkMade | documents.Result
@@ -276,21 +276,21 @@ def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
     """Subagents, variables of code, and copies."""
     match event:
         case ChildBorn() as born:
-            yield child_documents.SubagentStart(
+            yield documents.SubagentStart(
                 seq=seq, child=born.child, call_id=born.call_id, agent=born.agent,
                 task=born.task, background=born.background, directory=born.directory,
                 branch=born.branch,
             )  # fmt: skip
         case ChildEnded() as end:
-            yield child_documents.SubagentEnd(
+            yield documents.SubagentEnd(
                 seq=seq, child=end.child, outcome=end.outcome, status=end.status,
                 text=end.text, reason=end.reason, usage=end.spent.usage,
                 cost=end.spent.cost, directory=end.directory, branch=end.branch,
             )  # fmt: skip
         case ChildGranted(child, budget):
-            yield child_documents.SubagentBudget(seq=seq, child=child, **_limits(budget))
+            yield documents.SubagentBudget(seq=seq, child=child, **_limits(budget))
         case ChildStopped(child, reason):
-            yield child_documents.SubagentStopped(seq=seq, child=child, reason=reason)
+            yield documents.SubagentStopped(seq=seq, child=child, reason=reason)
         case ChildAnswered(id_, allowed, reason, _, gone):
             verdict = "gone" if gone else "allow" if allowed else "deny"
             yield documents.ToolApprovalResult(
@@ -303,19 +303,19 @@ def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
 def _of_code(event: Event, seq: int) -> Iterator[OfEvent]:
     match event:
         case VariableInjected(name, blob, files, listed):
-            yield child_documents.VariableHanded(
+            yield documents.VariableHanded(
                 seq=seq, name=name, blob=blob, files=dict(files), listed=listed
             )
         case VariablesSaved(_, _, kept, lost):
-            yield child_documents.Variables(seq=seq, kept=dict(kept), lost=dict(lost))
+            yield documents.Variables(seq=seq, kept=dict(kept), lost=dict(lost))
         case VariablesRestored(_, source, kept, lost):
-            yield child_documents.VariablesRestored(
+            yield documents.VariablesRestored(
                 seq=seq, source=source, kept=dict(kept), lost=dict(lost)
             )
         case Forked(source, at):
-            yield child_documents.Forked(seq=seq, source=source, event=at)
+            yield documents.Forked(seq=seq, source=source, event=at)
         case kinds.Imported(source, id_, directory):
-            yield child_documents.Imported(
+            yield documents.Imported(
                 seq=seq, source=source, session_id=id_, directory=directory
             )
         case _:

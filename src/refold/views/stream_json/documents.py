@@ -5,7 +5,7 @@ generated from them. A field without a default is always there. Documents of eve
 their `seq`; those of live news have the seq that they follow, and may be missed. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -361,3 +361,88 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
     structured: object = UNSET
     plan: WaitingPlan | UnsetType = UNSET
     claims: Sequence[Claim] | UnsetType = UNSET
+
+
+# Documents about subagents, variables of code, and copies. Part of `documents`. Pure.
+
+
+class SubagentStart(Written, frozen=True, kw_only=True, tag="subagent_start"):
+    """A subagent starts."""
+
+    child: str
+    call_id: str
+    agent: str
+    task: str
+    background: bool
+    directory: str
+    branch: str
+
+
+class SubagentEnd(Written, frozen=True, kw_only=True, tag="subagent_end"):
+    """The end of a subagent, with all its subagents."""
+
+    child: str
+    outcome: Outcome
+    status: Literal["done", "partial", "failed"]
+    text: str
+    reason: str
+    usage: Usage
+    cost: Cost
+    directory: str
+    branch: str
+
+
+class SubagentBudget(Written, frozen=True, kw_only=True, tag="subagent_budget"):
+    """The total grant of a subagent."""
+
+    child: str
+    dollars: Unlimited
+    tokens: Unlimited
+    calls: Unlimited
+    seconds: Unlimited
+
+
+class SubagentStopped(Written, frozen=True, kw_only=True, tag="subagent_stopped"):
+    """A subagent was asked to stop."""
+
+    child: str
+    reason: str
+
+
+class VariableHanded(Written, frozen=True, kw_only=True, tag="variable_handed"):
+    """The Python of the session begins with this variable."""
+
+    name: str
+    blob: str
+    files: Mapping[str, str]
+    listed: str
+
+
+class Variables(Written, frozen=True, kw_only=True, tag="variables"):
+    """The Python of the session was kept: names and types; and what was lost, with why."""
+
+    kept: Mapping[str, str]
+    lost: Mapping[str, str]
+
+
+class VariablesRestored(Written, frozen=True, kw_only=True, tag="variables_restored"):
+    """A fresh Python was given them; `source` is another session."""
+
+    source: str
+    kept: Mapping[str, str]
+    lost: Mapping[str, str]
+
+
+class Forked(Written, frozen=True, kw_only=True, tag="forked", rename={"event": "from"}):
+    """All up to here is a copy of the session `source`."""
+
+    source: str
+    event: int
+
+
+class Imported(Written, frozen=True, kw_only=True, tag="imported"):
+    """All up to here came from a file."""
+
+    source: str
+    session_id: str
+    directory: str

@@ -1,0 +1,44 @@
+"""The tools `compact`, `think` and `finish`: they act on the turn and touch nothing outside.
+
+`compact` asks the engine to compact the conversation. `think` does nothing: it is room to think
+between two calls. `finish` ends a turn with its answer, for small models, which go on calling
+until a call means "done"; a policy ends the turn.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from refold.tools.contract import Reply, tool
+from refold.values.control import Compact, Final
+from refold.values.display import Note
+from refold.values.tools import Effect
+
+_SHOWN = 500  # characters
+
+
+@tool(Effect.SELF)
+async def compact(
+    focus: Annotated[str, Meta(description="what the summary must not lose")] = "",
+    kind: Annotated[
+        Literal["full", "prune"],
+        Meta(description="prune only removes old results"),
+    ] = "full",
+) -> Reply:
+    """Compact the conversation so far, when a part of the work is done and its details are not needed any more. The user's messages, the todos and the plan are kept."""
+    return Reply(
+        "The conversation is compacted before your next step.", control=Compact(kind, focus)
+    )
+
+
+@tool(Effect.SELF)
+async def think(thought: str) -> Reply:
+    """Think something through before going on. Nothing is done."""
+    line = " ".join(thought.split())
+    return Reply("Go on.", (Note(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"),))
+
+
+@tool(Effect.SELF)
+async def finish(answer: str) -> Reply:
+    """End the task and give the person the answer."""
+    return Reply("The task has ended.", (Note("finished"),), control=Final(answer))
