@@ -5,6 +5,7 @@ agents come first. `discovery` reads the agents of folders.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,10 +14,12 @@ from refold.agents.discovery import agent_folders, find_agents, untrusted_folder
 from refold.agents.profile import CodeSettings, Profile, Use, with_settings
 from refold.errors import BadInput
 from refold.place.printable_names import escaped
-from refold.session.inbox import Inbox
 from refold.skills.directories import SkillScope
 from refold.tools.python_tool import NAME as PYTHON
 from refold.tools.task import NAME as TASK
+
+if TYPE_CHECKING:
+    from refold.session.inbox import Inbox
 
 _MOST_TOLD = 5  # problems shown at the start; `refold agents` shows all
 
@@ -117,7 +120,7 @@ def untrusted_notice(around: SkillScope) -> str:
 # Choosing the agent of a session, for every door alike.
 
 
-async def choose_agent(inbox: Inbox, agents: Registry, name: str) -> Profile:
+async def choose_agent(inbox: "Inbox", agents: Registry, name: str) -> Profile:
     """Use this agent, and its mode, from the next turn on.
 
     Raises `BadInput` if there is no such agent for the user.
