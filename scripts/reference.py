@@ -100,7 +100,7 @@ def providers() -> str:
 
 def backends() -> str:
     """The built-in command lines, and why their own tools can do nothing."""
-    from refold.provider.command.builtin import backends as built_in
+    from refold.provider.command.backends import built_in
 
     rows = [
         f"| `{spec.name}/MODEL` | `{spec.argv[0]}` | {how_to(spec.install)} "

@@ -14,7 +14,7 @@ from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.journal.events.kinds import SystemPromptSet
 from refold.prompts.presets import BUILT_IN
-from refold.provider.local.protocol import plain
+from refold.provider.local.embedded import plain_request
 from refold.provider.local.server import CONTEXT
 from refold.provider.port import Request
 from refold.testing.providers import Reply as Line
@@ -68,7 +68,7 @@ def test_a_small_model_is_sent_less_than_500_tokens(tmp_path: Path) -> None:
     hello = Message("user", (Text("Hello."),))
     request = Request(Log([Spoken(1, hello)]), told.system, tools, schema=Raw(b"null"))
 
-    sent = plain(request)
+    sent = plain_request(request)
 
     assert sent.tools == ()
     words = sent.system + "".join(spoken.message.text for spoken in sent.messages)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from refold.provider import known_models, prices
 from refold.provider.catalog import connect, find
-from refold.provider.model_override import Override
 from refold.provider.port import Done
 from refold.provider.prices import NO_OVERRIDES, Overrides, rates, runs_here
+from refold.provider.settings import Override
 from refold.testing.wire_server import Answer, wire_server
 from refold.values.usage import Usage
 from tests.provider.wires import message, request

@@ -19,11 +19,11 @@ from refold.errors import BadInput, Refused
 from refold.logs.logbook import Logbook
 from refold.provider import catalog
 from refold.provider.catalog import Connected, ProviderSpec
-from refold.provider.command.config import key_names
 from refold.provider.command.spec import CommandSpec
 from refold.provider.plugins import PluginProvider, plugged
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.retry import Backoff, RetryingProvider
+from refold.provider.settings import key_names
 from refold.provider.spec import Quirks, no_provider
 from refold.session.redactor import Redactor
 
@@ -105,7 +105,7 @@ class Connections:
         names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
         if first in names:
             return NamedModel(*catalog.named(name, self.known))
-        from refold.provider.command.backends import backends, named
+        from refold.provider.command.backends import built_in, named
         from refold.provider.command.spec import own
 
         found = named(name, own(self._settings.commands))
@@ -113,7 +113,7 @@ class Connections:
             return NamedModel(*found)
         if (brought := plugged(first)) is not None:
             return NamedModel(brought, name.partition("/")[2])
-        names += [*(spec.name for spec in backends()), "command", "local"]
+        names += [*(spec.name for spec in built_in()), "command", "local"]
         raise no_provider(first, names)
 
     def _connected(self, name: str) -> Provider:

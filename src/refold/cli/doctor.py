@@ -99,7 +99,7 @@ def model(ground: CheckContext) -> Iterator[Finding]:
 
 def local(ground: CheckContext) -> Iterator[Finding]:
     """Embedded models; only where one is, or it is the only one there could be."""
-    from refold.provider.local.install import runtime_is_here
+    from refold.provider.local.download import runtime_is_here
 
     there = ground.models.connections.installed()
     if there:

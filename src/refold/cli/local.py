@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from refold.errors import BadInput
 from refold.headless.streams import write
-from refold.provider.local.download import DownloadProgress, fetch
-from refold.provider.local.install import (
+from refold.provider.local.download import (
     HOW_TO_GET_RUNTIME,
+    DownloadProgress,
+    fetch,
     runtime_is_here,
     source_given,
     usual_sources,

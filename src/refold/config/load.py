@@ -32,8 +32,7 @@ from refold.config.layers import (
 )
 from refold.config.settings import Permissions, Provider, RuleWithCases, Settings
 from refold.errors import BadInput
-from refold.provider.command.config import ProgramSettings
-from refold.provider.model_override import Override
+from refold.provider.settings import Override, ProgramSettings
 from refold.values.modes import MODES
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-from refold.provider.command.config import Context, Format, ProgramSettings
-from refold.provider.model_override import Override
+from refold.provider.settings import Context, Format, Override, ProgramSettings
 from refold.values.modes import Effort, Mode
 
 AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]

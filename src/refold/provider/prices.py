@@ -15,7 +15,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from refold.provider.known_models import KnownModel, PriceTier, by_name, seller
-from refold.provider.model_override import Override
+from refold.provider.settings import Override
 from refold.provider.spec import ProviderSpec
 from refold.values.usage import Usage
 

@@ -9,10 +9,9 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.provider.command.backends import connect, find, named, own_server
-from refold.provider.command.builtin import backends
+from refold.provider.command.backend import ProgramPrompt, prepared
+from refold.provider.command.backends import built_in, connect, find, named, own_server
 from refold.provider.command.output import counted
-from refold.provider.command.workplace import ProgramPrompt, prepared
 from refold.provider.port import Done
 from refold.values.usage import Usage
 from tests.provider.command.fakes import ask, connected, request, shell, words
@@ -113,9 +112,9 @@ def test_one_whose_own_tools_cannot_be_switched_off_is_refused() -> None:
         connect(find("coro"), "", environ={})
 
 
-@pytest.mark.parametrize("spec", [s for s in backends() if s.tools != "on"])
+@pytest.mark.parametrize("spec", [s for s in built_in() if s.tools != "on"])
 def test_one_that_is_not_installed_says_how_to_get_it(spec: object) -> None:
-    assert spec in backends()
+    assert spec in built_in()
     name = getattr(spec, "name", "")
 
     with pytest.raises(BadInput) as raised:
@@ -125,7 +124,7 @@ def test_one_that_is_not_installed_says_how_to_get_it(spec: object) -> None:
 
 
 def test_each_that_is_run_says_what_switches_its_tools_off() -> None:
-    assert [s.name for s in backends() if not s.tools_off_by] == ["coro"]
+    assert [s.name for s in built_in() if not s.tools_off_by] == ["coro"]
     assert find("coro").tools == "on"
 
 

@@ -12,8 +12,7 @@ import anyio
 import pytest
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
-from refold.provider.command.builtin import backends
-from refold.provider.command.config import ProgramSettings, key_names
+from refold.provider.command.backends import built_in
 from refold.provider.command.prompt import GUIDE
 from refold.provider.command.spec import ConversationFormat, ProgramOutput, ProgramTimeouts
 from refold.provider.port import (
@@ -26,6 +25,7 @@ from refold.provider.port import (
     TextDelta,
     ThinkingDelta,
 )
+from refold.provider.settings import ProgramSettings, key_names
 from refold.testing.provider_conformance import ProviderContract
 from refold.testing.providers import Reply
 from refold.values.growing import Log
@@ -247,7 +247,7 @@ def test_the_variables_with_keys_of_command_lines_can_be_told() -> None:
     own = {"mine": ProgramSettings(keys=("MY_KEY",)), "other": ProgramSettings()}
 
     assert key_names(own) - key_names({}) == {"MY_KEY"}
-    assert key_names({}) == {name for spec in backends() for name in spec.keys}
+    assert key_names({}) == {name for spec in built_in() for name in spec.keys}
     assert "CODEX_API_KEY" in key_names({})
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from refold.errors import BadInput
 from refold.provider.command.backends import connect, named
-from refold.provider.command.config import ProgramSettings, UsagePlaces
 from refold.provider.command.spec import SLOTS, CommandSpec, from_settings, own
 from refold.provider.port import Done, TextDelta
+from refold.provider.settings import ProgramSettings, UsagePlaces
 from refold.values.usage import Usage
 from tests.provider.command.fakes import ask, lines, request, shell, words
 
@@ -86,8 +86,8 @@ def test_to_read_settings_loads_nothing_of_what_they_mean() -> None:
     code = """
 import sys
 import refold.config.settings
-light = {"refold.provider", "refold.provider.model_override", "refold.provider.command",
-         "refold.provider.command.config"}
+light = {"refold.provider", "refold.provider.settings", "refold.provider.command",
+         "refold.provider.settings"}
 print(sorted(name for name in {*sys.modules} - light if name.startswith("refold.prov")))
 """
 

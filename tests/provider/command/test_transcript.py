@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from refold.provider.command.config import Context, Format
 from refold.provider.command.prompt import (
     GUIDE,
     Prompts,
@@ -21,6 +20,7 @@ from refold.provider.command.prompt import (
     written,
 )
 from refold.provider.command.spec import ConversationFormat
+from refold.provider.settings import Context, Format
 from refold.values.growing import Log
 from refold.values.messages import (
     Image,

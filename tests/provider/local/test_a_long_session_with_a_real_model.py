@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from refold.journal.events.kinds import Compacted
-from refold.provider.local.install import runtime_is_here
+from refold.provider.local.download import runtime_is_here
 from refold.provider.local.models import Shelf, default_directory, find
 from refold.provider.local.server import CONTEXT
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from bench.local_tasks import TASKS, all_talked
-from refold.provider.local.install import runtime_is_here
+from refold.provider.local.download import runtime_is_here
 from refold.provider.local.models import Shelf, default_directory, find
 from refold.provider.text_protocol.selection import Tools
 

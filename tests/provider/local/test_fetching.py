@@ -19,8 +19,8 @@ from refold.provider.local.download import (
     FromUrl,
     Source,
     fetch,
+    source_given,
 )
-from refold.provider.local.install import source_given
 from refold.provider.local.models import MODELS, LocalModel, Shelf, default_directory, find
 from tests.provider.local.made_up import BYTES, MODEL, Hub, Packages, part, serving, wheel
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from refold.provider.local.install import runtime_is_here
+from refold.provider.local.download import runtime_is_here
 from refold.provider.local.models import Shelf, default_directory, find
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(900)]

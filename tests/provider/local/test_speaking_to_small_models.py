@@ -8,7 +8,7 @@ from inline_snapshot import snapshot
 from msgspec import Raw
 
 from refold.prompts.presets import SMALL, small_system, small_tool
-from refold.provider.local.protocol import LocalStreamState, plain, schema
+from refold.provider.local.embedded import LocalStreamState, call_schema, plain_request
 from refold.provider.port import CallDelta, Delta, Request, TextDelta
 from refold.tools.builtin import builtin
 from refold.tools.turn_control import finish
@@ -44,11 +44,11 @@ def request(*messages: Message, **more: Any) -> Request:
 
 
 def told(asked: Request) -> list[tuple[str, str]]:
-    return [(s.message.role, s.message.text) for s in plain(asked).messages]
+    return [(s.message.role, s.message.text) for s in plain_request(asked).messages]
 
 
 def offered(asked: Request) -> list[str]:
-    found = schema(asked)
+    found = call_schema(asked)
     assert found is not None
     return [each["properties"]["tool"]["const"] for each in found["anyOf"]]
 
@@ -67,7 +67,7 @@ def called(asked: Request, answer: str) -> tuple[str, Any]:
 
 
 def test_the_tools_are_told_one_a_line() -> None:
-    found = plain(request(message("user", "Look up.")))
+    found = plain_request(request(message("user", "Look up.")))
 
     assert found.tools == ()
     assert found.system == snapshot("""\
@@ -127,7 +127,7 @@ def test_what_is_sent_only_grows_at_its_end() -> None:
     for length in range(1, len(talk)):
         before, after = request(*talk[:length]), request(*talk[: length + 1])
         assert told(after)[:length] == told(before)
-        assert plain(after).system == plain(before).system
+        assert plain_request(after).system == plain_request(before).system
 
 
 def test_where_nothing_can_be_called_an_answer_is_told_as_its_words() -> None:
@@ -205,8 +205,8 @@ def test_an_answer_cut_off_in_its_words_keeps_them() -> None:
 def test_a_request_without_tools_asks_for_words() -> None:
     asked = request(message("user", "Hello."), tools=())
 
-    assert schema(asked) is None
-    assert plain(asked) == asked
+    assert call_schema(asked) is None
+    assert plain_request(asked) == asked
 
 
 def test_every_tool_is_offered_and_a_way_to_end() -> None:
@@ -244,7 +244,7 @@ def test_calls_that_differ_or_come_to_something_else_are_no_circle() -> None:
 
 def test_what_a_small_model_is_told_stays_small() -> None:
     """Measured by its own tokenizer it is 270; four characters a token is close."""
-    found = plain(request(system=small_system(), tools=TOOLS))
+    found = plain_request(request(system=small_system(), tools=TOOLS))
 
     assert len(found.system) / 4 < 350
     assert [tool.name for tool in TOOLS] == list(SMALL)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.provider.local.install import runtime_is_here
+from refold.provider.local.download import runtime_is_here
 from refold.provider.local.models import LocalModel, Shelf, default_directory, find
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]

@@ -1,7 +1,8 @@
-"""Finds command lines by name, and makes providers of them.
+"""The command lines that refold knows, and providers made of them by name.
 
-`builtin` has those that refold knows, `spec` reads the user's own. The caller names the
-other variables that hold secrets.
+The arguments that switch off a program's own tools are next to those that start it; tests
+run the real programs to prove that they work. `spec` reads the user's own command lines.
+The caller names the other variables that hold secrets.
 """
 
 import os
@@ -14,21 +15,22 @@ from refold.errors import BadInput
 from refold.programs import Programs
 from refold.provider.catalog import providers
 from refold.provider.command import errors
-from refold.provider.command.backend import CommandLine
-from refold.provider.command.builtin import backends
-from refold.provider.command.config import key_names
+from refold.provider.command.backend import CommandLine, without_keys
 from refold.provider.command.spec import (
     OWN,
     CommandSpec,
     ConversationFormat,
+    Counts,
+    ProgramOutput,
     ProgramTimeouts,
+    json_paths,
 )
-from refold.provider.command.workplace import without_keys
+from refold.provider.settings import CLAUDE_KEYS, CODEX_KEYS, GEMINI_KEYS, key_names
 
 
 def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
     """The one of that name. Raises `BadInput` with the nearest ones."""
-    known = known or backends()
+    known = known or built_in()
     for spec in known:
         if spec.name == name.lower():
             return spec
@@ -52,7 +54,7 @@ def named(text: str, own: Sequence[CommandSpec] = ()) -> tuple[CommandSpec, str]
                 f'settings: [commands.{name or "NAME"}] command = ["prog", …]'
             )
         spec = find(f"{OWN}/{name}", own)
-    elif any(spec.name == first.lower() for spec in backends()):
+    elif any(spec.name == first.lower() for spec in built_in()):
         spec, model = find(first), rest
     else:
         return None
@@ -76,7 +78,7 @@ def own_server(name: str, host: str, port: int) -> Mapping[str, str] | None:
             f"--host and --port mean nothing to {name!r}: set what its program listens to "
             "in the settings, environ in [commands.NAME]"
         )
-    if not any(spec.name == first for spec in backends()):
+    if not any(spec.name == first for spec in built_in()):
         return None
     spec = find(first)
     if not spec.host_env:
@@ -121,8 +123,8 @@ def connect(
     patience = patience or ProgramTimeouts()
     if spec.idle:
         patience = replace(patience, idle=spec.idle)
-    built_in = {name for other in providers() for name in other.secret_envs}
-    keys = built_in | key_names({}) | set(secrets)
+    own_keys = {name for other in providers() for name in other.secret_envs}
+    keys = own_keys | key_names({}) | set(secrets)
     return CommandLine(
         spec,
         model,
@@ -130,4 +132,221 @@ def connect(
         environ=without_keys(environ, keys, spec.keys),
         talk=(talk or ConversationFormat()).over(spec.talk),
         patience=patience,
+    )
+
+
+def built_in() -> tuple[CommandSpec, ...]:
+    """All of them."""
+    return (_claude_code(), _codex(), _gemini(), _ollama(), _coro())
+
+
+def _claude_code() -> CommandSpec:
+    event = "type=stream_event parent_tool_use_id=null"
+    return CommandSpec(
+        name="claude-code",
+        label="Claude Code",
+        argv=(
+            "claude",
+            "-p",
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            "--include-partial-messages",
+            "--system-prompt-file",
+            "{system_file}",
+            "--tools",
+            "",
+            "--restricted",
+            "--strict-mcp-config",
+            "--setting-sources",
+            "",
+            "--disable-slash-commands",
+            "--no-chrome",
+            "--no-session-persistence",
+            "--permission-mode",
+            "dontAsk",
+            "--permission-prompts",
+            "none",
+        ),
+        model_argv=("--model", "{model}"),
+        effort_argv=("--effort", "{effort}"),
+        output=ProgramOutput(
+            "jsonl",
+            text=json_paths(f"event.delta.text if {event} event.delta.type=text_delta"),
+            whole=json_paths("result if type=result is_error=false"),
+            thinking=json_paths(
+                f"event.delta.thinking if {event} event.delta.type=thinking_delta"
+            ),
+            error=json_paths(
+                "result if type=result is_error=true", "errors if type=result is_error=true"
+            ),
+            end=json_paths("type if type=result"),
+            model=json_paths(f"event.message.model if {event} event.type=message_start"),
+            stop=json_paths("stop_reason if type=result"),
+            stops={"max_tokens": "length", "refusal": "refused"},
+            cost=json_paths("total_cost_usd if type=result"),
+            counts=Counts(
+                json_paths("usage.input_tokens if type=result"),
+                json_paths("usage.cache_read_input_tokens"),
+                json_paths("usage.cache_creation_input_tokens"),
+                json_paths("usage.output_tokens if type=result"),
+                json_paths("usage.output_tokens_details.thinking_tokens"),
+            ),
+        ),
+        tools="off",
+        tools_off_by='`--tools ""`, `--restricted` and `--strict-mcp-config`',
+        model="sonnet",
+        install="npm install -g @anthropic-ai/claude-code",
+        login="run `claude` once and log in, or set ANTHROPIC_API_KEY",
+        keys=CLAUDE_KEYS,
+        environ={
+            # It would read every file that stands as @name in the talk.
+            "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
+            "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+            "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
+            "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CLAUDE_CODE_MAX_RETRIES": "0",  # asking again is our business
+            "DISABLE_AUTOUPDATER": "1",
+        },
+        unset=("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT"),
+    )
+
+
+# The tools of Codex, by the features that bring them; names it does not know it ignores.
+_CODEX_TOOLS = (
+    "shell_tool", "unified_exec", "code_mode_host", "multi_agent", "multi_agent_v2", "goals",
+    "hooks", "plugins", "remote_plugin", "apps", "browser_use", "browser_use_external",
+    "in_app_browser", "computer_use", "image_generation", "view_image", "skill_search",
+    "shell_snapshot", "sleep_tool", "tool_suggest", "standalone_web_search", "memories",
+)  # fmt: skip
+
+
+def _codex() -> CommandSpec:
+    settings = (
+        'model_instructions_file="{system_file}"',
+        'web_search="disabled"',
+        "agents.enabled=false",
+        "skills.include_instructions=false",
+        "include_permissions_instructions=false",
+        "include_environment_context=false",
+        "include_apps_instructions=false",
+        "include_collaboration_mode_instructions=false",
+        "project_doc_max_bytes=0",
+        "check_for_update_on_startup=false",
+        *(f"features.{name}=false" for name in _CODEX_TOOLS),
+    )
+    return CommandSpec(
+        name="codex-cli",
+        label="Codex",
+        argv=(
+            "codex",
+            "exec",
+            "--json",
+            "--ephemeral",
+            "--ignore-user-config",
+            "--ignore-rules",
+            "--skip-git-repo-check",
+            "--sandbox",
+            "read-only",
+            "--color",
+            "never",
+            *(part for setting in settings for part in ("-c", setting)),
+        ),
+        model_argv=("--model", "{model}"),
+        effort_argv=("-c", 'model_reasoning_effort="{effort}"'),
+        efforts={"max": "xhigh"},
+        output=ProgramOutput(
+            "jsonl",
+            text=json_paths("item.text if type=item.completed item.type=agent_message"),
+            thinking=json_paths("item.text if type=item.completed item.type=reasoning"),
+            error=json_paths("error.message if type=turn.failed"),
+            end=json_paths("type if type=turn.completed", "type if type=turn.failed"),
+            counts=Counts(
+                json_paths("usage.input_tokens if type=turn.completed"),
+                json_paths("usage.cached_input_tokens"),
+                json_paths("usage.cache_write_input_tokens"),
+                json_paths("usage.output_tokens if type=turn.completed"),
+                json_paths("usage.reasoning_output_tokens"),
+                inclusive=True,
+            ),
+            between="\n\n",
+        ),
+        tools="off",
+        tools_off_by="features switched off one by one, and its read-only sandbox behind them",
+        install="npm install -g @openai/codex",
+        login="run `codex login`, or set CODEX_API_KEY",
+        keys=CODEX_KEYS,
+        idle=900.0,  # it thinks without a word, and tells its answer whole
+    )
+
+
+def _gemini() -> CommandSpec:
+    return CommandSpec(
+        name="gemini-cli",
+        label="Gemini CLI",
+        argv=(
+            "gemini", "--output-format", "stream-json", "--prompt", "",
+            "--policy", "{files}/no_tools.toml", "--admin-policy", "{files}/no_tools.toml",
+            "--extensions", "none", "--allowed-mcp-server-names", "none", "--skip-trust",
+            "--approval-mode", "default",
+        ),
+        model_argv=("--model", "{model}"),
+        output=ProgramOutput(
+            "jsonl",
+            text=json_paths("content if type=message role=assistant"),
+            error=json_paths(
+                "error.message if type=result status=error", "error if type=result status=error"
+            ),
+            end=json_paths("type if type=result"),
+            model=json_paths("model if type=init"),
+            counts=Counts(
+                json_paths("stats.input_tokens if type=result"),
+                json_paths("stats.cached"),
+                (),
+                json_paths("stats.output_tokens if type=result"),
+                total=json_paths("stats.total_tokens if type=result"),
+                inclusive=True,
+            ),
+        ),
+        tools="off",
+        tools_off_by="a policy that denies every tool",
+        install="npm install -g @google/gemini-cli",
+        login="run `gemini` once and log in, or choose the key in GEMINI_API_KEY there",
+        keys=GEMINI_KEYS,
+        environ={"GEMINI_SYSTEM_MD": "{system_file}", "GEMINI_TELEMETRY_ENABLED": "false", "GEMINI_CLI_NO_RELAUNCH": "true"},
+        files={
+            "no_tools.toml": '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n'
+        },
+    )  # fmt: skip
+
+
+def _ollama() -> CommandSpec:
+    return CommandSpec(
+        name="ollama-cli",
+        label="ollama run",
+        argv=("ollama", "run", "{model}", "--nowordwrap", "--hidethinking", "--verbose"),
+        output=ProgramOutput(
+            printed=(
+                ("fresh", r"^prompt eval count:\s+([\d,]+)"),
+                ("output", r"^eval count:\s+([\d,]+)"),
+            )
+        ),
+        tools="none",
+        tools_off_by="it has none",
+        needs_model=True,
+        install="get it from https://ollama.com/download",
+        host_env="OLLAMA_HOST",
+    )
+
+
+def _coro() -> CommandSpec:
+    return CommandSpec(
+        name="coro",
+        label="coro",
+        argv=("coro", "{prompt}"),
+        model_argv=("--model", "{model}"),
+        stdin=False,
+        tools="on",
+        install="cargo install --git https://github.com/Blushyes/coro-code --bin coro",
     )

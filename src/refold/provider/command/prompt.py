@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from refold.provider import sanitize
-from refold.provider.command.config import Context, Format
 from refold.provider.command.spec import ConversationFormat
+from refold.provider.settings import Context, Format
 from refold.values.messages import (
     Image,
     Message,

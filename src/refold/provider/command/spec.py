@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias, cast
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.provider.command.config import Context, Format, ProgramSettings, UsagePlaces
 from refold.provider.error_mapping import masked
 from refold.provider.port import Stop
+from refold.provider.settings import Context, Format, ProgramSettings, UsagePlaces
 
 OWN = "command"  # a person's own are named command/NAME
 

