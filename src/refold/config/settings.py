@@ -52,30 +52,20 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of a turn. A step is one model response."""
 
     steps: AtLeast1 = 50  # model responses in one turn
-    wrap_up_steps: AtLeast0 = (
-        3  # the model is told to wrap up this many steps before the end
-    )
+    wrap_up_steps: AtLeast0 = 3  # steps left when the model is told to wrap up
     continuations: AtLeast0 = 3  # times in a row that a cut-off response is continued
     corrections: AtLeast0 = 3  # times that a response with the wrong schema is sent back
     final_summary: bool = True  # at the step limit, one more response sums up the turn
     repeated_calls: InARow = 3  # same calls and results in a row before a warning; 0: off
-    alternating_calls: InARow = (
-        3  # rounds of a cycle such as A-B-A-B before a warning; 0: off
-    )
+    alternating_calls: InARow = 3  # rounds of A-B-A-B before a warning; 0: off
     repeated_errors: InARow = 4  # same error in a row before the turn ends; 0: off
     refused_responses: AtLeast1 = 3  # responses in a row in which every call was refused
     result_chars: AtLeast1000 = 30_000  # characters of one tool result that the model sees
     output_tokens: AtLeast0 = 0  # tokens of one model response; 0: the provider's default
-    question_seconds: Seconds = (
-        300.0  # seconds before a question on the screen counts as "no"
-    )
-    answer_seconds: Seconds = (
-        3600.0  # seconds that a client over stdio has to answer a question
-    )
+    question_seconds: Seconds = 300.0  # then an open question on screen counts as "no"
+    answer_seconds: Seconds = 3600.0  # that a client over stdio has to answer
     command_processes: AtLeast1 = 512  # processes of one command, with all that it starts
-    command_memory_mib: AtLeast0 = (
-        0  # MiB that they may use together; 0: 3/4 of the machine's
-    )
+    command_memory_mib: AtLeast0 = 0  # MiB that a command may use; 0: 3/4 of the machine's
 
 
 class Spending(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,17 +80,11 @@ class Spending(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ContextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When the conversation is compacted. Shares are fractions of the context window."""
 
-    default_window_tokens: AtLeast1000 = (
-        32_000  # tokens, if the model's context window is not known
-    )
-    prune_share: Share = (
-        0.5  # context usage from which old tool results are pruned; 1: never
-    )
+    default_window_tokens: AtLeast1000 = 32_000  # context window of an unknown model
+    prune_share: Share = 0.5  # context usage that prunes old tool results; 1: never
     min_freed_share: Share = 0.2  # prune only if it frees at least this share
     kept_results: AtLeast0 = 3  # newest tool results that are never pruned
-    compact_share: Share = (
-        0.8  # context usage from which old messages are summarized; 1: never
-    )
+    compact_share: Share = 0.8  # context usage that summarizes old messages; 1: never
     kept_messages: AtLeast0 = 8  # newest messages that are never summarized
 
 
@@ -123,9 +107,7 @@ class Python(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     call_seconds: Seconds = 120.0  # seconds of one model call made by code
     memory_mib: AtLeast1 = 2048  # MiB of the Python process
     cache: Literal["off", "session", "project"] = "off"  # where equal calls are cached
-    calls_per_minute: AtLeast0 = (
-        0  # model calls by code per provider and minute; 0: no limit
-    )
+    calls_per_minute: AtLeast0 = 0  # model calls by code per provider; 0: no limit
 
 
 class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,9 +116,7 @@ class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connect_seconds: Seconds = 10.0  # seconds to connect
     idle_seconds: Seconds = 120.0  # seconds without any data, before or within a response
     retries: AtLeast0 = 3  # retries of a request that got no response
-    max_retry_wait_seconds: Seconds = (
-        60.0  # longest Retry-After, in seconds, that is waited for
-    )
+    max_retry_wait_seconds: Seconds = 60.0  # longest Retry-After that is waited for
 
 
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -161,9 +141,7 @@ class Backend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     context: Context | Literal[""] = ""  # what is sent; "": the backend's default
     format: Format | Literal[""] = ""  # how it is written; "": the backend's default
-    window_messages: AtLeast0 = (
-        0  # messages kept by "sliding" and "summarize"; 0: its default
-    )
+    window_messages: AtLeast0 = 0  # kept by "sliding", "summarize"; 0: its default
 
 
 class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -200,9 +178,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     memory: bool = True  # learn notes from what you say, and send them to the model
     titles: bool = True  # let a model write titles of sessions that you left
     reminders: bool = True  # remind the model of open todos and changed files
-    notify_seconds: NotNegative = (
-        30.0  # seconds of work before a notification at the end; 0: never
-    )
+    notify_seconds: NotNegative = 30.0  # a longer turn notifies at its end; 0: never
     checkpoints: bool = True  # snapshot files before a step that may change them
     permissions: Permissions = Permissions()
     sandbox: Sandbox = Sandbox()
