@@ -19,7 +19,6 @@ from refold.app.models import Models
 from refold.app.python_setup import SessionPython
 from refold.app.system_prompt import SystemPromptBuilder
 from refold.app.workspace import Workspace
-from refold.claims.check import Checking
 from refold.config.settings import Settings
 from refold.permissions.rules import Rule
 from refold.place.port import Commands, Files, Snapshots
@@ -29,6 +28,7 @@ from refold.skills.catalogue import Catalogue
 from refold.tools.contract import Tool
 from refold.tools.memory import Notebook
 from refold.tools.task import Choice, task, task_for
+from refold.values.claims import Checked, Claim
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
@@ -69,6 +69,18 @@ class LateNotebook:
 
     async def write(self, section: str, text: str, replaces: str) -> str:
         return await self._find().write(section, text, replaces)
+
+
+class LateChecks:
+    """The check of claims, loaded when something is claimed."""
+
+    def __init__(self, record: Recorder, files: Files, journal: Path | None) -> None:
+        self._over = record, files, journal
+
+    async def check(self, claims: Sequence[Claim]) -> Sequence[Checked]:
+        from refold.claims.check import Checking
+
+        return await Checking(*self._over).check(claims)
 
 
 class ToolDependencies:
@@ -115,7 +127,7 @@ class ToolDependencies:
 
     def _reading(self, files: Files) -> Mapping[str, object]:
         return {
-            "checks": Checking(self._record, files, self._around.journal),
+            "checks": LateChecks(self._record, files, self._around.journal),
             "skills": self._around.skills.heeding(files.unread),
         }
 

@@ -5,7 +5,6 @@ process ends at once when its work is done: what must survive is on the disk by
 then, and taking an interpreter apart helps nobody.
 """
 
-import gc
 import os
 import sys
 from argparse import Namespace
@@ -27,13 +26,10 @@ if TYPE_CHECKING:
 _ONE_TASK = {
     "output_format": "text", "include_partial_messages": False, "timeout": None, "verify": False,
 }  # fmt: skip
-_MADE_BETWEEN = 100_000  # objects, between two looks for garbage
 
 
 def run(arguments: Sequence[str]) -> None:
     """Do what was asked and end the process. Never returns but for tests."""
-    # A start makes much and throws nothing away: looking for garbage was a fifth of it.
-    gc.set_threshold(_MADE_BETWEEN)
     stand_in()
     sys.stderr = never_failing(2)
     try:

@@ -6,18 +6,19 @@ How files are restored is decided in `session.rewind`, how they are read in `pla
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
 from refold.app.app import App
 from refold.errors import BadInput
 from refold.place.port import Files, Snapshots
-from refold.session.rewind import plan, preview, rewind, steps
 from refold.session.session import Session as Engine
 from refold.tools.contract import Picture
 from refold.tools.images import picture_file
-from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
+
+if TYPE_CHECKING:
+    from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
 
 _NAMED = re.compile(r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))")
 _ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
@@ -57,25 +58,33 @@ class SessionWorkspace:
         """The images that a message names, as @screenshot.png, and what is wrong with one."""
         return attached(text, self.directory, self._app.unread)
 
-    async def points(self) -> tuple[RewindPoint, ...]:
+    async def points(self) -> "tuple[RewindPoint, ...]":
         """Where the session can go back to, oldest first."""
+        from refold.session.rewind import steps
+
         view = self._engine.view
         return await anyio.to_thread.run_sync(steps, view, self._snapshots)
 
-    async def preview(self, seq: int, what: What = "both") -> RewindPreview:
+    async def preview(self, seq: int, what: "What" = "both") -> "RewindPreview":
         """What `rewind` would change; nothing is done."""
+        from refold.session.rewind import plan, preview
+        from refold.views.rewind_points import RewindPreview
+
         if self._snapshots is None:
             return RewindPreview(plan(self._engine.view, seq, _conversation(what)))
         return await preview(self._engine.view, self._snapshots, seq, what)
 
     async def rewind(
-        self, seq: int, what: What = "both", *, force: bool = False
-    ) -> RewindReport:
+        self, seq: int, what: "What" = "both", *, force: bool = False
+    ) -> "RewindReport":
         """Go back to before event `seq`: the conversation, the files or both.
 
         Raises `BadInput`, with nothing done, where a file that another program changed
         would be lost; `force` checkpoints and changes it all the same.
         """
+        from refold.session.rewind import plan, rewind
+        from refold.views.rewind_points import RewindPreview, RewindReport
+
         if self._snapshots is not None:
             return await rewind(self._engine, self._snapshots, seq, what, force=force)
         found = plan(self._engine.view, seq, _conversation(what))
@@ -88,7 +97,7 @@ class SessionWorkspace:
         return self._app.snapshots(self._engine.view.session.id)
 
 
-def _conversation(what: What) -> What:
+def _conversation(what: "What") -> "What":
     """Without checkpoints only the conversation can go back."""
     if what == "files":
         raise BadInput(

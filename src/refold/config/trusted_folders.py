@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias, cast
 
 from refold.config.layers import Layer, Origin
 from refold.config.project import Project
-from refold.config.toml_text import as_toml
 from refold.errors import BadInput, said_by
 from refold.permissions.rules import parse
 from refold.place.private_files import alone, write
@@ -172,6 +171,8 @@ class Folders:
                 folders[folder] = entry
                 if not entry:
                     del folders[folder]
+                from refold.config.toml_text import as_toml
+
                 write(self._file, as_toml({**document, "folders": folders}))
         except OSError as error:
             raise BadInput(f"{self._file} cannot be written: {said_by(error)}") from error

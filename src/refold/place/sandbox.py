@@ -25,7 +25,6 @@ from refold.place.bubblewrap import MountPlan
 from refold.place.guarded_paths import GuardedPaths, Guards
 from refold.place.landlock import GivenUp
 from refold.place.port import NOTHING_MORE, CommandExtras
-from refold.place.quarantine import take_away
 from refold.place.reaper import lives_owner, owner
 from refold.place.sandbox_rules import Layout, Room, Walls, Wish, nothing, without
 from refold.programs import Programs
@@ -272,6 +271,8 @@ class Sandbox:
                 if not any(below(gone, path) for gone in self._gone)
             })  # fmt: skip
             try:
+                from refold.place.quarantine import take_away  # a look needs none
+
                 after, opened = self._guards.found(), frozenset(self._opened)
                 moved = take_away(known, after, roots, opened, self.wish.quarantine)
             finally:
