@@ -1,6 +1,6 @@
 """What the tools of a session can reach, and which tools it has.
 
-The same for every turn. `agents.tool_filter` decides which of them an agent has, and
+The same for every turn. `agents.profile` decides which of them an agent has, and
 `turn_context` what else a turn has.
 """
 

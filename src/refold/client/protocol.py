@@ -1,7 +1,7 @@
 """What a program may order of a session: one value each, and over stdio one JSON line.
 
 Each type stands in docs/headless.md; a test compares the two. What becomes of an order is
-decided in `client.dispatch`; what a session tells is in `views.documents`.
+decided in `client.dispatch`; what a session tells is in `views.stream_json`.
 """
 
 import json

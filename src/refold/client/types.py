@@ -41,7 +41,7 @@ _MODULES = {
     "permissions.rules": ("Rule",),
     "session.hub": ("Watch",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
-    "skills.slash_names": ("Shortcuts",),
+    "skills.slash_commands": ("Shortcuts",),
     "tools.contract": ("Picture", "Tool"),
 }
 
