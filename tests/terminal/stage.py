@@ -84,7 +84,7 @@ SCRIPTS: dict[str, tuple[Line, ...]] = {
     "steps": ([READ], [READ], "A summary.", "More."),
     "held": tuple(line for _ in range(9) for line in ([HELD], "Done.")),
     "talk": ("One.", "Two.", "Three."),
-    "plan": ([PLAN], [EDIT], "Carried out."),
+    "plan": ([READ, PLAN], [EDIT], "Carried out."),
     "revise": ([PLAN], [BETTER], "Carried out."),
     "ask": ([ASK], "Thank you."),
     "todos": ([TODOS], "All noted."),

@@ -44,7 +44,7 @@ def test_always_is_shown_again_saved_and_used_in_the_next_session(
     assert tonight.events(Granted) == [Granted("edit_file(./hello.py)")]
     assert (tmp_path / ALWAYS).read_text() == "edit_file(./hello.py)\n"
     tomorrow = evening([READ], [EDIT], "Done.")
-    assert "? May edit_file change a file?" not in tomorrow.tell("go")
+    assert "? Edit hello.py?" not in tomorrow.tell("go")
     assert 'return "hello"' in (tmp_path / "hello.py").read_text()
 
 
@@ -90,7 +90,7 @@ def test_the_network_and_the_missing_sandbox_are_said(evening: Evenings) -> None
 
 
 def test_silence_is_a_no_and_the_screen_says_so(evening: Evenings) -> None:
-    tonight = evening([EDIT], "Well.")
+    tonight = evening([READ], [EDIT], "Well.")
     tonight.patience = 0.05
 
     rows = tonight.tell("go", NEVER)
@@ -98,7 +98,7 @@ def test_silence_is_a_no_and_the_screen_says_so(evening: Evenings) -> None:
     assert "  └ no: nobody answered within 0.05 s" in rows
     assert rows[-4:-2] == ["Well.", "hello.py was not written: it was refused"]
     assert tonight.events(Answered) == [
-        Answered("call-0", False, "nobody answered within 0.05 s")
+        Answered("call-1", False, "nobody answered within 0.05 s")
     ]
     assert (tonight.here / "hello.py").read_text() == HELLO
 
@@ -422,7 +422,7 @@ def test_rules_are_listed_with_where_they_come_from(evening: Evenings) -> None:
     ]
     assert "names no tool" in rows[2]
     assert "type /permissions, or /permissions allow RULE for this session" in rows
-    assert "? May edit_file change a file?" not in rows
+    assert "? Edit hello.py?" not in rows
 
 
 def test_the_talk_goes_back_where_no_files_are_taken_down(evening: Evenings) -> None:
@@ -450,4 +450,4 @@ def test_another_session_in_the_same_folder_sees_only_its_own_grants(
 
     rows = tomorrow.tell("go", "n", "")
 
-    assert "? May edit_file change a file?" in rows
+    assert "? Edit hello.py?" in rows

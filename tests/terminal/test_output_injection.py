@@ -22,7 +22,7 @@ from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.builtin import builtin
 from refold.values.messages import ToolCall
 from refold.views.escape import Visible, visible
-from refold.views.questions import RunConditions, permission_question
+from refold.views.questions import CallToApprove, RunConditions, permission_question
 from refold.views.styled import bare
 from tests.terminal.test_conversation import Evening
 
@@ -123,7 +123,7 @@ def test_the_end_of_a_padded_command_is_on_the_screen(command: str, shown: str) 
     call = ToolCall("call-0", "bash", Raw(msgspec.json.encode({"command": command})))
 
     rows = permission_question(
-        call, TOOLS["bash"], "", 80, manner=RunConditions(sandboxed=True)
+        CallToApprove(call, TOOLS["bash"], "", RunConditions(sandboxed=True)), 80
     )
 
     text = bare(rows)

@@ -36,7 +36,7 @@ def test_an_edit_is_allowed_and_a_command_is_not(starts: Starts, tmp_path: Path)
     at = starts("edit")
     at.until("›")
     at.type("be friendly" + ENTER)
-    at.until("May edit_file change a file?")
+    at.until("Edit hello.py?")
     at.until("s this session: edit_file(./hello.py)")
     at.type("y")
     at.until("May bash run this?")
@@ -300,7 +300,7 @@ def test_the_first_run_leads_to_the_tour(starts: Starts) -> None:
     at.type("4")
     at.until("Enter begins")
     at.type(ENTER)
-    at.until("May edit_file change a file?")
+    at.until("Edit greet.sh?")
     at.until("n no, and why")
     at.type("y")
     at.until("May bash run this?")
@@ -361,7 +361,7 @@ def test_always_is_shown_saved_and_holds_in_the_next_session(
     at.until("›")
     at.type("be friendly" + ENTER)
     at.until("May bash run this?")
-    assert "May edit_file" not in at.text
+    assert "Edit hello.py?" not in at.text
 
 
 @pytest.mark.slow
@@ -377,7 +377,7 @@ def test_a_plan_is_edited_approved_and_carried_out(starts: Starts, tmp_path: Pat
     at.until("Change the farewell")
     at.until("e edit")
     at.type("y")
-    at.until("May edit_file change a file?")
+    at.until("Edit hello.py?")
     at.until("n no, and why")
     at.type("y")
     at.until("Carried out.")
@@ -611,7 +611,7 @@ def test_what_is_always_allowed_is_kept_outside_the_folder(
         at.type("\x04")
 
         assert at.end() == 0
-        assert ("May write_file" in at.text) == first
+        assert ("Create a.txt?" in at.text) == first
         assert not (tmp_path / "a.txt").exists()
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".refold")] == []
 

@@ -8,10 +8,12 @@ from msgspec import Raw
 
 from refold.journal.events.kinds import Ended
 from refold.tools.builtin import builtin
+from refold.tools.file_versions import change
 from refold.values.display import Diff, Note, Output, Shown
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label, result
 from refold.views.questions import (
+    CallToApprove,
     RunConditions,
     is_folded,
     lines_for_height,
@@ -27,7 +29,9 @@ def call(name: str, **arguments: Any) -> ToolCall:
 
 
 def asked(name: str, room: int = 40, **arguments: Any) -> list[str]:
-    rows = permission_question(call(name, **arguments), TOOLS.get(name), "no rule", room)
+    rows = permission_question(
+        CallToApprove(call(name, **arguments), TOOLS.get(name), "no rule"), room
+    )
     return bare(rows).split("\n")
 
 
@@ -137,7 +141,7 @@ def test_an_edit_is_shown_as_what_goes_and_what_comes() -> None:
 def test_in_an_edit_that_is_asked_about_the_changed_words_stand_out() -> None:
     given = call("edit_file", path="a.py", old='return "hi"', new='return "hello"')
 
-    rows = permission_question(given, TOOLS["edit_file"], "", 40)
+    rows = permission_question(CallToApprove(given, TOOLS["edit_file"]), 40)
 
     assert rows[2:4] == [
         (("plain", "  "), ("gone", "-"), ("gone", 'return "'), ("gone_word", "hi"), ("gone", '"')),
@@ -152,14 +156,75 @@ def test_a_new_file_is_shown_with_its_content() -> None:
     assert rows[1:] == ["  a\\nb", "  +one", "  +    two", "  no rule"]
 
 
+def changed(before: str, after: str, name: str = "a.py", kind: Any = "changed") -> Diff:
+    return Diff(f"/w/{name}", kind, change(before, after).text)
+
+
+def about(name: str, *changes: Diff, **arguments: Any) -> list[str]:
+    asked = CallToApprove(call(name, **arguments), TOOLS[name], "", None, changes, "/w")
+    return bare(permission_question(asked, 60)).split("\n")
+
+
+def test_a_change_is_shown_with_numbers_from_the_file_as_it_is() -> None:
+    before = "".join(f"{n}\n" for n in range(1, 21))
+    after = before.replace("9\n", "nine\n", 1).replace("19\n", "", 1)
+
+    rows = about("edit_file", changed(before, after), path="a.py", old="9", new="nine")
+
+    assert rows == [
+        "? Edit a.py?",
+        "  +1 -2 lines",
+        "   6  6", "   7  7", "   8  8", "   9 -9", "   9 +nine", "  10  10", "  11  11", "  12  12",
+        "   …",
+        "  16  16", "  17  17", "  18  18", "  19 -19", "  19  20",
+    ]  # fmt: skip
+
+
+def test_an_overwrite_a_new_file_and_a_deletion_are_told_apart() -> None:
+    given = {"path": "a.py", "content": "x\n"}
+
+    assert about("write_file", changed("1\n2\n", "x\n"), **given) == [
+        "? Overwrite a.py?", "  +1 -2 lines", "  1 -1", "  2 -2", "  1 +x",
+    ]  # fmt: skip
+    assert about("write_file", changed("", "x\n", kind="created"), **given) == [
+        "? Create a.py?", "  +1 -0 line", "  1 +x",
+    ]  # fmt: skip
+    both = (changed("1\n", "", "b", "deleted"), changed("", "x\n", "d/c", "created"))
+    assert about("apply_patch", *both, patch="*** Begin Patch") == [
+        "? Change 2 files?",
+        "  deleted b +0 -1 line", "  1 -1", "  created d/c +1 -0 line", "  1 +x",
+    ]  # fmt: skip
+
+
+def test_hidden_letters_of_a_file_are_written_out_in_a_change() -> None:
+    (row,) = [
+        row
+        for row in about(
+            "edit_file", changed("a\u202e\n", "b\n"), path="a.py", old="a", new="b"
+        )
+        if "-a" in row
+    ]
+
+    assert row == r"  1 -a\u202e"
+
+
+def test_what_a_diff_does_not_show_is_shown_as_the_call_gave_it() -> None:
+    whole = Diff("/w/a", "changed", "@@ the file was no text @@")
+
+    rows = about("write_file", whole, path="a", content="one\ntwo\n")
+
+    assert rows[0] == "? Overwrite a?"
+    assert rows[-3:] == ["  a", "  +one", "  +two"]
+
+
 def test_what_is_very_long_is_folded_until_all_is_asked_for() -> None:
     given = call("write_file", path="a", content="\n".join(f"row {n}" for n in range(500)))
-    tool = TOOLS["write_file"]
+    asked_about = CallToApprove(given, TOOLS["write_file"])
 
-    short = bare(permission_question(given, tool, "", 40)).split("\n")
-    whole = bare(permission_question(given, tool, "", 40, most=0)).split("\n")
+    short = bare(permission_question(asked_about, 40)).split("\n")
+    whole = bare(permission_question(asked_about, 40, most=0)).split("\n")
 
-    assert is_folded(given, tool, 40)
+    assert is_folded(asked_about, 40)
     assert (len(short), len(whole)) == (61, 502)
     assert "  … 442 more lines; v shows them all …" in short
 
@@ -227,7 +292,7 @@ def test_how_a_program_would_be_run_is_said(
     manner: RunConditions | None, said: list[str]
 ) -> None:
     rows = permission_question(
-        call("bash", command="x"), TOOLS["bash"], "why", 60, manner=manner
+        CallToApprove(call("bash", command="x"), TOOLS["bash"], "why", manner), 60
     )
 
     assert [row.strip() for row in bare(rows).split("\n")[2:]] == [*said, "why"]
@@ -239,14 +304,15 @@ def test_the_network_is_told_once() -> None:
         RunConditions(True, network=True),
     )
 
-    rows = permission_question(given, TOOLS["bash"], "why", 60, manner=manner)
+    rows = permission_question(CallToApprove(given, TOOLS["bash"], "why", manner), 60)
 
     assert bare(rows).split("\n")[1:] == ["  x", "  in the sandbox · network: on", "  why"]
 
 
 def test_reasons_are_broken_between_words() -> None:
     rows = permission_question(
-        call("bash", command="x" * 30), None, "no rule allows this command", 20
+        CallToApprove(call("bash", command="x" * 30), None, "no rule allows this command"),
+        20,
     )
 
     assert bare(rows).split("\n")[3:] == [
@@ -263,13 +329,10 @@ def test_a_question_fits_the_screen_from_its_first_line_on(height: int, most: in
     given = call("bash", command="\n".join(f"touch {n}" for n in range(200)))
 
     rows = permission_question(
-        given,
-        TOOLS["bash"],
-        "why",
+        CallToApprove(given, TOOLS["bash"], "why", RunConditions(True)),
         80,
         most=lines_for_height(height),
-        manner=RunConditions(True),
     )
 
     assert len(rows) == most + 3
-    assert is_folded(given, TOOLS["bash"], 80, most=lines_for_height(height))
+    assert is_folded(CallToApprove(given, TOOLS["bash"]), 80, most=lines_for_height(height))

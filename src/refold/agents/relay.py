@@ -135,6 +135,7 @@ class Relay:
                 call.reason,
                 call.hash,
                 call.once or self._apart,
+                call.changes,
             )
         for asks in view.children.asks:
             yield ChildAsked(
@@ -145,6 +146,7 @@ class Relay:
                 asks.reason,
                 asks.hash,
                 asks.once or self._apart,
+                asks.changes,
             )
 
     def _as_made(self, call: ToolCall) -> ToolCall:

@@ -16,6 +16,7 @@ import anyio
 
 from refold.engine.authorize import judge
 from refold.engine.execute import do, refused
+from refold.engine.preview import is_previewed, with_preview
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Ended, Event, Judged, Started
@@ -101,6 +102,15 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
     return [judged, Started(call.id)] if judged.verdict == "allow" else [judged]
 
 
+def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
+    """What is recorded together with the answer that makes the call.
+
+    Nothing yet where a person is asked and its preview has to be made first.
+    """
+    opening = begin(call, world, view)
+    return [] if is_previewed(call, opening[0], world) else opening
+
+
 def anew(found: OpenCall, whole: ToolCall, world: World, view: View) -> list[Event]:
     """What becomes of a call that was allowed, by what holds now.
 
@@ -148,7 +158,9 @@ def settled(found: OpenCall, reason: str, world: World, record: Record) -> Ended
 async def _open(
     call: ToolCall, opening: Sequence[Event], world: World, record: Record
 ) -> None:
-    await record(*opening, kept=must_keep(opening, (call,), world), by="rules")
+    first, *more = opening
+    events = [await with_preview(call, first, world, record), *more]
+    await record(*events, kept=must_keep(events, (call,), world), by="rules")
 
 
 def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:

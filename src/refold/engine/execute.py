@@ -186,13 +186,14 @@ async def ended(
         reply = await tool.run(**arguments, **supplied)
         return await _recordable(call.id, reply, world, running.record)
     except ToolFailed as error:
-        return await _failed(call.id, str(error), world, running.record)
+        return await failed(call.id, str(error), world, running.record)
     except Exception as error:  # a tool's bug must not take the session with it
         words = f"{type(error).__name__}: {error}"
-        return await _failed(call.id, words, world, running.record)
+        return await failed(call.id, words, world, running.record)
 
 
-async def _failed(id_: str, words: str, world: World, record: Record) -> Ended:
+async def failed(id_: str, words: str, world: World, record: Record) -> Ended:
+    """How a call ends that failed; `words` are for the model, made safe and cut here."""
     words, unseen = marked(words)
     text, whole = await _fitted(words, world, record)
     return Ended(id_, "failed", text, _told(unseen), full_blob=whole)

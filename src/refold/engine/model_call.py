@@ -98,7 +98,7 @@ async def _answered(draft: Draft, world: World, record: Record) -> None:
     made = answer.message.calls
     opening: list[Event] = [*traced, answer]
     for call in made:
-        opening += calls.begin(call, world, record.view)
+        opening += calls.begin_with_answer(call, world, record.view)
     await record(*opening, kept=calls.must_keep(opening, made, world))
 
 

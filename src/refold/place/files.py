@@ -13,7 +13,7 @@ from pathlib import Path
 
 from refold.errors import ToolFailed
 from refold.place.openat import LOOK, Folders, Opening, beneath, kind_of, regular, told
-from refold.place.port import AT_MOST, DirectoryEntry, Kind, Put, Real, Why
+from refold.place.port import AT_MOST, DirectoryEntry, Files, Kind, Put, Real, Why
 from refold.place.printable_names import escaped, unescaped
 from refold.values.path_names import below
 
@@ -50,6 +50,11 @@ class DiskFiles:
         found._unread = _both(self._unread, unread)
         found._unshown = _both(self._unshown, unshown)
         return found
+
+    def dry_run(self) -> Files:
+        from refold.place.dry_run import DryRunFiles  # only where a person is asked
+
+        return DryRunFiles(self)
 
     def real(self, path: str) -> Real:
         real = self._led_to(path)

@@ -78,5 +78,8 @@ def of_call(call: OpenCall, who: str = "") -> Permission | Questions:
 def of_child(asks: ChildAsked) -> Permission | Questions:
     """What a child asks, as the person is asked: under the id that the answer is given by."""
     call = replace(asks.call, id=asks.id)
-    found = OpenCall(call, "asked", reason=asks.reason, hash=asks.hash, once=asks.once)
+    found = OpenCall(
+        call, "asked", reason=asks.reason, hash=asks.hash, once=asks.once,
+        changes=asks.changes,
+    )  # fmt: skip
     return of_call(found, asks.who)

@@ -20,7 +20,7 @@ IGNORED: Mapping[str, frozenset[str]] = {
     "ModelAsked": frozenset({"dollars"}),
     # Where links lead is the disk's doing. A verdict on another file than then is not
     # compared at all; the hash covers the other names in a call.
-    "Judged": frozenset({"real_path", "hash"}),
+    "Judged": frozenset({"real_path", "hash", "changes"}),
 }
 KIND, BY, POLICY = "kind", "by", "policy "
 Found: TypeAlias = tuple[str, object, object]  # a field, and both values

@@ -36,7 +36,7 @@ def named(arguments: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-@tool(Effect.CHANGE, paths=named)
+@tool(Effect.CHANGE, paths=named, dry_run=True)
 async def apply_patch(
     patch: Annotated[
         str,

@@ -57,6 +57,9 @@ class Tool(Struct, frozen=True):
     `path` names the parameter that is a file, if there is one; `paths` finds the files
     that a call names in another way. The seam checks whether they are inside the
     workspace, and never runs two changes of one file at the same time.
+
+    `dry_run` says that all it does goes through `files`. It is then run on a copy in
+    memory before a person is asked, to show what would change.
     """
 
     spec: ToolSpec
@@ -67,6 +70,7 @@ class Tool(Struct, frozen=True):
     subject: str = ""
     path: str = ""
     paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None
+    dry_run: bool = False
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
         """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""
@@ -133,6 +137,7 @@ def tool(
     subject: str = "",
     path: str = "",
     paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None,
+    dry_run: bool = False,
 ) -> Callable[[Callable[..., Awaitable[Reply | str]]], Tool]:
     """Make a tool of an async function that returns a `Reply`, or plain text.
 
@@ -157,9 +162,14 @@ def tool(
         needs = tuple(p.name for p in all_of if p.kind is p.KEYWORD_ONLY)
         first = asked[0].name if asked else ""
         about_what = subject or path or first
+        if dry_run and (more := set(needs) - {"files", "known"}):
+            raise BadInput(
+                f"the tool {name!r} takes {', '.join(sorted(more))}: with dry_run=True it "
+                "may take files and known only"
+            )
         run = function if hints.get("return") is Reply else _replying(function)
         run = typing.cast("Callable[..., Awaitable[Reply]]", run)
-        return Tool(spec, effect, run, arguments, needs, about_what, path, paths)
+        return Tool(spec, effect, run, arguments, needs, about_what, path, paths, dry_run)
 
     return make
 

@@ -33,7 +33,7 @@ _ANCHORS = 5  # lines most like the longest line wanted
 _COMPARED = 20_000  # characters of each side
 
 
-@tool(Effect.CHANGE, path="path")
+@tool(Effect.CHANGE, path="path", dry_run=True)
 async def write_file(
     path: str, content: str, *, files: Files, known: Mapping[str, str]
 ) -> Reply:
@@ -41,7 +41,7 @@ async def write_file(
     return await to_thread.run_sync(partial(_write, path, content, files, known))
 
 
-@tool(Effect.CHANGE, path="path")
+@tool(Effect.CHANGE, path="path", dry_run=True)
 async def edit_file(
     path: str,
     old: Annotated[str, Meta(description="exact text, without line numbers")],
@@ -128,7 +128,7 @@ class Edit(Struct, frozen=True, forbid_unknown_fields=True):
     all: bool = False
 
 
-@tool(Effect.CHANGE, path="path")
+@tool(Effect.CHANGE, path="path", dry_run=True)
 async def multi_edit(
     path: str,
     edits: Annotated[tuple[Edit, ...], Meta(min_length=1)],

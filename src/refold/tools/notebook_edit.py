@@ -72,7 +72,7 @@ class _Notebook(Struct, frozen=True):
         return self.text[: span.start] + text + self.text[span.end :]
 
 
-@tool(Effect.CHANGE, path="path")
+@tool(Effect.CHANGE, path="path", dry_run=True)
 async def notebook_edit(  # noqa: PLR0913 - the parameters are the schema
     path: str,
     cell: Annotated[

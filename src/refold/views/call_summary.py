@@ -3,7 +3,7 @@
 `questions` shows the call in full when the person is asked.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -54,19 +54,32 @@ def label(call: ToolCall, tool: Tool | None) -> str:
 
 
 def result(
-    end: Ended, room: int, directory: str = "", denied: str = "", hint: str = ""
+    end: Ended,
+    room: int,
+    directory: str = "",
+    denied: str = "",
+    hint: str = "",
+    seen: Sequence[Diff] = (),
 ) -> list[Line]:
     """The result of the call. The first line summarizes it.
 
     `denied` is why the rules refused it; the event's text adds words for the model. `hint` says how
-    to see what is left out here.
+    to see what is left out here. Of a diff that was `seen` with the question only its head is shown.
     """
     if end.outcome == "refused" and denied:
         return wrap_words(f"refused: {on_one_line(denied)}", room, "warn")
     if end.outcome in _SAID:
         style, word = _SAID[end.outcome]
         return folded(sentence_lines(word + end.text, room, style), 8, hint)
-    shown = [row for part in end.shown for row in _part(part, room, directory, hint)]
+    shown = [
+        row
+        for part in end.shown
+        for row in (
+            [_head(part, room, directory)]
+            if isinstance(part, Diff) and part in seen
+            else _part(part, room, directory, hint)
+        )
+    ]
     return shown or _plain(end.text, room)
 
 

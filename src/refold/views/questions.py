@@ -2,8 +2,9 @@
 
 A permission question shows the whole call and hides nothing: invisible characters are written
 out and counted, long runs of blanks are counted, long lines are wrapped and never cut. If a call
-is longer than the screen, its start and end are shown, and the rest on request. The result of
-an edit is not known before the call runs, so old and new text are compared instead.
+is longer than the screen, its start and end are shown, and the rest on request. A call that
+changes files is shown as the diffs it would make, from the files as they are now. Where these
+are not known, or not whole, its arguments are shown.
 """
 
 import re
@@ -14,19 +15,22 @@ import msgspec
 from msgspec import Struct
 
 from refold.tools.contract import Tool
-from refold.values.display import Asking, Option
+from refold.values.display import Asking, Diff, Option
 from refold.values.messages import ToolCall
+from refold.values.path_names import near
 from refold.values.tools import Effect
 from refold.views.call_summary import arguments
 from refold.views.escape import exact, hidden, on_one_line, visible
 from refold.views.styled import Line, Piece, Style, line
-from refold.views.word_diff import changed
+from refold.views.word_diff import changed, numbered_diff
 from refold.views.wrap import folded, hard_wrap, unpadded, untabbed, wrap_words, wrapped
 
 MOST = 60  # lines of one call, unless all are asked for
 _LEAST = 10  # on however low a screen
 _AROUND = 8  # lines of a question besides those of the call
 _PAIRS = 200  # lines that are compared word by word
+_OVERWRITING = "write_file"  # replaces all of a file
+_REMARK = re.compile(r"^@@ [^-].* @@$", re.MULTILINE)  # says that a diff is not whole
 _PATCHING = "apply_patch"  # its argument has added and removed lines
 _PATCH: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "*": "hunk"}
 _ABOUT = {
@@ -48,26 +52,31 @@ class RunConditions(Struct, frozen=True):
     opened: tuple[str, ...] = ()  # protected files that it may write
 
 
-def permission_question(
-    call: ToolCall,
-    tool: Tool | None,
-    reason: str,
-    room: int,
-    *,
-    most: int = MOST,
-    manner: RunConditions | None = None,
-) -> list[Line]:
+class CallToApprove(Struct, frozen=True):
+    """A call that a person is asked about; `reason` says why.
+
+    `changes` are what it would do to files. Their paths are shown relative to `directory`.
+    """
+
+    call: ToolCall
+    tool: Tool | None
+    reason: str = ""
+    manner: RunConditions | None = None
+    changes: Sequence[Diff] = ()
+    directory: str = ""
+
+
+def permission_question(asked: CallToApprove, room: int, *, most: int = MOST) -> list[Line]:
     """The lines of the question; `most` of the call itself, 0 for all of it."""
-    effect = _ABOUT[tool.effect] if tool else "do this"
-    found = arguments(call)
-    body = list(_body(call.name, _unsaid(found, manner), tool, room - 2))
+    body = _shown(asked, room - 2)
     if most:
         body = folded(body, most, "; v shows them all")
+    found = arguments(asked.call)
     return [
-        (("warn", "? "), ("strong", f"May {on_one_line(call.name)} {effect}?")),
+        (("warn", "? "), ("strong", _headline(asked))),
         *((("plain", "  "), *row) for row in body),
-        *((("plain", "  "), *row) for row in _manned(manner, room - 2)),
-        *((("plain", "  "), *row) for row in _remarks(found, reason, room - 2)),
+        *((("plain", "  "), *row) for row in _manned(asked.manner, room - 2)),
+        *((("plain", "  "), *row) for row in _remarks(found, asked.reason, room - 2)),
     ]
 
 
@@ -76,16 +85,59 @@ def asker_line(who: str) -> list[Line]:
     return [(("accent", f"{on_one_line(who)} asks:"),)] if who else []
 
 
-def is_folded(
-    call: ToolCall,
-    tool: Tool | None,
-    room: int,
-    *,
-    most: int = MOST,
-    manner: RunConditions | None = None,
-) -> bool:
-    body = _body(call.name, _unsaid(arguments(call), manner), tool, room - 2)
-    return sum(1 for _ in body) > most
+def is_folded(asked: CallToApprove, room: int, *, most: int = MOST) -> bool:
+    """Has the call more than `most` lines?"""
+    return len(_shown(asked, room - 2)) > most
+
+
+def _headline(asked: CallToApprove) -> str:
+    """The question in one line: "Edit src/app.py?" where the change is known."""
+    match asked.changes:
+        case ():
+            effect = _ABOUT[asked.tool.effect] if asked.tool else "do this"
+            return f"May {on_one_line(asked.call.name)} {effect}?"
+        case (diff,):
+            return f"{_verb(asked.call.name, diff)} {_name(diff, asked.directory)}?"
+        case several:
+            return f"Change {len(several)} files?"
+
+
+def _shown(asked: CallToApprove, room: int) -> list[Line]:
+    """The changes of the call, and its arguments where these do not say it all."""
+    given = _unsaid(arguments(asked.call), asked.manner)
+    rows = list(_changes(asked, room))
+    if rows and all(not _REMARK.search(diff.text) for diff in asked.changes):
+        return rows
+    return [*rows, *_body(asked.call.name, given, asked.tool, room)]
+
+
+def _verb(tool: str, diff: Diff) -> str:
+    if diff.kind == "changed":
+        return "Overwrite" if tool == _OVERWRITING else "Edit"
+    return {"created": "Create", "deleted": "Delete"}[diff.kind]
+
+
+def _name(diff: Diff, directory: str) -> str:
+    return on_one_line(near(diff.path, directory))
+
+
+def _changes(asked: CallToApprove, room: int) -> Iterator[Line]:
+    """Each file that would change, its count of lines and its diff."""
+    for diff in asked.changes:
+        rows = diff.text.split("\n") if diff.text else []
+        name = _name(diff, asked.directory)
+        before = f"{diff.kind} {name} " if len(asked.changes) > 1 else ""
+        yield (("dim", before), *_count(rows))
+        for row in numbered_diff([_written_out(row) for row in rows]):
+            yield from hard_wrap(row, room)
+
+
+def _count(rows: Sequence[str]) -> Line:
+    gone, come = (sum(row.startswith(sign) for row in rows) for sign in "-+")
+    lines = " line" if gone + come == 1 else " lines"
+    return (
+        ("added", f"+{come:,}"), ("dim", " "), ("gone", f"-{gone:,}"), ("dim", lines),
+    )  # fmt: skip
 
 
 def lines_for_height(height: int) -> int:
@@ -122,7 +174,7 @@ def _body(
             left = rest
             yield from _block(source, room, "added", "+")
         case "multi_edit", {"edits": list(), **rest}:
-            yield from _changes(cast("list[object]", left["edits"]), room)
+            yield from _edits(cast("list[object]", left["edits"]), room)
             left = rest
         case _:
             pass
@@ -169,7 +221,7 @@ def _signed(sign: Piece, row: Line, room: int) -> Iterator[Line]:
         yield (sign, *part)
 
 
-def _changes(edits: list[object], room: int) -> Iterator[Line]:
+def _edits(edits: list[object], room: int) -> Iterator[Line]:
     for edit in edits:
         match edit:
             case {"old": str(old), "new": str(new)}:

@@ -12,6 +12,7 @@ from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import untabbed
 
 _STYLES: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
+_HUNK = re.compile(r"@@ -(\d+,\d+) \+(\d+,\d+) @@")
 _WORDS = re.compile(r"\w+|\s+|.")
 _ALIKE = 0.5  # of two lines, at least, for them to be one line that changed
 _MOST = 200  # words of a line; longer ones are not compared
@@ -20,7 +21,38 @@ _PAIRS = 400  # of one diff
 
 def diff_lines(text: str) -> list[Line]:
     """The rows of a unified diff of any length."""
-    rows = [untabbed(visible(row)) for row in text.split("\n")] if text else []
+    return _coloured([untabbed(visible(row)) for row in text.split("\n")] if text else [])
+
+
+def numbered_diff(rows: Sequence[str]) -> Iterator[Line]:
+    """The rows of a unified diff with line numbers in place of the hunk headers.
+
+    A removed line has its old number, every other line its new one.
+    """
+    heads = [_HUNK.fullmatch(row) for row in rows]
+    last = max((max(map(_last, head.group(1, 2))) for head in heads if head), default=0)
+    wide, old, new = len(str(last)), 0, 0
+    for number, (row, shown) in enumerate(zip(rows, _coloured(rows), strict=True)):
+        if head := heads[number]:
+            old, new = (int(part.split(",")[0]) for part in head.group(1, 2))
+            if number:
+                yield line(f"{'…':>{wide}}", "dim")
+            continue
+        sign = row[:1]
+        counted = sign in ("+", "-", " ")
+        at = str(old if sign == "-" else new) if counted else ""
+        yield (("dim", f"{at:>{wide}} "), *shown)
+        old += counted and sign != "+"
+        new += counted and sign != "-"
+
+
+def _last(lines: str) -> int:
+    """The last line of "5,3": from line 5, 3 lines."""
+    first, count = map(int, lines.split(","))
+    return first + count - 1
+
+
+def _coloured(rows: Sequence[str]) -> list[Line]:
     found = [line(row, _STYLES.get(row[:1], "dim")) for row in rows]
     for number, (gone, come) in enumerate(_pairs(rows)):
         if number >= _PAIRS:

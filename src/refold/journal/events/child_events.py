@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from refold.values.display import Diff
 from refold.values.messages import ToolCall
 from refold.values.modes import Outcome
 from refold.values.usage import NO_LIMIT, Budget, Spent
@@ -56,6 +57,7 @@ class ChildAsked(Struct, frozen=True):
     reason: str = ""
     hash: str = ""
     once: bool = False
+    changes: tuple[Diff, ...] = ()
 
     @property
     def who(self) -> str:

@@ -31,7 +31,7 @@ from refold.journal.events.child_events import (
     VariablesSaved,
 )
 from refold.values.control import CompactionKind, Control
-from refold.values.display import Shown
+from refold.values.display import Diff, Shown
 from refold.values.live import Live
 from refold.values.messages import Image, Message
 from refold.values.modes import Effort, Mode, Outcome, Verdict
@@ -174,7 +174,8 @@ class Judged(Struct, frozen=True):
     real_path: str = ""  # the file it was judged for, links followed
     source: str = ""  # where that rule was written
     once: bool = False  # a person may allow this one call, and no rule like it
-    hash: str = ""  # of all that a person is shown of the call
+    hash: str = ""  # of the call as the model made it, and of where its paths lead
+    changes: tuple[Diff, ...] = ()  # what it would do to files, as a person is shown it
 
 
 class Answered(Struct, frozen=True):

@@ -31,6 +31,7 @@ from refold.journal.events.kinds import (
     VariablesSaved,
 )
 from refold.values.control import Compact, Control, Todo, Todos
+from refold.values.display import Diff
 from refold.values.growing import Log
 from refold.values.messages import (
     Image,
@@ -78,6 +79,7 @@ class OpenCall(Struct, frozen=True):
     answers: tuple[str, ...] = ()  # a person's, to the questions of the call
     result: ToolResult | None = None
     nested: NestedCallMade | None = None  # by code, within another call
+    changes: tuple[Diff, ...] = ()  # what it would do to files, shown with the question
 
 
 class Undelivered(Struct, frozen=True):
@@ -266,6 +268,7 @@ def _step_of(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
                 reason=event.reason,
                 once=event.once,
                 hash=event.hash,
+                changes=event.changes,
             )
         case Answered(_, allowed, reason, answers):
             if call.stage != "asked":

@@ -23,6 +23,7 @@ from refold.values.tools import Effect
 from refold.views.children_list import child_label
 from refold.views.escape import on_one_line, visible
 from refold.views.questions import (
+    CallToApprove,
     RunConditions,
     asker_line,
     is_folded,
@@ -91,23 +92,25 @@ class _Question:
     ) -> None:
         found, self._who = request.call, child_label(request.who, session.view.children)
         made, tool = session.as_made(found.call), around.tool(found.call.name)
-        self._made, self._tool, self._reason = made, tool, found.reason
+        self._asked = CallToApprove(
+            made,
+            tool,
+            found.reason,
+            _manner(made, tool, around, session.view),
+            found.changes,
+            session.view.session.directory,
+        )
         self._around, self._printer, self._reader = around, printer, reader
         height = printer.look.height()
         self._most = lines_for_height(height - 1 if height and request.who else height)
-        self._manner = _manner(made, tool, around, session.view)
         self.rule = offered(found, made, tool, around, session.view)
-        more = is_folded(made, tool, printer.room, most=self._most, manner=self._manner)
+        more = is_folded(self._asked, printer.room, most=self._most)
         self.keys = _keys(self.rule, around, more=more)
 
     def show(self, *, whole: bool = False) -> None:
-        room, manner, most = self._printer.room, self._manner, 0 if whole else self._most
-        self._printer.lines(asker_line(self._who))
-        self._printer.lines(
-            permission_question(
-                self._made, self._tool, self._reason, room, most=most, manner=manner
-            )
-        )
+        printer, most = self._printer, 0 if whole else self._most
+        printer.lines(asker_line(self._who))
+        printer.lines(permission_question(self._asked, printer.room, most=most))
 
     async def answer(self, pressed: str | Key) -> PermissionAnswer | None:
         """What this key says; None: ask again."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from refold.journal.events.kinds import Ended
 from refold.values.control import Control, PlanReady
-from refold.values.display import Shown
+from refold.values.display import Diff, Shown
 from refold.values.growing import Growing
 from refold.values.messages import Image, ToolCall
 from refold.values.modes import Outcome
@@ -68,6 +68,7 @@ class Called(Struct, frozen=True, kw_only=True, tag="called"):
     stage: Stage = "called"
     reason: str = ""  # why it is asked about, or was denied by the rules
     answered: str = ""  # what a person said to it: "yes", "no", "no: words"
+    changes: tuple[Diff, ...] = ()  # what the question showed that it would do to files
     began: float = 0.0  # 0: not yet
     ended: float = 0.0
     tail: str = ""  # the last of what it prints while it runs
@@ -126,7 +127,8 @@ def result_rows(block: Called, room: int, directory: str, hint: str = "") -> lis
             end = Ended(block.call.id, outcome, block.text, block.shown)
             # Why the rules refused it; what a person was asked is no reason.
             denied = "" if block.answered else block.reason
-            return result(end, room, directory, denied, hint)
+            seen = block.changes if block.answered else ()
+            return result(end, room, directory, denied, hint, seen)
 
 
 def is_plan(block: Called) -> bool:

@@ -72,6 +72,7 @@ def _as_it_stands(found: OpenCall) -> Called:
         stage=_STAGES.get(found.stage, "called"),
         reason=found.reason if found.stage in ("asked", "denied") else "",
         within=found.nested.parent_call if found.nested else "",
+        changes=found.changes,
     )  # fmt: skip
 
 
@@ -86,8 +87,10 @@ def _moved(
 
 def _on(block: Called, entry: Entry, event: Judged | Answered | Started) -> Called:
     match event:
-        case Judged(verdict="ask", reason=reason):
-            return replace(block, stage="asked", reason=reason, answered="")
+        case Judged(verdict="ask", reason=reason, changes=changes):
+            return replace(
+                block, stage="asked", reason=reason, answered="", changes=changes
+            )
         case Judged(_, verdict, reason=reason):
             denied = reason if verdict == "deny" else ""
             return replace(block, reason=denied, answered="")

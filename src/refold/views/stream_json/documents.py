@@ -89,8 +89,19 @@ class ToolCall(Written, frozen=True, kw_only=True, tag="tool_call"):
     within: str | UnsetType = UNSET
 
 
+class FileChange(Struct, frozen=True):
+    """What a call would do to a file, as a unified diff."""
+
+    path: str
+    kind: Kind
+    text: str
+
+
 class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval_request"):
-    """A call needs approval. `rule` is what a yes may grant; `who` the subagent that asks."""
+    """A call needs approval. `rule` is what a yes may grant; `who` the subagent that asks.
+
+    `changes` are what it would do to files, from the files as they are now.
+    """
 
     call_id: str
     hash: str
@@ -99,6 +110,7 @@ class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval
     rule: str
     tool: str | UnsetType = UNSET
     arguments: object = UNSET
+    changes: Sequence[FileChange] | UnsetType = UNSET
     who: str | UnsetType = UNSET
 
 

@@ -80,6 +80,8 @@ def approval_request(
         reason=event.reason,
         once=event.once,
         rule=rule,
+        changes=[documents.FileChange(d.path, d.kind, d.text) for d in event.changes]
+        or UNSET,
         who=event.who if isinstance(event, ChildAsked) else UNSET,
     )
 

@@ -1,0 +1,95 @@
+"""Preview a call before a person is asked: the diffs that it would make.
+
+The tool itself runs, on files that keep its changes in memory, so what is shown is what
+would happen. A call that fails here fails without a question.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from refold.engine.execute import failed
+from refold.engine.world import Record, World
+from refold.errors import ToolFailed
+from refold.journal.events.kinds import Event, Judged
+from refold.place.port import Files
+from refold.values.display import Diff
+from refold.values.messages import ToolCall
+
+
+def is_previewed(call: ToolCall, event: Event, world: World) -> bool:
+    """Is this a question about a call that can be tried first?"""
+    asks = isinstance(event, Judged) and event.verdict == "ask"
+    tool = world.tool(call.name) if asks and world.files is not None else None
+    return tool is not None and tool.dry_run
+
+
+async def with_preview(call: ToolCall, event: Event, world: World, record: Record) -> Event:
+    """A question with the changes to show, or the end of a call that would fail.
+
+    Earlier calls on the same files that still wait count as done. A failure is told to
+    the model only if it does not depend on them, and if all files lie in the workspace:
+    elsewhere it would say what is there before a person has said yes.
+    """
+    if not isinstance(event, Judged) or world.files is None:
+        return event
+    if not is_previewed(call, event, world):
+        return event
+    files = world.files.dry_run()
+    known = dict(record.view.file_hashes.files)
+    earlier = _earlier(call, world, record)
+    for each in earlier:
+        with suppress(ToolFailed):
+            await _changes(each, world, files, known)
+    try:
+        return replace(event, changes=await _changes(call, world, files, known))
+    except ToolFailed as error:
+        if earlier or any(files.outside(real) for real in _reals(call, world)):
+            return event
+        return await failed(call.id, str(error), world, record)
+
+
+async def _changes(
+    call: ToolCall, world: World, files: Files, known: dict[str, str]
+) -> tuple[Diff, ...]:
+    """What the call does to `files`, by its tool; `known` learns of the new versions."""
+    tool = world.tool(call.name)
+    if tool is None or not tool.dry_run:
+        return ()
+    given = {"files": files.only(_reals(call, world)), "known": known}
+    arguments = world.prepared.of(call, tool).arguments
+    try:
+        reply = await tool.run(**arguments, **{name: given[name] for name in tool.needs})
+    except ToolFailed:
+        raise
+    except Exception as error:  # a tool's bug must not take the session with it
+        raise ToolFailed(f"{type(error).__name__}: {error}") from error
+    changes = tuple(part for part in reply.shown if isinstance(part, Diff))
+    known.update({diff.path: diff.after for diff in changes})
+    return changes
+
+
+def _earlier(call: ToolCall, world: World, record: Record) -> Sequence[ToolCall]:
+    """The calls before this one that wait and are about the same files."""
+    found, files = list[ToolCall](), set(_reals(call, world))
+    for each in record.view.conversation.calls:
+        if each.call.id == call.id:
+            break
+        if each.result is None and each.stage != "denied":
+            whole = record.unmasked(each.call) or each.call
+            if files & set(_reals(whole, world)):
+                found.append(whole)
+    return found
+
+
+def _reals(call: ToolCall, world: World) -> Sequence[str]:
+    """The files that a call names, links followed; none if it cannot be read."""
+    tool = world.tool(call.name)
+    if tool is None:
+        return ()
+    try:
+        look = world.prepared.look(call, tool, world.facts())
+    except ToolFailed:
+        return ()
+    return [target.real for target in look.touch.files]

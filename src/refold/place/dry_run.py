@@ -1,0 +1,75 @@
+"""Files on which nothing is written: changes stay in memory and are read back.
+
+A tool that reaches the disk through `Files` alone can be run on these to learn what it
+would do: the diff it shows, or the reason why it fails.
+"""
+
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+
+from refold.errors import ToolFailed
+from refold.place.port import AT_MOST, DirectoryEntry, Files, Kind, Put, Real, Why
+
+
+class DryRunFiles:
+    """`files` as they would be after the changes made here. Directories list the disk."""
+
+    def __init__(self, files: Files, changes: dict[Real, bytes | None] | None = None):
+        self._files = files
+        self._changes: dict[Real, bytes | None] = {} if changes is None else changes
+
+    def real(self, path: str) -> Real:
+        return self._files.real(path)
+
+    def only(self, reals: Collection[str]) -> "DryRunFiles":
+        return DryRunFiles(self._files.only(reals), self._changes)
+
+    def heeding(self, unread: Why, unshown: Why) -> "DryRunFiles":
+        return DryRunFiles(self._files.heeding(unread, unshown), self._changes)
+
+    def dry_run(self) -> "DryRunFiles":
+        return DryRunFiles(self)
+
+    def outside(self, path: str) -> Real | None:
+        return self._files.outside(path)
+
+    def called(self, real: Real) -> str:
+        return self._files.called(real)
+
+    def kind(self, real: Real) -> Kind:
+        if real not in self._changes:
+            return self._files.kind(real)
+        return "nothing" if self._changes[real] is None else "file"
+
+    def unread(self, real: Real) -> str:
+        return self._files.unread(real)
+
+    def unshown(self, real: Real) -> str:
+        return self._files.unshown(real)
+
+    def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
+        return self._files.items(real)
+
+    def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
+        if real not in self._changes:
+            return self._files.read(real, at_most)
+        content = self._changes[real]
+        if content is None:
+            raise ToolFailed(f"There is no file {self.called(real)}.")
+        return content
+
+    def write(self, real: Real, content: bytes, *, expect: str) -> None:
+        self.put_all([Put(real, content, expect)])
+
+    def remove(self, real: Real, *, expect: str) -> None:
+        self.put_all([Put(real, None, expect)])
+
+    def put_all(self, puts: Sequence[Put]) -> None:
+        for put in puts:
+            there = self.kind(put.real) != "nothing"
+            found = sha256(self.read(put.real)).hexdigest() if there else ""
+            if found != put.expect:
+                raise ToolFailed(
+                    f"{self.called(put.real)} is not as it was. Nothing was written."
+                )
+        self._changes.update((put.real, put.content) for put in puts)

@@ -1,0 +1,219 @@
+"""Before a person is asked, the call is tried on a copy: its diff, or its failure."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from refold.engine.world import World
+from refold.errors import BadInput
+from refold.journal.events.kinds import Answered, Ended, Event, Judged
+from refold.journal.store.port import MemoryStore
+from refold.permissions.facts import Facts
+from refold.place.files import DiskFiles
+from refold.session.pending_requests import Permission, requests
+from refold.testing.providers import Line, ScriptedProvider
+from refold.tools.apply_patch import apply_patch
+from refold.tools.contract import Reply, tool
+from refold.tools.edit import edit_file, write_file
+from refold.tools.read import read_file
+from refold.values.tools import Effect
+from tests.engine.house import entries, opened, world
+
+READ = ("read_file", '{"path": "a"}')
+
+
+def call(name: str, **arguments: Any) -> tuple[str, str]:
+    return name, msgspec.json.encode(arguments).decode()
+
+
+def edit(old: str, new: str) -> tuple[str, str]:
+    return call("edit_file", path="a", old=old, new=new)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    inside = tmp_path / "w"
+    inside.mkdir()
+    (inside / "a").write_text("one\ntwo\n")
+    return inside
+
+
+def place(here: Path, *script: Line) -> World:
+    files = DiskFiles(here)
+
+    def facts() -> Facts:
+        return Facts(follow=lambda path: str(files.real(path)), roots=(str(here),))
+
+    return world(
+        ScriptedProvider(*script),
+        tools=(read_file, write_file, edit_file, apply_patch),
+        files=files,
+        facts=facts,
+        rules=(),
+        tool_dependencies={"blobs": None},
+    )
+
+
+def asked(given: World, *verdicts: bool) -> list[Event]:
+    """All events of a turn in which a person gives these verdicts, one after the other."""
+    store = MemoryStore()
+
+    async def story() -> None:
+        session = await opened(store, given)
+        await session.inbox.say("go")
+        await session.go()
+        for allowed in verdicts:
+            found = [r for r in requests(session.view) if isinstance(r, Permission)]
+            await session.inbox.answer(
+                found[0].id, allowed=allowed, hash_=found[0].call.hash
+            )
+            await session.go()
+
+    anyio.run(story)
+    return [entry.event for entry in entries(store)]
+
+
+def shown(events: list[Event]) -> list[list[tuple[str, str]]]:
+    return [
+        [(diff.kind, diff.text) for diff in event.changes]
+        for event in events
+        if isinstance(event, Judged) and event.verdict == "ask"
+    ]
+
+
+def failures(events: list[Event]) -> list[str]:
+    return [e.text for e in events if isinstance(e, Ended) and e.outcome == "failed"]
+
+
+def test_a_question_holds_the_diff_that_the_call_makes_then(here: Path) -> None:
+    events = asked(place(here, [READ], [edit("two", "2")], "Done."), True)
+
+    diff = ("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")
+    assert shown(events) == [[diff]]
+    done = [e for e in events if isinstance(e, Ended) and e.shown]
+    assert [(d.kind, d.text) for d in done[-1].shown] == [diff]  # type: ignore[union-attr]
+    assert (here / "a").read_text() == "one\n2\n"
+
+
+def test_nothing_is_written_before_the_answer_nor_after_a_no(here: Path) -> None:
+    script = [READ], [call("write_file", path="a", content="x\n")], "Pity."
+
+    events = asked(place(here, *script))
+    assert shown(events) == [[("changed", "@@ -1,2 +1,1 @@\n-one\n-two\n+x")]]
+    assert (here / "a").read_text() == "one\ntwo\n"
+    asked(place(here, *script), False)
+    assert (here / "a").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (edit("two", "2"), "a was not read in this session. Read it first"),
+        (call("edit_file", path="b", old="x", new="y"), "There is no file b"),
+        (call("write_file", path="a", content="x"), "a was not read in this session"),
+    ],
+)
+def test_a_call_that_would_fail_fails_without_a_question(
+    here: Path, made: tuple[str, str], said: str
+) -> None:
+    events = asked(place(here, [made], "Then not."))
+
+    assert [text.startswith(said) for text in failures(events)] == [True]
+    assert not any(isinstance(event, Judged) for event in events)
+
+
+def test_text_that_is_not_there_fails_without_a_question(here: Path) -> None:
+    events = asked(place(here, [READ], [edit("three", "3")], "Then not."))
+
+    assert len(failures(events)) == 1
+    assert shown(events) == []
+
+
+def test_a_second_edit_of_a_file_is_shown_as_it_follows_the_first(here: Path) -> None:
+    script = [READ], [edit("two", "2"), edit("2", "II")], "Done."
+
+    events = asked(place(here, *script), True, True)
+
+    assert shown(events) == [
+        [("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")],
+        [("changed", "@@ -1,2 +1,2 @@\n one\n-2\n+II")],
+    ]
+    assert (here / "a").read_text() == "one\nII\n"
+
+
+def test_the_second_edit_fails_after_a_no_to_the_first_that_it_needs(here: Path) -> None:
+    script = [READ], [edit("two", "2"), edit("2", "II")], "Pity."
+
+    events = asked(place(here, *script), False, True)
+
+    assert [isinstance(e, Answered) for e in events].count(True) == 2
+    assert len(failures(events)) == 1
+    assert (here / "a").read_text() == "one\ntwo\n"
+
+
+def test_what_changes_after_the_question_is_not_overwritten_by_its_yes(here: Path) -> None:
+    store, given = MemoryStore(), place(here, [READ], [edit("two", "2")], "Pity.")
+
+    async def story() -> None:
+        session = await opened(store, given)
+        await session.inbox.say("go")
+        await session.go()
+        (here / "a").write_text("one\ntwo\nthree\n")
+        (found,) = requests(session.view)
+        await session.inbox.answer(found.id, allowed=True)
+        await session.go()
+
+    anyio.run(story)
+
+    assert failures([e.event for e in entries(store)])[0].startswith("a has changed since")
+    assert (here / "a").read_text() == "one\ntwo\nthree\n"
+
+
+def test_all_that_a_patch_does_is_shown(here: Path) -> None:
+    patch = (
+        "*** Begin Patch\n*** Delete File: a\n*** Add File: d/new\n+first\n*** End Patch\n"
+    )
+
+    events = asked(place(here, [READ], [call("apply_patch", patch=patch)], "Done."))
+
+    assert shown(events) == [
+        [("deleted", "@@ -1,2 +0,0 @@\n-one\n-two"), ("created", "@@ -0,0 +1,1 @@\n+first")]
+    ]
+    assert (here / "a").exists()
+    assert not (here / "d").exists()
+
+
+def test_a_tool_with_a_bug_fails_without_a_question(here: Path) -> None:
+    @tool(Effect.CHANGE, path="path", dry_run=True)
+    async def broken(path: str, *, files: object) -> Reply:
+        """Divide."""
+        return Reply(f"{path} {files} {1 // 0}")
+
+    given = place(here, [call("broken", path="a")], "Then not.")
+
+    events = asked(replace(given, tools=(broken,)))
+
+    assert failures(events) == ["ZeroDivisionError: integer division or modulo by zero"]
+
+
+def test_of_a_file_elsewhere_the_model_learns_nothing_before_a_yes(
+    here: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("x")
+    for name in ("secret", "missing"):
+        made = call("edit_file", path=str(tmp_path / name), old="x", new="y")
+        events = asked(place(here, [made], "Then not."))
+        assert (failures(events), shown(events)) == ([], [[]])
+
+
+def test_a_tool_that_is_tried_first_reaches_files_alone() -> None:
+    async def both(path: str, *, files: object, commands: object) -> Reply:
+        """Do both."""
+        return Reply(f"{path} {files} {commands}")
+
+    with pytest.raises(BadInput, match="'both' takes commands: with dry_run=True"):
+        tool(Effect.CHANGE, path="path", dry_run=True)(both)
