@@ -31,7 +31,6 @@ from refold.journal.state.fold import fold
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import Showing
-from refold.terminal.surroundings import Surroundings
 from refold.values.live import TextCame
 from refold.values.messages import Message, Text
 from refold.views.screen.screen import screen_of
@@ -126,7 +125,7 @@ def cut(text: str, pieces: int) -> list[str]:
 def printed(came: Sequence[str], text: str, look: Look, *, ticks: bool = True) -> str:
     out = io.StringIO()
     paper = Printer(out, look)
-    showing = Showing(paper, Surroundings(), time.monotonic)
+    showing = Showing(paper, time.monotonic)
     told = (
         *OPENING,
         ModelAnswered(Message("assistant", (Text(text),))),

@@ -118,7 +118,7 @@ def test_a_turn_that_there_is_not_is_told(
     answering(GOOD)
 
     assert main(["verify", "--turn", "2"]) == 1
-    assert "no such turn" in capsys.readouterr().err
+    assert "there is no turn" in capsys.readouterr().err
 
 
 def test_what_a_claim_says_cannot_steer_the_terminal(

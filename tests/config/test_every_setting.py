@@ -23,7 +23,6 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.memory_worker import find_title
 from refold.app.project_memory import ProjectMemory
-from refold.cli.terminal_session import around
 from refold.client.launch import Launch, Opened
 from refold.client.session import Session
 from refold.config.load import flat, load
@@ -532,12 +531,12 @@ async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
 
 async def rings(build: Any) -> object:
     """Is the person called at the end of a turn, in a terminal that can?"""
-    async with started(build) as (app, _, session):
+    async with started(build) as (app, _, engine):
         printed = io.StringIO()
         paper = Printer(printed, Look(moves=True, display="status"))
-        work = Work(session, around(app, session), paper, LineReader(paper))
-        await session.inbox.say("Go.")
-        await work.through(session.go)
+        work = Work(Session(Launch(app), Opened(app, engine)), paper, LineReader(paper))
+        await engine.inbox.say("Go.")
+        await work.through(engine.go)
     return BELL in printed.getvalue()
 
 
@@ -552,8 +551,8 @@ async def finds_a_title(build: Any) -> object:
 
 async def seen_by(build: Any) -> Look:
     """What a terminal that can do everything is sent."""
-    async with started(build) as (app, _, session):
-        here = around(app, session)
+    async with started(build) as (app, _, _):
+        here = app.settings.terminal
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
     named = {"TERM": "xterm"}
@@ -570,8 +569,8 @@ async def good_news(build: Build) -> object:
 
 async def keys_of_vi(build: Any) -> object:
     """What the prompt of the terminal is told."""
-    async with started(build) as (app, _, session):
-        return around(app, session).vi
+    async with started(build) as (app, _, _):
+        return app.settings.terminal.vi
 
 
 class Change(NamedTuple):

@@ -31,7 +31,6 @@ from refold.session.hub import Hub
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import Showing
-from refold.terminal.surroundings import Surroundings
 from refold.testing.providers import Reply
 from refold.values.live import Live, Progress, TextCame
 from refold.values.messages import Message, Text
@@ -187,7 +186,7 @@ def check_who_joins(life: Life, moment: float) -> None:
 
 def printed(frames: Sequence[Frame], start: Screen) -> str:
     out = io.StringIO()
-    showing = Showing(Printer(out, PLAIN), Surroundings(), lambda: 0.0)
+    showing = Showing(Printer(out, PLAIN), lambda: 0.0)
     showing.begin(start.view)
     for frame in frames:
         showing.show(frame)

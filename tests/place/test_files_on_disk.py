@@ -16,7 +16,7 @@ from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
 from refold.place.openat import Opening
 from refold.place.port import DirectoryEntry
-from refold.place.printable_names import escaped, unescaped
+from refold.values.printable_names import escaped, unescaped
 
 NOTHING = ""
 HOSTILE = ["new\nline", "\x1b[31mred", "a\tb", "gpj.\u202eexe", os.fsdecode(b"bad\xff\xfe")]

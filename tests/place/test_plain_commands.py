@@ -10,11 +10,11 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
-from refold.place.command_output import Printed
 from refold.place.commands import ShellCommands
 from refold.place.environment import environment
 from refold.place.port import Finished
 from refold.testing.tool_conformance import cut_at_each_wait
+from refold.values.kept_output import Printed
 
 LONG = 30.0  # seconds; no test comes near
 

@@ -8,12 +8,14 @@ import anyio
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.cli.switch_session import Stay
+from refold.client.launch import Launch
+from refold.client.session import Session
 from refold.client.worktree import WorkingTrees
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
 from refold.headless.streams import complain
 from refold.journal.home import Home
+from refold.terminal.commands.table import names
 from refold.terminal.run import PromptLoop
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
@@ -53,16 +55,15 @@ class Desk:
             keep=keep,
         )
         app = App(settings, places, os.environ, wishes)
-        stay = Stay(app, {}, self._trees)
+        launch = Launch(app, {}, self._trees, commands=names, notes=True)
         try:
-            id_, session = await app.start()
-            self.ids.append(id_)
-            async with session:
-                there = stay.around(session)
-                paper = Printer(out, self.look)
-                assert await PromptLoop(session, there, paper, typist).run("") == 0
+            session = Session(launch, await launch.start())
+            self.ids.append(session.id)
+            paper = Printer(out, self.look)
+            assert await PromptLoop(session, paper, typist).run("") == 0
         finally:
-            await stay.aclose()
+            await launch.aclose()
+            launch.finish_notes()
             self.asked = typist.asked
 
     @property

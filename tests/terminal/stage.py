@@ -7,12 +7,27 @@ terminal are real, and so is the current directory.
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
+from msgspec import Struct, convert
+from msgspec.structs import replace
 
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.app.models import Models
+from refold.app.project_memory import ProjectMemory
+from refold.app.system_prompt import SessionGround, SystemPromptBuilder
+from refold.app.turn_context import TurnContext
+from refold.app.workspace import Where, Workspace
+from refold.client.launch import Launch, Opened
+from refold.client.session import Session as ClientSession
+from refold.config.paths import Paths, paths
+from refold.config.settings import Settings, Spending
+from refold.config.settings import Terminal as TerminalSettings
 from refold.engine.policies.budget import within
 from refold.engine.policies.compaction import compacting
 from refold.engine.policies.conversation import converse, final
@@ -23,21 +38,28 @@ from refold.engine.policies.stuck import not_refused
 from refold.engine.prune import Shares
 from refold.engine.world import Model, SystemPrompt, World
 from refold.errors import BadInput
+from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule, parse
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
+from refold.prompts.presets import Preset
 from refold.provider.port import Delta, Provider, Request
 from refold.session.recorder import Recorder
 from refold.session.session import Manners, Session
+from refold.skills.catalogue import Catalogue
+from refold.skills.directories import SkillScope
+from refold.skills.slash_commands import Offered, Shortcuts
+from refold.terminal.commands.table import names
 from refold.terminal.run import run
-from refold.terminal.surroundings import Surroundings
 from refold.testing.providers import Line, Reply, ScriptedProvider
 from refold.tools.builtin import builtin
+from refold.tools.contract import Tool
 from refold.values.usage import NO_LIMIT, Budget, Usage
 
 ALWAYS = ".always"  # the file in which rules are saved
+HISTORY = ".state/history"  # of the lines that were typed
 READ = ("read_file", '{"path": "hello.py"}')
 EDIT = ("edit_file", r'{"path": "hello.py", "old": "\"hi\"", "new": "\"hello\""}')
 RUN = ("bash", '{"command": "python3 hello.py"}')
@@ -165,30 +187,172 @@ async def opened(
     )
 
 
-async def choose(name: str) -> str:
-    if name not in ("one", "two"):
-        raise BadInput(f"there is no model {name!r}: one or two")
-    return f"script/{name}"
+class Staged(Struct, frozen=True, kw_only=True):
+    """What a story says about its app, where it is not as on every stage."""
+
+    facts: Facts | None = None
+    always: Callable[[str], None] | None = None
+    tools: tuple[Tool, ...] | None = None
+    preset: str = "coding"
+    presets: tuple[Preset, ...] | None = None
+    skills: Catalogue | None = None
+    shortcuts: Shortcuts | None = None
+    remembering: ProjectMemory | None = None
+    files: DiskFiles | None = None
+    learns: bool = False
+    keep: bool = False
+    model: str = ""  # that makes notes
+    notify: float = 0.0
+    vi: bool = False
+    display: str = "auto"
+    theme: str = "auto"
 
 
-def surroundings(provider: Provider, here: Path, budget: Budget = NO_LIMIT) -> Surroundings:
-    return Surroundings(
-        budget=budget,
-        notify=float(os.environ.get("NOTIFY", "0")),
-        display=os.environ.get("SHOWN", "auto"),
-        theme=os.environ.get("THEME", "auto"),
-        model="script/one",
-        models=("script/one", "script/two"),
-        choose_model=choose,
-        new_session=partial(opened, provider, here),
-        tools=builtin(),
-        rules=rules(here),
-        facts=partial(facts_of, here),
-        always=partial(always, here),
-        saved_in=ALWAYS,
-        history=here / ".history",
-        vi="VI" in os.environ,
-    )
+class StagedModels(Models):
+    """Two models, of one provider."""
+
+    def full(self, name: str) -> str:
+        return name if "/" in name else self.check(name)
+
+    def check(self, name: str) -> str:
+        if name not in ("one", "two", "script/one", "script/two"):
+            raise BadInput(f"there is no model {name!r}: one or two")
+        return f"script/{name.removeprefix('script/')}"
+
+    def names(self) -> tuple[str, ...]:
+        return ("script/one", "script/two")
+
+
+class StagedPrompts(SystemPromptBuilder):
+    own: tuple[Preset, ...] | None = None
+
+    def presets(self) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
+        return super().presets() if self.own is None else (self.own, ())
+
+
+class StagedPaths(Paths, frozen=True):
+    @property
+    def folders(self) -> Path:
+        return Path(ALWAYS)
+
+
+class StagedWorkspace(Workspace):
+    """Rules are saved in a file of the folder."""
+
+    save: Callable[[str], None] | None = None
+
+    def always(self, rule: str) -> None:
+        (self.save or partial(always, Path(self.directory)))(rule)
+
+
+class NoShortcuts(Shortcuts):
+    def find(self, name: str) -> None:
+        return None
+
+    def offered(self) -> tuple[Offered, ...]:
+        return ()
+
+    def notices(self) -> tuple[str, ...]:
+        return ()
+
+
+class StagedApp(App):
+    """An app that opens sessions of the stage, with the rules and facts of its folder."""
+
+    def __init__(
+        self, provider: Provider, here: Path, budget: Budget, staged: Staged
+    ) -> None:
+        places = paths(os.environ)
+        own = StagedPaths(places.config, places.data, here / ".state")
+        settings = Settings(
+            notify_seconds=staged.notify,
+            preset=staged.preset,
+            skills=staged.skills is not None,
+            memory=staged.remembering is not None,
+            budget=Spending(
+                dollars=budget.dollars or 0,
+                tokens=budget.tokens or 0,
+                calls=budget.calls or 0,
+                seconds=budget.seconds or 0,
+            ),
+            terminal=convert(
+                {"display": staged.display, "theme": staged.theme, "vi": staged.vi},
+                TerminalSettings,
+            ),
+        )
+        wishes = LaunchOptions(
+            directory=here,
+            provider=provider,
+            model=staged.model,
+            keep=staged.keep or staged.remembering is not None,
+        )
+        self._provider, self._budget, self._staged = provider, budget, staged
+        super().__init__(settings, own, os.environ, wishes)
+        self.models = StagedModels(settings, own, os.environ, {}, wishes)
+        self.workspace = StagedWorkspace(settings, own, os.environ, Where(here))
+        ground = SessionGround(roots=self.workspace.roots, trust=False)
+        self.briefing = StagedPrompts(settings, own, os.environ, ground)
+        self.briefing.own = staged.presets
+        self.workspace.save = staged.always
+        self.workspace.files = staged.files or self.workspace.files
+        self.tools = builtin() if staged.tools is None else staged.tools
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        return rules(Path(self.directory))
+
+    @property
+    def skills(self) -> Catalogue:  # type: ignore[override]  # a cached one there
+        return self._staged.skills or Catalogue(NO_SKILLS)
+
+    @property
+    def remembering(self) -> ProjectMemory:  # type: ignore[override]  # a cached one there
+        assert self._staged.remembering is not None
+        return self._staged.remembering
+
+    @property
+    def learns(self) -> bool:
+        return self._staged.learns
+
+    def facts(self) -> Facts:
+        return self._staged.facts or facts_of(Path(self.directory))
+
+    def shortcuts(self, taken: Collection[str]) -> Shortcuts:
+        return self._staged.shortcuts or NoShortcuts(self.skills, NO_SKILLS, taken)
+
+    def model_of(self, view: View) -> str:
+        return view.session.model or "script/one"
+
+    def notices(self) -> tuple[str, ...]:
+        return ()
+
+    def snapshots(self, session: str) -> None:
+        return None
+
+    def outfit(self, record: Recorder, id_: str) -> TurnContext:
+        given = world(self._provider, record, Path(self.directory), 9, self._budget)
+        given = replace(given, tools=self.tools)
+        return cast("TurnContext", lambda _: given)
+
+    async def start(self) -> tuple[str, Session]:
+        return "", await opened(self._provider, Path(self.directory))
+
+
+NO_SKILLS = SkillScope(
+    directory="/none", repository="/none", home="/none", config="/none", trusted="/none"
+)
+
+
+def handle_on(
+    session: Session,
+    provider: Provider,
+    here: Path,
+    budget: Budget = NO_LIMIT,
+    **more: Any,
+) -> ClientSession:
+    """The client session of a session of the stage. `more` are fields of `Staged`."""
+    app = StagedApp(provider, here, budget, Staged(**more))
+    return ClientSession(Launch(app, commands=names), Opened(app, session))
 
 
 async def main(story: str, first_words: str) -> int:
@@ -202,8 +366,18 @@ async def main(story: str, first_words: str) -> int:
         patience=float(os.environ.get("PATIENCE", "300")),
         budget=budget,
     )
+    handle = handle_on(
+        session,
+        provider,
+        here,
+        budget,
+        notify=float(os.environ.get("NOTIFY", "0")),
+        display=os.environ.get("SHOWN", "auto"),
+        theme=os.environ.get("THEME", "auto"),
+        vi="VI" in os.environ,
+    )
     try:
-        return await run(session, surroundings(provider, here, budget), first_words)
+        return await run(handle, first_words)
     finally:
         await session.close()
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
-from stage import opened, surroundings
+from stage import handle_on, opened
 
 from refold.provider.port import Delta, Request, TextDelta
 from refold.terminal.run import run
@@ -21,7 +21,7 @@ class Mistaken:
 async def main() -> int:
     here, provider = Path.cwd(), Mistaken()
     session = await opened(provider, here)
-    return await run(session, surroundings(provider, here))
+    return await run(handle_on(session, provider, here))
 
 
 if __name__ == "__main__":

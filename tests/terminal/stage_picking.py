@@ -6,16 +6,18 @@ from pathlib import Path
 
 import anyio
 
-from refold.cli.sessions.picker import choose
+from refold.client.catalogue import SessionCatalogue
 from refold.config.paths import paths
 from refold.journal.home import Home
+from refold.terminal.prompts.session_picker import pick
 from refold.terminal.this_terminal import this_terminal
 
 
 def main(display: str) -> None:
     screen, reading = this_terminal(display=display)
-    home = Home(paths(os.environ).data / "sessions")
-    picked = anyio.run(choose, screen, reading, home, Path.cwd())
+    catalogue = SessionCatalogue(Home(paths(os.environ).data / "sessions"), Path.cwd())
+    cards = anyio.run(catalogue.sessions)
+    picked = anyio.run(pick, screen, reading, cards, catalogue.typed_so_far)
     screen.say(f"picked: {picked or 'none'}.")
 
 

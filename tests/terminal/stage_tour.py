@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-from stage import facts_of
+from stage import facts_of, handle_on
 
 from refold.cli.first_run.choose_model import Embedded, Offers, choose
 from refold.cli.first_run.tour import Scene, run
@@ -20,7 +20,6 @@ from refold.place.files import DiskFiles
 from refold.provider.port import Provider
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.terminal.surroundings import Surroundings
 from refold.tools.builtin import builtin
 
 JOURNAL = Path("journal").absolute()
@@ -41,7 +40,7 @@ async def opening(provider: Provider, directory: Path) -> Scene:
         facts=facts,
     )
     session = await Session.open(record, lambda _: world, directory=str(directory))
-    return Scene(session, Surroundings(tools=tools, facts=facts), JOURNAL / "events.jsonl")
+    return Scene(handle_on(session, provider, directory), JOURNAL / "events.jsonl")
 
 
 async def keep_key(provider: str, key: str) -> str:

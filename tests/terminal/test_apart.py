@@ -12,10 +12,9 @@ from refold.place.files import DiskFiles
 from refold.terminal.run import PromptLoop
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
-from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import CancellableJob
 from refold.testing.providers import ScriptedProvider
-from tests.terminal.stage import opened
+from tests.terminal.stage import handle_on, opened
 from tests.terminal.test_conversation import Typist
 
 
@@ -28,11 +27,14 @@ def test_what_leaves_nothing_behind_is_not_waited_for() -> None:
         over.wait(10)
         return "at last"
 
+    async def abandoned() -> str:
+        return await anyio.to_thread.run_sync(stuck, abandon_on_cancel=True)
+
     async def main() -> list[str | None]:
         found = list[str | None]()
 
         async def do() -> None:
-            found.append(await apart.do(stuck, leaves_nothing=True))
+            found.append(await apart.wait(abandoned))
             found.append(await apart.do(lambda: "another"))
 
         async with anyio.create_task_group() as group:
@@ -74,8 +76,8 @@ def test_ctrl_c_ends_verify_and_the_session_goes_on(tmp_path: Path) -> None:
     async def main() -> None:
         async with await opened(provider, tmp_path) as session:
             typist = Typist("look", "/verify", "and you?")
-            around = Surroundings(files=files)
-            there = PromptLoop(session, around, Printer(out, Look()), typist)
+            handle = handle_on(session, provider, tmp_path, files=files)
+            there = PromptLoop(handle, Printer(out, Look()), typist)
             async with anyio.create_task_group() as group:
                 group.start_soon(press)
                 await there.run("")

@@ -21,7 +21,7 @@ from refold.terminal.input.reader import Key
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.work import Work
-from tests.terminal.stage import ALWAYS, ASK, BETTER, EDIT, PLAN, READ, RUN, surroundings
+from tests.terminal.stage import ALWAYS, ASK, BETTER, EDIT, PLAN, READ, RUN
 from tests.terminal.test_conversation import HELLO, NEVER, Evening, Typed, Typist
 
 Evenings = Callable[..., Evening]
@@ -217,8 +217,7 @@ def test_questions_answered_elsewhere_are_taken_back(evening: Evenings) -> None:
                 await anyio.sleep_forever()
                 return ""
 
-            around = surroundings(tonight.provider, tonight.here)
-            work = Work(session, around, tonight.paper, Typist(somebody_else))
+            work = Work(tonight.handle(session), tonight.paper, Typist(somebody_else))
             await session.inbox.say("go")
             await work.through(session.go)
             return session.view.turn.outcome

@@ -39,7 +39,6 @@ from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import Doing
 from refold.terminal.screen.transcript import Showing
-from refold.terminal.surroundings import Surroundings
 from refold.tools.builtin import builtin
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.display import ASK_USER, Note
@@ -56,6 +55,8 @@ BORN = ChildBorn("child-1", "call-0", "explore", "Look around\nfor me.")
 ENDED = ChildEnded(
     "child-1", "answered", "done", spent=Spent(Usage(900, output=10), 0.25, 1)
 )
+
+TOOLS = {each.spec.name: each for each in builtin()}
 EDIT = '{"path": "hello.py", "old": "hi", "new": "hello"}'
 ASK = '{"questions": [{"question": "Which colour?"}, {"question": "Why?"}]}'
 MOVED = ChildMoved("child-1", "explore", "a look", 2, 12_345, 0.5, "read_file hello.py")
@@ -107,7 +108,7 @@ def told(here: Path, errand: Tool, *typed: Typed) -> tuple[list[str], Evening]:
 def shown_of(*events: Event) -> list[str]:
     """What the terminal prints of this, but for empty rows."""
     out = io.StringIO()
-    showing = Showing(Printer(out, Look()), Surroundings(tools=builtin()), lambda: 0.0)
+    showing = Showing(Printer(out, Look()), lambda: 0.0, TOOLS.get)
     for seq, event in enumerate(events, start=1):
         showing.show(Frame(seq, 0, Entry(seq, event)))
     return [row for row in out.getvalue().split("\n") if row]

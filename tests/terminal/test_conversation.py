@@ -1,6 +1,8 @@
 """What is printed and what is sent, told without a terminal: somebody types from a list."""
 
 import io
+import os
+import tomllib
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -11,6 +13,8 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
+from refold.client.session import Session as ClientSession
+from refold.config.paths import paths
 from refold.errors import Unreachable
 from refold.journal.events import codec
 from refold.journal.events.kinds import (
@@ -31,7 +35,7 @@ from refold.provider.port import Provider
 from refold.session.hub import Frame
 from refold.session.session import Session
 from refold.terminal.input.reader import Key, Later
-from refold.terminal.run import PromptLoop
+from refold.terminal.run import IDLE, PromptLoop
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import Showing
@@ -47,8 +51,8 @@ from tests.terminal.stage import (
     WAIT,
     Unhurried,
     facts_of,
+    handle_on,
     opened,
-    surroundings,
 )
 
 HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
@@ -124,7 +128,6 @@ class Evening:
         self.provider: Provider = ScriptedProvider(*lines)
         self.out = io.StringIO()
         self.paper = Printer(self.out, Look())
-        self.remembered: list[tuple[str, str]] = []
         self.patience: float | None = None
         self.budget = NO_LIMIT
 
@@ -142,16 +145,22 @@ class Evening:
     ) -> int:
         session = session or await self.session()
         if more.pop("sandboxed", False):
-            facts = replace(facts_of(self.here), sandboxed=True)
-            more["facts"] = lambda: facts
-        around = replace(
-            surroundings(self.provider, self.here, self.budget),
-            remember=lambda *said: self.remembered.append(said),
-            **more,
-        )
+            more["facts"] = replace(facts_of(self.here), sandboxed=True)
+        idle = more.pop("idle", IDLE)
+        handle = self.handle(session, **more)
         async with session:
-            here = PromptLoop(session, around, self.paper, typist)
+            here = PromptLoop(handle, self.paper, typist, idle=idle)
             return await here.run(first_words)
+
+    def handle(self, session: Session, **more: Any) -> ClientSession:
+        return handle_on(session, self.provider, self.here, self.budget, **more)
+
+    @property
+    def remembered(self) -> list[tuple[str, object]]:
+        """What was made the default, by its key."""
+        file = paths(os.environ).settings
+        kept = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        return list(kept.items())
 
     def tell(
         self,
@@ -261,8 +270,7 @@ def test_a_question_answered_elsewhere_is_taken_back(
                 return "n"
 
             typist = Typist(somebody_else)
-            around = surroundings(tonight.provider, tonight.here)
-            work = Work(session, around, tonight.paper, typist)
+            work = Work(tonight.handle(session), tonight.paper, typist)
             await session.inbox.say("go")
             await work.through(session.go)
             return session.view.turn.outcome
@@ -377,8 +385,7 @@ def test_a_turn_that_another_process_began_lasts_from_when_it_was_taken_up(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening()
-    around = surroundings(tonight.provider, tonight.here)
-    showing = Showing(tonight.paper, around, lambda: 0.0)
+    showing = Showing(tonight.paper, lambda: 0.0)
 
     showing.show(Frame(5, 0, Entry(5, ModelAsked(), at=100.0)))
     showing.show(Frame(6, 0, Entry(6, TurnEnded("answered"), at=107.5)))
@@ -510,8 +517,7 @@ def press_ctrl_c(
                 lambda entry: begun.set() if isinstance(entry.event, Started) else None
             )
             person = Typist(*typed)
-            around = surroundings(tonight.provider, tonight.here)
-            work = Work(session, around, tonight.paper, person)
+            work = Work(tonight.handle(session), tonight.paper, person)
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
                 group.start_soon(work.through, session.go)
@@ -530,8 +536,7 @@ def test_a_slow_answer_is_cut_where_ctrl_c_came(tmp_path: Path) -> None:
 
     async def story() -> str:
         async with await tonight.session() as session:
-            around = surroundings(tonight.provider, tonight.here)
-            work = Work(session, around, tonight.paper, Typist("shorter"))
+            work = Work(tonight.handle(session), tonight.paper, Typist("shorter"))
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
                 group.start_soon(work.through, session.go)

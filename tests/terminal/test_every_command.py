@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
 
@@ -15,10 +16,11 @@ from refold.journal.store.tree_reader import entries_in
 from refold.session.recorder import Recorder
 from refold.terminal.commands.completions import offers_of
 from refold.terminal.commands.table import commands
+from refold.terminal.input.completion import Complete
 from refold.terminal.screen.capabilities import Look
-from refold.terminal.surroundings import Surroundings
-from refold.testing.providers import Line
+from refold.testing.providers import Line, ScriptedProvider
 from tests.terminal.at_home import HOSTILE, Desk
+from tests.terminal.stage import handle_on, opened
 
 LOOK = ("read_file", '{"path": "hello.py"}')
 PLAN = ("exit_plan_mode", '{"plan": "1. Say **hello**", "title": "Greet"}')
@@ -120,8 +122,8 @@ ROWS: Mapping[str, Typing] = {
     "note": Typing("/note tests run with make", "/memory", seen=(
         ".*tests run with make",)),
     "shell": Typing("!echo hi | tr h H", seen=("Hi",)),
-    "config": Typing("/config notify", "/config no.such", seen=(
-        "notify = .*  # default", "there is no setting 'no.such'.*")),
+    "config": Typing("/config notify_seconds", "/config no.such", seen=(
+        "notify_seconds = .*  # default", "there is no setting 'no.such'.*")),
     "theme": Typing("/theme", "/theme dark save", "/theme pink", "/config terminal.theme", seen=(
         "auto, dark, light, mono .*", "It is the default of new sessions.", "type /theme .*",
         'terminal.theme = "dark"  # .*')),
@@ -204,14 +206,21 @@ def test_names_and_words_of_anybody_move_nothing_on_a_narrow_screen(
 
 
 def test_what_may_follow_is_offered_from_the_same_table(tmp_path: Path) -> None:
-    around = Surroundings(models=("a/b",), sessions=lambda: [("id-1", "work", "a title")])
-    complete = offers_of(around, lambda: str(tmp_path))
+    desk = Desk(tmp_path)
+    desk.tell("a title", "/rename work", answers=("Yes.",))
+
+    async def completing() -> Complete:
+        engine = await opened(ScriptedProvider(), tmp_path)
+        handle = handle_on(engine, ScriptedProvider(), tmp_path, keep=True)
+        return offers_of(handle, lambda: str(tmp_path))
+
+    complete = anyio.run(completing)
 
     def after(typed: str) -> list[str]:
         return [offer.text for offer in complete(typed)]
 
     assert after("/mode pla") == ["plan"]
-    assert after("/backend ") == after("/model ") == ["a/b"]
+    assert after("/backend ") == after("/model ") == ["script/one", "script/two"]
     assert after("/load ti") == after("/resume wor") == ["work"]
     assert after("/? ren") == ["rename"]
     assert [text for each in commands() for text in after(f"/{each.name} \0")] == []

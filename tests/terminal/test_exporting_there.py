@@ -11,7 +11,8 @@ from msgspec import Raw
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.cli.terminal_session import around
+from refold.client.launch import Launch
+from refold.client.session import Session
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
 from refold.errors import BadInput
@@ -42,26 +43,24 @@ def exported(
         settings = load_here(here, places, os.environ, {}).settings
         provider = ScriptedProvider("One **and** two.", "Fine.")
         wishes = LaunchOptions(directory=here, provider=provider, keep=keep)
-        app = App(settings, places, os.environ, wishes)
+        launch = Launch(App(settings, places, os.environ, wishes))
         try:
-            id_, session = await app.start()
-            async with session:
-                surroundings = around(app, session)
-                paper = Printer(out, Look())
-                there = PromptLoop(session, surroundings, paper, Typist("hello"))
-                await there.run("")
-                await session.record(*[Noted("x", Raw(b"1"))] * events)
-                for rest in orders:
-                    await export(there.terminal, rest)
-                if stopped:
-                    typist = Typist("/export tar", "and you?", "/export tar there")
-                    there = PromptLoop(session, surroundings, paper, typist)
-                    async with anyio.create_task_group() as group:
-                        group.start_soon(press)
-                        await there.run("")
+            opened = await launch.start()
+            session, paper = Session(launch, opened), Printer(out, Look())
+            there = PromptLoop(session, paper, Typist("hello"))
+            await there.run("")
+            await opened.engine.record(*[Noted("x", Raw(b"1"))] * events)
+            for rest in orders:
+                await export(there.terminal, rest)
+            if stopped:
+                typist = Typist("/export tar", "and you?", "/export tar there")
+                there = PromptLoop(session, paper, typist)
+                async with anyio.create_task_group() as group:
+                    group.start_soon(press)
+                    await there.run("")
         finally:
-            await app.aclose()
-        return id_
+            await launch.aclose()
+        return session.id
 
     return anyio.run(converse), out.getvalue()
 

@@ -14,7 +14,8 @@ from anyio.from_thread import start_blocking_portal
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.project_memory import ProjectMemory
-from refold.cli.switch_session import Stay
+from refold.client.launch import Launch, Target
+from refold.client.session import Session
 from refold.client.worktree import WorkingTrees
 from refold.config.paths import paths
 from refold.config.project import project
@@ -34,9 +35,8 @@ from refold.journal.state.fold import View, fold
 from refold.journal.store.tree_reader import entries_in
 from refold.prompts.system_text import part_of
 from refold.session.recorder import Recorder
-from refold.session.session import Session
+from refold.session.session import Session as Engine
 from refold.terminal.input.reader import Key
-from refold.terminal.surroundings import Way
 from refold.testing.providers import ScriptedProvider
 from tests.terminal.at_home import Desk
 
@@ -272,12 +272,15 @@ class Leaving:
     def __init__(self, a: Path, *, trust: bool = False) -> None:
         places, wishes = paths(os.environ), LaunchOptions(directory=a, trust=trust)
         self.app = App(Settings(), places, os.environ, wishes)
-        self.stay, self.there = Stay(self.app, {}, WorkingTrees()), str(a / "sub")
+        self.launch, self.there = Launch(self.app, {}, WorkingTrees()), str(a / "sub")
+
+    async def start(self) -> tuple[Engine, Session]:
+        opened = await self.launch.start()
+        return opened.engine, Session(self.launch, opened)
 
     async def refused(self, session: Session) -> str:
-        way = Way(session.view.session.id, self.there)
         with pytest.raises(RefoldError) as found:
-            await self.stay.go_on(session, way, nobody)
+            await session.switch(Target(directory=self.there), nobody)
         return str(found.value)
 
 
@@ -289,9 +292,9 @@ def test_a_turn_that_is_not_over_ends_where_it_began(a: Path) -> None:
     leaving = Leaving(a)
 
     async def going() -> str:
-        _, session = await leaving.app.start()
-        async with session:
-            await session.record(Said("hello"), TurnStarted(2))
+        engine, session = await leaving.start()
+        async with engine:
+            await engine.record(Said("hello"), TurnStarted(2))
             return await leaving.refused(session)
 
     assert anyio.run(going) == (
@@ -303,14 +306,14 @@ def test_one_whose_pen_is_taken_meanwhile_goes_on_where_it_was(a: Path) -> None:
     leaving = Leaving(a)
 
     async def going() -> tuple[str, View]:
-        id_, session = await leaving.app.start()
-        async with session:
-            await session.record.close()
-            other = Recorder(leaving.app.home.store(id_))
+        engine, session = await leaving.start()
+        async with engine:
+            await engine.record.close()
+            other = Recorder(leaving.app.home.store(session.id))
             await other.open()
             why = await leaving.refused(session)
             await other.close()
-            await session.inbox.say("hello")
+            await session.say("hello")
             return why, session.view
 
     why, view = anyio.run(going)
@@ -328,15 +331,15 @@ def test_the_trust_of_one_start_is_for_its_own_folder(a: Path) -> None:
         return False
 
     async def going() -> None:
-        id_, session = await leaving.app.start()
+        _, session = await leaving.start()
         for there in (leaving.there, str(a)):
-            session = (await leaving.stay.go_on(session, Way(id_, there), no)).session
+            session = (await session.switch(Target(directory=there), no)).session
         await session.close()
 
     anyio.run(going)
 
     assert asked == ["Trust this folder? What it tells the model counts from then on."]
-    assert leaving.stay.app.briefing.trusted == str(a)
+    assert leaving.launch.app.briefing.trusted == str(a)
 
 
 def test_what_was_told_is_not_told_again(a: Path) -> None:
@@ -352,15 +355,15 @@ def test_in_the_same_place_nothing_is_put_together_anew(a: Path) -> None:
     leaving = Leaving(a)
 
     async def going() -> None:
-        id_, session = await leaving.app.start()
-        await session.close()
-        _, session = await leaving.app.start()
-        arrived = await leaving.stay.go_on(session, Way(id_), nobody)
-        await arrived.session.close()
+        _, first = await leaving.start()
+        await first.close()
+        _, session = await leaving.start()
+        switched = await session.switch(Target(first.id), nobody)
+        await switched.session.close()
 
     anyio.run(going)
 
-    assert leaving.stay.app is leaving.app
+    assert leaving.launch.app is leaving.app
 
 
 def test_files_go_back_where_they_were_changed(a: Path, tmp_path: Path) -> None:
@@ -524,11 +527,11 @@ def test_what_lies_in_a_trusted_tree_counts_as_long_as_one_is_there(
     leaving = Leaving(repository, trust=True)
 
     async def going() -> tuple[str, ...]:
-        id_, session = await leaving.app.start()
-        for way in (Way(id_, tree="paint"), Way(id_, added=(str(repository),))):
-            session = (await leaving.stay.go_on(session, way, nobody)).session
+        _, session = await leaving.start()
+        for target in (Target(worktree="paint"), Target(added=(str(repository),))):
+            session = (await session.switch(target, nobody)).session
         await session.close()
-        return leaving.stay.app.briefing.trusted, *leaving.stay.app.workspace.roots
+        return leaving.launch.app.briefing.trusted, *leaving.launch.app.workspace.roots
 
     tree = str(repository.parent / "a-paint")
     assert anyio.run(going) == (tree, tree, str(repository))

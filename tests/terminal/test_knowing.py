@@ -1,7 +1,7 @@
 """Skills, templates, notes, agents and presets, as a person types them."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,10 @@ import anyio
 import pytest
 
 from refold.app.project_memory import Learned, ProjectMemory
-from refold.errors import BadInput
 from refold.journal.events.kinds import AgentChosen, ModeChanged, Said
 from refold.journal.home import Home
 from refold.memory.note_origins import NoteChange
-from refold.session.session import Session
+from refold.prompts.presets import Preset
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillScope
 from refold.skills.slash_commands import Shortcuts
@@ -50,6 +49,23 @@ def known(tmp_path: Path) -> dict[str, Any]:
         "skills": catalogue,
         "shortcuts": Shortcuts(catalogue, around, {"model", "skills"}),
         "remembering": ProjectMemory(data, tmp_path, Home(data / "sessions")),
+    }
+
+
+def learning(
+    known: dict[str, Any], learn: Callable[[], Awaitable[Learned]]
+) -> dict[str, Any]:
+    """The same, where notes are made so."""
+
+    class Memory(ProjectMemory):
+        async def learn(self, *about: object, **how: object) -> Learned:
+            return await learn()
+
+    there = known["remembering"]
+    return {
+        **known,
+        "model": "one",
+        "remembering": Memory(there.home.root.parent, there.directory, there.home),
     }
 
 
@@ -146,10 +162,10 @@ def test_notes_are_made_when_somebody_says_so(
         Learned("s", why="nothing new was said"),
     ))  # fmt: skip
 
-    async def learn(session: Session) -> Learned:
+    async def learn() -> Learned:
         return next(made)
 
-    rows = evening().tell("/memory update", "/memory update", learn=learn, **known)
+    rows = evening().tell("/memory update", "/memory update", **learning(known, learn))
 
     assert "+ Decisions: paint \\x1bit red" in rows
     assert "No new notes: nothing new was said" in rows
@@ -199,13 +215,15 @@ def test_a_preset_that_was_chosen_is_not_dropped_in_silence(evening: Evenings) -
 def test_presets_are_shown_and_made_the_default(evening: Evenings) -> None:
     tonight = evening()
 
-    def there() -> list[tuple[str, str]]:
-        return [("coding", "for code"), ("mine", "my \x1bown")]
+    there = (
+        Preset("coding", "for code", "1", ""),
+        Preset("mine", "my \x1bown", "1", ""),
+    )
 
     rows = tonight.tell(
         "/preset", "/preset mine", "/preset mine save", "/preset other", "/preset mine now",
         "/preset codign",
-        preset="coding", presets=there,
+        presets=there,
     )  # fmt: skip
 
     assert "* coding  for code" in rows
@@ -222,10 +240,7 @@ def test_presets_are_shown_and_made_the_default(evening: Evenings) -> None:
 def test_a_session_that_cannot_learn_says_so(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
-    async def learn(session: Session) -> Learned:
-        raise BadInput("no model can be asked for notes: set models.small")
-
-    rows = evening().tell("/memory update", learn=learn, **known)
+    rows = evening().tell("/memory update", **known)
 
     assert "no model can be asked for notes: set models.small" in rows
 
@@ -236,15 +251,18 @@ def test_after_a_silence_notes_are_made_of_what_was_said(
     learned: list[int] = []
     again = anyio.Event()
 
-    async def learn_idle(session: Session) -> None:
-        learned.append(session.view.seq)
+    async def learn() -> Learned:
+        learned.append(1)
         again.set()
+        return Learned("s")
 
     async def wait() -> str:
         await again.wait()
         return "/quit"
 
-    evening("Noted.").tell("I like tea.", wait, learn_idle=learn_idle, idle=0.01, **known)
+    evening("Noted.").tell(
+        "I like tea.", wait, learns=True, idle=0.01, **learning(known, learn)
+    )
 
     assert len(learned) >= 1
 
@@ -254,4 +272,4 @@ def test_no_notes_are_made_in_a_silence_where_memory_is_off(evening: Evenings) -
         await anyio.sleep(0.05)
         return "/quit"
 
-    assert "Hello." in evening("Hello.").tell("Hi.", wait, learn_idle=None, idle=0.01)
+    assert "Hello." in evening("Hello.").tell("Hi.", wait, idle=0.01)

@@ -22,7 +22,7 @@ from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.values.usage import Budget, Usage
-from tests.terminal.stage import READ, TODOS, surroundings
+from tests.terminal.stage import READ, TODOS
 from tests.terminal.test_conversation import Evening, Typed, Typist
 
 T = TypeVar("T")
@@ -241,8 +241,7 @@ def while_it_works(
                 lambda entry: begun.set() if isinstance(entry.event, Started) else None
             )
             here = PromptLoop(
-                session,
-                surroundings(tonight.provider, tonight.here, tonight.budget),
+                tonight.handle(session),
                 tonight.paper,
                 Fingers("y", *typed),
             )
@@ -472,8 +471,7 @@ def test_making_it_shorter_can_be_stopped(evening: Evenings) -> None:
     async def story() -> None:
         async with await tonight.session() as session:
             here = PromptLoop(
-                session,
-                surroundings(tonight.provider, tonight.here),
+                tonight.handle(session),
                 tonight.paper,
                 Fingers("one", "two", "/compact", Key.CTRL_D),
             )

@@ -29,7 +29,6 @@ from refold.journal.state.fold import fold
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import Showing
-from refold.terminal.surroundings import Surroundings
 from refold.tools.builtin import builtin
 from refold.values.control import Final, PlanReady
 from refold.values.display import Output
@@ -44,6 +43,8 @@ GO = (
     Delivered((2,)),
     ModelAsked(),
 )
+
+TOOLS = {each.spec.name: each for each in builtin()}
 LS = ToolCall("c1", "bash", Raw(b'{"command":"ls"}'))
 PWD = ToolCall("c2", "bash", Raw(b'{"command":"pwd"}'))
 
@@ -58,9 +59,8 @@ class Evening:
     def __init__(self, *before: Event, moves: bool = False) -> None:
         self._out = io.StringIO()
         self._view = fold(Entry(n, event) for n, event in enumerate(before, start=1))
-        around = Surroundings(tools=builtin())
         look = Look(moves=moves, room=lambda: 80)
-        self.showing = Showing(Printer(self._out, look), around, lambda: 0.0)
+        self.showing = Showing(Printer(self._out, look), lambda: 0.0, TOOLS.get)
         self.showing.own.add("k1")
         self.showing.begin(self._view)
         self._seq, self._n = self._view.seq, 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
+from tests.terminal.stage import HISTORY
 
 HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
 # What we and the line editor write: colours, the cursor, what is erased, paste mode, titles
@@ -227,7 +228,7 @@ def test_a_key_that_was_typed_stands_in_no_history(starts: Starts, tmp_path: Pat
     at.type("\x04")
 
     assert at.end() == 0
-    kept = (tmp_path / ".history").read_text(encoding="utf-8")
+    kept = (tmp_path / HISTORY).read_text(encoding="utf-8")
     assert "+use " in kept
     assert "sk-ant" not in kept
 

@@ -2,14 +2,14 @@
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.cli import flags, subcommands
@@ -17,16 +17,16 @@ from refold.client.permissions import offered
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.permissions.facts import Facts
-from refold.permissions.rules import parse
+from refold.permissions.rules import Rule, parse
 from refold.terminal.commands.table import command_in, commands
 from refold.terminal.input.line_reader import LineReader
 from refold.terminal.input.reader import Key
 from refold.terminal.screen.capabilities import Look, look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import Doing
-from refold.terminal.surroundings import Surroundings
 from refold.tools.builtin import builtin
 from refold.values.messages import ToolCall
+from refold.values.modes import Mode
 from refold.views.styled import bare, line
 
 
@@ -71,6 +71,16 @@ def test_help_of_the_command_line_names_every_subcommand(
     assert [row.split()[0] for row in told if row] == list(subcommands.SUBCOMMANDS)
 
 
+class Grounds(Struct, frozen=True):
+    """Implements `engine.authorize.PolicyContext`."""
+
+    rules: Sequence[Rule] = (parse("bash(rm *)", "ask"),)
+    mode: Mode = "default"
+    facts: Callable[[], Facts] = lambda: Facts(
+        ("/work",), follow=lambda p: f"/real{p}" if p.startswith("/") else f"/work/{p}"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "rule"),
     [
@@ -87,20 +97,14 @@ def test_help_of_the_command_line_names_every_subcommand(
 def test_only_a_rule_that_would_let_it_pass_is_offered(
     name: str, arguments: dict[str, Any], rule: str
 ) -> None:
-    around = Surroundings(
-        tools=builtin(),
-        rules=(parse("bash(rm *)", "ask"),),
-        facts=lambda: Facts(
-            ("/work",), follow=lambda p: f"/real{p}" if p.startswith("/") else f"/work/{p}"
-        ),
-    )
+    grounds = Grounds()
     call = ToolCall("call-0", name, Raw(msgspec.json.encode(arguments)))
     secret = replace(call, arguments=Raw(b'{"command": "git \\u2026"}'))
 
-    tool = around.tool(name)
-    assert offered(OpenCall(call), call, tool, around, View()) == rule
-    assert offered(OpenCall(call, once=True), call, tool, around, View()) == ""
-    assert offered(OpenCall(secret), call, tool, around, View()) == ""
+    tool = next((each for each in builtin() if each.spec.name == name), None)
+    assert offered(OpenCall(call), call, tool, grounds, View()) == rule
+    assert offered(OpenCall(call, once=True), call, tool, grounds, View()) == ""
+    assert offered(OpenCall(secret), call, tool, grounds, View()) == ""
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from threading import Thread
 import pytest
 
 from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
+from tests.terminal.stage import HISTORY
 
 Starts = Callable[..., Terminal]
 UP, RIGHT, END = "\x1b[A", "\x1b[C", "\x1b[F"
@@ -62,7 +63,8 @@ def test_the_arrows_move_in_the_lines_before_they_leave_them(starts: Starts) -> 
 
 
 def test_a_suggestion_is_taken_with_right_or_end(starts: Starts, tmp_path: Path) -> None:
-    (tmp_path / ".history").write_text("\n# then\n+/todos please\n", encoding="utf-8")
+    (tmp_path / HISTORY).parent.mkdir()
+    (tmp_path / HISTORY).write_text("\n# then\n+/todos please\n", encoding="utf-8")
     at = starts("talk")
     for key in (RIGHT, END):
         at.type("/tod")
@@ -79,7 +81,8 @@ def test_a_suggestion_is_taken_with_right_or_end(starts: Starts, tmp_path: Path)
 
 def test_ctrl_r_finds_what_was_typed(starts: Starts, tmp_path: Path) -> None:
     kept = "\n# then\n+/todos with something\n\n# then\n+other words\n"
-    (tmp_path / ".history").write_text(kept, encoding="utf-8")
+    (tmp_path / HISTORY).parent.mkdir()
+    (tmp_path / HISTORY).write_text(kept, encoding="utf-8")
     at = starts("talk")
     at.type("\x12someth")
     at.until("/todos with something")
@@ -112,7 +115,7 @@ def test_what_is_pasted_sends_nothing_and_a_long_paste_is_folded(
     at.type(CTRL_C + "\x04")
 
     assert at.end() == 0
-    kept = (tmp_path / ".history").read_text(encoding="utf-8")
+    kept = (tmp_path / HISTORY).read_text(encoding="utf-8")
     lines = "\n".join(f"+line {n}" for n in range(1, 40))
     assert f"+a\n+b line 0\n{lines} end\n" in kept
 

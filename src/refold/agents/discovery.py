@@ -16,7 +16,6 @@ from refold.agents.builtin import ALIASES, BUILTIN
 from refold.agents.definition import AgentDefinition, BadDefinition, agent_definition
 from refold.agents.profile import Profile
 from refold.errors import ToolFailed
-from refold.place.printable_names import escaped
 from refold.skills.directories import (
     SkillFolder,
     SkillScope,
@@ -27,6 +26,7 @@ from refold.skills.directories import (
     own,
 )
 from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
+from refold.values.printable_names import escaped
 
 LARGEST = 64 * 1024  # bytes of one file
 MOST = 100  # agents of one folder

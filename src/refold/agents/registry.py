@@ -13,10 +13,10 @@ from refold.agents.builtin import ALIASES, BUILTIN
 from refold.agents.discovery import agent_folders, find_agents, untrusted_folders
 from refold.agents.profile import CodeSettings, Profile, Use, with_settings
 from refold.errors import BadInput
-from refold.place.printable_names import escaped
 from refold.skills.directories import SkillScope
 from refold.tools.python_tool import NAME as PYTHON
 from refold.tools.task import NAME as TASK
+from refold.values.printable_names import escaped
 
 if TYPE_CHECKING:
     from refold.session.inbox import Inbox

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.place.printable_names import escaped
 from refold.programs import Programs
 from refold.prompts.repository import root_of
 from refold.safe_open import unlinked
+from refold.values.printable_names import escaped
 
 _SECONDS = 300.0
 _PLAIN = (

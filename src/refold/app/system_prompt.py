@@ -21,7 +21,6 @@ from refold.config.trusted_folders import Folders
 from refold.journal.events.kinds import SystemPromptSet
 from refold.permissions.facts import Facts, protected
 from refold.place.port import Real
-from refold.place.printable_names import escaped
 from refold.prompts import system_text
 from refold.prompts.instructions import OWN, File, Instructions, of_project, read
 from refold.prompts.presets import (
@@ -43,6 +42,7 @@ from refold.prompts.repository import (
 )
 from refold.prompts.system_text import RenderedPrompt, part_of
 from refold.values.path_names import below
+from refold.values.printable_names import escaped
 
 SHELL = "bash"  # that is what commands run in
 _PROMPTS = "prompts"

@@ -27,10 +27,10 @@ from refold.journal.events.kinds import (
     Started,
 )
 from refold.journal.state.changed_files import merged
-from refold.place.printable_names import escaped
 from refold.rlm.initial_variables import Files, files_in
 from refold.values.display import Diff, Output
 from refold.values.messages import ToolCall
+from refold.values.printable_names import escaped
 
 _ROW = pattern(r"(\d{1,9})\t(.*)")
 _HIT = pattern(r"(\d{1,9})[:-] (.*)")

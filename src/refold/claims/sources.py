@@ -24,8 +24,8 @@ from refold.journal.store.blobs import Blobs
 from refold.journal.store.disk import Disk
 from refold.journal.store.tree_reader import entries_in
 from refold.place.port import AT_MOST, Files
-from refold.place.printable_names import escaped
 from refold.tools.text_files import written
+from refold.values.printable_names import escaped
 
 _NAME = re.compile(r"child-\d{1,6}")
 _DEEPEST = 16

@@ -10,19 +10,19 @@ from refold.app.memory_worker import leave
 from refold.cli.launch import (
     app_of,
     as_settings,
+    command_names,
     in_a_worktree,
     opened,
     pictures,
     settings_of,
 )
 from refold.cli.output import said_yes
-from refold.cli.switch_session import Stay
 from refold.client.folder_trust import TrustOffer
 from refold.client.launch import Launch
+from refold.client.session import Session
 from refold.client.worktree import WorkingTrees
 from refold.config.paths import paths
 from refold.config.trusted_folders import Folders
-from refold.terminal.commands.table import names
 from refold.terminal.run import run as converse
 
 
@@ -42,7 +42,8 @@ def _opened(found: Namespace, trees: WorkingTrees) -> int:
             return 0
         app = app_of(found, attended=True)
     app.workspace.sandbox.begin()  # it is tried while the rest is loaded
-    return anyio.run(_run, found, Stay(app, as_settings(found), trees))
+    launch = Launch(app, as_settings(found), trees, command_names, notes=True)
+    return anyio.run(_run, found, launch)
 
 
 def _ask_about_the_folder(found: Namespace) -> None:
@@ -60,16 +61,14 @@ def _ask_about_the_folder(found: Namespace) -> None:
         sys.stdout.write("They do not count.\n")
 
 
-async def _run(found: Namespace, stay: Stay) -> int:
-    app = stay.app
+async def _run(found: Namespace, launch: Launch) -> int:
     try:
-        if app.learns:
-            leave(app.remembering, os.environ)  # what an earlier one could not finish
-        launch = Launch(app, as_settings(found), commands=names, notes=True)
-        words, typed = launch.spelled_out(found.text, found.text)
-        session = (await opened(launch, found)).engine
-        async with session:
-            here = stay.around(session)
-            return await converse(session, here, words, pictures(found), typed)
+        if launch.app.learns:  # what an earlier one could not finish
+            leave(launch.app.remembering, os.environ)
+        text, typed = launch.spelled_out(found.text, found.text)
+        session = Session(launch, await opened(launch, found))
+        return await converse(session, text, pictures(found), typed)
     finally:
-        await stay.aclose()
+        with anyio.CancelScope(shield=True):  # else nobody would close what is open
+            await launch.aclose()
+        launch.finish_notes()

@@ -3,7 +3,7 @@
 What is known of all sessions is kept in `journal.catalogue`; one is opened by the handle.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -11,9 +11,13 @@ import anyio
 from refold.errors import BadInput
 from refold.journal.catalogue.catalogue import Catalogue
 from refold.journal.catalogue.session_card import Card, Hit, works_in
+from refold.journal.events.kinds import LAST
 from refold.journal.home import Home
 
+__all__ = ["LAST", "SessionCatalogue", "sessions_of"]  # LAST: the newest session
+
 _SOON = 2.0  # seconds for reading what is new; a list does not wait for thousands
+_MOST = 200  # messages in which something is found while it is typed
 
 
 class SessionCatalogue:
@@ -51,12 +55,16 @@ class SessionCatalogue:
 
         return await anyio.to_thread.run_sync(work)
 
-    def typed_so_far(self, text: str, ids: Collection[str]) -> frozenset[str]:
-        """Those of `ids` in which this was said, while it is still being typed."""
+    def typed_so_far(self, text: str) -> frozenset[str]:
+        """The sessions in which this was said, while it is still being typed."""
         begun = text if text.endswith(('"', "*")) else f"{text}*"
-        catalogue = self._home.catalogue()
+        works_here = works_in(self._directory)
+
+        def other(card: Card) -> bool:
+            return card.id != self._own and works_here(card)
+
         try:
-            hits = catalogue.search(begun, 200, lambda card: card.id in ids, seconds=0.0)
+            hits = self._home.catalogue().search(begun, _MOST, other, seconds=0.0)
         except BadInput:  # signs alone: they may stand in a title
             return frozenset()
         return frozenset(hit.card.id for hit in hits)

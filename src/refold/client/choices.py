@@ -84,6 +84,12 @@ class Configuration:
         """Where the lines are kept that were typed at the prompt."""
         return self._app.paths.state / "history"
 
+    def masked(self, text: str) -> str:
+        """What was typed, as it may be kept: what looks like a secret is masked."""
+        from refold.session.redactor import Redactor
+
+        return Redactor().masked(text)
+
     async def lines(self, keys: Sequence[str] = ()) -> Sequence[str]:
         """Each setting of these keys, or all, with its value and where that comes from."""
         from refold.config.settings_report import in_words

@@ -39,11 +39,6 @@ class Notes:
         self._remembering = app.remembering
 
     @property
-    def idle(self) -> float:
-        """Seconds without a message after which notes are made unasked."""
-        return 600.0
-
-    @property
     def learns(self) -> bool:
         """Are notes made of this session unasked?"""
         return self._app.learns

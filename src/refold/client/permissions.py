@@ -13,6 +13,7 @@ from refold.engine.authorize import PolicyContext, describe_access, judge, mode_
 from refold.errors import BadInput, ToolFailed
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
+from refold.journal.state.rights import after_planning
 from refold.permissions.facts import Facts
 from refold.permissions.rules import COMMANDS, Rule, is_about, narrowest, parse
 from refold.session.pending_requests import Permission, Questions
@@ -35,6 +36,11 @@ class Permissions:
     @property
     def mode(self) -> Mode:
         return mode_of(self._app, self._engine.view)
+
+    @property
+    def mode_after_planning(self) -> Mode:
+        """The mode once a plan is approved, or plan mode is left."""
+        return after_planning(self._engine.view.rights, self._app.mode)
 
     @property
     def rules(self) -> Sequence[Rule]:

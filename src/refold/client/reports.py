@@ -4,7 +4,7 @@ Nothing is written and no model asked. How a report looks is decided in `views`.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from refold.agents.profile import OfferedTools
 from refold.app.app import App
 from refold.errors import BadInput
 from refold.journal.events.kinds import ChildEnded, Entry
+from refold.journal.home import StoredSession
 from refold.journal.state.session_tree import ROOT, Node, find
 from refold.journal.store import log_file
 from refold.session.session import Session as Engine
@@ -24,6 +25,7 @@ from refold.views.cost import Spending, spending
 from refold.views.timeline import TimelineRow, timeline
 
 if TYPE_CHECKING:
+    from refold.client.export import ExportChoice, ExportedFile
     from refold.client.verify import VerifyReport
 
 
@@ -65,14 +67,7 @@ class Reports:
 
     async def timeline(self) -> Sequence[TimelineRow]:
         """Every call of the session and its subagents, with its time and its cost."""
-        from refold.views.call_summary import label
-
-        tools = {tool.spec.name: tool for tool in self._app.tools}
-
-        def named(call: ToolCall) -> str:
-            return label(call, tools.get(call.name))
-
-        return timeline(await self.tree(), time.time(), named)
+        return timeline(await self.tree(), time.time(), self._label())
 
     async def verify(self, turn: int = 0) -> "VerifyReport":
         """What the last turn claims, or that one, held against the journal and the files.
@@ -88,6 +83,37 @@ class Reports:
         checking = Checking(self._engine.record, app.workspace.files, path)
         return VerifyReport(id_, told, tuple(await checking.check(told.claims)))
 
+    def export(
+        self,
+        path: Path,
+        choice: "ExportChoice",
+        *,
+        force: bool = False,
+        on_piece: Callable[[], None] = lambda: None,
+    ) -> "ExportedFile":
+        """Write the session to this file, as it is on the disk. Call it in a thread.
+
+        `on_piece` is called before each piece, and may raise: then nothing is left behind.
+        Raises `BadInput` where no journal is kept, or the file is there and `force` is not
+        given.
+        """
+        from refold.client.export import ExportedFile, exported, save
+
+        id_ = self._engine.view.session.id
+        place = self._app.home.path(id_)
+        if not self._app.wishes.keep or not (place / log_file.NAME).is_file():
+            raise BadInput("No journal is kept here, so there is nothing to export.")
+        made = exported(StoredSession(id_, place, 0.0), choice, self._label())
+
+        def pieces() -> Iterator[bytes]:
+            for piece in made.pieces:
+                on_piece()
+                yield piece
+            on_piece()
+
+        size = save(path, pieces(), force=force)
+        return ExportedFile(path, size, made.told, tuple(made.damages))
+
     def offered_tools(self) -> OfferedTools:
         """The tools of the next turn, as they would be now."""
         outfit = self._app.outfit(self._engine.record, self._engine.view.session.id)
@@ -100,6 +126,12 @@ class Reports:
         watch.close()
         found = [frame.item async for frame in watch.frames()]
         return {item.node: item for item in found if isinstance(item, ChildMoved)}
+
+    def _label(self) -> Callable[[ToolCall], str]:
+        from refold.views.call_summary import label
+
+        tools = {tool.spec.name: tool for tool in self._app.tools}
+        return lambda call: label(call, tools.get(call.name))
 
     def _tree(self, entries: tuple[Entry, ...]) -> Node:
         view = self._engine.view

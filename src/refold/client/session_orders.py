@@ -246,6 +246,12 @@ class SessionOrders(SessionState):
 
         return await rename(self._engine.record, name)
 
+    async def tag(self, changes: Sequence[str]) -> bool:
+        """+TAG adds a tag, -TAG takes one away. Raises `BadInput` for what is none."""
+        from refold.session.rename import tag
+
+        return await tag(self._engine.record, changes)
+
     async def ran(self, command: str, output: str) -> bool:
         """What the person ran themselves: the model has it with their next message."""
         return await self._engine.inbox.ran(command, output)

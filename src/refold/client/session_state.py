@@ -21,6 +21,7 @@ from refold.journal.state.fold import View, budget_of
 from refold.journal.state.plans import Plan
 from refold.session.hub import Watch
 from refold.session.pending_requests import Request, requests
+from refold.session.question_timeout import LATE
 from refold.tools.contract import Tool
 from refold.values.control import Todo
 from refold.values.messages import ToolCall
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from refold.client.reports import Reports
     from refold.skills.slash_commands import Shortcuts
 
-_KEPT_NOWHERE = "this session is kept nowhere, and no other is looked for"
+_KEPT_NOWHERE = "no journal is kept here, so there are no other sessions"
 
 
 class SessionState:
@@ -188,6 +189,11 @@ class SessionState:
     def question_seconds(self) -> float | None:
         """How long a question may stand on a screen; None: for ever."""
         return self._engine.patience.seconds
+
+    @property
+    def late(self) -> str:
+        """The reason of a no that nobody said: the question stood too long."""
+        return LATE.format(seconds=self.question_seconds or 0)
 
     def shown(self, call_id: str, hash_: str = "") -> AbstractAsyncContextManager[None]:
         """While in here, a screen shows the question of this call."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from refold.permissions.rules import Rule
     from refold.session.hub import Watch
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
-    from refold.skills.slash_commands import Shortcuts
+    from refold.skills.slash_commands import Offered, Shortcuts
     from refold.tools.contract import Picture, Tool
 
 _MODULES = {
@@ -41,13 +41,13 @@ _MODULES = {
     "permissions.rules": ("Rule",),
     "session.hub": ("Watch",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
-    "skills.slash_commands": ("Shortcuts",),
+    "skills.slash_commands": ("Offered", "Shortcuts"),
     "tools.contract": ("Picture", "Tool"),
 }
 
 __all__ = [
     "Card", "ChildAnswered", "Entry", "Frame", "Hit", "Learned", "Listed", "Node",
-    "OpenCall", "Permission", "Picture", "Plan", "PlanToJudge", "Point", "Profile",
+    "Offered", "OpenCall", "Permission", "Picture", "Plan", "PlanToJudge", "Point", "Profile",
     "Questions", "Request", "Rule", "Shortcuts", "Tool", "View", "Watch", "events",
 ]  # fmt: skip
 

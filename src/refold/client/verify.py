@@ -104,7 +104,7 @@ def told_of(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
         return told_in(entries, turn)
     except LookupError as error:
         raise BadInput(
-            f"--turn {turn}: this session has no such turn; the first is 1"
+            f"there is no turn {turn} in this session; the first is 1"
         ) from error
 
 

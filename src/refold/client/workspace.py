@@ -65,6 +65,14 @@ class SessionWorkspace:
         view = self._engine.view
         return await anyio.to_thread.run_sync(steps, view, self._snapshots)
 
+    @property
+    def rewound(self) -> frozenset[int]:
+        """The messages that a rewind took out of the conversation, by their numbers."""
+        from refold.session.rewind import steps
+
+        found = steps(self._engine.view, None)
+        return frozenset(each.point.seq for each in found if not each.in_talk)
+
     async def preview(self, seq: int, what: "What" = "both") -> "RewindPreview":
         """What `rewind` would change; nothing is done."""
         from refold.session.rewind import plan, preview

@@ -20,9 +20,9 @@ from refold.config.layers import Layer, Origin, from_text
 from refold.config.load import settled
 from refold.config.settings import RuleWithCases
 from refold.errors import BadInput, said_by
-from refold.place.printable_names import escaped
 from refold.prompts.instructions import of_project
 from refold.prompts.repository import chain, root_of
+from refold.values.printable_names import escaped
 from refold.views.escape import on_one_line
 
 DIRECTORY = ".refold"

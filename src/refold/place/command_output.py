@@ -8,10 +8,10 @@ can read. How much of it a model sees is decided at the seam.
 import codecs
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 
-KEPT_AT_EACH_END = 8 * 1024 * 1024  # bytes
+from refold.values.kept_output import Printed
+
 _AT_ONCE = 256 * 1024  # bytes
 _PIPE = 1024 * 1024  # bytes that a pipe of ours holds, where the system lets it
 _BETWEEN = 0.05  # seconds between two times that somebody is told
@@ -21,41 +21,6 @@ _PIECE = 64 * 1024  # bytes of that, of which the ends are shown
 _NO_TEXT = 0.1  # of the characters of a piece
 _SHOWN = 500  # characters at each end of one that is no text
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, of Linux
-
-
-class Printed:
-    def __init__(self, each_end: int = KEPT_AT_EACH_END) -> None:
-        self._each_end = each_end
-        self._start = bytearray()
-        self._end = deque[bytes]()
-        self._in_end = 0
-        self.dropped = 0
-
-    @property
-    def start(self) -> bytes:
-        return bytes(self._start)
-
-    @property
-    def end(self) -> bytes:
-        return b"".join(self._end)
-
-    def add(self, piece: bytes) -> None:
-        if room := self._each_end - len(self._start):
-            self._start += piece[:room]
-            piece = piece[room:]
-        if piece:
-            self._end.append(piece)
-            self._in_end += len(piece)
-            while self._in_end > self._each_end:
-                self._drop(self._in_end - self._each_end)
-
-    def _drop(self, many: int) -> None:
-        oldest = self._end.popleft()
-        if len(oldest) > many:
-            self._end.appendleft(oldest[many:])
-        gone = min(many, len(oldest))
-        self._in_end -= gone
-        self.dropped += gone
 
 
 class ThrottledOutput:

@@ -18,11 +18,11 @@ from refold.place.environment import LOOKING as LOOKING_GIT
 from refold.place.environment import environment
 from refold.place.limits import Limits
 from refold.place.port import LOOKING, NOTHING_MORE, CommandExtras, Finished
-from refold.place.printable_names import escaped
 from refold.place.sandbox import Launch, Sandbox
 from refold.place.sandbox_rules import nothing
 from refold.place.spawn import Order
 from refold.place.supervise import Supervisor
+from refold.values.printable_names import escaped
 from refold.values.tools import Confines
 
 _TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set up

@@ -14,8 +14,8 @@ from pathlib import Path
 from refold.errors import ToolFailed
 from refold.place.openat import LOOK, Folders, Opening, beneath, kind_of, regular, told
 from refold.place.port import AT_MOST, DirectoryEntry, Files, Kind, Put, Real, Why
-from refold.place.printable_names import escaped, unescaped
 from refold.values.path_names import below
+from refold.values.printable_names import escaped, unescaped
 
 _TRIES = 10
 

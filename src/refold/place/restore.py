@@ -19,8 +19,8 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import HALF_WRITTEN
 from refold.place.openat import FOLDER, beneath
-from refold.place.printable_names import escaped
 from refold.place.snapshot_repository import GitBlobReader, Shadow
+from refold.values.printable_names import escaped
 
 _LINK, _RUNS = "120000", "100755"
 _FEW = 500  # files for each of which the disk is waited for

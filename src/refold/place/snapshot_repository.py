@@ -15,8 +15,8 @@ from pathlib import Path
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.place.printable_names import escaped
 from refold.safe_open import made, opened, unlinked
+from refold.values.printable_names import escaped
 
 EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files: git knows it
 OUT_OF_TIME = "out of time"

@@ -24,7 +24,6 @@ from refold.errors import ToolFailed
 from refold.place.ignore_rules import Ignored, git_folder, repository_around
 from refold.place.openat import FOLDER, beneath
 from refold.place.port import Trees
-from refold.place.printable_names import escaped
 from refold.place.snapshot_repository import (
     EMPTY,
     OUT_OF_TIME,
@@ -34,6 +33,7 @@ from refold.place.snapshot_repository import (
     pieces,
 )
 from refold.safe_open import opened
+from refold.values.printable_names import escaped
 
 LARGEST = 32 * 1024 * 1024  # bytes of one file
 _MOST_FILES = 200_000  # new or changed, in one look

@@ -21,9 +21,9 @@ from refold.place.bubblewrap import failed
 from refold.place.command_output import pipe
 from refold.place.limits import Limits, set_first
 from refold.place.port import NOTHING_MORE, CommandExtras
-from refold.place.printable_names import escaped
 from refold.place.reaper import NAME, Mark, new_mark
 from refold.place.sandbox import Launch
+from refold.values.printable_names import escaped
 from refold.values.tools import Confines
 
 _BASH = ("/bin/bash", "--noprofile", "--norc", "-c")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from refold.place.printable_names import escaped
 from refold.prompts.read_text import Unreadable, cleaned, content_at, text_of
 from refold.prompts.repository import chain
 from refold.prompts.system_text import PromptFile
+from refold.values.printable_names import escaped
 
 OWN = "AGENTS.md"
 # Of each folder the first that is there.

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.errors import BadInput
-from refold.place.printable_names import escaped
 from refold.prompts.read_text import Unreadable, cleaned, content, text_of
+from refold.values.printable_names import escaped
 from refold.values.tools import ToolSpec
 
 FILE = "PROMPT.md"

@@ -14,9 +14,9 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.place.openat import Folders, by_walking, kind_of, why
 from refold.place.port import Real
-from refold.place.printable_names import escaped
 from refold.safe_open import read_regular
 from refold.values.path_names import below
+from refold.values.printable_names import escaped
 from refold.values.text import seen
 
 

@@ -11,8 +11,8 @@ import zlib
 
 from msgspec import Struct
 
-from refold.place.printable_names import escaped
 from refold.prompts.read_text import Unreadable, content
+from refold.values.printable_names import escaped
 
 _NAMES = 4096  # bytes of a file that holds one name
 _PACKED = 256 * 1024  # of the list of all branches

@@ -18,9 +18,9 @@ from refold.permissions.facts import Facts, protected
 from refold.place.file_walk import walk
 from refold.place.files import DiskFiles
 from refold.place.port import Real
-from refold.place.printable_names import escaped
 from refold.rlm.initial_variables import Files
 from refold.values.path_names import below, near
+from refold.values.printable_names import escaped
 from refold.values.text import clean
 
 MOST = 200 * 1024 * 1024  # bytes that are held as a value

@@ -12,7 +12,6 @@ from refold.errors import BadInput, ToolFailed
 from refold.permissions.facts import Facts, protected
 from refold.place.files import DiskFiles
 from refold.place.port import DirectoryEntry, Real
-from refold.place.printable_names import escaped
 from refold.skills.directories import (
     AGENT0,
     COMMANDS,
@@ -27,6 +26,7 @@ from refold.skills.directories import (
 from refold.skills.discovery import FILE, LARGEST, Skill, SkillScan, found
 from refold.skills.front_matter import BadFrontMatter, split
 from refold.values.path_names import below
+from refold.values.printable_names import escaped
 from refold.values.text import seen
 
 _LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text

@@ -15,8 +15,8 @@ from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
 from refold.place.openat import by_walking
 from refold.place.port import Real
-from refold.place.printable_names import escaped
 from refold.values.path_names import below
+from refold.values.printable_names import escaped
 
 Whose: TypeAlias = Literal["project", "yours", "shipped"]
 _IN_A_PROJECT = (".refold/skills", ".agents/skills", ".claude/skills")

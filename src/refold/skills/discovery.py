@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.printable_names import escaped
 from refold.skills.directories import SkillFolder, Whose, content_of, listed
 from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
 from refold.values.path_names import below
+from refold.values.printable_names import escaped
 from refold.values.text import seen
 
 

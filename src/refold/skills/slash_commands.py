@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 
 from refold.errors import BadInput, ToolFailed
-from refold.place.printable_names import escaped
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import (
     SkillFolder,
@@ -25,6 +24,7 @@ from refold.skills.directories import (
 )
 from refold.skills.discovery import Skill
 from refold.skills.templates import Template, filled, given, missing, templates
+from refold.values.printable_names import escaped
 from refold.values.text import seen
 
 LARGEST = 256 * 1024  # bytes

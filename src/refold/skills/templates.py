@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.printable_names import escaped
 from refold.skills.directories import SkillFolder, content_of
+from refold.values.printable_names import escaped
 from refold.values.text import seen
 
 LARGEST = 256 * 1024  # bytes of a skills.md

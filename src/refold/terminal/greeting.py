@@ -2,9 +2,9 @@
 
 import os
 
-from refold.journal.state.fold import View
+from refold.client.session import Session
+from refold.client.types import View
 from refold.terminal.screen.printer import Printer
-from refold.terminal.surroundings import Surroundings
 from refold.views.escape import on_one_line
 from refold.views.history import recap
 from refold.views.notices import unsent_messages, unsent_notice
@@ -13,9 +13,10 @@ from refold.views.number_format import outcome_line
 _WIDEST = 100  # cells
 
 
-def greet(view: View, around: Surroundings, printer: Printer) -> None:
-    heading(view, around, printer)
-    for notice in around.notices:
+def greet(session: Session, printer: Printer) -> None:
+    view = session.view
+    heading(session, printer)
+    for notice in session.notices():
         printer.say(on_one_line(notice), "warn")
     sign = printer.look.sign("prompt")
     if before := recap(view, min(printer.room, _WIDEST), sign):
@@ -29,10 +30,10 @@ def greet(view: View, around: Surroundings, printer: Printer) -> None:
         printer.say("/help lists the commands · Ctrl+D leaves", "dim")
 
 
-def heading(view: View, around: Surroundings, printer: Printer) -> None:
+def heading(session: Session, printer: Printer) -> None:
     """What works here, and where that is."""
-    model = on_one_line(view.session.model or around.model)
-    where = shown(view.session.directory)
+    model = on_one_line(session.model)
+    where = shown(session.view.session.directory)
     said = "".join(f" · {part}" for part in (model, where) if part)
     printer.line((("strong", "refold"), ("dim", said)))
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import anyio
 
-from refold.engine.authorize import mode_of
+from refold.client.session import Session
+from refold.client.types import Picture
 from refold.errors import RefoldError
-from refold.session.session import Session
 from refold.terminal.commands.completions import offering
 from refold.terminal.commands.dispatch import CommandRunner
 from refold.terminal.greeting import can_go_on, greet, way_back
@@ -18,21 +18,19 @@ from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.prompts import plan as plans
 from refold.terminal.screen.printer import Printer
 from refold.terminal.signals import hearing
-from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import Terminal
 from refold.terminal.this_terminal import this_terminal
 from refold.terminal.work import sentence
-from refold.tools.contract import Picture
 from refold.values.modes import Mode
 from refold.views.styled import Line
 
+IDLE = 600.0  # seconds without a message after which notes are made unasked
 # bypass is not among them: it must be asked for by name.
 _CYCLE: Sequence[Mode] = ("default", "accept-edits", "plan")
 
 
 async def run(
     session: Session,
-    around: Surroundings,
     first_words: str = "",
     pictures: Sequence[Picture] = (),
     typed: str | None = None,
@@ -43,13 +41,14 @@ async def run(
         return loop.terminal
 
     mode_key = ModeKey()
+    chosen, config = session.settings.terminal, session.config
     printer, reader = this_terminal(
-        color=around.color, history=around.history, complete=offering(here),
-        cycle=mode_key.press, display=around.display, theme=around.theme,
+        history=config.history_file, masked=config.masked, complete=offering(here),
+        cycle=mode_key.press, display=chosen.display, theme=chosen.theme,
     )  # fmt: skip
-    if around.vi:
+    if chosen.vi:
         reader.vi(on=True)
-    loop = PromptLoop(session, around, printer, reader, mode_key)
+    loop = PromptLoop(session, printer, reader, mode_key)
     return await loop.run(first_words, pictures, typed)
 
 
@@ -59,14 +58,14 @@ class PromptLoop:
     def __init__(
         self,
         session: Session,
-        around: Surroundings,
         printer: Printer,
         reader: TerminalReader,
         mode_key: "ModeKey | None" = None,
+        idle: float = IDLE,
     ) -> None:
-        self.terminal = Terminal(session, around, printer, reader, CommandRunner)
+        self.terminal = Terminal(session, printer, reader, CommandRunner)
         self._printer, self._reader = printer, reader
-        self._mode_key = mode_key or ModeKey()
+        self._mode_key, self._idle = mode_key or ModeKey(), idle
 
     async def run(
         self,
@@ -77,13 +76,13 @@ class PromptLoop:
         here = self.terminal
 
         async def converse() -> None:
-            greet(here.session.view, here.around, here.printer)
+            greet(here.session, here.printer)
             await self._resume_turn()
             if first_words or pictures:
                 await here.say(first_words, pictures, typed=typed, seen=False)
             async with anyio.create_task_group() as group:
                 group.start_soon(self._mode_key.switch_modes, here)
-                group.start_soon(learn_when_idle, here)
+                group.start_soon(learn_when_idle, here, self._idle)
                 await self._prompts()
                 group.cancel_scope.cancel()
 
@@ -92,7 +91,6 @@ class PromptLoop:
             return await hearing(converse, here.interrupt, here.end, stopping)
         finally:
             self._printer.fresh()  # an error may be printed after this
-            await here.close()
 
     async def _resume_turn(self) -> None:
         """Finish the turn that was under way when the last process ended."""
@@ -125,7 +123,7 @@ class PromptLoop:
     async def _judge_plans(self) -> None:
         """Ask about the plan that waits, unless it was put off, and about each revision."""
         here = self.terminal
-        while not here.leaving and (plan := here.plans.next(here.session.view)):
+        while not here.leaving and (plan := here.plans.next(here.session)):
             if not await plans.put(plan, here.session, self._printer, self._reader):
                 here.plans.put_off(plan)
                 return
@@ -143,7 +141,7 @@ class PromptLoop:
             await here.say(typed)
 
     def _prompt(self) -> Line:
-        mode = mode_of(self.terminal.around, self.terminal.session.view)
+        mode = self.terminal.session.mode
         sign = self._printer.look.sign("prompt")
         before: Line = () if mode == "default" else (("warn", f"{mode} "),)
         return (*before, ("person", f"{sign} "))
@@ -163,9 +161,8 @@ class ModeKey:
         """Switch to the next mode each time that it is pressed."""
         while True:
             await self._once()
-            now = mode_of(here.around, here.session.view)
             try:
-                await here.session.inbox.set_mode(mode_after(now))
+                await here.session.set_mode(mode_after(here.session.mode))
             except RefoldError as error:
                 here.printer.line(sentence(error))
             here.reader.redraw()
@@ -182,13 +179,13 @@ def mode_after(mode: Mode) -> Mode:
     return _CYCLE[at % len(_CYCLE)]
 
 
-async def learn_when_idle(here: Terminal) -> None:
+async def learn_when_idle(here: Terminal, idle: float) -> None:
     """Make notes of the session after each long silence, until this is cancelled."""
     while True:
-        seen = here.session.view.seq
-        await anyio.sleep(here.around.idle)
-        now, learn = here.session, here.around.learn_idle
+        seen, memory = here.session.view.seq, here.session.memory
+        await anyio.sleep(idle)
+        now = here.session
         silent = not here.working and now.idle and now.view.seq == seen
-        if learn is not None and silent:
+        if silent and memory is not None and memory.learns:
             with suppress(RefoldError):  # the next silence, or the end, tries again
-                await learn(now)
+                await memory.learn_idle()

@@ -6,11 +6,10 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from refold.client.workspace import attached
-from refold.session.session import Session
+from refold.client.session import Session
+from refold.client.types import Picture
 from refold.terminal.input.reader import Key, Later, TerminalReader
 from refold.terminal.screen.printer import Printer
-from refold.tools.contract import Picture
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line
 
@@ -18,7 +17,6 @@ _INSTEAD = "type what to do instead · Enter stops · {esc} continues\n"
 _STEER = "Enter: send at the next step · Alt+Enter: after this turn · Esc: discard\n"
 _STEER_PLAIN = "sent at the next step · Esc and Enter: discard\n"
 _LATER = ("\x1b\r", "\x1b\n")  # Alt+Enter at the end of text that came in one piece
-Unread = Callable[[str], str]
 
 
 class Commands(Protocol):
@@ -56,27 +54,25 @@ class Steering:
         session: Session,
         printer: Printer,
         reader: TerminalReader,
-        unread: Unread,
         commands: Commands,
         obeyed: Callable[[], None],
     ) -> None:
         self._session, self._printer, self._reader = session, printer, reader
-        self._unread, self._commands, self._obeyed = unread, commands, obeyed
+        self._commands, self._obeyed = commands, obeyed
         self.delayed: list[str] = []
 
     async def redirect(self) -> bool:
         """Ask what to do instead. False: the person lets it continue."""
-        inbox, turn = self._session.inbox, self._session.view.turn
+        turn = self._session.view.turn
         if not turn.seq or turn.stopped:
             return True
         match await self._reader.brief(self._instead()):
             case Key.ESC:
                 return False
             case str(words) if words.strip():
-                if not await inbox.interrupt(instead=words):
-                    await inbox.say(words)
+                await self._session.interrupt(words)
             case _:
-                await inbox.interrupt()
+                await self._session.interrupt()
         return True
 
     async def hear(self, typed: str) -> None:
@@ -94,9 +90,9 @@ class Steering:
         if self._commands.is_command(words):
             await self._command(words)
             return
-        shown = with_pictures(words, self._session, self._printer, self._unread)
+        shown = with_pictures(words, self._session, self._printer)
         when = "next" if isinstance(found, Later) else "now"
-        await self._session.inbox.say(words, when=when, pictures=shown)
+        await self._session.say(words, when=when, pictures=shown)
 
     def _instead(self) -> Line:
         esc = "Esc" if self._reader.lively else "Esc and Enter"
@@ -118,11 +114,9 @@ class Steering:
         self._obeyed()
 
 
-def with_pictures(
-    words: str, session: Session, printer: Printer, unread: Unread
-) -> Sequence[Picture]:
+def with_pictures(words: str, session: Session, printer: Printer) -> Sequence[Picture]:
     """The images that a message names; a line about each is printed."""
-    pictures, problems = attached(words, session.view.session.directory, unread)
+    pictures, problems = session.workspace.named_images(words)
     for picture in pictures:
         printer.say(f"image sent: {on_one_line(picture.name)}", "dim")
     for problem in problems:

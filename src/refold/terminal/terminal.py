@@ -12,16 +12,16 @@ from typing import TypeVar
 
 import anyio
 
+from refold.client.launch import Target
+from refold.client.protocol import Continue
+from refold.client.session import Session
+from refold.client.types import Picture
 from refold.errors import BadInput
-from refold.journal.state.fold import View
-from refold.session.session import Session
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.prompts import plan as plans
 from refold.terminal.screen.printer import Printer
 from refold.terminal.steering import Commands, NoCommands, with_pictures
-from refold.terminal.surroundings import Surroundings, Way
 from refold.terminal.work import Work, sentence
-from refold.tools.contract import Picture
 from refold.views.escape import visible
 from refold.views.styled import line
 
@@ -34,18 +34,16 @@ class Terminal:
     def __init__(
         self,
         session: Session,
-        around: Surroundings,
         printer: Printer,
         reader: TerminalReader,
         commands: Callable[["Terminal"], Commands] = lambda _: NoCommands(),
     ) -> None:
-        self.session, self.around = session, around
-        self.printer, self.reader = printer, reader
+        self.session, self.printer, self.reader = session, printer, reader
         self.job = CancellableJob(printer, reader)
         self.plans = plans.Queue()
         self.leaving = False
         self.commands = commands(self)
-        self._given, self._work = session, None
+        self._work = None
         self._keys = map(f"{os.urandom(8).hex()}-{{}}".format, count(1))
         self._pressed_early = False  # Ctrl+C, after the prompt and before the work
 
@@ -55,22 +53,18 @@ class Terminal:
     def working(self) -> bool:
         return self._work is not None
 
-    async def switch(self, way: Way) -> Sequence[str]:
-        """Close this session and open the one the way leads to. Notices come back.
+    async def switch(self, target: Target) -> Sequence[str]:
+        """Close this session and open that of the target. Notices come back.
 
         Raises where it leads nowhere; then this session stays open.
         """
-        arrived = await self.around.go_on(self.session, way, partial(trusted, self))
-        self.session, self.around = arrived.session, arrived.around
-        self.plans = plans.Queue()
-        return arrived.notices
+        switched = await self.session.switch(target, partial(trusted, self))
+        self.session, self.plans = switched.session, plans.Queue()
+        return switched.notices
 
-    async def change(self, session: Session, notice: str) -> None:
-        """Close this session, and continue in another of the same directory."""
-        left, self.session = self.session, session
-        self.plans = plans.Queue()
-        await left.close()
-        self.printer.say(notice, "dim")
+    async def new_session(self) -> None:
+        """Close this session, and open a new one in the same directory."""
+        self.session, self.plans = await self.session.new(), plans.Queue()
 
     async def say(
         self,
@@ -85,28 +79,32 @@ class Terminal:
         `typed` is what the person wrote of it, if not all; `seen`: it is on the screen already.
         """
         key = next(self._keys)
-        found = with_pictures(text, self.session, self.printer, self.around.unread)
+        found = with_pictures(text, self.session, self.printer)
 
-        async def said() -> View:
+        async def said() -> None:
             shown = (*pictures, *found)
-            inbox = self.session.inbox
-            await inbox.say(text, client_key=key, pictures=shown, typed=typed)
-            return await self.session.go()
+            await self.session.say(text, client_key=key, pictures=shown, typed=typed)
+            await self.session.settle()
 
         await self.through(said, key if seen else "")
 
     async def settle(self) -> None:
         """Run turns until nothing is left to do."""
-        await self.through(self.session.go)
+        await self.through(self.session.settle)
 
     async def continue_(self) -> None:
-        await self.through(self.session.continue_)
+        """Continue where the last turn ended."""
 
-    async def through(self, start: Callable[[], Awaitable[View]], own: str = "") -> None:
+        async def continued() -> None:
+            if self.session.idle:
+                await self.session.send(Continue())
+            await self.session.settle()
+
+        await self.through(continued)
+
+    async def through(self, start: Callable[[], Awaitable[object]], own: str = "") -> None:
         """Call `start`, and show what happens until the work is over."""
-        self._work = Work(
-            self.session, self.around, self.printer, self.reader, self.commands
-        )
+        self._work = Work(self.session, self.printer, self.reader, self.commands)
         try:
             if self._pressed_early:
                 self._pressed_early = False
@@ -157,31 +155,27 @@ class Terminal:
         if self._work is not None:
             await self._work.end(reason)
 
-    async def close(self) -> None:
-        """Close the session if it is not the one that was given at the start."""
-        if self.session is not self._given:
-            with anyio.CancelScope(shield=True):
-                await self.session.close()
-
 
 class CancellableJob:
-    """What a command does in a thread, until it is done or Ctrl+C ends it."""
+    """What a command does beside the turn, until it is done or Ctrl+C ends it."""
 
     def __init__(self, printer: Printer, reader: TerminalReader) -> None:
         self._printer, self._reader = printer, reader
         self._scope: anyio.CancelScope | None = None
 
-    async def do(self, work: Callable[[], T], *, leaves_nothing: bool = False) -> T | None:
+    async def do(self, work: Callable[[], T]) -> T | None:
         """Do it in a thread. If it was stopped, say so, and return None.
 
         The work notices where it calls `anyio.from_thread.check_cancelled`, and is waited
-        for until then; not at all if it `leaves_nothing` behind.
+        for until then.
         """
+        return await self.wait(partial(anyio.to_thread.run_sync, work))
+
+    async def wait(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Wait for it. If it was stopped, say so, and return None."""
         try:
             with self._reader.quiet(), anyio.CancelScope() as self._scope:
-                return await anyio.to_thread.run_sync(
-                    work, abandon_on_cancel=leaves_nothing
-                )
+                return await work()
         finally:
             self._scope = None
         self._printer.echoed()

@@ -17,15 +17,15 @@ _NO_STATUS = "Using the plain display: the terminal {!r} (TERM) cannot erase a l
 
 def this_terminal(
     *,
-    color: bool | None = None,
     history: Path | None = None,
+    masked: Callable[[str], str] = lambda text: text,
     complete: Complete | None = None,
     cycle: Callable[[], None] = lambda: None,
     display: str = "auto",
     theme: str = "auto",
 ) -> tuple[Printer, TerminalReader]:
     """The line editor where the terminal can do it, whole lines elsewhere."""
-    seen = look(sys.stdout, os.environ, color, wanted=display, theme=theme)
+    seen = look(sys.stdout, os.environ, wanted=display, theme=theme)
     printer = Printer(sys.stdout, seen)
     if seen.display != display == "status":
         name = on_one_line(os.environ.get("TERM", ""))
@@ -35,5 +35,5 @@ def this_terminal(
     from refold.terminal.input.prompt_toolkit_reader import PromptToolkitReader
 
     return printer, PromptToolkitReader(
-        printer, history=history, complete=complete, cycle=cycle
+        printer, history=history, masked=masked, complete=complete, cycle=cycle
     )

@@ -14,11 +14,9 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
+from refold.client.session import Session
+from refold.client.types import Entry, Watch
 from refold.errors import RefoldError
-from refold.journal.events.kinds import Entry
-from refold.journal.state.fold import View
-from refold.session.hub import Watch
-from refold.session.session import Session
 from refold.terminal.input.reader import CTRL_C, TerminalReader
 from refold.terminal.prompts.waiting import Asker
 from refold.terminal.screen.bell import Bell, ring
@@ -26,7 +24,6 @@ from refold.terminal.screen.plain_progress import PlainProgress
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import Showing
 from refold.terminal.steering import Commands, NoCommands, Steering
-from refold.terminal.surroundings import Surroundings
 from refold.views.escape import visible
 from refold.views.styled import Line
 
@@ -43,22 +40,29 @@ class Work:
     def __init__(
         self,
         session: Session,
-        around: Surroundings,
         printer: Printer,
         reader: TerminalReader,
         commands: Commands | None = None,
     ) -> None:
         self._session = session
         self._printer, self._reader = printer, reader
-        self._transcript = Showing(printer, around, anyio.current_time)
+        self._transcript = Showing(
+            printer,
+            anyio.current_time,
+            session.tool,
+            session.settings.context.default_window_tokens,
+        )
         self._lock = PromptLock(reader.typed)
-        self._asker = Asker(session, around, printer, reader)
+        self._asker = Asker(session, printer, reader)
         self._steering = Steering(
-            session, printer, reader, around.unread,
-            commands or NoCommands(), self._lock.heard,  # a Ctrl+C was meant for the command
-        )  # fmt: skip
+            session,
+            printer,
+            reader,
+            commands or NoCommands(),
+            self._lock.heard,  # a Ctrl+C was meant for the command
+        )
         self.under_way, self._over = False, anyio.Event()
-        self._bell = Bell(anyio.current_time, around.notify)
+        self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
         self._pressed_at, self._hears = -math.inf, False
         self._compaction = anyio.CancelScope()
         self._cursor = PrintCursor()
@@ -69,7 +73,7 @@ class Work:
         return self._steering.delayed
 
     async def through(
-        self, start: Callable[[], Awaitable[View]], own: str = ""
+        self, start: Callable[[], Awaitable[object]], own: str = ""
     ) -> RefoldError | None:
         """Work until nothing is left to do. What went wrong, if anything, comes back.
 
@@ -77,8 +81,8 @@ class Work:
         """
         self._cursor.shown, self.under_way = self._session.view.seq, True
         self._bell.seen()
-        watch = self._session.hub.watch()
-        leave = self._session.hub.heed(self._heed)
+        watch = self._session.watch()
+        leave = self._session.on_event(self._heed)
         if own:
             self._transcript.own.add(own)
         self._transcript.begin(self._session.view)
@@ -108,7 +112,7 @@ class Work:
         self._pressed_at = now
         if self._lock.asking and self._reader.interrupt():
             return
-        if not (twice and await self._session.inbox.interrupt()):
+        if not (twice and await self._session.interrupt()):
             self._printer.echoed()
             self._lock.want()
 
@@ -116,23 +120,22 @@ class Work:
         """Stop the turn for good, and wait until that is done."""
         if self._only_compacts:
             self._compaction.cancel()
-        await self._session.inbox.interrupt(reason)
+        await self._session.interrupt(reason=reason)
         if self._lock.asking:
             self._reader.interrupt()
         await self._over.wait()
 
-    async def _go(self, start: Callable[[], Awaitable[View]]) -> RefoldError | None:
+    async def _go(self, start: Callable[[], Awaitable[object]]) -> RefoldError | None:
         go = start
         while True:
-            view = self._session.view
             try:
                 with anyio.CancelScope() as self._compaction:
-                    view = await go()
+                    await go()
             except RefoldError as error:
                 return error
             if self._compaction.cancelled_caught:
                 return None
-            go = self._session.go
+            view, go = self._session.view, self._session.settle
             if view.turn.seq:  # it waits for the person
                 while self._session.view.seq <= view.seq:
                     await self._cursor.more()
@@ -194,7 +197,7 @@ class Work:
 
     async def _begun(self) -> None:
         """A turn that is stopped already, or not begun yet, is not the one that is meant."""
-        while not self._session.beside:
+        while not self._session.compacting:
             turn = self._session.view.turn
             if turn.seq and not turn.stopped:
                 return
@@ -210,7 +213,7 @@ class Work:
     @property
     def _only_compacts(self) -> bool:
         """Is the talk made shorter, and nothing else done?"""
-        return not self._session.view.turn.seq and bool(self._session.beside)
+        return not self._session.view.turn.seq and bool(self._session.compacting)
 
     def _ring(self, said: str) -> None:
         """Tell the person who may look elsewhere by now."""

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.place.port import Files, Put, Real
-from refold.place.printable_names import escaped
 from refold.tools.contract import Reply, tool
 from refold.tools.edit import not_found
 from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
 from refold.tools.patch_format import Hunk, Section, read_patch
 from refold.tools.text_files import EditableText, check_sendable, written
 from refold.values.display import Diff
+from refold.values.printable_names import escaped
 from refold.values.text import restored
 from refold.values.tools import Effect
 

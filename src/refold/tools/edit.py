@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.place.port import Files, Real
-from refold.place.printable_names import escaped
 from refold.tools.contract import ReadRange, Reply, tool
 from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
 from refold.tools.text_files import EditableText, check_sendable, piece, written
 from refold.values.display import Diff, Note
+from refold.values.printable_names import escaped
 from refold.values.text import restored
 from refold.values.tools import Effect
 

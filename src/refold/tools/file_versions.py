@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.port import Files, Real
-from refold.place.printable_names import escaped
 from refold.tools.text_files import EditableText
 from refold.values.display import Diff
+from refold.values.printable_names import escaped
 from refold.values.text import clean
 
 

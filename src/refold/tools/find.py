@@ -17,9 +17,9 @@ from msgspec import Meta
 
 from refold.errors import ToolFailed
 from refold.place.port import Commands, DirectoryEntry, Files, Real
-from refold.place.printable_names import escaped
 from refold.tools.contract import Reply, tool
 from refold.values.display import Note
+from refold.values.printable_names import escaped
 from refold.values.tools import Effect
 
 _MOST_ITEMS = 500

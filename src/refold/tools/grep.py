@@ -18,11 +18,11 @@ from msgspec import Meta, Struct
 
 from refold.errors import ToolFailed
 from refold.place.port import Commands, Files, Finished, Real
-from refold.place.printable_names import escaped
 from refold.tools.contract import Reply, tool
 from refold.tools.find import matcher, ripgrep
 from refold.tools.text_files import written
 from refold.values.display import Note
+from refold.values.printable_names import escaped
 from refold.values.text import clean
 from refold.values.tools import Effect
 

@@ -13,12 +13,12 @@ from msgspec import Meta
 
 from refold.errors import BadInput, JournalError, ToolFailed
 from refold.place.port import Files
-from refold.place.printable_names import escaped
 from refold.tools.contract import ReadRange, Reply, tool
 from refold.tools.document_text import binary_kind, notebook, pdf
 from refold.tools.images import picture, picture_type
 from refold.tools.text_files import folded, piece, written
 from refold.values.display import Note
+from refold.values.printable_names import escaped
 from refold.values.tools import Effect
 
 _BLOB = "blob:"

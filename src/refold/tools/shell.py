@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.place.port import Commands, Files, Finished, Real
-from refold.place.printable_names import escaped
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.find import directory as a_directory
 from refold.values.display import Output
+from refold.values.printable_names import escaped
 from refold.values.tools import Confines, Effect
 
 _SHOWN = 10_000  # characters, for the person

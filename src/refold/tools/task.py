@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.display import Note
-from refold.values.tools import Effect
+from refold.values.tools import TASK, Effect
 
-NAME = "task"
+NAME = TASK
 
 
 class TaskRequest(Struct, frozen=True):

@@ -21,6 +21,9 @@ class Effect(Enum):
         return self in (Effect.LOOK, Effect.SELF, Effect.ASK)
 
 
+# The tool that starts a subagent.
+TASK = "task"
+
 # The tool that calls another: a list of tools that never changes reaches more of them.
 CALLER = "tool_call"
 

@@ -16,7 +16,8 @@ from refold.app.models import SMALL, ollama_models
 from refold.cli.first_run.tour import Opening, Scene
 from refold.cli.first_run.tour import run as give_tour
 from refold.cli.local import install
-from refold.cli.terminal_session import around
+from refold.client.launch import Launch
+from refold.client.session import Session
 from refold.config.credentials import store
 from refold.config.folder_settings import given_in
 from refold.config.load import load
@@ -25,12 +26,10 @@ from refold.config.set_setting import remember
 from refold.config.settings import Terminal
 from refold.errors import RefoldError
 from refold.headless.streams import complain, write
-from refold.journal.state.fold import View
 from refold.journal.store.log_file import NAME
 from refold.provider import catalog
 from refold.provider.local.models import DEFAULT, MODELS, Shelf, default_directory, find
 from refold.provider.port import Provider
-from refold.session.session import Session
 from refold.terminal.input.line_reader import LineReader
 from refold.terminal.input.reader import TerminalReader
 from refold.terminal.screen.printer import Printer
@@ -103,9 +102,8 @@ async def _first_run(places: Paths, seen: Terminal) -> bool:
 
 def _opening(places: Paths) -> Opening:
     async def opening(provider: Provider, directory: Path) -> Scene:
-        app, id_, session = await _start(places, "", directory, provider)
-        journal = app.home.path(id_) / NAME
-        return Scene(session, around(app, session), journal)
+        launch, session = await _start(places, "", directory, provider)
+        return Scene(session, launch.app.home.path(session.id) / NAME)
 
     return opening
 
@@ -127,31 +125,25 @@ def _embedded() -> str:
 async def _demo(places: Paths, model: str) -> int:
     scratch = Path(mkdtemp(prefix="refold-demo-"))
     (scratch / DEMO_FILE).write_text("4217\n", encoding="utf-8")
-    app, id_, session = await _start(places, model, scratch, None)
-    paper, _ = _terminal(places)
+    launch, session = await _start(places, model, scratch, None)
+    printer, _ = _terminal(places)
     write(f"{model} in {scratch}\n› {DEMO_WORDS}\n\n")
     try:
-        async with session:
-            view = await _through(session, app, paper)
+        await session.say(DEMO_WORDS, client_key="demo")
+        work = Work(session, printer, LineReader(printer))
+        failure = await work.through(session.settle, "demo")
+        if failure is not None:
+            complain(failure)
     finally:
-        await app.aclose()
-    write(f"\nThe journal: {app.home.path(id_) / NAME}\n")
-    write(f"Read it with: refold sessions show {id_}\n")
-    return EXIT_CODES[view.turn.outcome]
-
-
-async def _through(session: Session, app: App, paper: Printer) -> View:
-    await session.inbox.say(DEMO_WORDS, client_key="demo")
-    work = Work(session, around(app, session), paper, LineReader(paper))
-    failure = await work.through(session.go, "demo")
-    if failure is not None:
-        complain(failure)
-    return session.view
+        await launch.aclose()
+    write(f"\nThe journal: {launch.app.home.path(session.id) / NAME}\n")
+    write(f"Read it with: refold sessions show {session.id}\n")
+    return EXIT_CODES[session.view.turn.outcome]
 
 
 async def _start(
     places: Paths, model: str, directory: Path, provider: Provider | None
-) -> tuple[App, str, Session]:
+) -> tuple[Launch, Session]:
     bounds = {"limits.steps": DEMO_STEPS}
     loaded = load(places.settings, os.environ, bounds)
     wishes = LaunchOptions(
@@ -161,6 +153,5 @@ async def _start(
         attended=provider is not None,
         given=given_in(loaded),
     )
-    app = App(loaded.settings, places, os.environ, wishes)
-    id_, session = await app.start()
-    return app, id_, session
+    launch = Launch(App(loaded.settings, places, os.environ, wishes))
+    return launch, Session(launch, await launch.start())

@@ -15,13 +15,11 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.journal.state.fold import View
+from refold.client.session import Session
 from refold.provider.port import Delta, Provider, Request
-from refold.session.session import Session
 from refold.terminal.input.reader import Key, Later, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.terminal.signals import hearing
-from refold.terminal.surroundings import Surroundings
 from refold.terminal.this_terminal import this_terminal
 from refold.terminal.work import Work
 from refold.testing.providers import Reply, deltas
@@ -42,7 +40,6 @@ class Scene(Struct, frozen=True):
     """A session for the tour. `journal` is where it is written."""
 
     session: Session
-    around: Surroundings
     journal: Path
 
 
@@ -68,7 +65,7 @@ async def run(
     with TemporaryDirectory(prefix="refold-tour-") as scratch:
         (Path(scratch) / _FILE).write_text(_BEFORE, encoding="utf-8")
         scene = await opening(Guide(_PACE if reading.lively else 0.0), Path(scratch))
-        work = Work(scene.session, scene.around, paper, reading)
+        work = Work(scene.session, paper, reading)
 
         async def interrupt() -> None:
             if work.under_way:
@@ -95,9 +92,9 @@ async def _tour(scene: Scene, paper: Printer, reading: TerminalReader, work: Wor
     paper.gap()
     paper.say(f"{paper.look.sign('prompt')} {_WORDS}", "person")
 
-    async def said() -> View:
-        await session.inbox.say(_WORDS, client_key="tour")
-        return await session.go()
+    async def said() -> None:
+        await session.say(_WORDS, client_key="tour")
+        await session.settle()
 
     paper.gap()
     paper.say(

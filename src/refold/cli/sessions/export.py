@@ -1,7 +1,7 @@
 """`refold sessions export ID` and `import FILE`: their command lines, and the files they name.
 
 Exporting takes no pen, so it works while the session runs. What is written stands in
-`exported`, what is read in `journal.bundle`; both are loaded only when they are needed.
+`client.export`, what is read in `journal.bundle`; both are loaded only when they are needed.
 """
 
 import os
@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from refold.cli.parser import Subparsers
-from refold.cli.session_argument import add_session, named
+from refold.cli.session_argument import add_session, labels, named
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.streams import complain, remark, write, write_bytes
 from refold.journal.home import Home
-
-FORMS = ("md", "html", "tar", "text")
-SUFFIXES = {"md": ".md", "html": ".html", "tar": ".tar", "text": ".txt"}
+from refold.views.export.formats import FORMS, form_by_name
 
 
 def add_parsers(what: Subparsers) -> None:
@@ -51,12 +49,11 @@ def add_parsers(what: Subparsers) -> None:
 
 def export(found: Namespace) -> int:
     """Print or write the session; gives the exit code."""
-    from refold.cli.sessions.export_formats import Wanted, exported
-    from refold.cli.sessions.save_file import check_free, save
+    from refold.client.export import ExportChoice, check_free, exported, save
     from refold.views.number_format import in_bytes
 
     form = found.format or form_by_name(found.output)
-    wanted = Wanted(form, found.children, found.thoughts)
+    choice = ExportChoice(form, found.children, found.thoughts)
     session = named(_home(), found.id)
     path = Path(found.output).expanduser()
     if not found.output:
@@ -65,7 +62,7 @@ def export(found: Namespace) -> int:
         check_free(path, force=found.force)
     elif form == "tar" and sys.stdout.isatty():
         raise BadInput("a tar is no text: give -o FILE, or a pipe")
-    made = exported(session, wanted)
+    made = exported(session, choice, labels())
     if found.output == "-":
         for piece in made.pieces:
             write_bytes(piece)
@@ -91,13 +88,6 @@ def import_(found: Namespace) -> int:
         raise BadInput(f"{name} cannot be read: {error.strerror}") from error
     with file:
         return _taken(file, found.file, directory)
-
-
-def form_by_name(name: str) -> str:
-    """The form that the name of a file asks for; else Markdown."""
-    suffix = Path(name).suffix.lower()
-    suffix = ".html" if suffix == ".htm" else suffix
-    return next((form for form, end in SUFFIXES.items() if end == suffix), "md")
 
 
 def _taken(file: BinaryIO, name: str, directory: Path) -> int:

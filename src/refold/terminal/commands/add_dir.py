@@ -2,9 +2,9 @@
 
 import anyio
 
+from refold.client.launch import Target
 from refold.terminal.commands.cd import directory_named, show_directories, switch_to
 from refold.terminal.greeting import shown
-from refold.terminal.surroundings import Way
 from refold.terminal.terminal import Terminal
 from refold.values.path_names import below
 
@@ -20,4 +20,4 @@ async def run(here: Terminal, rest: str) -> None:
     if any(below(directory, root) for root in (about.directory, *about.roots)):
         here.printer.say(f"{shown(directory)} belongs to the workspace already.", "dim")
         return
-    await switch_to(here, Way(about.id, added=(directory,)))
+    await switch_to(here, Target(added=(directory,)))

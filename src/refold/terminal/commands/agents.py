@@ -1,6 +1,5 @@
 """/agents: list the agents that can be chosen."""
 
-from refold.terminal.commands.agent import current
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 from refold.views.wrap import cells
@@ -9,9 +8,9 @@ MAIN = "main"
 
 
 async def run(here: Terminal, rest: str) -> None:
-    there = here.around.agents
-    found = there.every("main")
-    now = next((each.name for each in found if each.name == current(here)), MAIN)
+    agents = here.session.agents
+    found, current = agents.listed(), agents.current
+    now = next((each.name for each in found if each.name == current), MAIN)
     wide = max(cells(each.name) for each in found)
     for each in found:
         mark = "*" if each.name == now else " "
@@ -21,5 +20,5 @@ async def run(here: Terminal, rest: str) -> None:
         here.printer.line((
             ("accent", f"{mark} {each.name}{pad}"), ("plain", f"  {about}"), ("dim", where),
         ))  # fmt: skip
-    for problem in there.problems:
+    for problem in agents.problems:
         here.printer.say(on_one_line(problem), "dim")

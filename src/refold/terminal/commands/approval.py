@@ -1,6 +1,5 @@
 """/approval: ask as usual, or run everything without asking."""
 
-from refold.engine.authorize import mode_of
 from refold.errors import BadInput
 from refold.terminal.commands.mode import change
 from refold.terminal.terminal import Terminal
@@ -8,7 +7,7 @@ from refold.terminal.terminal import Terminal
 
 async def run(here: Terminal, rest: str) -> None:
     if not rest:
-        on = mode_of(here.around, here.session.view) != "bypass"
+        on = here.session.mode != "bypass"
         here.printer.say(f"{'on' if on else 'off'} (/approval on|off changes it)")
         return
     if rest not in ("on", "off"):

@@ -3,7 +3,6 @@
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.terminal.commands.tree import children_moved
 from refold.terminal.terminal import Terminal
 from refold.views.children_list import child_lines
 
@@ -16,6 +15,6 @@ async def run(here: Terminal, rest: str) -> None:
     if not beside:
         here.printer.say("No subagent runs in the background.")
         return
-    moved = await children_moved(here.session.hub)
+    moved = await here.session.reports.children_moved()
     only = replace(family, children=beside)
     here.printer.lines(child_lines(only, moved, here.printer.room))

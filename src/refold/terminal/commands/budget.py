@@ -5,7 +5,6 @@ import re
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.journal.state.fold import budget_of
 from refold.terminal.terminal import Terminal
 from refold.values.usage import NO_LIMIT, Budget
 from refold.views.cost import budget_lines
@@ -19,11 +18,10 @@ _NUMBER = re.compile(r"\$?(\d+(?:[._,]\d+)*)\s*([km]?)", re.IGNORECASE)
 
 async def run(here: Terminal, rest: str) -> None:
     """Show it, or change one limit of it for this session."""
-    default = here.around.budget
+    session = here.session
     if rest:
-        now = budget_of(here.session.view, default)
-        await here.session.inbox.set_budget(parsed(rest, now))
-    here.printer.lines(budget_lines(here.session.view, default))
+        await session.set_budget(parsed(rest, session.budget))
+    here.printer.lines(budget_lines(session.view, session.budget))
 
 
 def parsed(text: str, now: Budget) -> Budget:

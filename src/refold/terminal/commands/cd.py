@@ -7,9 +7,9 @@ import os
 
 import anyio
 
+from refold.client.launch import Target
 from refold.errors import BadInput
 from refold.terminal.greeting import heading, shown
-from refold.terminal.surroundings import Way
 from refold.terminal.terminal import Terminal
 
 
@@ -24,13 +24,13 @@ async def run(here: Terminal, rest: str) -> None:
     if directory == about.directory:
         here.printer.say(f"{shown(directory)} is the working directory already.", "dim")
         return
-    await switch_to(here, Way(about.id, directory))
+    await switch_to(here, Target(directory=directory))
 
 
-async def switch_to(here: Terminal, way: Way) -> None:
+async def switch_to(here: Terminal, target: Target) -> None:
     """Continue there, and show where that is."""
-    notices = await here.switch(way)
-    heading(here.session.view, here.around, here.printer)
+    notices = await here.switch(target)
+    heading(here.session, here.printer)
     _roots(here)
     for notice in notices:
         here.printer.say(notice, "warn")

@@ -1,7 +1,7 @@
 """/compact: compact the conversation, or prune old tool results."""
 
+from refold.client.protocol import CompactConversation
 from refold.errors import BadInput
-from refold.journal.state.fold import View
 from refold.terminal.terminal import Terminal
 from refold.values.control import CompactionKind
 
@@ -14,16 +14,15 @@ async def run(here: Terminal, rest: str) -> None:
     if not here.session.view.conversation.messages:
         raise BadInput(_EMPTY)
     if here.session.running or here.session.view.turn.seq:
-        await here.session.inbox.compact(kind, focus)
+        await here.session.send(CompactConversation(kind, focus))
         here.printer.say("The conversation will be compacted before the next step.", "dim")
         return
     session, before, done = here.session, here.session.view, False
 
-    async def compacted() -> View:
+    async def compacted() -> None:
         nonlocal done
-        await session.compact(kind, focus)
+        await session.compact(focus, prune=kind == "prune")
         done = True
-        return session.view
 
     await here.through(compacted)
     if not done:

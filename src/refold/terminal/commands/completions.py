@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from refold.client.session import Session
 from refold.terminal.commands.dispatch import choices_of
 from refold.terminal.commands.table import commands
 from refold.terminal.input.completion import (
@@ -16,20 +17,19 @@ from refold.terminal.input.completion import (
     kept,
 )
 from refold.terminal.input.workspace_files import WorkspaceFiles
-from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 
 
 def offering(here: Callable[[], Terminal]) -> Complete:
     """`here` is called at each key, for the session may have been switched."""
-    of: Surroundings | None = None
+    of: Session | None = None
     found = completing((), {}, os.getcwd)
 
     def complete(before: str) -> Iterator[Offer]:
         nonlocal of, found
-        if (around := here().around) is not of:
-            of, found = around, offers_of(around, directory)
+        if (session := here().session) is not of:
+            of, found = session, offers_of(session, directory)
         return found(before)
 
     def directory() -> str:
@@ -38,23 +38,22 @@ def offering(here: Callable[[], Terminal]) -> Complete:
     return complete
 
 
-def offers_of(around: Surroundings, directory: Callable[[], str]) -> Complete:
+def offers_of(session: Session, directory: Callable[[], str]) -> Complete:
     """`directory` is where the session works now."""
     table = [NamedCommand(c.name, c.about, c.takes) for c in commands()]
-    if around.shortcuts:
-        table += [
-            NamedCommand(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
-            for each in around.shortcuts.offered()
-        ]
+    table += [
+        NamedCommand(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
+        for each in session.shortcuts.offered()
+    ]
     files = WorkspaceFiles(directory)
-    return completing(table, _choices(around), directory, files.found)
+    return completing(table, _choices(session), directory, files.found)
 
 
-def _choices(around: Surroundings) -> Mapping[str, Choices]:
+def _choices(session: Session) -> Mapping[str, Choices]:
     """For each name of a command; cached, so that not each key looks for them."""
     found = dict[str, Choices]()
     for each in commands():
-        choices = kept(partial(choices_of, each, around))
+        choices = kept(partial(choices_of, each, session))
         found |= dict.fromkeys(each.names, choices)
     helped = [CompletionChoice(name) for each in commands() for name in each.names]
     found |= dict.fromkeys(("help", "?"), lambda: helped)

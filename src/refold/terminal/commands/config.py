@@ -6,5 +6,5 @@ from refold.views.escape import visible
 
 async def run(here: Terminal, rest: str) -> None:
     """All settings, or those of some keys or tables."""
-    for row in await here.around.settings(tuple(rest.split())):
+    for row in await here.session.config.lines(rest.split()):
         here.printer.say(visible(row))

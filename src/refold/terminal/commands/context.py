@@ -2,7 +2,7 @@
 
 from refold.errors import BadInput
 from refold.terminal.terminal import Terminal
-from refold.views.context import context_lines, context_usage
+from refold.views.context import context_lines
 
 
 async def run(here: Terminal, rest: str) -> None:
@@ -10,5 +10,5 @@ async def run(here: Terminal, rest: str) -> None:
         raise BadInput(
             "/context takes no argument; `refold context --json` is for programs"
         )
-    found = context_usage(here.session.view, here.around.window)
+    found = here.session.reports.context()
     here.printer.lines(context_lines(found, signs=here.printer.look.signs))

@@ -1,9 +1,8 @@
 """/cost: tokens and cost of this session."""
 
 from refold.errors import BadInput
-from refold.journal.events.kinds import ChildEnded
 from refold.terminal.terminal import Terminal
-from refold.views.cost import spending, spending_lines
+from refold.views.cost import spending_lines
 from refold.views.number_format import spent_row, window_share
 
 
@@ -12,9 +11,7 @@ async def run(here: Terminal, rest: str) -> None:
         raise BadInput(f"type /cost, or /cost turns, not {rest!r}")
     view = here.session.view
     full = window_share(view.account.last_usage, view.conversation.system_prompt.window)
-    entries = await here.session.record.entries()
-    ends = [e.event for e in entries if isinstance(e.event, ChildEnded)]
-    found = spending(entries, {end.child: end.spent for end in ends})
+    found = await here.session.reports.cost()
     room = here.printer.room
     here.printer.lines(spending_lines(found, full, room, turns=rest == "turns"))
     if (below := view.account.children_spent).answers:

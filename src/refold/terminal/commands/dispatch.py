@@ -10,12 +10,12 @@ from typing import Protocol, cast
 
 import anyio
 
+from refold.client.session import Session
+from refold.client.types import Shortcuts
 from refold.errors import BadInput, RefoldError
-from refold.skills.slash_commands import Shortcuts
 from refold.terminal.commands import help
 from refold.terminal.commands.table import SlashCommand, command_in, commands, find
 from refold.terminal.input.completion import CompletionChoice
-from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import Terminal
 from refold.terminal.work import sentence
 from refold.views.escape import on_one_line
@@ -55,10 +55,9 @@ async def run_command(name: str, rest: str, here: Terminal) -> None:
     if (command := find(name)) is not None:
         await module_of(command).run(here, rest)
         return
-    shortcuts = here.around.shortcuts
-    if shortcuts is None or shortcuts.find(name) is None:
-        own = shortcuts.offered() if shortcuts else ()
-        raise BadInput(help.unknown(name, commands(), own))
+    shortcuts = here.session.shortcuts
+    if shortcuts.find(name) is None:
+        raise BadInput(help.unknown(name, commands(), shortcuts.offered()))
     text = await _expanded(here, shortcuts, name, rest)
     await here.say(text, typed=f"/{name} {rest}".rstrip())
 
@@ -69,10 +68,10 @@ def module_of(command: SlashCommand) -> CommandModule:
     return cast(CommandModule, import_module(f"refold.terminal.commands.{name}"))
 
 
-def choices_of(command: SlashCommand, around: Surroundings) -> Iterable[CompletionChoice]:
+def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionChoice]:
     """What may follow the command."""
     found = getattr(module_of(command), "choices", None)
-    return (*map(CompletionChoice, command.words), *(found(around) if found else ()))
+    return (*map(CompletionChoice, command.words), *(found(session) if found else ()))
 
 
 async def _expanded(here: Terminal, shortcuts: Shortcuts, name: str, rest: str) -> str:

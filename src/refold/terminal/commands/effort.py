@@ -10,7 +10,7 @@ from refold.values.modes import Effort
 
 
 async def run(here: Terminal, rest: str) -> None:
-    now = here.session.view.session.effort or here.around.effort
+    now = here.session.effort
     if not rest:
         here.printer.say(f"{now or 'the default of the provider'} ({', '.join(EFFORTS)})")
         return
@@ -18,8 +18,8 @@ async def run(here: Terminal, rest: str) -> None:
     found = next((e for e in get_args(Effort) if e == wanted), None)
     if not found:
         raise BadInput(f"{wanted!r} is not an effort: {', '.join(EFFORTS)}")
-    await here.session.inbox.choose_effort(found)
+    await here.session.set_effort(found)
     here.printer.say(f"From the next turn: {found}", "dim")
     if save:
-        here.around.remember("effort", found)
+        here.session.config.remember("effort", found)
         here.printer.say(DEFAULT, "dim")

@@ -1,8 +1,6 @@
 """/execute: approve the plan that waits, or leave plan mode."""
 
-from refold.engine.authorize import mode_of
 from refold.errors import BadInput
-from refold.journal.state.rights import after_planning
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 
@@ -12,12 +10,12 @@ async def run(here: Terminal, rest: str) -> None:
         raise BadInput("/execute takes no argument: it approves the plan that waits")
     session = here.session
     if (waiting := session.view.plans.waiting) is not None:
-        if await session.inbox.approve_plan(waiting.seq):
+        if await session.judge_plan(waiting.seq, approved=True):
             here.printer.say(f"approved: {on_one_line(waiting.title)}", "good")
             await here.settle()
         return
-    if mode_of(here.around, session.view) != "plan":
+    if session.mode != "plan":
         raise BadInput("There is no plan to approve. /plan starts one.")
-    mode = after_planning(session.view.rights, here.around.mode)
-    await session.inbox.set_mode(mode)
+    mode = session.permissions.mode_after_planning
+    await session.set_mode(mode)
     here.printer.say(f"Plan mode is off. The mode is {mode}.", "dim")

@@ -5,8 +5,8 @@ What was cut for the model is read from where the journal keeps it.
 
 from collections.abc import Sequence
 
+from refold.client.types import Entry, events
 from refold.errors import BadInput, JournalError
-from refold.journal.events.kinds import Ended, Entry, ModelAnswered
 from refold.terminal.screen.pager import show
 from refold.terminal.terminal import Terminal
 from refold.values.display import Output
@@ -21,8 +21,8 @@ async def run(here: Terminal, rest: str) -> None:
     """The newest result, or the Nth newest."""
     if rest and not (rest.isdecimal() and int(rest)):
         raise BadInput(f"{_HOW}, not {rest!r}")
-    entries = await here.session.record.entries()
-    ends = [each.event for each in entries if isinstance(each.event, Ended)]
+    entries = await here.session.reports.entries()
+    ends = [each.event for each in entries if isinstance(each.event, events.Ended)]
     number = int(rest or 1)
     if number > len(ends):
         there = f"there are {len(ends)}" if ends else "there is none yet"
@@ -31,18 +31,18 @@ async def run(here: Terminal, rest: str) -> None:
     await show(await _rows(end, _called(end.call_id, entries), here), here.printer)
 
 
-async def _rows(end: Ended, call: ToolCall | None, here: Terminal) -> list[Line]:
+async def _rows(end: events.Ended, call: ToolCall | None, here: Terminal) -> list[Line]:
     room = here.printer.room - 1
     about = here.session.view.session.directory
-    head = label(call, here.around.tool(call.name)) if call else end.call_id
+    head = label(call, here.session.tool(call.name)) if call else end.call_id
     rows = whole(end, await _text(end, here), room, about)
     return [line(head, "strong"), *rows]
 
 
-async def _text(end: Ended, here: Terminal) -> str:
+async def _text(end: events.Ended, here: Terminal) -> str:
     if end.full_blob:
         try:
-            return (await here.session.record.get(end.full_blob)).decode(errors="replace")
+            return (await here.session.blob(end.full_blob)).decode(errors="replace")
         except JournalError as error:
             return f"{end.text}\n(The full result cannot be read: {error})"
     printed = [part.text for part in end.shown if isinstance(part, Output)]
@@ -51,7 +51,7 @@ async def _text(end: Ended, here: Terminal) -> str:
 
 def _called(call_id: str, entries: Sequence[Entry]) -> ToolCall | None:
     for each in reversed(entries):
-        if isinstance(each.event, ModelAnswered):
+        if isinstance(each.event, events.ModelAnswered):
             for call in each.event.message.calls:
                 if call.id == call_id:
                     return call

@@ -10,8 +10,8 @@ async def run(here: Terminal, rest: str) -> None:
     if rest:
         if rest not in FORMATS:
             raise BadInput(f"{rest!r} is not a format: {', '.join(FORMATS)}")
-        here.around.remember("backend.format", rest)
+        here.session.config.remember("backend.format", rest)
         here.printer.say(f"The default of new sessions: {rest}", "dim")
         return
-    for row in await here.around.settings(("backend.format",)):
+    for row in await here.session.config.lines(("backend.format",)):
         here.printer.say(visible(row))

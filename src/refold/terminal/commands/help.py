@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
+from refold.client.types import Offered
 from refold.errors import BadInput
-from refold.skills.slash_commands import Offered
 from refold.terminal.commands.table import GROUPS, SlashCommand, commands
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
@@ -30,7 +30,7 @@ LATER = "While a turn runs, it waits until the turn is over."
 
 
 async def run(here: Terminal, rest: str) -> None:
-    own = here.around.shortcuts.offered() if here.around.shortcuts else ()
+    own = here.session.shortcuts.offered()
     if rest:
         here.printer.lines(found(rest, commands(), own))
     else:

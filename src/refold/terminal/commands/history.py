@@ -3,7 +3,6 @@
 import anyio
 
 from refold.errors import BadInput
-from refold.session.rewind import steps
 from refold.terminal.screen.pager import show
 from refold.terminal.terminal import Terminal
 
@@ -15,9 +14,9 @@ async def run(here: Terminal, rest: str) -> None:
     from refold.views.history import message_lines
 
     last = number_in(rest, "/history")
-    entries = await here.session.record.entries()
+    entries = await here.session.reports.entries()
     room = min(here.printer.room, 100) - 1 if here.printer.look.moves else 0
-    gone = {s.point.seq for s in steps(here.session.view, None) if not s.in_talk}
+    gone = here.session.workspace.rewound
     rows = await anyio.to_thread.run_sync(
         lambda: list(message_lines(entries, gone, last, room))
     )

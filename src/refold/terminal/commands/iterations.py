@@ -8,7 +8,7 @@ async def run(here: Terminal, rest: str) -> None:
     if rest:
         if rest != "off" and not (rest.isascii() and rest.isdecimal() and int(rest) > 0):
             raise BadInput(f"type /iterations N, or /iterations off, not {rest!r}")
-        await here.session.inbox.set_steps(0 if rest == "off" else int(rest))
-    chosen, default = here.session.view.rights.steps, here.around.steps
+        await here.session.set_steps(0 if rest == "off" else int(rest))
+    chosen = here.session.view.rights.steps
     where = "set for this session" if chosen else "by limits.steps"
-    here.printer.say(f"A turn may have {chosen or default} model responses, {where}.")
+    here.printer.say(f"A turn may have {here.session.steps} model responses, {where}.")

@@ -2,9 +2,9 @@
 
 import anyio
 
-from refold.app.project_memory import ProjectMemory
+from refold.client.knowledge import Notes
+from refold.client.types import Listed
 from refold.errors import BadInput
-from refold.memory.notes import Listed
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 from refold.views.styled import Line
@@ -18,26 +18,23 @@ async def run(here: Terminal, rest: str) -> None:
         case "" | "show" if not more:
             _show(memory_of(here), here)
         case "forget" if more.strip():
-            gone = await anyio.to_thread.run_sync(
-                memory_of(here).memory.forget, more.strip()
-            )
-            for text in dict.fromkeys(each.line.text for each in gone):
+            gone = await anyio.to_thread.run_sync(memory_of(here).forget, more.strip())
+            for text in gone:
                 here.printer.say(f"forgotten: {on_one_line(text)}", "dim")
         case "update" if not more:
-            memory_of(here)
-            await _update(here)
+            await _update(memory_of(here), here)
         case _:
             raise BadInput("type /memory, /memory forget NUMBER or TEXT, or /memory update")
 
 
-def memory_of(here: Terminal) -> ProjectMemory:
-    if here.around.remembering is None:
+def memory_of(here: Terminal) -> Notes:
+    if (found := here.session.memory) is None:
         raise BadInput(_OFF)
-    return here.around.remembering
+    return found
 
 
-def _show(remembering: ProjectMemory, here: Terminal) -> None:
-    notes = remembering.memory.listed()
+def _show(memory: Notes, here: Terminal) -> None:
+    notes = memory.listed()
     if not notes:
         here.printer.say("There are no notes yet. A line that begins with # saves one.")
     before = ("", "")
@@ -57,9 +54,9 @@ def _note(each: Listed) -> Line:
     return (("dim", f"  {each.number:>3}  "), ("plain", on_one_line(each.line.text)))
 
 
-async def _update(here: Terminal) -> None:
+async def _update(memory: Notes, here: Terminal) -> None:
     here.printer.say("Reading the conversation …", "dim")
-    learned = await here.around.learn(here.session)
+    learned = await memory.learn()
     for change in learned.changes:
         text = f"{change.sign} {on_one_line(change.section)}: {on_one_line(change.text)}"
         here.printer.say(text, "added" if change.sign == "+" else "gone")

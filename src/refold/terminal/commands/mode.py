@@ -6,7 +6,6 @@ What a mode means is decided in `permissions`.
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-from refold.engine.authorize import mode_of
 from refold.errors import BadInput
 from refold.terminal.commands.table import MODES
 from refold.terminal.terminal import Terminal
@@ -24,7 +23,7 @@ MEANINGS: Mapping[Mode, str] = {
 
 async def run(here: Terminal, rest: str) -> None:
     if not rest:
-        now = mode_of(here.around, here.session.view)
+        now = here.session.mode
         for each in MODES:
             sign = "*" if each == now else " "
             here.printer.say(f"{sign} {each:14}{MEANINGS[each]}")
@@ -33,7 +32,7 @@ async def run(here: Terminal, rest: str) -> None:
 
 
 async def change(here: Terminal, wanted: Mode) -> None:
-    await here.session.inbox.set_mode(wanted)
+    await here.session.set_mode(wanted)
     style = "warn" if wanted == "bypass" else "dim"
     here.printer.say(f"{wanted}: {MEANINGS[wanted]}", style)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from refold.client.session import Session
 from refold.terminal.input.completion import CompletionChoice
-from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 from refold.views.styled import line
@@ -11,24 +11,25 @@ from refold.views.styled import line
 DEFAULT = "It is the default of new sessions."
 
 
-def choices(around: Surroundings) -> Iterable[CompletionChoice]:
-    return map(CompletionChoice, around.models)
+def choices(session: Session) -> Iterable[CompletionChoice]:
+    return map(CompletionChoice, session.models.names())
 
 
 async def run(here: Terminal, rest: str) -> None:
-    around, view = here.around, here.session.view
+    session = here.session
     wanted, save = split_save(rest)
     if wanted:
-        name = await around.choose_model(wanted)
-        await here.session.inbox.choose_model(name)
+        name = await session.models.check(wanted)
+        await session.set_model(name)
         here.printer.say(f"From the next turn: {on_one_line(name)}", "dim")
         if save:
-            around.remember("model", name)
+            session.config.remember("model", name)
             here.printer.say(DEFAULT, "dim")
         return
-    now = view.session.model or around.model
-    here.printer.say(f"{on_one_line(now) or 'none is set'} (/model NAME changes it)")
-    for name in around.models:
+    here.printer.say(
+        f"{on_one_line(session.model) or 'none is set'} (/model NAME changes it)"
+    )
+    for name in session.models.names():
         here.printer.line(line(f"  {on_one_line(name)}", "dim"))
 
 

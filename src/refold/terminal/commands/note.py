@@ -8,5 +8,5 @@ from refold.views.escape import on_one_line
 
 
 async def run(here: Terminal, rest: str) -> None:
-    said = await anyio.to_thread.run_sync(memory_of(here).note, rest)
+    said = await anyio.to_thread.run_sync(memory_of(here).add, rest)
     here.printer.say(on_one_line(said), "dim")

@@ -1,6 +1,5 @@
 """/plan: switch to plan mode, or show the plan that waits."""
 
-from refold.engine.authorize import mode_of
 from refold.terminal.commands.mode import MEANINGS
 from refold.terminal.terminal import Terminal
 from refold.views.todo_list import plan_lines
@@ -12,9 +11,9 @@ async def run(here: Terminal, rest: str) -> None:
     if rest == "list":
         here.printer.lines(plan_lines(view.plans.made, here.printer.room))
         return
-    on = mode_of(here.around, view) == "plan"
+    on = here.session.mode == "plan"
     if not on:
-        await here.session.inbox.set_mode("plan")
+        await here.session.set_mode("plan")
         here.printer.say(f"plan: {MEANINGS['plan']}", "dim")
     if rest:
         await here.say(rest)

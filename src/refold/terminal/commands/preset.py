@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from refold.client.session import Session
 from refold.errors import BadInput
 from refold.terminal.input.completion import CompletionChoice
-from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 from refold.views.wrap import cells
@@ -13,12 +13,12 @@ from refold.views.wrap import cells
 _HOW = "A preset is chosen when a session starts: refold --preset NAME"
 
 
-def choices(around: Surroundings) -> Iterable[CompletionChoice]:
-    return (CompletionChoice(name, about) for name, about in around.presets())
+def choices(session: Session) -> Iterable[CompletionChoice]:
+    return (CompletionChoice(name, about) for name, about in session.agents.presets())
 
 
 async def run(here: Terminal, rest: str) -> None:
-    there = here.around.presets()
+    there = here.session.agents.presets()
     name, _, save = rest.partition(" ")
     if not name:
         _list(here)
@@ -26,7 +26,7 @@ async def run(here: Terminal, rest: str) -> None:
     if name not in [each for each, _ in there]:
         raise BadInput(_no_preset(name, [on_one_line(each) for each, _ in there]))
     if save.strip() == "save":
-        here.around.remember("preset", name)
+        here.session.config.remember("preset", name)
         here.printer.say(f"The default of new sessions: {name}", "dim")
     elif save:
         raise BadInput(f"type /preset, or /preset {name} save, not {rest!r}")
@@ -36,10 +36,10 @@ async def run(here: Terminal, rest: str) -> None:
 
 
 def _list(here: Terminal) -> None:
-    there = here.around.presets()
+    there = here.session.agents.presets()
     wide = max((cells(on_one_line(each)) for each, _ in there), default=0)
     for each, about in there:
-        mark = "*" if each == here.around.preset else " "
+        mark = "*" if each == here.session.agents.preset else " "
         pad = " " * (wide - cells(on_one_line(each)))
         here.printer.line((
             ("accent", f"{mark} {on_one_line(each)}{pad}"),

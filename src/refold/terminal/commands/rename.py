@@ -1,6 +1,5 @@
 """/rename: show or set the name of this session."""
 
-from refold.session.rename import rename
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 
@@ -9,7 +8,7 @@ _NONE = '""'  # removes the name
 
 async def run(here: Terminal, rest: str) -> None:
     if rest:
-        await rename(here.session.record, "" if rest == _NONE else rest)
+        await here.session.rename("" if rest == _NONE else rest)
     about = here.session.view.session
     if about.name:
         here.printer.say(f"This session is called {on_one_line(about.name)!r}.")

@@ -1,15 +1,11 @@
 """/rewind: go back to before a message: the conversation, the files, or both.
 
-What would change is shown first; `session.rewind` does it.
+What would change is shown first; the handle does it.
 """
 
 from collections.abc import Mapping
 
-import anyio
-
 from refold.errors import BadInput
-from refold.place.port import Snapshots
-from refold.session.rewind import plan, preview, rewind, steps
 from refold.terminal.terminal import Terminal
 from refold.views.rewind_points import What, point_lines, preview_lines, report_text
 
@@ -22,9 +18,7 @@ NOWHERE = "There are no messages in this session yet, so there is nothing to rew
 async def run(here: Terminal, rest: str) -> None:
     """List the points to rewind to; or rewind to before one of them."""
     if not rest:
-        view = here.session.view
-        snapshots = here.around.snapshots(view)
-        found = await anyio.to_thread.run_sync(steps, view, snapshots)
+        found = await here.session.workspace.points()
         here.printer.lines(point_lines(found, here.printer.room))
         here.printer.say("/rewind N goes back to before N" if found else NOWHERE, "dim")
         return
@@ -38,13 +32,12 @@ async def run(here: Terminal, rest: str) -> None:
 
 
 async def rewind_to(here: Terminal, seq: int, what: What) -> None:
-    snapshots = here.around.snapshots(here.session.view)
-    if snapshots is None:
+    workspace, printer = here.session.workspace, here.printer
+    if not workspace.checkpoints:
         await _conversation_back(here, seq, what)
         return
-    found = await preview(here.session.view, snapshots, seq, what)
-    directory, printer = here.session.view.session.directory, here.printer
-    printer.lines(preview_lines(found, directory, printer.room))
+    found = await workspace.preview(seq, what)
+    printer.lines(preview_lines(found, workspace.directory, printer.room))
     if not (found.plan.mark or found.changes):
         printer.say("Nothing would change.", "dim")
         return
@@ -54,33 +47,23 @@ async def rewind_to(here: Terminal, seq: int, what: What) -> None:
     if await here.ask(question, "yn") != "y":
         printer.say("Nothing was changed.", "dim")
         return
-    await _done(here, snapshots, seq, what, force=bool(found.drift))
-
-
-async def _done(
-    here: Terminal, snapshots: Snapshots, seq: int, what: What, *, force: bool
-) -> None:
-    report = await rewind(here.session, snapshots, seq, what, force=force)
+    report = await workspace.rewind(seq, what, force=bool(found.drift))
     part = "" if what == "both" else f" {what}"
     way = f"/rewind {report.undo}{part}"
-    here.printer.say(report_text(report, way), "good" if report.undo else "dim")
+    printer.say(report_text(report, way), "good" if report.undo else "dim")
 
 
 async def _conversation_back(here: Terminal, seq: int, what: What) -> None:
     """Without checkpoints only the conversation can be rewound."""
-    if what == "files":
-        raise BadInput(
-            "files are not checkpointed here, so only the conversation can be rewound"
-        )
-    mark = plan(here.session.view, seq, "conversation").mark
-    here.printer.say(
+    workspace, printer = here.session.workspace, here.printer
+    await workspace.preview(seq, what)
+    printer.say(
         "Files are not checkpointed here: only the conversation is rewound.", "warn"
     )
     if await here.ask("Rewind? y/n", "yn") != "y":
-        here.printer.say("Nothing was changed.", "dim")
-    elif await here.session.rewind(mark):
-        undo_it = here.session.view.seq
-        here.printer.say(
-            f"The conversation was rewound. To undo this: /rewind {undo_it} conversation",
-            "good",
-        )
+        printer.say("Nothing was changed.", "dim")
+        return
+    undo = (await workspace.rewind(seq, what)).undo
+    printer.say(
+        f"The conversation was rewound. To undo this: /rewind {undo} conversation", "good"
+    )

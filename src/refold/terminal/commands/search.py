@@ -1,13 +1,7 @@
 """/search: search the messages of the sessions of this directory."""
 
-from collections.abc import Sequence
-
-import anyio
-
 from refold.errors import BadInput
-from refold.journal.catalogue.session_card import Hit
-from refold.journal.home import Home
-from refold.terminal.commands.resume import directory_of, home_of, switch_to_one
+from refold.terminal.commands.resume import switch_to_one
 from refold.terminal.terminal import Terminal
 from refold.views.session_list import by_session, hit_lines
 
@@ -17,8 +11,7 @@ MOST = 20  # hits
 async def run(here: Terminal, rest: str) -> None:
     if not rest:
         raise BadInput("type /search WORDS, to search the sessions of this directory")
-    hits = await anyio.to_thread.run_sync(_found, home_of(here), rest, directory_of(here))
-    found = by_session(hits)
+    found = by_session(await here.session.catalogue.search(rest, MOST))
     if not found:
         here.printer.say("Nothing was found in the sessions of this directory.")
         return
@@ -29,11 +22,3 @@ async def run(here: Terminal, rest: str) -> None:
             head = f"{'' if at else number:<{wide}}"
             here.printer.line((("accent", head), ("dim" if at else "plain", row)))
     await switch_to_one(here, [of_one[0].card.id for of_one in found])
-
-
-def _found(home: Home, words: str, directory: str) -> Sequence[Hit]:
-    from refold.cli.sessions.picker import sessions_of
-
-    catalogue = home.catalogue()
-    ids = {card.id for card in sessions_of(catalogue, directory)}
-    return catalogue.search(words, MOST, lambda card: card.id in ids)

@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import BadInput, RefoldError
-from refold.place.command_output import Printed
 from refold.terminal.screen.printer import Printer
 from refold.terminal.shell import pty
 from refold.terminal.strip_escapes import as_it_stood
 from refold.terminal.terminal import Terminal
+from refold.values.kept_output import Printed
 from refold.views.escape import Visible
 
 _EACH_END = 256 * 1024  # bytes that are kept
@@ -106,7 +106,7 @@ async def run(here: Terminal, rest: str) -> None:
         ran = await _through_a_pipe(rest, command, directory, here.printer)
     if ran.code:
         here.printer.say(how_it_ended(ran.code), "warn")
-    await here.session.inbox.ran(rest, as_message(ran))
+    await here.session.ran(rest, as_message(ran))
 
 
 async def _in_a_terminal(

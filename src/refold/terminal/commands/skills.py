@@ -4,35 +4,29 @@ from collections.abc import Iterable
 
 import anyio
 
-from refold.errors import BadInput, ToolFailed
+from refold.client.session import Session
+from refold.errors import BadInput
 from refold.terminal.input.completion import CompletionChoice
-from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
 
-def choices(around: Surroundings) -> Iterable[CompletionChoice]:
-    if around.skills is not None:
-        for each in around.skills.found.skills:
-            yield CompletionChoice(each.name, each.description)
+def choices(session: Session) -> Iterable[CompletionChoice]:
+    if (skills := session.skills) is not None:
+        for name, about in skills.listed():
+            yield CompletionChoice(name, about)
 
 
 async def run(here: Terminal, rest: str) -> None:
-    catalogue = here.around.skills
-    if catalogue is None:
+    if (skills := here.session.skills) is None:
         raise BadInput("skills are off: skills = false is set")
     if rest:
-        try:
-            text = await anyio.to_thread.run_sync(
-                catalogue.told, catalogue.skill(rest).name
-            )
-        except ToolFailed as error:
-            raise BadInput(str(error)) from error
+        text = await anyio.to_thread.run_sync(skills.text, rest)
         here.printer.say(visible(text).rstrip("\n"))
         return
-    offered = here.around.shortcuts.offered() if here.around.shortcuts else ()
+    offered = here.session.shortcuts.offered()
     if not offered:
         here.printer.say("There are no skills and no templates.")
     heads = [on_one_line(f"{each.name} {each.usage}".strip()) for each in offered]

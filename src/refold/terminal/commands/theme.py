@@ -20,5 +20,5 @@ async def run(here: Terminal, rest: str) -> None:
     else:
         here.printer.say("This terminal shows no colours, so nothing changes now.", "dim")
     if save:
-        here.around.remember("terminal.theme", name)
+        here.session.config.remember("terminal.theme", name)
         here.printer.say("It is the default of new sessions.", "dim")

@@ -5,15 +5,12 @@ Which tools an agent has is decided in `agents.profile`, what runs unasked in `p
 
 from collections.abc import Iterable, Sequence
 
-from refold.agents.profile import OfferedTools
-from refold.engine.authorize import granted_in, mode_of
+from refold.client.permissions import Permissions
+from refold.client.session import Session
+from refold.client.types import Tool
 from refold.errors import BadInput
-from refold.permissions.rules import COMMANDS, Rule, is_about, parse
 from refold.terminal.input.completion import CompletionChoice
-from refold.terminal.surroundings import Surroundings
 from refold.terminal.terminal import Terminal
-from refold.tools.contract import Tool
-from refold.values.modes import Mode
 from refold.values.tools import Effect
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Style, line
@@ -24,20 +21,20 @@ _ASKED = "asks"
 _FREE = "runs without asking"
 
 
-def choices(around: Surroundings) -> Iterable[CompletionChoice]:
-    return (CompletionChoice(tool.spec.name) for tool in around.tools)
+def choices(session: Session) -> Iterable[CompletionChoice]:
+    return (CompletionChoice(tool.spec.name) for tool in session.tools)
 
 
 async def run(here: Terminal, rest: str) -> None:
     """All of them; or one, with its description."""
-    given = _given(here)
+    given, permissions = here.session.reports.offered_tools(), here.session.permissions
     if rest:
         found = next(
             (t for t in (*given.active, *given.deferred) if t.spec.name == rest), None
         )
         if found is None:
             raise BadInput(f"there is no tool {rest!r} here: /tools lists them")
-        here.printer.line(_row(found, len(rest), here))
+        here.printer.line(_row(found, len(rest), permissions))
         here.printer.say(visible(found.spec.description.strip()))
         return
     for title, some in (
@@ -48,22 +45,13 @@ async def run(here: Terminal, rest: str) -> None:
             here.printer.say(title, "strong")
         wide = max((cells(on_one_line(tool.spec.name)) for tool in some), default=0)
         for tool in some:
-            here.printer.line(_row(tool, wide, here))
-            here.printer.lines(_rules_for(tool, here))
+            here.printer.line(_row(tool, wide, permissions))
+            here.printer.lines(_rules_for(tool, permissions))
 
 
-def _given(here: Terminal) -> OfferedTools:
-    around = here.around
-    return (
-        OfferedTools(tuple(around.tools))
-        if around.given is None
-        else around.given(here.session)
-    )
-
-
-def _row(tool: Tool, wide: int, here: Terminal) -> Line:
+def _row(tool: Tool, wide: int, permissions: Permissions) -> Line:
     name = on_one_line(tool.spec.name)
-    how = happens(tool, mode_of(here.around, here.session.view))
+    how = happens(tool, permissions)
     styles: dict[str, Style] = {_FREE: "good", _PLANNING: "bad"}
     return (
         ("accent", f"  {name}{'':{wide - cells(name)}}"),
@@ -72,27 +60,25 @@ def _row(tool: Tool, wide: int, here: Terminal) -> Line:
     )
 
 
-def _rules_for(tool: Tool, here: Terminal) -> Sequence[Line]:
+def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
     """The rules that name this tool."""
-    granted = [parse(text, "allow") for text in granted_in(here.session.view, None)]
-    every: list[Rule] = [*here.around.rules, *granted]
     return [
         line(f"      {each.verdict} {on_one_line(str(each))}", "dim")
-        for each in every
-        if is_about(each.tool, tool.spec.name, tool.effect)
+        for each in permissions.about(tool)
     ]
 
 
-def happens(tool: Tool, mode: Mode) -> str:
-    """What happens to a call that no rule names, in this mode."""
+def happens(tool: Tool, permissions: Permissions) -> str:
+    """What happens to a call that no rule names, in the mode that holds now."""
+    mode, commands = permissions.mode, permissions.runs_commands(tool)
     if tool.effect in (Effect.LOOK, Effect.SELF) or mode == "bypass":
         return _FREE
     if tool.effect is Effect.ASK:
         return "asks you a question"
     if mode == "plan" and tool.effect in (Effect.CHANGE, Effect.RUN):
-        return "read-only commands" if tool.spec.name in COMMANDS else _PLANNING
+        return "read-only commands" if commands else _PLANNING
     if mode == "rules-only":
         return "needs an allow rule"
     if tool.effect is Effect.CHANGE and mode == "accept-edits":
         return "runs without asking in the workspace"
-    return "asks, unless it is read-only" if tool.spec.name in COMMANDS else _ASKED
+    return "asks, unless it is read-only" if commands else _ASKED

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from refold.client.types import Point
 from refold.errors import BadInput
-from refold.journal.state.checkpoints import Point
 from refold.terminal.commands.rewind import NOWHERE, rewind_to
 from refold.terminal.terminal import Terminal
 

@@ -12,7 +12,7 @@ from threading import Lock
 
 from msgspec import Struct
 
-from refold.place.printable_names import escaped, unescaped
+from refold.values.printable_names import escaped, unescaped
 
 QUOTE = '"'
 # A file that is being named at the end: @"with spaces", or @without.

@@ -29,7 +29,6 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import TabsProcessor
 
-from refold.session.redactor import Redactor
 from refold.terminal.input.completion import Complete, names_a_file
 from refold.terminal.input.line_editor.completer import Offers
 from refold.terminal.input.line_editor.drawing import ESC_ALONE, colouring, drawing
@@ -67,6 +66,7 @@ class PromptToolkitReader:
         printer: Printer,
         *,
         history: Path | None = None,
+        masked: Callable[[str], str] = lambda text: text,
         complete: Complete | None = None,
         cycle: Callable[[], None] = lambda: None,
     ) -> None:
@@ -74,6 +74,7 @@ class PromptToolkitReader:
         self._input = create_input()
         assert isinstance(self._input, Vt100Input)  # it is a terminal
         self._history, self._complete, self._cycle = history, complete, cycle
+        self._masked = masked
         self._pasted = Pasted()
         self._asking: anyio.CancelScope | None = None
         self._began = 0.0
@@ -141,7 +142,7 @@ class PromptToolkitReader:
     def _editor(self) -> "PromptSession[_Answer]":
         doing = Doing(self._cycle, self._elsewhere.edit, self._ahead)
         found = PromptSession[_Answer](
-            history=history(self._history, self._pasted.whole, Redactor().masked),
+            history=history(self._history, self._pasted.whole, self._masked),
             auto_suggest=Suggested(),
             multiline=True,
             prompt_continuation="  ",

@@ -1,26 +1,21 @@
 """The files of the workspace by parts of their names: `@enparser` is engine/parser.py.
 
-They are listed beside the keys, by ripgrep where it is installed and by our own walk
-elsewhere: what git ignores is left out. A list is kept for some seconds, and looked
-through in pieces, so that no key ever waits for all of it.
+They are listed beside the keys. A list is kept for some seconds, and looked through in
+pieces, so that no key ever waits for all of it.
 """
 
-import os
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import nsmallest
 from threading import Condition, Thread
 
-from refold import programs
-from refold.programs import Programs
+from refold.client.file_names import file_names
 
 _FRESH = 10.0  # seconds after which the files are listed anew
 _PATIENCE = 1.0  # seconds that an offer waits for the first list
 _MOST_FILES = 200_000
-_LONGEST = 20.0  # seconds of listing
 _PIECE = 2_000  # names that are looked through at once
 _MOST = 50
 _ALIKE = 75  # of 100: a name with letters mistyped
@@ -59,7 +54,7 @@ class WorkspaceFiles:
     def _list(self, directory: str) -> None:
         new = list[tuple[str, ...]]()
         with suppress(OSError):
-            for piece in _pieces(_listed(directory)):
+            for piece in _pieces(file_names(directory)):
                 new.append(piece)
                 with self._news:
                     if len(new) > len(self._pieces):
@@ -81,48 +76,6 @@ def _pieces(names: Iterator[str]) -> Iterator[tuple[str, ...]]:
                 return
     if piece:
         yield tuple(piece)
-
-
-def _listed(directory: str) -> Iterator[str]:
-    where = os.path.realpath(directory)
-    if program := Programs(os.environ, (where,)).find("rg"):
-        yield from _by_ripgrep(program, where)
-    else:
-        yield from _by_walking(where)
-
-
-def _by_ripgrep(program: str, where: str) -> Iterator[str]:
-    from refold.tools.find import ripgrep
-
-    _, *options = ripgrep(where)
-    until = time.monotonic() + _LONGEST
-    with programs.start(
-        [program, *options, "--files", "--null"], cwd=where,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        start_new_session=True, env=programs.plain(os.environ),
-    ) as running:  # fmt: skip
-        assert running.stdout is not None  # it is a pipe
-        reader, rest = running.stdout.fileno(), b""
-        try:
-            while time.monotonic() < until and (more := os.read(reader, 65_536)):
-                *names, rest = (rest + more).split(b"\0")
-                yield from map(os.fsdecode, names)
-        finally:
-            running.kill()
-
-
-def _by_walking(where: str) -> Iterator[str]:
-    from refold.place.file_walk import walk
-
-    until = time.monotonic() + _LONGEST
-
-    def on_step() -> None:
-        if time.monotonic() > until:
-            raise TimeoutError
-        time.sleep(0.0005)  # a key that was pressed meanwhile comes first
-
-    for path in walk(where, on_step):
-        yield path[len(where) :].lstrip("/")
 
 
 def _matching(

@@ -6,25 +6,14 @@ is taken back by whoever cancels `ask`.
 
 from msgspec import Struct
 
-from refold.client.permissions import offered
-from refold.engine.authorize import describe_access, judge
-from refold.errors import ToolFailed
-from refold.journal.state.conversation import OpenCall
-from refold.journal.state.fold import View
-from refold.session.inbox import Inbox
-from refold.session.pending_requests import Permission
-from refold.session.session import Session
+from refold.client.session import Session
+from refold.client.types import Permission, Questions
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.printer import Printer
-from refold.terminal.surroundings import Surroundings
-from refold.tools.contract import Tool
-from refold.values.messages import ToolCall
-from refold.values.tools import Effect
 from refold.views.children_list import child_label
 from refold.views.escape import on_one_line, visible
 from refold.views.questions import (
     CallToApprove,
-    RunConditions,
     asker_line,
     is_folded,
     lines_for_height,
@@ -49,14 +38,10 @@ class PermissionAnswer(Struct, frozen=True):
 
 
 async def ask(
-    request: Permission,
-    session: Session,
-    around: Surroundings,
-    printer: Printer,
-    reader: TerminalReader,
+    request: Permission, session: Session, printer: Printer, reader: TerminalReader
 ) -> PermissionAnswer:
     """Show the permission_question until one of its keys is pressed."""
-    put = _Question(request, session, around, printer, reader)
+    put = _Question(request, session, printer, reader)
     printer.gap()
     put.show()
     while True:
@@ -65,17 +50,19 @@ async def ask(
             return answer
 
 
-async def send(answer: PermissionAnswer, found: OpenCall, inbox: Inbox) -> bool:
+async def send(
+    answer: PermissionAnswer, request: Permission | Questions, session: Session
+) -> bool:
     """False: somebody else was quicker, or the call is not what it was."""
     if answer.stop:
-        return await inbox.interrupt(STOPPED)
-    return await inbox.answer(
-        found.call.id,
-        allowed=answer.allowed,
-        reason=answer.reason,
-        grant=answer.grant,
+        return await session.interrupt(reason=STOPPED)
+    return await session.answer(
+        request.id,
+        answer.allowed,
+        answer.reason,
+        grant="always" if answer.always else answer.grant,
         answers=answer.answers,
-        hash_=found.hash,
+        hash_=request.call.hash,
     )
 
 
@@ -86,26 +73,26 @@ class _Question:
         self,
         request: Permission,
         session: Session,
-        around: Surroundings,
         printer: Printer,
         reader: TerminalReader,
     ) -> None:
         found, self._who = request.call, child_label(request.who, session.view.children)
-        made, tool = session.as_made(found.call), around.tool(found.call.name)
+        made, tool = session.as_made(found.call), session.tool(found.call.name)
+        self._permissions = session.permissions
         self._asked = CallToApprove(
             made,
             tool,
             found.reason,
-            _manner(made, tool, around, session.view),
+            self._permissions.manner(made),
             found.changes,
             session.view.session.directory,
         )
-        self._around, self._printer, self._reader = around, printer, reader
+        self._printer, self._reader = printer, reader
         height = printer.look.height()
         self._most = lines_for_height(height - 1 if height and request.who else height)
-        self.rule = offered(found, made, tool, around, session.view)
+        self.rule = self._permissions.offer(request)
         more = is_folded(self._asked, printer.room, most=self._most)
-        self.keys = _keys(self.rule, around, more=more)
+        self.keys = f"y{'sa' if self.rule else ''}n{'v' if more else ''}"
 
     def show(self, *, whole: bool = False) -> None:
         printer, most = self._printer, 0 if whole else self._most
@@ -121,7 +108,7 @@ class _Question:
                 said = f"yes, and {on_one_line(self.rule)} for this session"
                 return PermissionAnswer(True, said, "", self.rule)
             case "a":
-                return await _always(self.rule, self._around, self._printer, self._reader)
+                return await self._always()
             case "n":
                 return await _refused(self._reader)
             case "v":
@@ -133,24 +120,20 @@ class _Question:
                 self._printer.say(hint, "dim")
         return None
 
-
-async def _always(
-    rule: str, around: Surroundings, printer: Printer, reader: TerminalReader
-) -> PermissionAnswer | None:
-    """The rule once more, and where it will stand."""
-    if around.always is None:
-        return None
-    where = f", in {on_one_line(around.saved_in)}" if around.saved_in else ""
-    printer.say(f"Always allowed in this folder{where}:", "dim")
-    printer.line((("plain", "  "), ("accent", on_one_line(rule))))
-    match await reader.choice(_SAVE, "yn"):
-        case "y":
-            said = f"yes, and {on_one_line(rule)} always"
-            return PermissionAnswer(True, said, "", rule, always=True)
-        case Key.CTRL_C | Key.CTRL_D:
-            return PermissionAnswer(False, "stopped", stop=True)
-        case _:
-            return None
+    async def _always(self) -> PermissionAnswer | None:
+        """The rule once more, and where it will stand."""
+        rule, where = on_one_line(self.rule), on_one_line(self._permissions.saved_in)
+        self._printer.say(f"Always allowed in this folder, in {where}:", "dim")
+        self._printer.line((("plain", "  "), ("accent", rule)))
+        match await self._reader.choice(_SAVE, "yn"):
+            case "y":
+                return PermissionAnswer(
+                    True, f"yes, and {rule} always", "", self.rule, always=True
+                )
+            case Key.CTRL_C | Key.CTRL_D:
+                return PermissionAnswer(False, "stopped", stop=True)
+            case _:
+                return None
 
 
 async def _refused(reader: TerminalReader) -> PermissionAnswer | None:
@@ -165,28 +148,6 @@ async def _refused(reader: TerminalReader) -> PermissionAnswer | None:
             return None
         case _:
             return PermissionAnswer(False, "stopped", stop=True)
-
-
-def _manner(
-    call: ToolCall, tool: Tool | None, around: Surroundings, view: View
-) -> RunConditions | None:
-    """How it would be done, by what holds now."""
-    if tool is None or tool.effect is not Effect.RUN:
-        return None
-    facts = around.facts()
-    try:
-        about = describe_access(tool, tool.parse(call.arguments), facts)
-    except ToolFailed:
-        return RunConditions(facts.sandboxed)
-    confines = judge(about, around, view).confines
-    on = about.network or confines.network
-    return RunConditions(facts.sandboxed, on, confines.opened)
-
-
-def _keys(rule: str, around: Surroundings, *, more: bool) -> str:
-    session = "s" if rule else ""
-    always = "a" if rule and around.always is not None else ""
-    return "y" + session + always + "n" + ("v" if more else "")
 
 
 def _choices(rule: str, keys: str) -> Line:

@@ -1,6 +1,6 @@
 """A plan before the person: shown, and approved, edited, sent back or rejected.
 
-What comes of it is the inbox's and the next turn's business. A plan that was judged
+The handle takes the answer, and the next turn carries it out. A plan that was judged
 elsewhere meanwhile is taken back.
 """
 
@@ -9,12 +9,9 @@ import os
 import anyio
 from msgspec import Struct
 
+from refold.client.session import Session
+from refold.client.types import Entry, Plan, PlanToJudge, events
 from refold.errors import RefoldError
-from refold.journal.events.kinds import Entry, PlanAnswered
-from refold.journal.state.fold import View
-from refold.journal.state.plans import Plan
-from refold.session.pending_requests import PlanToJudge, requests
-from refold.session.session import Session
 from refold.terminal.input.editor import edited, editor_of
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.markdown import print_words
@@ -53,11 +50,11 @@ class Queue:
     def put_off(self, plan: Plan) -> None:
         self._later = plan.seq
 
-    def next(self, view: View) -> Plan | None:
+    def next(self, session: Session) -> Plan | None:
         if self._now:
             self._now = False
-            return view.plans.waiting
-        due = (r.plan for r in requests(view) if isinstance(r, PlanToJudge))
+            return session.plan
+        due = (r.plan for r in session.requests if isinstance(r, PlanToJudge))
         return next((plan for plan in due if plan.seq != self._later), None)
 
 
@@ -70,11 +67,13 @@ async def put(
 
         def heed(entry: Entry) -> None:
             nonlocal answered
-            if isinstance(entry.event, PlanAnswered) and entry.event.plan == plan.seq:
+            if isinstance(entry.event, events.PlanAnswered) and (
+                entry.event.plan == plan.seq
+            ):
                 answered = True
                 scope.cancel()
 
-        leave = session.hub.heed(heed)
+        leave = session.on_event(heed)
         try:
             verdict = await _judge(plan, printer, reader)
         finally:
@@ -90,9 +89,9 @@ async def put(
 
 
 async def _send(verdict: Verdict, plan: Plan, session: Session) -> bool:
-    if verdict.approved:
-        return await session.inbox.approve_plan(plan.seq, text=verdict.text)
-    return await session.inbox.reject_plan(plan.seq, feedback=verdict.feedback)
+    return await session.judge_plan(
+        plan.seq, verdict.approved, text=verdict.text, feedback=verdict.feedback
+    )
 
 
 async def _judge(plan: Plan, printer: Printer, reader: TerminalReader) -> Verdict | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from refold.journal.catalogue.session_card import Card
+from refold.client.types import Card
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line

@@ -6,17 +6,13 @@ wins, here or elsewhere; too long a silence on this screen is a no.
 
 import anyio
 
+from refold.client.session import Session
+from refold.client.types import ChildAnswered, Entry, Permission, Questions, events
 from refold.errors import first
-from refold.journal.events.child_events import ChildAnswered
-from refold.journal.events.kinds import Answered, Entry
-from refold.session.pending_requests import Permission, Questions, requests
-from refold.session.question_timeout import LATE
-from refold.session.session import Session
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.prompts import permission
 from refold.terminal.prompts.permission import PermissionAnswer
 from refold.terminal.screen.printer import Printer
-from refold.terminal.surroundings import Surroundings
 from refold.values.display import Asking
 from refold.views.escape import on_one_line, visible
 from refold.views.questions import asker_line, chosen, hint, question_lines
@@ -24,25 +20,20 @@ from refold.views.styled import Line
 
 
 class Asker:
-    def __init__(
-        self,
-        session: Session,
-        around: Surroundings,
-        printer: Printer,
-        reader: TerminalReader,
-    ) -> None:
-        self._session, self._around = session, around
-        self._printer, self._reader = printer, reader
+    def __init__(self, session: Session, printer: Printer, reader: TerminalReader) -> None:
+        self._session, self._printer, self._reader = session, printer, reader
         self._put: tuple[str, anyio.CancelScope] | None = None
-        self._answered: Answered | ChildAnswered | None = None  # what was put, by somebody
+        self._answered: events.Answered | ChildAnswered | None = (
+            None  # what was put, by somebody
+        )
 
     def waiting(self) -> Permission | Questions | None:
         """What is to be put next."""
-        found = requests(self._session.view)
+        found = self._session.requests
         return next((r for r in found if isinstance(r, Permission | Questions)), None)
 
     def is_open(self, call_id: str) -> bool:
-        return any(found.id == call_id for found in requests(self._session.view))
+        return any(found.id == call_id for found in self._session.requests)
 
     def heed(self, entry: Entry) -> None:
         """Take back the question that this answers."""
@@ -50,7 +41,7 @@ class Asker:
             return
         call_id, scope = self._put
         match entry.event:
-            case Answered(id_) | ChildAnswered(id_) if id_ == call_id:
+            case events.Answered(id_) | ChildAnswered(id_) if id_ == call_id:
                 self._answered = entry.event
             case _:
                 pass
@@ -63,31 +54,25 @@ class Asker:
         with anyio.CancelScope() as scope:
             self._put = (request.id, scope)
             try:
-                async with self._session.patience.shown(request.id, request.call.hash):
+                async with self._session.shown(request.id, request.call.hash):
                     answer = await self._ask(request)
             except BaseExceptionGroup as group:
                 raise first(group) from group
             finally:
                 self._put = None
-        sent = answer is not None and await permission.send(
-            answer, request.call, self._session.inbox
-        )
+        sent = answer is not None and await permission.send(answer, request, self._session)
         if sent and answer:
             self._printer.under([(("good" if answer.allowed else "warn", answer.said),)])
-            if answer.always and self._around.always is not None:
-                self._around.always(answer.grant)  # now that the yes has counted
         else:
             self._printer.under([(("warn", self._elsewhere()),)])
 
     async def _ask(self, request: Permission | Questions) -> permission.PermissionAnswer:
         if isinstance(request, Questions):
             return await _answers(request, self._printer, self._reader)
-        return await permission.ask(
-            request, self._session, self._around, self._printer, self._reader
-        )
+        return await permission.ask(request, self._session, self._printer, self._reader)
 
     def _elsewhere(self) -> str:
-        late = LATE.format(seconds=self._session.patience.seconds or 0)
+        late = self._session.late
         if self._answered is not None and self._answered.reason == late:
             return f"no: {late}"
         gone = isinstance(self._answered, ChildAnswered) and self._answered.withdrawn

@@ -7,17 +7,14 @@ are named in the line of what is done, and stand with their results.
 """
 
 from collections.abc import Callable, Sequence
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
-from refold.journal.events.kinds import Entry, Frame
-from refold.journal.state.conversation import SHELL
-from refold.journal.state.fold import View
+from refold.client.types import Entry, Frame, Tool, View
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import Doing
 from refold.terminal.screen.streamed_text import Speech
-from refold.terminal.surroundings import Surroundings
-from refold.tools.task import NAME as TASK
 from refold.values.display import ASK_USER
+from refold.values.tools import TASK
 from refold.views.call_summary import label
 from refold.views.children_list import report_lines, running_summary
 from refold.views.escape import visible
@@ -36,12 +33,15 @@ from refold.views.screen.blocks import (
     result_rows,
     turn_rows,
 )
-from refold.views.screen.conversation import from_child
+from refold.views.screen.conversation import from_child, from_shell
 from refold.views.screen.screen import Screen, screen_at, shown
 from refold.views.screen.status import Status
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
+FindTool: TypeAlias = Callable[[str], Tool | None]
+
+WINDOW = 32_000  # tokens
 _MADE = 10  # calls that the code of one call makes, and that are printed
 _HINT = "; /expand shows all"
 _NAMED = 3  # of the calls that run side by side
@@ -49,14 +49,21 @@ _SHORT = 24  # cells of such a name
 
 
 class Showing:
-    """`own` are the client keys of words the person typed at our own prompt."""
+    """`own` are the client keys of words the person typed at our own prompt.
+
+    `tool` finds a tool by its name; `window` is in tokens, where a model's own is not known.
+    """
 
     def __init__(
-        self, printer: Printer, around: Surroundings, clock: Callable[[], float]
+        self,
+        printer: Printer,
+        clock: Callable[[], float],
+        tool: FindTool = lambda _: None,
+        window: int = WINDOW,
     ) -> None:
         self.own: set[str] = set()
-        self._printer, self._around = printer, around
-        self._now = Screen(window=around.window)
+        self._printer, self._tool, self._window = printer, tool, window
+        self._now = Screen(window=window)
         self._last = ""  # the call whose line was printed last, with nothing after it
         self._put: set[str] = set()  # calls that were asked about here, until they run
         self._dense = False  # what was printed last is a line or two: the next stands close
@@ -66,7 +73,7 @@ class Showing:
 
     def begin(self, view: View) -> None:
         """Print what comes after this. What was before is not looked at."""
-        self._now = screen_at(view, self._around.window)
+        self._now = screen_at(view, self._window)
         self._doing.now(self._now.status.doing)
 
     def show(self, frame: Frame) -> None:
@@ -88,7 +95,7 @@ class Showing:
         view, moved = self._now.view, {each.node: each for each in self._now.moved}
         below = running_summary(view.children, moved, view.turn.seq)
         if not below and self._doing.what:  # else a question has taken the line
-            below = _side_by_side(self._now.open, self._last, self._around)
+            below = _side_by_side(self._now.open, self._last, self._tool)
         return self._doing.line(_waiting(view), below)
 
     def asked(self, call_id: str) -> None:
@@ -137,7 +144,7 @@ class Showing:
 
     def _stands(self, block: Heard) -> bool:
         """It was typed here, and stands here since."""
-        return (block.key != "" and block.key in self.own) or block.sender == SHELL
+        return (block.key != "" and block.key in self.own) or from_shell(block.sender)
 
     def _comes(self, before: tuple[Coming, ...], now: tuple[Coming, ...]) -> None:
         """The answer under way, from where it was when it was last looked at."""
@@ -219,7 +226,7 @@ class Showing:
         self._close()
         if not self._dense:  # short calls in a row stand close together
             self._printer.gap()
-        name, _, rest = label(call, self._around.tool(call.name)).partition(" ")
+        name, _, rest = label(call, self._tool(call.name)).partition(" ")
         said = f" {cut(rest, self._printer.room - len(name) - 4)}" if rest else ""
         sign = self._printer.look.sign("call")
         self._printer.line((("accent", f"{sign} "), ("strong", name), ("plain", said)))
@@ -256,14 +263,14 @@ def _is_told(block: Called, view: View) -> bool:
     )
 
 
-def _side_by_side(open_: Sequence[Open], last: str, around: Surroundings) -> str:
+def _side_by_side(open_: Sequence[Open], last: str, tool: FindTool) -> str:
     """The calls that run, but for the one whose line stands right above."""
     running = [
         block.call for block in open_
         if isinstance(block, Called) and block.stage == "running"
         and not block.within and block.call.id != last
     ]  # fmt: skip
-    named = [cut(label(call, around.tool(call.name)), _SHORT) for call in running[:_NAMED]]
+    named = [cut(label(call, tool(call.name)), _SHORT) for call in running[:_NAMED]]
     more = [f"{len(running) - _NAMED} more"] if len(running) > _NAMED else []
     return " · ".join([*named, *more])
 
@@ -271,7 +278,7 @@ def _side_by_side(open_: Sequence[Open], last: str, around: Surroundings) -> str
 def _waiting(view: View) -> str:
     """How many words wait, and for what."""
     waiting = view.conversation.undelivered if view.turn.steps else ()
-    unheard = [each.said.when for each in waiting if each.said.sender != SHELL]
+    unheard = [each.said.when for each in waiting if not from_shell(each.said.sender)]
     soon, later = unheard.count("now"), unheard.count("next")
     parts = (f"{soon} for the next step", f"{later} after this turn")
     return " · ".join(

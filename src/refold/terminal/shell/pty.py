@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import RefoldError
-from refold.place.command_output import Printed
 from refold.terminal.strip_escapes import as_it_stood
+from refold.values.kept_output import Printed
 
 _AT_ONCE = 65_536  # bytes
 _EACH_END = 256 * 1024  # bytes that are kept

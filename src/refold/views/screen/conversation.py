@@ -17,6 +17,7 @@ from refold.journal.events.kinds import (
     Stopped,
     TurnEnded,
 )
+from refold.journal.state.conversation import SHELL
 from refold.journal.state.fold import View
 from refold.values.control import Final
 from refold.values.growing import Growing
@@ -105,6 +106,11 @@ def standing(view: View) -> Iterator[Heard]:
 
 def from_child(sender: str) -> bool:
     return sender.startswith("child-")
+
+
+def from_shell(sender: str) -> bool:
+    """Is it a command that the person ran themselves, with its output?"""
+    return sender == SHELL
 
 
 def _heard(seq: int, at: float, said: Said) -> Heard:

@@ -20,7 +20,7 @@ from prompt_toolkit.layout import (
     Window,
 )
 
-from refold.journal.catalogue.session_card import Card
+from refold.client.types import Card
 from refold.terminal.input.line_editor.drawing import ESC_ALONE, drawing
 from refold.terminal.screen.printer import Printer
 from refold.views.session_list import (

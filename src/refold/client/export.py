@@ -1,0 +1,191 @@
+"""A session in each form that it can be exported in, written to a file whole or not at all.
+
+A tar is made in `journal.bundle`, what people read in `views.export`; here they are given
+what they need of this machine: blobs, the tools' names for calls, the local time.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from refold.errors import BadInput, JournalError, RefoldError
+from refold.journal.home import StoredSession
+from refold.journal.state.session_tree import Node, walk
+from refold.journal.store.blobs import Blobs
+from refold.journal.store.disk import Disk, told
+from refold.journal.store.tree_reader import tree
+from refold.values.messages import Image, ToolCall
+from refold.views.export.content import ExportOptions
+from refold.views.number_format import many
+
+Label: TypeAlias = Callable[[ToolCall], str]  # says in a line what a call does
+
+
+class ExportedFile(Struct, frozen=True):
+    """`told` says how much there is in it, `damages` what is left out."""
+
+    path: Path
+    bytes: int
+    told: str
+    damages: tuple[str, ...] = ()
+
+
+class ExportChoice(Struct, frozen=True):
+    """`children`: with its subagents; `thoughts`: with the model's thinking."""
+
+    form: str
+    children: bool = True
+    thoughts: bool = False
+
+
+class Exported(Struct, frozen=True):
+    """`told` says how much there is, `damages` what is left out."""
+
+    pieces: Iterable[bytes]
+    told: str
+    damages: Sequence[str]
+
+
+def exported(session: StoredSession, choice: ExportChoice, label: Label) -> Exported:
+    """The session in the form that is chosen. Reads from the disk as pieces are taken."""
+    if choice.form == "tar":
+        from refold.journal.bundle.pack import Packing
+
+        with told("read", session.path):
+            packing = Packing(session.path, session.id, children=choice.children)
+        pieces = _read(packing.pieces(), session)
+        return Exported(pieces, _size(packing.sessions, packing.events), packing.damages)
+    node = tree(session.path, session.id)
+    if not node.entries:
+        why = f": {node.damage}" if node.damage else ""
+        raise BadInput(f"there is nothing good to export in {session.id}{why}")
+    nodes = list(walk(node)) if choice.children else [node]
+    events = sum(len(each.entries) for each in nodes)
+    damages = [each.damage for each in nodes if each.damage]
+    pieces = (piece.encode(errors="replace") for piece in _written(node, choice, label))
+    return Exported(pieces, _size(len(nodes), events), damages)
+
+
+def _read(pieces: Iterator[bytes], session: StoredSession) -> Iterator[bytes]:
+    """What goes wrong with the session meanwhile is told of it, not of where it goes to."""
+    while True:
+        with told("read", session.path):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
+
+
+def _size(sessions: int, events: int) -> str:
+    return f"{many(sessions, 'session')}, {many(events, 'event')}"
+
+
+def _written(node: Node, choice: ExportChoice, label: Label) -> Iterator[str]:
+    means = ExportOptions(
+        label=label,
+        picture=_picture,
+        when=_when,
+        thoughts=choice.thoughts,
+        children=choice.children,
+    )
+    match choice.form:
+        case "html":
+            from refold.views.export.html import page
+
+            return page(node, means)
+        case "text":
+            from refold.views.export.text import plain
+
+            return plain(node, means)
+        case _:
+            from refold.views.export.text import markdown
+
+            return markdown(node, means)
+
+
+def _picture(node: Node, image: Image) -> bytes | None:
+    try:
+        return Blobs(node.path, Disk()).get(image.blob)
+    except JournalError:
+        return None
+
+
+def _when(at: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+        return "?"
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Raises `BadInput` where something is there that must not be lost."""
+    if path.is_dir():
+        raise BadInput(f"{path} is a directory: give the name of a file in it")
+    if not force and os.path.lexists(path) and not _is_device(path):
+        raise BadInput(f"{path} is there already: give another name, or --force")
+
+
+def save(path: Path, pieces: Iterable[bytes], *, force: bool = False) -> int:
+    """Write them; gives how many bytes. Only its owner can read what is made here.
+
+    Raises `BadInput` where the file is there and `force` is not given.
+    """
+    check_free(path, force=force)
+    try:
+        if _is_device(path):  # or a pipe with a name: nothing to be replaced
+            return _into(path, os.O_WRONLY | os.O_CLOEXEC, pieces)
+        return _whole(path, pieces, force=force)
+    except FileExistsError as error:
+        raise BadInput(f"{path} is there already: give another name, or --force") from error
+    except OSError as error:
+        raise RefoldError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _whole(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        size = _into(aside, flags, pieces)
+        if force:
+            aside.replace(path)
+        else:
+            _named(aside, path)
+    finally:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+    return size
+
+
+def _into(path: Path, flags: int, pieces: Iterable[bytes]) -> int:
+    size = 0
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        for piece in pieces:
+            size += file.write(piece)
+        file.flush()
+        with suppress(OSError):  # a pipe
+            os.fsync(file.fileno())
+    return size
+
+
+def _named(aside: Path, path: Path) -> None:
+    try:
+        os.link(aside, path)  # unlike a rename, this fails where it is there by now
+    except FileExistsError:
+        raise
+    except OSError:  # a disk that knows no links
+        check_free(path, force=False)
+        aside.rename(path)
+
+
+def _is_device(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)

@@ -1,0 +1,13 @@
+"""The formats of an export, and the one that the name of a file asks for."""
+
+from pathlib import Path
+
+FORMS = ("md", "html", "tar", "text")
+SUFFIXES = {"md": ".md", "html": ".html", "tar": ".tar", "text": ".txt"}
+
+
+def form_by_name(name: str) -> str:
+    """The form that the name of a file asks for; else Markdown."""
+    suffix = Path(name).suffix.lower()
+    suffix = ".html" if suffix == ".htm" else suffix
+    return next((form for form, end in SUFFIXES.items() if end == suffix), "md")
