@@ -371,7 +371,7 @@ def test_only_the_model_that_showed_the_need_is_spoken_to_in_words() -> None:
 
 
 def test_where_answers_show_nothing_they_are_left_alone() -> None:
-    (found,) = ask(AsNeeded(ScriptedProvider(TAGGED), from_answers=False))
+    (found,) = ask(AsNeeded(ScriptedProvider(TAGGED), from_responses=False))
 
     assert (words(found), calls(found)) == (TAGGED, [])
 

@@ -7,7 +7,7 @@ import pytest
 
 from refold import Agent, Effect, Question, Reply, Result, tool
 from refold.provider.port import Delta, Done, Provider, Request, TextDelta
-from refold.provider.text_protocol.classify import BROKEN_OFF, QUOTED
+from refold.provider.text_protocol.parse import BROKEN_OFF, QUOTED
 from refold.provider.text_protocol.protocol import TextProtocol
 from refold.provider.text_protocol.selection import AsNeeded
 from refold.testing.providers import Line, ScriptedProvider

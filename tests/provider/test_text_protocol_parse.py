@@ -11,8 +11,7 @@ from msgspec import Raw
 
 from refold.provider.port import CallDelta, Delta, TextDelta
 from refold.provider.text_protocol.call_formats import decoded, fits
-from refold.provider.text_protocol.classify import BROKEN_OFF, QUOTED
-from refold.provider.text_protocol.parse import StreamParser
+from refold.provider.text_protocol.parse import BROKEN_OFF, QUOTED, StreamParser
 from refold.values.tools import ToolSpec
 
 READ = ToolSpec(
@@ -34,10 +33,10 @@ EXAMPLE = f"You would write:\n```json\n{BARE}\n```\nThen it is read."
 
 
 def heard(
-    pieces: str | Iterable[str], *, whole: bool = True, wary: bool = False
+    pieces: str | Iterable[str], *, whole: bool = True, native: bool = False
 ) -> tuple[str, Calls]:
     """The words, and the calls that can be made, of an answer in these pieces."""
-    words, calls, whys = all_heard(pieces, whole=whole, wary=wary)
+    words, calls, whys = all_heard(pieces, whole=whole, native=native)
     assert not (calls and whys), "all are made, or none"
     return words, calls
 
@@ -48,9 +47,9 @@ def whys(written: str) -> list[tuple[str, str]]:
 
 
 def all_heard(
-    pieces: str | Iterable[str], *, whole: bool = True, wary: bool = False
+    pieces: str | Iterable[str], *, whole: bool = True, native: bool = False
 ) -> tuple[str, Calls, list[tuple[str, str]]]:
-    reading = StreamParser(TOOLS, wary=wary)
+    reading = StreamParser(TOOLS, native=native)
     found: list[Delta] = []
     for piece in [pieces] if isinstance(pieces, str) else pieces:
         found += reading.feed(piece)
@@ -240,7 +239,7 @@ WORDS = {
 def test_what_only_looks_like_a_call_stays_words(written: str) -> None:
     assert heard(written) == (written, [])
     assert heard(list(written)) == (written, [])
-    assert heard(written, wary=True) == (written, [])
+    assert heard(written, native=True) == (written, [])
     assert whys(written) == []
 
 
@@ -265,7 +264,7 @@ DOUBTFUL = {
 def test_what_may_be_only_quoted_is_not_made_and_its_maker_is_told(written: str) -> None:
     assert heard(written) == (written, [])
     assert heard(list(written)) == (written, [])
-    assert heard(written, wary=True) == (written, [])
+    assert heard(written, native=True) == (written, [])
     assert whys(written) == [("read_file", QUOTED)]
 
 
@@ -402,12 +401,12 @@ def test_words_go_out_at_once() -> None:
     assert said(" 2") == " 2"
 
 
-def test_a_wary_reading_knows_whether_anything_else_was_said() -> None:
+def test_the_parser_knows_whether_there_is_anything_but_calls() -> None:
     def said(answer: str) -> tuple[bool, int]:
-        reading = StreamParser(TOOLS, wary=True)
+        reading = StreamParser(TOOLS, native=True)
         list(reading.feed(answer))
         reading.close()
-        return reading.said, len(reading.calls)
+        return reading.has_text, len(reading.calls)
 
     assert said(f" \n{TAG}\n\n{TAG}\n") == (False, 2)
     assert said(f"<think>So: </think>\n{BARE}") == (False, 1)
@@ -472,30 +471,30 @@ CUTS = st.lists(st.integers(0, 400))
 
 
 @settings(deadline=None, max_examples=25)
-@given(answer=ANSWERS, cuts=CUTS, wary=st.booleans(), whole=st.booleans())
+@given(answer=ANSWERS, cuts=CUTS, native=st.booleans(), whole=st.booleans())
 def test_it_is_the_same_however_it_is_cut(
-    answer: str, cuts: list[int], wary: bool, whole: bool
+    answer: str, cuts: list[int], native: bool, whole: bool
 ) -> None:
-    same_however_it_is_cut(answer, cuts, wary, whole)
+    same_however_it_is_cut(answer, cuts, native, whole)
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=1500)
-@given(answer=ANSWERS, cuts=CUTS, wary=st.booleans(), whole=st.booleans())
+@given(answer=ANSWERS, cuts=CUTS, native=st.booleans(), whole=st.booleans())
 def test_it_is_always_the_same_however_it_is_cut(
-    answer: str, cuts: list[int], wary: bool, whole: bool
+    answer: str, cuts: list[int], native: bool, whole: bool
 ) -> None:
-    same_however_it_is_cut(answer, cuts, wary, whole)
+    same_however_it_is_cut(answer, cuts, native, whole)
 
 
-def same_however_it_is_cut(answer: str, cuts: list[int], wary: bool, whole: bool) -> None:
+def same_however_it_is_cut(answer: str, cuts: list[int], native: bool, whole: bool) -> None:
     places = sorted({0, len(answer), *(cut for cut in cuts if cut < len(answer))})
     pieces = [answer[a:b] for a, b in pairwise(places)]
 
-    at_once = heard(answer, wary=wary, whole=whole)
+    at_once = heard(answer, native=native, whole=whole)
 
-    assert heard(pieces, wary=wary, whole=whole) == at_once
-    assert heard(list(answer), wary=wary, whole=whole) == at_once
+    assert heard(pieces, native=native, whole=whole) == at_once
+    assert heard(list(answer), native=native, whole=whole) == at_once
 
 
 @settings(deadline=None, max_examples=40)

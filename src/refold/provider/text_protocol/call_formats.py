@@ -19,20 +19,20 @@ from refold.values.tools import ToolSpec
 
 
 class ParsedCall(Struct, frozen=True):
-    """`arguments` are JSON; a text where what was written was none.
+    """`arguments` are JSON; the raw text if what was written is not JSON.
 
-    `strange`: without a tag, and of a tool that there is not. `why`: it is not to be
-    made, and what was wrong with it; then its arguments are never an object.
+    `unknown_tool`: without a tag, and of a tool that was not offered. `why`: the reason
+    why it is not made; then its arguments are never an object.
     """
 
     name: str
     arguments: str
-    strange: bool = False
+    unknown_tool: bool = False
     why: str = ""
 
 
-WIRE = "text"  # whose `data`, in a call that is not made, is the reason
-# No tool has this name, lest whoever repeats what it was told has made a call.
+WIRE = "text"  # in a call that is not made, the data of this wire is the reason
+# No tool has this name, so a model that repeats the example makes no call.
 EXAMPLE = ParsedCall("TOOL", '{"ARGUMENT": "VALUE"}')
 
 
@@ -47,7 +47,7 @@ _AROUND = ("function", "function_call", "tool_call", "tool_calls")  # the call i
 _BESIDE = frozenset({"id", "type", "call_id", "tool_call_id", "index"})
 KEYS = frozenset({*_NAME, *_ARGUMENTS, *_AROUND, *_BESIDE})
 
-# How JSON begins, as far as that tells a call from what is none.
+# The beginning of JSON, as far as it tells a call from other JSON.
 _OPENED = re.compile(r"[\[{\s]*")
 _KEY = re.compile(r'\s*"([^"\\]*)"')
 _TEXT = re.compile(r'\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -59,7 +59,7 @@ _GIVEN = re.compile(rf"""["'](?:{"|".join(_ARGUMENTS)})["']\s*:\s*""")
 
 
 def calls_in(text: str, tools: Tools, *, tagged: bool) -> tuple[ParsedCall, ...]:
-    """The calls that a JSON value stands for. None of them, if one is no call."""
+    """The calls in a JSON value; none if one of them is no call."""
     try:
         return _calls(decoded(text), tools, tagged)
     except (ValueError, RecursionError):
@@ -67,7 +67,7 @@ def calls_in(text: str, tools: Tools, *, tagged: bool) -> tuple[ParsedCall, ...]
 
 
 def arguments_in(text: str) -> str:
-    """What was written as arguments, as JSON if it can be read."""
+    """The arguments, as JSON if they parse."""
     try:
         return _written(decoded(text))
     except (ValueError, RecursionError):
@@ -75,24 +75,24 @@ def arguments_in(text: str) -> str:
 
 
 def broken_call(text: str) -> ParsedCall | None:
-    """A call whose JSON is broken, so that its maker can be told. It cannot be run."""
+    """A call whose JSON is broken: it cannot be run, but the model can be told."""
     named = _NAMED.search(text)
     if named is None:
         return None
     given = _GIVEN.search(text)
     raw = text[given.end() :] if given else text
-    # As a JSON text it could never be arguments: not even by chance is it run.
+    # As a JSON string they can never be valid arguments.
     return ParsedCall(named[1], msgspec.json.encode(clean(raw.strip())).decode())
 
 
 def unmade(call: ParsedCall, why: str) -> ParsedCall:
-    # As a JSON text it could never be arguments: not even by chance is it run.
+    # As a JSON string they can never be valid arguments.
     said = msgspec.json.encode(clean(call.arguments)).decode()
     return ParsedCall(call.name, said, why=why)
 
 
 def call_with(name: str, given: Mapping[str, str], tools: Tools) -> ParsedCall:
-    """A call whose arguments came as texts: each is read as what the tool wants."""
+    """A call whose arguments came as texts: each gets the type that the tool wants."""
     tool = tools.get(name)
     schema: Any = msgspec.json.decode(tool.parameters) if tool else {}
     wanted: Object = schema.get("properties", {})
@@ -101,7 +101,7 @@ def call_with(name: str, given: Mapping[str, str], tools: Tools) -> ParsedCall:
 
 
 def fits(call: ParsedCall, tools: Tools) -> bool:
-    """Is it a call of an offered tool, with what it needs and nothing unknown?"""
+    """Is it a call of an offered tool, with all required arguments and no unknown ones?"""
     tool = tools.get(call.name)
     try:
         given: Any = decoded(call.arguments)
@@ -111,11 +111,11 @@ def fits(call: ParsedCall, tools: Tools) -> bool:
     return _holds(given, schema)
 
 
-def may_be_call(head: str, tools: Tools, *, strange: bool) -> bool:
-    """May JSON without a tag that begins so be a call, or is it clear that it is none?
+def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
+    """May JSON without a tag that begins like this be a call?
 
-    `strange`: it may be of a tool that there is not. What is clear stays clear,
-    however it goes on.
+    `unknown_tools`: may it be of a tool that was not offered? Once the answer is no, it
+    stays no with more text.
     """
     opened = _OPENED.match(head)
     at = begin = opened.end() if opened else 0
@@ -124,7 +124,7 @@ def may_be_call(head: str, tools: Tools, *, strange: bool) -> bool:
         if named and named[1].strip() in tools:
             return True
         if named and "\\" not in named[1]:
-            may = strange and at == begin and key[1] == "name"
+            may = unknown_tools and at == begin and key[1] == "name"
             may = may and bool(_PLAIN.fullmatch(named[1].strip()))
             return may and _agree(head[named.end() :], ',"arguments"')
         if key[1] not in KEYS:
@@ -141,13 +141,13 @@ def is_example(call: ParsedCall) -> bool:
 
 
 def _agree(text: str, wanted: str) -> bool:
-    """Does the one begin with the other, blanks aside?"""
+    """Does one begin with the other, apart from white space?"""
     written = "".join(text.split())
     return written.startswith(wanted) or wanted.startswith(written)
 
 
 def _holds(given: Any, schema: Any) -> bool:
-    """Is it an object with what is needed, and nothing unknown?"""
+    """Is it an object with all required properties and no unknown ones?"""
     match given, schema:
         case {}, {}:
             known: Object = schema.get("properties", {})
@@ -183,20 +183,22 @@ def _call(found: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
         arguments = _beside(found, named, tools[name])
     if isinstance(arguments, str):
         arguments = _unpacked(arguments)
-    strange = not tagged and name not in tools
+    unknown_tool = not tagged and name not in tools
     if not tagged:
         foreign = given and _foreign(found, {named, given}, tagged)
         if foreign or not isinstance(arguments, dict):
             return None
-    if strange and not (list(found) == ["name", "arguments"] and _PLAIN.fullmatch(name)):
+    if unknown_tool and not (
+        list(found) == ["name", "arguments"] and _PLAIN.fullmatch(name)
+    ):
         return None
     return ParsedCall(
-        clean(name), _written({} if arguments is None else arguments), strange
+        clean(name), _written({} if arguments is None else arguments), unknown_tool
     )
 
 
 def _beside(found: Object, named: str, tool: ToolSpec) -> Object | None:
-    """Arguments that stand beside the name and not in an object of their own."""
+    """Arguments next to the name instead of in their own object."""
     given = {k: v for k, v in found.items() if k != named}
     schema: Any = msgspec.json.decode(tool.parameters)
     fit = (
@@ -225,7 +227,7 @@ def _read(text: str) -> Any:
 
 
 def _unpacked(text: str) -> Any:
-    """Arguments that came as a string of JSON."""
+    """Arguments that came as a JSON string."""
     try:
         found = decoded(text)
     except (ValueError, RecursionError):
@@ -240,7 +242,7 @@ def _written(value: Any) -> str:
 _STRUCTURE = re.compile(r"[\s,:\d.+\-eEtrufalsnTFNo]*")  # with what numbers and words have
 _STRING = re.compile(r'[^"\\]*')
 _CLOSES = {"{": "}", "[": "]"}
-# A string that does not end is passed over too, lest its every quote be tried anew.
+# An unfinished string is skipped, too, or each of its quotes would be tried.
 _MENDED = re.compile(
     r'("(?:[^"\\]|\\.)*(?:"|\\?\Z))|,(?=\s*[}\]])|\b(?:True|False|None)\b', re.DOTALL
 )
@@ -256,7 +258,7 @@ class Scan:
         self._in_string = self._escaped = False
 
     def feed(self, text: str, at: int) -> int:
-        """Go on from `at`; how far it got. What is wrong is not passed."""
+        """Continue at `at`; returns how far it came, at most to what is wrong."""
         while at < len(text) and self.state == "open":
             at = self._string(text, at) if self._in_string else self._structure(text, at)
         return at
@@ -292,10 +294,10 @@ class Scan:
 
 
 def decoded(text: str) -> Any:
-    """The value. Raises `ValueError` if it is none.
+    """The value. Raises `ValueError` if it is not JSON.
 
-    Line breaks in strings, a comma too many and Python's words for true, false
-    and null are taken for what they mean: there is only one thing they can mean.
+    Line breaks in strings, trailing commas and Python's True, False and None are
+    accepted, because they can mean only one thing.
     """
     try:
         return _loads(text)
@@ -315,7 +317,7 @@ def _mended(found: re.Match[str]) -> str:
 
 
 def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:

@@ -22,7 +22,7 @@ from refold.provider.text_protocol.call_formats import (
 )
 from refold.provider.text_protocol.delimiters import Opening
 
-# A step reads from a place on, and says how far it came and whether it needs more.
+# Parses from a position on; returns how far it came and whether it needs more text.
 Step: TypeAlias = Callable[[str, int], tuple[int, bool]]
 _Find: TypeAlias = Callable[[str, int], Opening | None]
 _Part: TypeAlias = Callable[[str, int], bool]
@@ -33,40 +33,41 @@ _BETWEEN_TAGGED = re.compile(r"[\s,;}\]]*")  # a bracket too many is a common sl
 _PARAMETER = re.compile(
     r"\s*<parameter=[\"']?([\w.-]+)[\"']?>\n?(.*?)\n?</parameter>", re.DOTALL
 )
-_HEAD = 120  # characters within which JSON shows that it is no call
-_TAIL = 64  # pieces in which the end of an argument is looked for
+_HEAD = 120  # characters of JSON that are looked at
+_TAIL = 64  # pieces that are searched for the end of an argument
 
 
 class Candidate:
-    """`sure`: what holds it says that it is a call. `calls` may be broken ones.
+    """`sure`: its tag or fence says that it is a call. `calls` may have broken arguments.
 
-    It is "half" where it was sure to be one, and the answer ended within it.
+    `unknown_tools`: may it be of a tool that was not offered? The state is "half" if it
+    was sure to be a call and the response ended inside.
     """
 
-    def __init__(self, tools: Tools, *, strange: bool) -> None:
-        self.state: Literal["open", "call", "half", "words"] = "open"
+    def __init__(self, tools: Tools, *, unknown_tools: bool) -> None:
+        self.state: Literal["open", "call", "half", "text"] = "open"
         self.sure = self.tagged = False
-        self.first: Opening | None = None  # what was opened first
-        self.fence: Opening | None = None  # and the fence, before it or in it
+        self.first: Opening | None = None  # the outermost delimiter
+        self.fence: Opening | None = None  # the fence around it or in it
         self.calls: tuple[ParsedCall, ...] = ()
         self.scan = Scan()
-        self.goes_on = False  # words, and the JSON in `scan` is not at its end
-        self.spare = ""  # words behind a broken call, which was taken for all of it
+        self.open_json = False  # text, and the JSON in `scan` has not ended
+        self.rest = ""  # text after a broken call, consumed with it
         self._tools = tools
         self._open: list[Opening] = []
         self._taken: list[str] = []
-        self._body: list[str] = []  # of what is being read now; then it is taken
-        self._head = _Head(tools, strange)
+        self._body: list[str] = []  # of the part that is being parsed
+        self._head = _Head(tools, unknown_tools)
         self._step: Step = self._json
 
     @property
     def text(self) -> str:
-        """All that was taken in, as it stood."""
+        """All that was consumed, unchanged."""
         return "".join(self._taken + self._body)
 
     @property
     def whole(self) -> bool:
-        """May the answer end here? Many leave open what they have opened."""
+        """Is there a whole call? Many models do not close what they opened."""
         return self._step == self._after
 
     def feed(self, text: str, at: int) -> tuple[int, bool]:
@@ -83,14 +84,14 @@ class Candidate:
         return at + len(found.text), False
 
     def end(self) -> None:
-        """Nothing more comes, and the answer was not cut off."""
+        """The response is complete and was not cut off."""
         if self._step == self._json and self.sure:
             self._wrong()
-        broken_off = "half" if self.sure else "words"
+        broken_off = "half" if self.sure else "text"
         self.state = "call" if self.whole else broken_off
 
     def half(self) -> ParsedCall:
-        """The call that was begun, as far as it can be told."""
+        """The unfinished call, as far as it is known."""
         return broken_call(self.text) or ParsedCall(
             _named(self._open) or "unnamed", self.text
         )
@@ -107,18 +108,18 @@ class Candidate:
                 self._step = self._json
                 return start, False
             case "`" if not self.fence:
-                return self._opening(delimiters.fence, delimiters.fence_part, text, start)
+                return self._opening(
+                    delimiters.fence_at, delimiters.may_be_fence, text, start
+                )
             case "<" if within.name:
                 self._step = self._parameters
                 return start, False
             case "<":
-                return self._opening(
-                    delimiters.opening, delimiters.opening_part, text, start
-                )
+                return self._opening(delimiters.tag_at, delimiters.may_be_tag, text, start)
             case _ if within.text == delimiters.MISTRAL:
                 return self._name(text, start)
             case _:
-                self.state = "words"
+                self.state = "text"
         return start, False
 
     def _opening(self, find: _Find, part: _Part, text: str, at: int) -> tuple[int, bool]:
@@ -126,25 +127,25 @@ class Candidate:
             return self.open(found, at)
         if part(text, at):
             return at, True
-        self.state = "words"
+        self.state = "text"
         return at, False
 
     def _name(self, text: str, at: int) -> tuple[int, bool]:
-        """Mistral's way: a name and, at once, its arguments."""
-        if named := delimiters.bare_name(text, at):
+        """Mistral: a name directly followed by its arguments."""
+        if named := delimiters.bare_name_at(text, at):
             self._open[-1] = Opening(delimiters.MISTRAL, name=named[1])
             self._taken.append(named[0])
             return named.end(), False
-        if delimiters.bare_name_part(text, at):
+        if delimiters.may_be_bare_name(text, at):
             return at, True
-        self.state = "words"
+        self.state = "text"
         return at, False
 
     def _json(self, text: str, at: int) -> tuple[int, bool]:
         end = self.scan.feed(text, at)
         self._body.append(text[at:end])
         if not (self.sure or self._head.may_be_call(text[at:end])):
-            self.state, self.goes_on = "words", self.scan.state == "open"
+            self.state, self.open_json = "text", self.scan.state == "open"
         elif self.scan.state == "whole":
             name, body = _named(self._open), "".join(self._body)
             self._finish(*_calls(body, name, self._tools, self.sure))
@@ -155,30 +156,30 @@ class Candidate:
     def _wrong(self) -> None:
         body, closer = "".join(self._body), _closer(self._open) if self.sure else ""
         inner, closed, rest = body.partition(closer or "\0")
-        if not (closer and closed):  # its end may be still to come
+        if not (closer and closed):  # its end may still come
             self._step = self._broken
-            self.state = "open" if closer and self.scan.state == "wrong" else "words"
+            self.state = "open" if closer and self.scan.state == "wrong" else "text"
             return
         broken = broken_call(inner)
         self._finish(broken)
         if broken:
-            self.spare, self._taken[-1] = rest, inner + closer
+            self.rest, self._taken[-1] = rest, inner + closer
             self.state = "call"
 
     def _broken(self, text: str, at: int) -> tuple[int, bool]:
-        """A tag whose JSON is none. Where it is closed, its maker can be told."""
+        """A tag with broken JSON: once it is closed, the model can be told."""
         upto, closed = self._up_to_closer(text, at)
         if closed:
             self._finish(broken_call("".join(self._body)))
         return upto, not closed
 
     def _parameters(self, text: str, at: int) -> tuple[int, bool]:
-        """Qwen Coder's way: a tag for each argument, its text as it is."""
+        """Qwen Coder: a tag for each argument, with its text unchanged."""
         upto, closed = self._up_to_closer(text, at)
         if not closed:
             return upto, True
         if not "".join(self._body[-_TAIL:]).rstrip().endswith("</parameter>"):
-            closer = _closer(self._open)  # it stood in an argument
+            closer = _closer(self._open)  # it was part of an argument
             self._body.append(closer)
             return upto + len(closer), False
         body = "".join(self._body)
@@ -186,7 +187,7 @@ class Candidate:
         return upto, False
 
     def _up_to_closer(self, text: str, at: int) -> tuple[int, bool]:
-        upto = delimiters.begun(text, at, _closer(self._open))
+        upto = delimiters.find_or_begin(text, at, _closer(self._open))
         if upto > at:
             self._body.append(text[at:upto])
         return upto, text.startswith(_closer(self._open), upto)
@@ -194,7 +195,7 @@ class Candidate:
     def _finish(self, *found: ParsedCall | None) -> None:
         calls = tuple(call for call in found if call)
         if not calls:
-            self.state = "words"
+            self.state = "text"
             return
         self.calls += calls
         self._taken.append("".join(self._body))
@@ -202,16 +203,16 @@ class Candidate:
         self._step = self._after
 
     def _after(self, text: str, at: int) -> tuple[int, bool]:
-        """A call was whole: what closes it, or another one."""
+        """After a whole call: what closes it, or another one."""
         tagged = bool(self._open) and not self._open[-1].fence
         start = _end(_BETWEEN_TAGGED if tagged else _BETWEEN, text, at)
         self._taken.append(text[at:start])
         if start == len(text):
             return start, True
         if text[start] in "<[":
-            if found := delimiters.closing(text, start):
+            if found := delimiters.closer_at(text, start):
                 return self._closed(found[0], start)
-            if delimiters.closing_part(text, start):
+            if delimiters.may_be_closer(text, start):
                 return start, True
         if not self._open:
             self.state = "call"
@@ -227,7 +228,7 @@ class Candidate:
         if self._open and not self._open[-1].fence:
             self._open.pop()
         elif not self._open and mark in delimiters.CALL_CLOSERS:
-            self.sure = True  # its opening was a token that the server has kept
+            self.sure = True  # the server removed its opening token
         self._taken.append(mark)
         return at + len(mark), False
 
@@ -237,9 +238,9 @@ class Candidate:
             self._open.pop()
             self._taken.append(closer)
             return at + len(closer), False
-        if text[at] == "`" and delimiters.fence_part(text, at):
+        if text[at] == "`" and delimiters.may_be_fence(text, at):
             return at, True
-        return self._opening(delimiters.opening, delimiters.opening_part, text, at)
+        return self._opening(delimiters.tag_at, delimiters.may_be_tag, text, at)
 
 
 def _named(opened: list[Opening]) -> str:
@@ -251,18 +252,17 @@ def _closer(opened: list[Opening]) -> str:
 
 
 class _Head:
-    """The beginning of JSON: one that can be no call need not be held to its end."""
+    """The beginning of JSON, which may show that it is no call and need not be held back."""
 
-    def __init__(self, tools: Tools, strange: bool) -> None:
-        self._tools = tools
-        self._strange = strange  # may it be of a tool that there is not?
+    def __init__(self, tools: Tools, unknown_tools: bool) -> None:
+        self._tools, self._unknown_tools = tools, unknown_tools
         self._text = ""
 
     def may_be_call(self, piece: str) -> bool:
         if len(self._text) >= _HEAD:
             return True
         self._text += piece[: _HEAD - len(self._text)]
-        return may_be_call(self._text, self._tools, strange=self._strange)
+        return may_be_call(self._text, self._tools, unknown_tools=self._unknown_tools)
 
 
 def _calls(body: str, name: str, tools: Tools, sure: bool) -> tuple[ParsedCall, ...]:

@@ -1,7 +1,7 @@
 """What models put around calls: tags, fences, brackets.
 
-Each is matched at a position; `part` says whether the text ends within one, so that more
-is needed to decide.
+Each is matched at a position. The functions named `may_be_…` say whether the text ends
+within a delimiter, so that more text is needed to decide.
 """
 
 import re
@@ -43,23 +43,23 @@ _BARE_NAME = re.compile(r"([\w.-]{1,64})(?:\[ARGS\])?(?=\{)")
 _BARE_NAME_PART = re.compile(r"[\w.-]{1,64}(?:\[(?:A(?:R(?:G(?:S\]?)?)?)?)?)?\Z")
 _FENCE_END = re.compile(r"(?<=\n) {0,3}(`{3,}|~{3,})[ \t]*(?=\n)")
 _FENCE_END_PART = re.compile(r"(?<=\n) {0,3}(?:`*|~*)[ \t]*\Z")
-_LONGEST = 32  # more than any mark has
-LOOKBACK = 2  # characters behind which a mark may have to stand
+_LONGEST = 32  # characters; longer than any delimiter
+LOOKBACK = 2  # characters before a delimiter that its pattern looks at
 
 
 class Opening(Struct, frozen=True):
-    """What was opened, and how it is closed. `name`: the tool's, where it says that."""
+    """An opening delimiter and how it is closed. `name`: of the tool, if it has one."""
 
     text: str
-    closer: str = ""  # "": nobody can say
+    closer: str = ""  # "": unknown
     name: str = ""
     fence: bool = False
-    says_call: bool = True  # a ```json fence does not
-    json: bool = True  # may it hold a call?
+    says_call: bool = True  # false for a ```json fence
+    json: bool = True  # whether a call can be inside
 
 
-def opening(text: str, at: int) -> Opening | None:
-    """The tag that stands at this place, if one does."""
+def tag_at(text: str, at: int) -> Opening | None:
+    """The tag at this position, if there is one."""
     if found := _OPENER.match(text, at):
         tag = found[0]
         return Opening(tag, f"</{tag[1:]}" if tag[1] not in "|T" else "")
@@ -68,15 +68,15 @@ def opening(text: str, at: int) -> Opening | None:
     return None
 
 
-def opening_part(text: str, at: int) -> bool:
+def may_be_tag(text: str, at: int) -> bool:
     if not _UNFINISHED.match(text, at):
         return False
     starts = (*_OPENERS, _FUNCTION, *_RESULTS, THINKS)
     return _is_start(text[at : at + _LONGEST], starts) or bool(_NAMED_PART.match(text, at))
 
 
-def fence(text: str, at: int) -> Opening | None:
-    """The ``` and its language that stand at this place."""
+def fence_at(text: str, at: int) -> Opening | None:
+    """The fence with its language at this position."""
     if found := _FENCE.match(text, at):
         language = found[2].lower()
         says_call = language in _CALL_FENCES
@@ -85,47 +85,47 @@ def fence(text: str, at: int) -> Opening | None:
     return None
 
 
-def fence_part(text: str, at: int) -> bool:
+def may_be_fence(text: str, at: int) -> bool:
     return bool(_FENCE_PART.match(text, at))
 
 
-def bare_name(text: str, at: int) -> re.Match[str] | None:
-    """Mistral's way: a name and, at once, its arguments."""
+def bare_name_at(text: str, at: int) -> re.Match[str] | None:
+    """Mistral: a name directly followed by its arguments."""
     return _BARE_NAME.match(text, at)
 
 
-def bare_name_part(text: str, at: int) -> bool:
+def may_be_bare_name(text: str, at: int) -> bool:
     return bool(_BARE_NAME_PART.match(text, at))
 
 
-def result(text: str, at: int) -> bool:
+def result_at(text: str, at: int) -> bool:
     return bool(_RESULT.match(text, at))
 
 
-def closing(text: str, at: int) -> re.Match[str] | None:
+def closer_at(text: str, at: int) -> re.Match[str] | None:
     return _CLOSER.match(text, at)
 
 
-def closing_part(text: str, at: int) -> bool:
+def may_be_closer(text: str, at: int) -> bool:
     return _is_start(text[at : at + _LONGEST], _CLOSERS)
 
 
 def fence_end(text: str, at: int, closer: str) -> int:
-    """Where the line ends that closes a fence; -1: there is none yet."""
+    """The end of the line that closes a fence; -1 if there is none yet."""
     for found in _FENCE_END.finditer(text, at):
         if found[1].startswith(closer):
             return found.end()
     return -1
 
 
-def fence_end_part(text: str, at: int) -> int:
-    """Where, at the very end, a line begins that may become one that closes a fence."""
+def may_be_fence_end(text: str, at: int) -> int:
+    """The start of an unfinished last line that may close a fence, else the end."""
     part = _FENCE_END_PART.search(text, max(at, text.rfind("\n") + 1))
     return part.start() if part else len(text)
 
 
-def begun(text: str, at: int, mark: str) -> int:
-    """Where from `at` on `mark` stands, or else could begin at the very end."""
+def find_or_begin(text: str, at: int, mark: str) -> int:
+    """The position of `mark` from `at` on, or of its possible start at the very end."""
     where = text.find(mark, at)
     if where >= 0:
         return where

@@ -4,51 +4,66 @@ Text is passed on at once; where a call may begin, it is held back until that is
 Calls are passed on when the response is complete, whole and in order, and never from a
 response that was cut off.
 
-Pure: text in, deltas out. `candidate` recognizes one call, `classify` decides which are
-made.
+Pure: text in, deltas out. `candidate` recognizes one call, `quoting` what is quoted;
+here it is decided which calls are made (`CallClassifier`).
 """
 
 import re
 from collections.abc import Iterator, Sequence
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, Struct
 
-from refold.provider.port import Delta
+from refold.provider.port import CallDelta, Delta, TextDelta
 from refold.provider.text_protocol import delimiters
-from refold.provider.text_protocol.call_formats import ParsedCall, Scan
+from refold.provider.text_protocol.call_formats import (
+    WIRE,
+    ParsedCall,
+    Scan,
+    is_example,
+    unmade,
+)
 from refold.provider.text_protocol.candidate import Candidate, Step
-from refold.provider.text_protocol.classify import CallClassifier
 from refold.provider.text_protocol.delimiters import Opening
-from refold.provider.text_protocol.quoting import BEGINNINGS
+from refold.provider.text_protocol.quoting import BEGINNINGS, QuoteState
 from refold.values.json_check import Schema
 from refold.values.tools import ToolSpec
 
-_SPOT = re.compile(f"[{re.escape(BEGINNINGS)}]")
+QUOTED = (
+    "It was not made, nor any other call of that answer: with words after it, beside it "
+    "on its line or before its fence, it may be only quoted. To make it, reply with the "
+    "call and nothing else. To show a call, write `> ` before each of its lines."
+)
+BROKEN_OFF = (
+    "It was not made, nor any other call of that answer: it breaks off before its end. "
+    "Write it whole."
+)
+_BEGINNING = re.compile(f"[{re.escape(BEGINNINGS)}]")
 
 
 class StreamParser:
-    """Reads one answer. `wary`: of a model that has a way of its own to call.
+    """Parses one response.
 
-    A wary reading believes in no call of a tool that there is not. `schema`: what
-    was asked for.
+    `native`: the model was offered native tools; then a call of an unknown tool counts as
+    text. `schema`: what the response has to match, if anything.
     """
 
     def __init__(
-        self, tools: Sequence[ToolSpec], schema: bytes = b"", *, wary: bool = False
+        self, tools: Sequence[ToolSpec], schema: bytes = b"", *, native: bool = False
     ) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._wary = wary
+        self._native = native
         self._schema = Raw(schema or b"null")
-        self._whole: list[str] = []  # all of the answer
-        self._text = "\n"  # not yet read, behind the few last characters that were
-        self._at = 1
-        self._step: Step = self._words
-        self._attempt = Candidate(self._tools, strange=not wary)
-        self._begins = True  # did the attempt begin its line?
-        self._skipped, self._after_json = Scan(), self._step
+        self._response: list[str] = []
+        # What is not parsed yet, after the last characters that were: delimiters look back.
+        self._text, self._at = "\n", 1
+        self._step: Step = self._plain
+        self._candidate = Candidate(self._tools, unknown_tools=not native)
+        self._begins_line = True  # does the candidate?
+        self._json_scan, self._after_json = Scan(), self._step
         self._fence = "```"
         self._classifier = CallClassifier()
-        self._margin = self._classifier.margin
+        self._quoting = self._classifier.quoting
 
     @property
     def calls(self) -> tuple[ParsedCall, ...]:
@@ -56,173 +71,282 @@ class StreamParser:
         return self._classifier.calls
 
     @property
-    def said(self) -> bool:
-        """Is there anything but calls, blanks and thoughts?"""
-        return self._classifier.said
+    def has_text(self) -> bool:
+        """Is there anything but calls, white space and thinking?"""
+        return self._classifier.has_text
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """The words in it that can go out."""
-        self._whole.append(text)
+        """The text that can be passed on."""
+        self._response.append(text)
         self._text += text
         more = False
         while self._at < len(self._text) and not more:
             self._at, more = self._step(self._text, self._at)
         keep = max(0, self._at - delimiters.LOOKBACK)
         self._text, self._at = self._text[keep:], self._at - keep
-        return self._classifier.told()
+        return self._classifier.take_text()
 
     def close(self) -> None:
-        """Nothing more comes, and it came to its proper end: `calls` are all there are."""
-        if self._step == self._attempted:
-            self._attempt.end()
-            self._settle()
-        self._say_rest()
-        if self.calls and self._is_answer():
-            self._classifier.only_words()
+        """The response is complete: decide which calls are made."""
+        if self._step == self._in_candidate:
+            self._candidate.end()
+            self._end_candidate()
+        self._add_rest()
+        if self.calls and self._matches_schema():
+            self._classifier.drop_calls()
         else:
             self._classifier.close()
 
     def end(self, *, calls: bool = True, first: int = 0) -> Iterator[Delta]:
-        """What is still to be told; calls are counted from `first` on.
+        """What is still held back; calls are numbered from `first` on.
 
-        Without `calls`, what would have been some is words.
+        Without `calls`, they are passed on as text.
         """
         if not calls:
-            self._classifier.only_words()
-        self._say_rest()
-        yield from self._classifier.told()
+            self._classifier.drop_calls()
+        self._add_rest()
+        yield from self._classifier.take_text()
         if calls:
-            yield from self._classifier.called(first)
+            yield from self._classifier.call_deltas(first)
 
-    def _is_answer(self) -> bool:
-        """Is it what was asked for? Then it is no call, however much it looks like one."""
+    def _matches_schema(self) -> bool:
+        """A response that was asked for is no call, however much it looks like one."""
         if bytes(self._schema) == b"null":
             return False
         try:
-            return not Schema(self._schema).problem("".join(self._whole))
+            return not Schema(self._schema).problem("".join(self._response))
         except ValueError:
             return False
 
-    def _say_rest(self) -> None:
+    def _add_rest(self) -> None:
         rest, self._text = self._text[self._at :], self._text[: self._at]
-        if self._step == self._attempted:
-            self._classifier.say(self._attempt.text)
-            self._step = self._words
-        if self._step != self._ignored:
-            self._classifier.say(rest)
+        if self._step == self._in_candidate:
+            self._classifier.add_text(self._candidate.text)
+            self._step = self._plain
+        if self._step != self._in_made_up_result:
+            self._classifier.add_text(rest)
 
-    def _words(self, text: str, at: int) -> tuple[int, bool]:
-        spot = _SPOT.search(text, at)
-        upto = spot.start() if spot else len(text)
-        if upto > at:
-            self._classifier.say(text[at:upto])
-        return self._at_spot(text, upto) if spot else (upto, False)
+    # Each step parses from `at` on, and returns how far it came and whether it needs more.
 
-    def _at_spot(self, text: str, at: int) -> tuple[int, bool]:
+    def _plain(self, text: str, at: int) -> tuple[int, bool]:
+        found = _BEGINNING.search(text, at)
+        end = found.start() if found else len(text)
+        if end > at:
+            self._classifier.add_text(text[at:end])
+        return self._at_beginning(text, end) if found else (end, False)
+
+    def _at_beginning(self, text: str, at: int) -> tuple[int, bool]:
         found = None
-        if self._margin.begins and text[at] in "`~":
+        if self._quoting.begins and text[at] in "`~":
             found = self._at_fence(text, at)
-        elif self._margin.quoted:
+        elif self._quoting.quoted:
             pass
         elif text[at] in "<[" and not text.endswith("`", 0, at):
             found = self._at_tag(text, at)
-        if not found and text[at] in "{[" and self._margin.begins:
-            found = None if self._margin.quoted else self._try(None, at)
+        if not found and text[at] in "{[" and self._quoting.begins:
+            found = None if self._quoting.quoted else self._try(None, at)
         if not found:
-            self._classifier.say(text[at])
+            self._classifier.add_text(text[at])
         return found or (at + 1, False)
 
     def _at_tag(self, text: str, at: int) -> tuple[int, bool] | None:
-        if found := delimiters.opening(text, at):
+        if found := delimiters.tag_at(text, at):
             return self._indented(found, at) or self._try(found, at)
-        if (
-            delimiters.result(text, at)
-            and self._classifier.holds
-            and not (self._wary or self.said)
-        ):
-            self._step = self._ignored
+        # After its calls, a model that writes a result itself is making it up.
+        after_calls = self._classifier.has_calls and not (self._native or self.has_text)
+        if after_calls and delimiters.result_at(text, at):
+            self._step = self._in_made_up_result
             return at, False
-        if text.startswith(delimiters.THINKS, at) and not (
-            self.said or self._classifier.holds
-        ):
-            self._step = self._thoughts
+        begins = not (self.has_text or self._classifier.has_calls)
+        if begins and text.startswith(delimiters.THINKS, at):
+            self._step = self._in_thinking
             return at, False
-        return (at, True) if delimiters.opening_part(text, at) else None
+        return (at, True) if delimiters.may_be_tag(text, at) else None
 
     def _indented(self, found: Opening, at: int) -> tuple[int, bool] | None:
-        """A tag in a block of code, and so is the rest, be it indented or not."""
-        if not self._margin.indented:
+        """A tag in an indented code block: the rest belongs to the block, indented or not."""
+        if not self._quoting.indented:
             return None
-        self._classifier.say(found.text)
-        self._margin.quoted = True
+        self._classifier.add_text(found.text)
+        self._quoting.quoted = True
         return at + len(found.text), False
 
     def _at_fence(self, text: str, at: int) -> tuple[int, bool] | None:
-        if found := delimiters.fence(text, at):
-            return self._fenced(found, at)
-        return (at, True) if delimiters.fence_part(text, at) else None
-
-    def _fenced(self, found: Opening, at: int) -> tuple[int, bool]:
-        if found.json and not self._margin.quoted:
+        found = delimiters.fence_at(text, at)
+        if found is None:
+            return (at, True) if delimiters.may_be_fence(text, at) else None
+        if found.json and not self._quoting.quoted:
             return self._try(found, at)
-        self._classifier.say(found.text)
-        self._fence, self._step = found.closer, self._code
+        self._classifier.add_text(found.text)
+        self._fence, self._step = found.closer, self._in_fence
         return at + len(found.text), False
 
-    def _code(self, text: str, at: int) -> tuple[int, bool]:
-        """Whatever it is, it is an example, up to the end of its fence."""
+    def _in_fence(self, text: str, at: int) -> tuple[int, bool]:
+        """An example, up to the end of its fence."""
         end = delimiters.fence_end(text, at, self._fence)
         closed = end >= 0
-        upto = end if closed else delimiters.fence_end_part(text, at)
-        self._classifier.say(text[at:upto])
+        upto = end if closed else delimiters.may_be_fence_end(text, at)
+        self._classifier.add_text(text[at:upto])
         if closed:
-            self._step = self._words
+            self._step = self._plain
         return upto, not closed
 
-    def _thoughts(self, text: str, at: int) -> tuple[int, bool]:
-        """Some servers leave them in the words. What is thought is no call."""
-        upto = delimiters.begun(text, at, delimiters.THOUGHT)
+    def _in_thinking(self, text: str, at: int) -> tuple[int, bool]:
+        """Some servers leave thinking in the text. There are no calls in it."""
+        upto = delimiters.find_or_begin(text, at, delimiters.THOUGHT)
         closed = text.startswith(delimiters.THOUGHT, upto)
         if closed:
             upto += len(delimiters.THOUGHT)
-            self._step = self._words
-        self._classifier.think(text[at:upto])
+            self._step = self._plain
+        self._classifier.add_thinking(text[at:upto])
         return upto, not closed
 
-    def _ignored(self, text: str, at: int) -> tuple[int, bool]:
-        self._classifier.withhold(text[at:])
+    def _in_made_up_result(self, text: str, at: int) -> tuple[int, bool]:
+        self._classifier.hold(text[at:])
         return len(text), True
 
     def _try(self, found: Opening | None, at: int) -> tuple[int, bool]:
-        self._attempt = Candidate(self._tools, strange=not self._wary)
-        self._step, self._begins = self._attempted, self._margin.begins
-        return self._attempt.open(found, at) if found else (at, False)
+        self._candidate = Candidate(self._tools, unknown_tools=not self._native)
+        self._step, self._begins_line = self._in_candidate, self._quoting.begins
+        return self._candidate.open(found, at) if found else (at, False)
 
-    def _attempted(self, text: str, at: int) -> tuple[int, bool]:
-        at, more = self._attempt.feed(text, at)
-        if self._attempt.state == "open":
+    def _in_candidate(self, text: str, at: int) -> tuple[int, bool]:
+        at, more = self._candidate.feed(text, at)
+        if self._candidate.state == "open":
             return at, more
-        bare = self._attempt.state == "call" and not self._attempt.sure
-        self._settle()
+        bare = self._candidate.state == "call" and not self._candidate.sure
+        self._end_candidate()
         if bare and text.startswith("{", at):  # another one on the same line
             return self._try(None, at)
         return at, False
 
-    def _settle(self) -> None:
-        """It is clear what it was."""
-        found = self._attempt
-        self._step = self._words
-        self._classifier.take(found, begins=self._begins)
-        if found.state == "words" and found.fence:
-            self._fence, self._step = found.fence.closer, self._code
-        if found.goes_on:
-            self._skipped, self._after_json = found.scan, self._step
-            self._step = self._json
+    def _end_candidate(self) -> None:
+        found = self._candidate
+        self._step = self._plain
+        self._classifier.add(found, begins_line=self._begins_line)
+        if found.state == "text" and found.fence:
+            self._fence, self._step = found.fence.closer, self._in_fence
+        if found.open_json:
+            self._json_scan, self._after_json = found.scan, self._step
+            self._step = self._in_json
 
-    def _json(self, text: str, at: int) -> tuple[int, bool]:
-        """JSON that is no call: what is in it is no call either."""
-        end = self._skipped.feed(text, at)
-        self._classifier.say(text[at:end])
-        if self._skipped.state != "open":
+    def _in_json(self, text: str, at: int) -> tuple[int, bool]:
+        """JSON that is no call: there are no calls inside, either."""
+        end = self._json_scan.feed(text, at)
+        self._classifier.add_text(text[at:end])
+        if self._json_scan.state != "open":
             self._step = self._after_json
         return end, False
+
+
+class _Held(Struct):
+    """A call that is held back, with the text that it becomes if it is not made."""
+
+    text: list[str]
+    calls: tuple[ParsedCall, ...]
+    in_place: bool  # made, if no text follows
+    meant: bool  # reported to the model, if text follows
+
+
+class CallClassifier:
+    """Decides which calls of a response are made: all of them, or none.
+
+    A call is made if it begins its line, only calls and white space follow, and it is in
+    a tag; or bare, of an offered tool and in the exact shape of a call; or in another
+    fence (```json), if the response begins with that. A call in a tag may be of an unknown
+    tool or have broken arguments: its result tells the model.
+
+    All other calls are text. The model is told why (`QUOTED`, `BROKEN_OFF`) unless the
+    response clearly shows an example: a quote, code, a bare call between sentences. What
+    is quoted never gets here, nor does JSON inside other JSON.
+    """
+
+    def __init__(self) -> None:
+        self.quoting = QuoteState()
+        self.has_text = False
+        self._out: list[str] = []
+        self._held: list[_Held] = []
+        self._unmade: list[ParsedCall] = []
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._held)
+
+    @property
+    def calls(self) -> tuple[ParsedCall, ...]:
+        return (*self._unmade, *(call for held in self._held for call in held.calls))
+
+    def add_text(self, text: str) -> None:
+        self.quoting.feed(text)
+        if not text.strip():
+            if self._held:
+                self.hold(text)
+            elif text:
+                self._out.append(text)
+            return
+        self._release(report=[held for held in self._held if held.meant])
+        self.has_text = True
+        self._out.append(text)
+
+    def add_thinking(self, text: str) -> None:
+        self._out.append(text)
+
+    def hold(self, text: str) -> None:
+        """Text that follows a call and goes with it."""
+        self._held[-1].text.append(text)
+
+    def add(self, found: Candidate, *, begins_line: bool) -> None:
+        """A candidate that is complete."""
+        # After text, a fence that does not say that it holds a call shows an example.
+        first = found.first
+        in_fence = bool(self.has_text and first and first.fence and not first.says_call)
+        in_place = begins_line and not in_fence
+        if found.state == "call" and not self._is_example(found, in_fence):
+            meant = in_place and (found.sure or not (self.has_text or _unknown(found)))
+            self._held.append(_Held([found.text], found.calls, in_place, meant))
+            self.add_text(found.rest)
+            return
+        self.add_text(found.text)
+        if found.state == "half" and in_place:
+            self._unmade.append(unmade(found.half(), BROKEN_OFF))
+
+    def close(self) -> None:
+        """The response is complete: all its calls are made, or none."""
+        if self._unmade or not all(held.in_place for held in self._held):
+            self._release(report=self._held)
+
+    def drop_calls(self) -> None:
+        self._unmade.clear()
+        self._release(report=())
+
+    def take_text(self) -> Iterator[Delta]:
+        """The text that is not held back."""
+        text, self._out = "".join(self._out), []
+        if text:
+            yield TextDelta(text)
+
+    def call_deltas(self, first: int) -> Iterator[Delta]:
+        for index, call in enumerate(self.calls, first):
+            if call.why:
+                why = Raw(msgspec.json.encode(call.why))
+                yield CallDelta(index, name=call.name, wire=WIRE, data=why)
+            else:
+                yield CallDelta(index, name=call.name)
+            yield CallDelta(index, call.arguments)
+
+    def _release(self, report: Sequence[_Held]) -> None:
+        """Pass on as text what is held back; the model is told of the calls to `report`."""
+        self._unmade += [unmade(call, QUOTED) for held in report for call in held.calls]
+        for held in self._held:
+            self._out += held.text
+        self._held.clear()
+
+    def _is_example(self, found: Candidate, in_fence: bool) -> bool:
+        """Our own example, or after text: an unknown tool or a tag in a fence."""
+        shown = self.has_text and (_unknown(found) or (found.tagged and in_fence))
+        return shown or any(map(is_example, found.calls))
+
+
+def _unknown(found: Candidate) -> bool:
+    """Is it, without a tag, a call of an unknown tool?"""
+    return any(call.unknown_tool for call in found.calls)

@@ -23,17 +23,17 @@ from refold.provider.text_protocol.render import RequestRenderer
 
 
 class TextProtocol:
-    """`inner`, for models without tool calls of their own."""
+    """`inner`, for models without native tool calls."""
 
     def __init__(self, inner: Provider) -> None:
         self.inner = inner
-        self._told = RequestRenderer()
+        self._renderer = RequestRenderer()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        answer = self.inner.stream(self._told.plain(request))
+        response = self.inner.stream(self._renderer.plain(request))
         if request.tools and request.tool_choice != "none":
-            answer = _read(answer, StreamParser(request.tools, bytes(request.schema)))
-        async with aclosing(answer) as deltas:
+            response = _parse(response, StreamParser(request.tools, bytes(request.schema)))
+        async with aclosing(response) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -42,25 +42,25 @@ class TextProtocol:
             await self.inner.aclose()
 
 
-async def _read(
-    answer: AsyncGenerator[Delta, None], reading: StreamParser
+async def _parse(
+    response: AsyncGenerator[Delta, None], parser: StreamParser
 ) -> AsyncGenerator[Delta, None]:
-    first = 0  # a server may hear calls in the words by itself
-    async with aclosing(answer) as deltas:
+    first = 0  # the server may parse calls in the text, too
+    async with aclosing(response) as deltas:
         async for delta in deltas:
             match delta:
                 case TextDelta(text):
-                    for told in reading.feed(text):
-                        yield told
+                    for each in parser.feed(text):
+                        yield each
                 case Done(stop="end" | "calls"):
-                    reading.close()
-                    called = bool(reading.calls or first)
-                    for told in reading.end(first=first):
-                        yield told
+                    parser.close()
+                    called = bool(parser.calls or first)
+                    for each in parser.end(first=first):
+                        yield each
                     yield replace(delta, stop="calls" if called else "end")
                 case Done():
-                    for told in reading.end(calls=False):
-                        yield told
+                    for each in parser.end(calls=False):
+                        yield each
                     yield delta
                 case CallDelta(index):
                     first = max(first, index + 1)

@@ -4,38 +4,38 @@ A call starts its line. Indented text is code that is shown, and a line after `>
 quote, up to the next blank line. `parse` handles fences.
 """
 
-BEGINNINGS = "<[{`~"  # what a call, or a fence around one, may begin with
-_CODE = 4  # blanks before a line make code of it
+BEGINNINGS = "<[{`~"  # the first characters of calls and of fences around them
+_CODE = 4  # spaces before a line of an indented code block
 
 
 class QuoteState:
-    """Has heard all the words up to here, however they were cut."""
+    """The state after all text so far, however it was split."""
 
     def __init__(self) -> None:
         self.quoted = False
-        self._line = ""  # its beginning: more is not needed
+        self._line = ""  # its first characters
         self._blank = True
 
     @property
     def begins(self) -> bool:
-        """Is this where a line begins, or nearly?"""
+        """Is this the start of a line, apart from some spaces?"""
         return self._blank and not self.indented
 
     @property
     def indented(self) -> bool:
         return self._blank and ("\t" in self._line or len(self._line) >= _CODE)
 
-    def feed(self, words: str) -> None:
-        *lines, last = words.split("\n")
+    def feed(self, text: str) -> None:
+        *lines, last = text.split("\n")
         for line in lines:
             self._add(line)
             self.quoted = self.quoted and not self._blank
             self._line, self._blank = "", True
         self._add(last)
 
-    def _add(self, words: str) -> None:
-        self._line = (self._line + words[:_CODE])[:_CODE]
-        if self._blank and words.strip():
+    def _add(self, text: str) -> None:
+        self._line = (self._line + text[:_CODE])[:_CODE]
+        if self._blank and text.strip():
             self._blank = False
-            # what is too far in is code, and then no call either
-            self.quoted = self.quoted or words.lstrip().startswith(">")
+            # a `>` after more spaces is code
+            self.quoted = self.quoted or text.lstrip().startswith(">")

@@ -2,35 +2,49 @@
 
 A few models are known to need text. Ollama reports whether a model supports tools, and
 its wire then refuses without a request. `AsNeeded` switches for any other model when a
-refusal or a response shows the need.
+refusal or a response shows the need. Most responses show with their first word that they
+contain no call; the parser, with all its patterns, is loaded only for the others.
 """
 
 import re
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from msgspec.structs import replace
+
 from refold.errors import ProviderError, TooLong
-from refold.provider.port import CallDelta, Closes, Delta, Provider, Request, Retrying, seen
+from refold.provider.port import (
+    CallDelta,
+    Closes,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    Retrying,
+    TextDelta,
+    seen,
+)
 from refold.provider.spec import Wire
+from refold.provider.text_protocol.quoting import BEGINNINGS
 
 if TYPE_CHECKING:
-    from refold.provider.text_protocol.detect import Watching
+    from refold.provider.text_protocol.parse import StreamParser
 
 
 Tools: TypeAlias = Literal["native", "text", "auto"]
 
 _GEMINI = ("gemma-2", "gemma-3")  # Google serves them without function calling
-# What these wires hear is never a call in words: their servers see to that.
+# The servers of these wires never send a call as text.
 _NEVER_IN_WORDS: frozenset[Wire] = frozenset({"anthropic", "openai-responses", "gemini"})
 
 
 def chosen(model: str, tools: Tools, in_text: Iterable[str]) -> Tools:
-    """What a person chose for `model`, where `tools` is for all of its provider's.
+    """What the settings say of `model`; `tools` is the choice for its provider.
 
-    `in_text`: patterns of the names of those that call in text. They may leave out
-    the folder of a name, as in `google/gemma-2-9b-it`; capitals do not matter.
+    `in_text`: patterns of the names of models that call tools as text. A pattern may leave
+    out the part before a slash, as in `google/gemma-2-9b-it`; case does not matter.
     """
     name = model.lower()
     names = {name, name.rpartition("/")[2]}
@@ -40,17 +54,16 @@ def chosen(model: str, tools: Tools, in_text: Iterable[str]) -> Tools:
 
 
 def needs_text(provider: str, model: str) -> bool:
-    """Is it known that this provider takes no tools for this model?"""
+    """Is it known that the provider refuses tools for this model?"""
     return provider == "gemini" and model.removeprefix("models/").startswith(_GEMINI)
 
 
 def calling(
     provider: Provider, name: str, wire: Wire, model: str, tools: Tools = "auto"
 ) -> Provider:
-    """`provider`, so that `model` calls tools in the way chosen, or in one that works.
+    """`provider`, with `model` calling tools as chosen, or as works.
 
-    Put it inside of what asks again (`retry`): some servers say "broken" where they
-    mean that they know no tools.
+    It belongs inside `retry`: some servers report a failure if they do not know tools.
     """
     if tools == "auto" and needs_text(name, model):
         tools = "text"
@@ -62,12 +75,12 @@ def calling(
 
             return TextProtocol(provider)
         case "auto":
-            return AsNeeded(provider, from_answers=wire not in _NEVER_IN_WORDS)
+            return AsNeeded(provider, from_responses=wire not in _NEVER_IN_WORDS)
 
 
 _TOOL = r"(?:tools?|functions?)(?:[ _-]?(?:use|calls?|calling))?"
 # Ollama, Bedrock, LiteLLM · OpenAI, Groq, Google, DashScope · OpenRouter · vLLM ·
-# llama.cpp · its older relatives · templates that know nobody who tells results
+# llama.cpp · its older relatives · templates without a role for results
 _REFUSALS = (
     rf"does(?:n['’]t| not) support {_TOOL}\b"
     rf"|\b{_TOOL}[`'\"]? (?:is|are) (?:not (?:supported|enabled|available)|unsupported)"
@@ -80,38 +93,37 @@ _REFUSALS = (
 
 
 class AsNeeded:
-    """`inner`, in its own way or in text, each of its models as it needs.
+    """`inner`, with native calls or calls as text, as each of its models needs.
 
-    `from_answers`: may an answer show it, or only a refusal? What never writes
-    its calls as words need not be watched for it.
+    `from_responses`: may a response show the need, too, or only a refusal?
     """
 
-    def __init__(self, inner: Provider, *, from_answers: bool = True) -> None:
+    def __init__(self, inner: Provider, *, from_responses: bool = True) -> None:
         self.inner = inner
-        self._from_answers = from_answers
-        self._found: set[str] = set()
-        self._native: set[str] = set()  # models that have called in their own way
+        self._from_responses = from_responses
+        self._needs_text: set[str] = set()  # models
+        self._native: set[str] = set()  # models that have called natively
         self._in_text: Provider | None = None
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
-        if model not in self._found:
-            begun, watching = False, self._watching(request)
+        if model not in self._needs_text:
+            begun, detector = False, self._detector(request)
             try:
                 async with aclosing(self.inner.stream(request)) as deltas:
                     async for delta in deltas:
                         begun = begun or seen(delta)
                         if isinstance(delta, CallDelta):
                             self._native.add(model)
-                        for told in watching.add(delta) if watching else (delta,):
-                            yield told
-                if watching and watching.found:
-                    self._found.add(model)
+                        for each in detector.feed(delta) if detector else (delta,):
+                            yield each
+                if detector and detector.found:
+                    self._needs_text.add(model)
                 return
             except ProviderError as error:
                 if begun or not (request.tools and takes_no_tools(error)):
                     raise
-            self._found.add(model)
+            self._needs_text.add(model)
             yield Retrying(0.0, notice(model, "takes no tools"))
         async with aclosing(self._text().stream(request)) as deltas:
             async for delta in deltas:
@@ -121,15 +133,14 @@ class AsNeeded:
         if isinstance(self.inner, Closes):
             await self.inner.aclose()
 
-    def _watching(self, request: Request) -> "Watching | None":
-        if not self._from_answers or request.model in self._native:
+    def _detector(self, request: Request) -> "CallDetector | None":
+        if not self._from_responses or request.model in self._native:
             return None
-        from refold.provider.text_protocol.detect import Watching
 
-        return Watching(request, notice(request.model, "writes its tool calls as text"))
+        return CallDetector(request, notice(request.model, "writes its tool calls as text"))
 
     def _text(self) -> Provider:
-        # Most models never need it, and every start would pay for its patterns.
+        # Most models never need it, and compiling its patterns takes time.
         if self._in_text is None:
             from refold.provider.text_protocol.protocol import TextProtocol
 
@@ -138,7 +149,7 @@ class AsNeeded:
 
 
 def takes_no_tools(error: ProviderError) -> bool:
-    """Does a refusal say that the model, or its server, cannot be given tools?"""
+    """Does the error say that the model or its server takes no tools?"""
     return not isinstance(error, TooLong) and bool(
         re.search(_REFUSALS, str(error), re.IGNORECASE)
     )
@@ -149,3 +160,67 @@ def notice(model: str, why: str) -> str:
         f"{model} {why}; from here on refold reads its calls from what it writes "
         "(text_tools in the settings says so beforehand)"
     )
+
+
+class CallDetector:
+    """Passes a response on, and holds back only what may be a call written as text.
+
+    If the response consists of such calls, `found` is true, and `notice` is yielded.
+    """
+
+    def __init__(self, request: Request, notice: str) -> None:
+        self._request, self._notice = request, notice
+        self._parser: StreamParser | None = None
+        self._passes = not request.tools or request.tool_choice == "none"
+        self.found = False
+
+    def feed(self, delta: Delta) -> Iterator[Delta]:
+        if self._passes:
+            yield delta
+            return
+        match delta:
+            case TextDelta(text):
+                yield from self._text(text)
+            case CallDelta():  # it has native tools
+                yield from self._release()
+                yield delta
+            case Done() if self._parser is not None:
+                yield from self._end(delta, self._parser)
+            case _:
+                yield delta
+
+    def _text(self, text: str) -> Iterator[Delta]:
+        first = text.lstrip()[:1]
+        if self._parser is None and first and first not in BEGINNINGS:
+            self._passes = True
+            yield TextDelta(text)
+            return
+        self._parser = parser = self._parser or self._new_parser()
+        yield from parser.feed(text)
+        if parser.has_text:
+            yield from self._release()
+
+    def _release(self) -> Iterator[Delta]:
+        """Hold nothing back any more."""
+        self._passes = True
+        if self._parser is not None:
+            yield from self._parser.end(calls=False)
+
+    def _end(self, done: Done, parser: "StreamParser") -> Iterator[Delta]:
+        from refold.provider.text_protocol.call_formats import fits
+
+        tools = {tool.name: tool for tool in self._request.tools}
+        if done.stop in ("end", "calls"):
+            parser.close()
+            fit = all(fits(call, tools) for call in parser.calls)
+            self.found = bool(parser.calls) and fit and not parser.has_text
+        if self.found:
+            yield Retrying(0.0, self._notice)
+            done = replace(done, stop="calls")
+        yield from parser.end(calls=self.found)
+        yield done
+
+    def _new_parser(self) -> "StreamParser":
+        from refold.provider.text_protocol.parse import StreamParser
+
+        return StreamParser(self._request.tools, bytes(self._request.schema), native=True)
