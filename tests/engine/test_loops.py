@@ -211,48 +211,48 @@ def at_once() -> Iterator[Step]:
 
 CIRCLES: dict[str, tuple[Iterator[Step], int, str]] = {
     "the same file is read again": (
-        again(step("read_file", "x = 1", path="a.py")), 4, "repeats"),
+        again(step("read_file", "x = 1", path="a.py")), 4, "repeated_calls"),
     "an edit that fails is tried again": (
         again(step("edit_file", NO_PLACE, path="a.py", old="x", new="y", fails=True)),
-        4, "repeats"),
+        4, "repeated_calls"),
     "an edit is done and undone": (
         again(
             step("edit_file", "Changed a.py.", path="a.py", old="x", new="y"),
             step("edit_file", "Changed a.py.", path="a.py", old="y", new="x")),
-        7, "alternations"),
+        7, "alternating_calls"),
     "three looks go round": (
         again(
             step("list_files", "a.py", path="src"),
             step("read_file", "x = 1", path="a.py"),
             step("grep", "no match", pattern="main")),
-        10, "alternations"),
+        10, "alternating_calls"),
     "the arguments change and the error does not": (
         (step("edit_file", NO_PLACE, path="a.py", old=f"x{n}", new="y", fails=True)
          for n in count()),
-        4, "errors"),
+        4, "repeated_errors"),
     "a command fails alike in other words": (
         (step("bash", "bash: make: command not found\n", command=f"make all -j{n}", code=127)
          for n in count()),
-        4, "errors"),
-    "the same search with its arguments in another order": (reordered(), 4, "repeats"),
-    "the same call several times at once": (at_once(), 4, "repeats"),
-    "a thought between two calls alike": (thinking_between(), 8, "repeats"),
+        4, "repeated_errors"),
+    "the same search with its arguments in another order": (reordered(), 4, "repeated_calls"),
+    "the same call several times at once": (at_once(), 4, "repeated_calls"),
+    "a thought between two calls alike": (thinking_between(), 8, "repeated_calls"),
     "other words before the same call": (
         (Step((Call("read_file", {"path": "a.py"}, "x = 1"),), f"Try {n}.") for n in count()),
-        4, "repeats"),
+        4, "repeated_calls"),
     "tests that fail again, with nothing changed": (
         (step("bash", RED.format(n=n), command="pytest -q", code=1, took=9) for n in count()),
-        4, "repeats"),
+        4, "repeated_calls"),
     "code fails again, in a cell with another number": (
         (step("bash", CELL.format(n=n), command="run cell", code=1) for n in count()),
-        4, "repeats"),
+        4, "repeated_calls"),
     "an empty folder is listed again": (
-        again(step("list_files", "(empty)", path="build")), 4, "repeats"),
-    "only thoughts, and always the same": (again(thought(1)), 4, "repeats"),
+        again(step("list_files", "(empty)", path="build")), 4, "repeated_calls"),
+    "only thoughts, and always the same": (again(thought(1)), 4, "repeated_calls"),
     "three times the same and then another, over and over": (
         again(
             *[step("read_file", "x = 1", path="a.py")] * 2, step("list_files", "a.py")),
-        10, "alternations"),
+        10, "alternating_calls"),
 }  # fmt: skip
 
 
@@ -294,7 +294,7 @@ HONEST: dict[str, tuple[list[Step], list[str]]] = {
     "a build is polled, and says how far it is": (
         mixed(lambda n: step("bash", f"{n * 10} %\n", command="curl -s host/status")), []),
     "a request that is long answered with nothing new": (
-        mixed(step("bash", PENDING, command="curl -s host/next", took=30)), ["repeats"]),
+        mixed(step("bash", PENDING, command="curl -s host/next", took=30)), ["repeated_calls"]),
     "a server is waited for that is not up yet": (
         mixed(step("bash", "refused\n", command="sleep 2 && curl host", code=7)), []),
     "a log is followed for a while, again and again": (
@@ -321,7 +321,7 @@ HONEST: dict[str, tuple[list[Step], list[str]]] = {
     "nothing is found, by many patterns": (
         mixed(lambda n: step("bash", "", command=f"grep -r word{n} .", code=1)), []),
     "the same is asked three times, and then something else": (
-        [*[step("list_files", "a.py")] * 3, step("read_file", "x", path="a.py")], ["repeats"]),
+        [*[step("list_files", "a.py")] * 3, step("read_file", "x", path="a.py")], ["repeated_calls"]),
 }  # fmt: skip
 
 
@@ -340,8 +340,8 @@ def test_honest_work_is_let_alone(work: str) -> None:
 
 READ = step("read_file", "x = 1", path="a.py")
 SWITCHES = {
-    "repeats": ([READ] * 9, 4),
-    "alternations": ([READ, step("list_files", "a.py")] * 5, 7),
+    "repeated_calls": ([READ] * 9, 4),
+    "alternating_calls": ([READ, step("list_files", "a.py")] * 5, 7),
     "errors": (
         [step("grep", "bad pattern", pattern=f"({n}", fails=True) for n in range(9)],
         4,
@@ -361,7 +361,7 @@ def test_each_rule_has_a_switch(rule: str) -> None:
 
 @pytest.mark.parametrize(
     ("rule", "limit", "after"),
-    [("repeats", 1, 2), ("repeats", 5, 6), ("alternations", 1, 5), ("alternations", 4, 9),
+    [("repeated_calls", 1, 2), ("repeats", 5, 6), ("alternating_calls", 1, 5), ("alternations", 4, 9),
      ("errors", 1, 1), ("errors", 6, 6)],
 )  # fmt: skip
 def test_each_rule_counts_as_far_as_its_setting_says(
@@ -375,7 +375,7 @@ def test_each_rule_counts_as_far_as_its_setting_says(
 @pytest.mark.parametrize(
     ("rule", "nudge", "reason"),
     [
-        ("repeats", REPEATED.format(names="read_file", times=3),
+        ("repeated_calls", REPEATED.format(names="read_file", times=3),
          "read_file was called 4 times with the same arguments and the same result"),
         ("errors", FAILED.format(names="grep", times=3),
          "grep failed 4 times with the same error"),
@@ -421,7 +421,7 @@ def test_a_circle_is_told_of_once_whatever_comes_between() -> None:
 
     run(store, given, "Go.")
 
-    assert told(store) == ["repeats", "continuation"]
+    assert told(store) == ["repeated_calls", "continuation"]
 
 
 def test_who_goes_on_after_a_circle_begins_to_count_anew() -> None:

@@ -63,7 +63,7 @@ def swapped(one: str, other: str) -> Sequence[Policy]:
         (
             "refusals",
             "step_limit",
-            view(Turn(1, refused_in_a_row=LIMITS.refusals, steps=OVER)),
+            view(Turn(1, refused_in_a_row=LIMITS.refused_responses, steps=OVER)),
         ),
         ("step_limit", "converse", view(replace(LAST_WORD, steps=OVER, rejected=1))),
         (

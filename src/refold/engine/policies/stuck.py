@@ -57,7 +57,7 @@ def not_stuck(
 def not_repeating(times: int) -> Policy:
     """Say so after `times` answers alike, and stop at the next."""
 
-    def repeats(view: View) -> EndTurn | Note | None:
+    def repeated_calls(view: View) -> EndTurn | Note | None:
         alike = _alike(view)
         if alike < times:
             return None
@@ -67,14 +67,14 @@ def not_repeating(times: int) -> Policy:
             return EndTurn("stuck", f"{names} was called {alike} times {reason}")
         return Note(REPEATED.format(names=names, times=alike)) if alike == times else None
 
-    return repeats
+    return repeated_calls
 
 
 def not_alternating(rounds: int) -> Policy:
     """Say so after `rounds` rounds of the same few answers, and stop at the next."""
     rounds = max(rounds, 2)  # once round is no circle
 
-    def alternations(view: View) -> EndTurn | Note | None:
+    def alternating_calls(view: View) -> EndTurn | Note | None:
         last = [_key(answer) for answer in islice(_newest(view), _LONGEST_ROUND + 1)]
         if last[:1] and last[0] not in last[2:]:
             return None  # nearly always: what was called last is no part of a circle
@@ -91,7 +91,7 @@ def not_alternating(rounds: int) -> Policy:
             return Note(ALTERNATED.format(names=names, times=rounds))
         return None
 
-    return alternations
+    return alternating_calls
 
 
 def not_failing(times: int, nudged_at: int = 0) -> Policy:
@@ -100,7 +100,7 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
     The nudge is left out where the rule for calls alike, `nudged_at`, gives it.
     """
 
-    def errors(view: View) -> EndTurn | Note | None:
+    def repeated_errors(view: View) -> EndTurn | Note | None:
         found = _same_error(view)
         if not found or found < times - 1:
             return None
@@ -110,7 +110,7 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
         said = nudged_at and _alike(view) >= nudged_at
         return None if said else Note(FAILED.format(names=names, times=found))
 
-    return errors
+    return repeated_errors
 
 
 def _newest(view: View) -> Iterator[CallGroup]:
@@ -182,9 +182,9 @@ def _names(answer: CallGroup) -> str:
 def not_refused(times: int = 3) -> Policy:
     """`times` answers in a row without one call that was allowed are enough."""
 
-    def refusals(view: View) -> EndTurn | None:
+    def refused_responses(view: View) -> EndTurn | None:
         if view.turn.refused_in_a_row < times:
             return None
         return EndTurn("denied", f"every call of {times} answers in a row was refused")
 
-    return refusals
+    return refused_responses
