@@ -3,6 +3,7 @@
 from typing import Any
 
 import anyio
+import h11
 import pytest
 
 from refold.provider.http import Broken, HttpConnection
@@ -61,6 +62,13 @@ TOGETHER = b"".join(b"%02d" % n for n in range(20))
             [TOGETHER, "broke off in the middle of its answer"],
         ),
         ((HEAD + CHUNKS,), [TOGETHER, "broke off in the middle of its answer"]),
+        (
+            (HEAD + b"2\r\nhi, there\r\n" + END,),
+            [b"hi", "broke off in the middle of its answer"],
+        ),
+        ((HEAD + b"2 ;more=said\r\nhi\r\n0\r\nIts-Name: said\r\n\r\n",), [b"hi", "end"]),
+        ((HEAD + b"-2\r\nhi\r\n" + END,), ["broke off in the middle of its answer"]),
+        ((HEAD + b"2" * 70_000,), ["broke off in the middle of its answer"]),
     ],
 )
 def test_chunks_that_came_together_are_one(
@@ -78,7 +86,57 @@ def test_an_end_that_was_not_read_is_not_that_of_the_next_answer() -> None:
             await connection.send("/", (("host", "here"),), b"{}", 5)
             await connection.head()
             found.append(await connection.next_chunk())
-            connection._http.start_next_cycle()  # pyright: ignore[reportPrivateUsage]
+            assert connection.begin_anew()
         return found
 
     assert anyio.run(use) == [TOGETHER, b"hi"]
+
+
+def test_chunks_may_be_cut_anywhere() -> None:
+    whole = HEAD + CHUNKS + b"A\r\n\r\n23456789\r\n" + END
+
+    for at in range(len(HEAD), len(whole)):
+        heard = read(whole[:at], whole[at:])
+        assert b"".join(h for h in heard if isinstance(h, bytes)) == (
+            TOGETHER + b"\r\n23456789"
+        )
+        assert heard[-1] == "end"
+
+
+@pytest.mark.parametrize(
+    ("head", "behind"),
+    [
+        (HEAD, b"HTTP/1.1 200 OK\r\n"),
+        (HEAD.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n"), b""),
+    ],
+)
+def test_nothing_more_is_asked_where_the_connection_is_said_to_end(
+    head: bytes, behind: bytes
+) -> None:
+    stream: Any = Received(head + CHUNKS + END + behind)
+
+    async def use() -> bool:
+        connection = HttpConnection(stream)
+        await connection.send("/", (("host", "here"),), b"{}", 5)
+        await connection.head()
+        await connection.next_chunk()
+        return connection.begin_anew()
+
+    assert anyio.run(use) is False
+
+
+def test_a_chunk_for_each_word_makes_no_event_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = 0
+    whole = h11.Connection.next_event
+
+    def counted(self: h11.Connection) -> Any:
+        nonlocal made
+        made += 1
+        return whole(self)
+
+    monkeypatch.setattr(h11.Connection, "next_event", counted)
+
+    assert read(HEAD + CHUNKS, END) == [TOGETHER, "end"]
+    assert made < 5

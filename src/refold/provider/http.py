@@ -6,6 +6,7 @@ raised as a `ProviderError` in one sentence, without the key. `error_mapping` ex
 statuses, `connect` opens connections, and each wire parses its own responses.
 """
 
+import re
 import select
 import ssl
 import time
@@ -43,7 +44,10 @@ class Timeouts(Struct, frozen=True):
 class HttpConnection:
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=256 * 1024)
+        self._http = _new_cycle()
+        self._body: ChunkedBody | None = (
+            None  # of the answer that is read, if it has chunks
+        )
         self._loop = anyio.lowlevel.current_token()
         self._begun = False
         # What `next_chunk` came across behind the pieces that it joined.
@@ -62,7 +66,7 @@ class HttpConnection:
         asked = h11.Request(method=method, target=target, headers=[*headers, *length])
         data = self._http.send(asked) + self._http.send(h11.Data(data=body or b""))
         self._http.send(h11.EndOfMessage())
-        self._begun, self._next = False, None
+        self._begun, self._next, self._body = False, None, None
         try:
             for start in range(0, len(data), _PIECE):
                 with anyio.move_on_after(idle) as waiting:
@@ -79,16 +83,29 @@ class HttpConnection:
             if isinstance(event, h11.Response):
                 self._begun = True
                 headers = {n.decode("ascii"): v.decode("latin-1") for n, v in event.headers}
+                if event.status_code == 200 and "transfer-encoding" in headers:
+                    self._body = ChunkedBody(self._http.trailing_data[0])
                 return ResponseStart(event.status_code, headers)
             if not isinstance(event, h11.InformationalResponse):
                 raise Broken("hung up without an answer")
 
     async def next_chunk(self) -> bytes:
         """What has come of the body since the last call; empty when it is over."""
+        if self._body:
+            return await self._content(self._body)
         while isinstance(event := await self._event(), h11.Data):
             if event.data:
                 return b"".join([event.data, *self._received()])
         return b""
+
+    async def _content(self, body: "ChunkedBody") -> bytes:
+        while not (content := body.content()) and not body.over:
+            if body.wrong:
+                raise Broken(f"broke off in the middle of its answer ({body.wrong})")
+            if not (data := await self._receive()):
+                raise Broken("broke off in the middle of its answer (the end is missing)")
+            body.add(data)
+        return content
 
     def _received(self) -> Iterator[bytes]:
         """The pieces that came with the one before: a server may send one for each word."""
@@ -106,16 +123,36 @@ class HttpConnection:
         if anyio.lowlevel.current_token() != self._loop:
             return False  # its event loop is gone, and so is whoever watched it
         try:
-            if self._http.their_state is h11.SEND_BODY:
+            if self._tail_comes:
                 with anyio.move_on_after(_TAIL):
-                    while self._http.their_state is h11.SEND_BODY:
-                        await self._event()
-            self._http.start_next_cycle()
-        except (Broken, h11.LocalProtocolError):
+                    while self._tail_comes:
+                        await self.next_chunk()
+        except Broken:
+            return False
+        if not self.begin_anew():
             return False
         waiting = select.poll()
         waiting.register(self._stream.extra(SocketAttribute.raw_socket), select.POLLIN)
         return not waiting.poll(0)  # anything unasked for is the end of it
+
+    def begin_anew(self) -> bool:
+        """Make ready for the next answer. False if none can come on this connection."""
+        if self._body is None:
+            try:
+                self._http.start_next_cycle()
+            except h11.LocalProtocolError:
+                return False
+            return True
+        if self._http.our_state is h11.MUST_CLOSE or not self._body.ended_here:
+            return False
+        self._http, self._body = _new_cycle(), None
+        return True
+
+    @property
+    def _tail_comes(self) -> bool:
+        if self._body:
+            return not self._body.over
+        return self._http.their_state is h11.SEND_BODY
 
     async def aclose(self) -> None:
         if anyio.lowlevel.current_token() == self._loop:
@@ -149,6 +186,70 @@ class HttpConnection:
             return b""
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
             raise Broken(f"broke the connection ({error.__cause__ or error})") from error
+
+
+def _new_cycle() -> h11.Connection:
+    return h11.Connection(h11.CLIENT, max_incomplete_event_size=256 * 1024)
+
+
+class ChunkedBody:
+    """A body that comes in chunks (RFC 9112, 7.1): `add` what came, ask for its `content`.
+
+    h11 would make an event of each chunk, and many servers send one for each word.
+    `wrong` says what was none of this format; what came before it is content all the same.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._left = 0  # bytes of the chunk that is read
+        self._closes = False  # does the end of the line behind it come next?
+        self._last = False  # was there the chunk of no bytes, which is the last?
+        self.over, self.wrong = False, ""
+
+    @property
+    def ended_here(self) -> bool:
+        """Is it over, and was nothing behind it?"""
+        return self.over and not self._data
+
+    def add(self, data: bytes) -> None:
+        self._data += data
+
+    def content(self) -> bytes:
+        """All that can be told by now of what was not told yet."""
+        data, at, found = self._data, 0, list[bytes]()
+        while not self.over and not self.wrong:
+            if self._left:
+                piece = data[at : at + self._left]
+                at, self._left = at + len(piece), self._left - len(piece)
+                found.append(piece)
+                self._closes = not self._left
+                if self._left:
+                    break
+            if self._closes:
+                if len(data) - at < 2:
+                    break
+                self._closes, closing, at = False, data[at : at + 2], at + 2
+                if closing != b"\r\n":
+                    self.wrong = "a chunk is longer than it says"
+                    break
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                self.wrong = "a line never ends" if len(data) - at > _LONGEST_LINE else ""
+                break
+            self._line(data[at:end])
+            at = end + 2
+        self._data = data[at:]
+        return b"".join(found)
+
+    def _line(self, line: bytes) -> None:
+        """The size of a chunk, or, behind the last, a field or the empty line."""
+        if self._last:
+            self.over = not line
+        elif size := _SIZE.fullmatch(line):
+            self._left = int(size[1], 16)
+            self._last = not self._left
+        else:
+            self.wrong = f"this is no size of a chunk: {line[:40]!r}"
 
 
 class HttpResponse:
@@ -369,6 +470,8 @@ def _unpacking(encoding: str) -> _Unpack | None:
             raise Broken(f"packed its answer as {encoding!r}, which we did not ask for")
 
 
+_SIZE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?")
+_LONGEST_LINE = 64 * 1024  # bytes
 _TAIL = 0.02  # seconds for the last few bytes of an answer that has already ended
 _PIECE = 256 * 1024
 
