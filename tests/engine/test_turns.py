@@ -581,3 +581,27 @@ def test_a_session_in_which_everything_ran_unasked_asks_again_when_taken_up() ->
 
     assert [c.stage for c in view.conversation.calls] == ["asked"]
     assert orders == []
+
+
+def test_one_call_runs_in_the_task_of_its_turn_and_several_in_their_own() -> None:
+    tasks = list[int]()
+
+    @tool(Effect.LOOK)
+    async def where() -> Reply:
+        """Tell nothing."""
+        tasks.append(anyio.get_current_task().id)
+        return Reply("here")
+
+    call = ("where", "{}")
+    given = world(ScriptedProvider([call], [call, call], "Done."), tools=(where,))
+
+    async def turn() -> int:
+        async with await opened(MemoryStore(), given) as session:
+            await session.inbox.say("Go.")
+            await session.go()
+        return anyio.get_current_task().id
+
+    ours = anyio.run(turn)
+
+    assert tasks[0] == ours
+    assert len({ours, *tasks[1:]}) == 3

@@ -170,7 +170,10 @@ class ChildRun:
                 await self._run_session(session, spec.agent)
             except Exception as error:  # its usage must be recorded all the same
                 return _failed(ended(self.child.name, session), error)
-            return ended(self.child.name, session)
+            end = ended(self.child.name, session)
+        # One that is stopped before its turn has begun has no turn that says why.
+        told = end.outcome != "cancelled" or end.reason not in ("", "cancelled")
+        return end if told or not self._reason else replace(end, reason=self._reason)
 
     async def _run_session(self, session: Session, agent: Profile) -> None:
         words = partial(self._first_events, agent)

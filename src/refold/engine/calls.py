@@ -36,6 +36,12 @@ async def run_ready(world: World, record: Record) -> None:
     One that a person allows meanwhile joins in. Changes to one file go one after
     the other, in the order of the calls.
     """
+    match record.view.conversation.calls:
+        case (only,) if only.result is None and only.stage != "asked":
+            await run_alone(only.call, world, record)  # nobody can join one call
+            return
+        case _:
+            pass
     taken: set[str] = set()
     running = 0
 
