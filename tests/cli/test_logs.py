@@ -285,13 +285,12 @@ def test_a_provider_s_trouble_is_there_with_what_was_done_about_it() -> None:
 
 BROKEN = """
 import sys
-from refold.cli.first_run import begin
-from refold.cli import main
+from refold.cli import main, tour
 
 def broken(found):
     raise ZeroDivisionError(sys.argv[1] + " by nothing\\n\\x1b[2J")
 
-begin.tour = broken
+tour.run = broken
 main.run(sys.argv[2:])
 """
 

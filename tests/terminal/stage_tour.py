@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 from stage import facts_of, handle_on
 
-from refold.cli.first_run.choose_model import Embedded, Offers, choose
-from refold.cli.first_run.tour import Scene, run
+from refold.cli.first_run import Embedded, Offers, choose
+from refold.cli.tour import Scene, give_tour
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.stopping import stopping
 from refold.engine.world import Model, World
@@ -70,12 +70,12 @@ async def first_run() -> int:
     )
     choice = await choose(offers)
     if choice.what == "tour":
-        return await run(opening)
+        return await give_tour(opening)
     return 0
 
 
 async def main() -> int:
-    return await (run(opening) if sys.argv[1:] == ["tour"] else first_run())
+    return await (give_tour(opening) if sys.argv[1:] == ["tour"] else first_run())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,27 @@
 """`refold demo`: one real task in a scratch directory, with the embedded model."""
 
+import os
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from tempfile import mkdtemp
+
+import anyio
+
+from refold.app.models import SMALL
+from refold.cli import tour
+from refold.cli.local import install
+from refold.cli.tour import start_session, terminal_of
+from refold.config.paths import Paths, paths
+from refold.errors import RefoldError
+from refold.headless.streams import complain, write
+from refold.journal.store.log_file import NAME
+from refold.provider.local.models import DEFAULT, Shelf, default_directory
+from refold.terminal.input.line_reader import LineReader
+from refold.terminal.work import Work
+from refold.views.stream_json.turn_result import EXIT_CODES
+
+_FILE = "number.txt"
+_PROMPT = f"Read the file {_FILE} and tell me the number in it."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -10,6 +31,39 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    from refold.cli.first_run.begin import demo
+    """Do the task; without a model, give the tour."""
+    places = paths(os.environ)
+    try:
+        model = found.model or SMALL + _embedded()
+    except RefoldError as error:
+        write(f"The embedded model cannot be had: {error}\nHere is the tour instead.\n\n")
+        return tour.run(found)
+    return anyio.run(_demo, places, model)
 
-    return demo(found)
+
+def _embedded() -> str:
+    """The name of an installed embedded model; if there is none, one is installed."""
+    shelf = Shelf(default_directory(os.environ))
+    if here := shelf.installed():
+        return here[0].name
+    install(DEFAULT, shelf)  # the smaller one fails even at this
+    return DEFAULT.name
+
+
+async def _demo(places: Paths, model: str) -> int:
+    scratch = Path(mkdtemp(prefix="refold-demo-"))
+    (scratch / _FILE).write_text("4217\n", encoding="utf-8")
+    launch, session = await start_session(places, model, scratch, None)
+    printer, _ = terminal_of(places)
+    write(f"{model} in {scratch}\n› {_PROMPT}\n\n")
+    try:
+        await session.say(_PROMPT, client_key="demo")
+        work = Work(session, printer, LineReader(printer))
+        failure = await work.through(session.settle, "demo")
+        if failure is not None:
+            complain(failure)
+    finally:
+        await launch.aclose()
+    write(f"\nThe journal: {launch.app.home.path(session.id) / NAME}\n")
+    write(f"Read it with: refold sessions show {session.id}\n")
+    return EXIT_CODES[session.view.turn.outcome]

@@ -36,7 +36,7 @@ def _opened(found: Namespace, trees: WorkingTrees) -> int:
     _ask_about_the_folder(found)
     app = app_of(found, attended=True)
     if not app.models.default():
-        from refold.cli.first_run.begin import first_run
+        from refold.cli.first_run import first_run
 
         if not first_run(app.paths, app.settings.terminal):
             return 0

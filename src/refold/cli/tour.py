@@ -1,6 +1,67 @@
-"""`refold tour`: a scripted session that shows how refold works."""
+"""`refold tour`: one real session with a scripted model, in a scratch directory.
 
+Tools, questions and the journal are real. It needs no key and no network, takes less than a
+minute to read, and can be left at every pause and every question. `cli.demo` does a task
+with a real model.
+"""
+
+import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.client.launch import Launch
+from refold.client.session import Session
+from refold.config.folder_settings import given_in
+from refold.config.load import load
+from refold.config.paths import Paths, paths
+from refold.journal.store.log_file import NAME
+from refold.provider.port import Delta, Provider, Request
+from refold.terminal.input.reader import Key, Later, TerminalReader
+from refold.terminal.screen.printer import Printer
+from refold.terminal.signals import hearing
+from refold.terminal.this_terminal import this_terminal
+from refold.terminal.work import Work
+from refold.testing.providers import Reply, deltas
+from refold.values.messages import Message, ToolResult
+from refold.views.escape import visible
+from refold.views.styled import Line, line
+from refold.views.wrap import cut
+
+_FILE = "greet.sh"
+_BEFORE = 'name=${1:-you}\necho "Hello, $nam!"\n'
+_WORDS = f"{_FILE} prints no name. Find out why, fix it and show me that it works."
+_EDIT = r"""{"path": "greet.sh", "old": "Hello, $nam!", "new": "Hello, $name!"}"""
+_SHOWN = 6  # events
+_STEPS = 12  # of the model: a small one that goes astray is stopped soon
+_PACE = 0.006  # seconds between two characters, about as fast as one reads
+
+
+class Scene(Struct, frozen=True):
+    """A session for the tour. `journal` is where it is written."""
+
+    session: Session
+    journal: Path
+
+
+class _Line(Struct, frozen=True):
+    """What the tour shows of a line of the journal."""
+
+    seq: int
+    kind: str
+    data: Raw
+
+
+Opening = Callable[[Provider, Path], Awaitable[Scene]]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -8,6 +69,208 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    from refold.cli.first_run.begin import tour
+    places = paths(os.environ)
+    return anyio.run(partial(give_tour, opening_with(places), *terminal_of(places)))
 
-    return tour(found)
+
+def opening_with(places: Paths) -> Opening:
+    """Starts the session of a tour with the user's settings."""
+
+    async def opening(provider: Provider, directory: Path) -> Scene:
+        launch, session = await start_session(places, "", directory, provider)
+        return Scene(session, launch.app.home.path(session.id) / NAME)
+
+    return opening
+
+
+def terminal_of(places: Paths) -> tuple[Printer, TerminalReader]:
+    seen = load(places.settings, os.environ, {}).settings.terminal
+    return this_terminal(display=seen.display, theme=seen.theme)
+
+
+async def start_session(
+    places: Paths, model: str, directory: Path, provider: Provider | None
+) -> tuple[Launch, Session]:
+    """A session with few steps, in a directory of its own."""
+    bounds = {"limits.steps": _STEPS}
+    loaded = load(places.settings, os.environ, bounds)
+    wishes = LaunchOptions(
+        directory=directory,
+        model=model,
+        provider=provider,
+        attended=provider is not None,
+        given=given_in(loaded),
+    )
+    launch = Launch(App(loaded.settings, places, os.environ, wishes))
+    return launch, Session(launch, await launch.start())
+
+
+async def give_tour(
+    opening: Opening, paper: Printer | None = None, reading: TerminalReader | None = None
+) -> int:
+    """Give the tour. `opening` starts its session, with a provider and a directory."""
+    if paper is None or reading is None:
+        paper, reading = this_terminal()
+    if not reading.lively:
+        reading = _Unattended(paper)
+    with TemporaryDirectory(prefix="refold-tour-") as scratch:
+        (Path(scratch) / _FILE).write_text(_BEFORE, encoding="utf-8")
+        scene = await opening(Guide(_PACE if reading.lively else 0.0), Path(scratch))
+        work = Work(scene.session, paper, reading)
+
+        async def interrupt() -> None:
+            if work.under_way:
+                await work.interrupt()
+            else:
+                reading.interrupt()
+
+        try:
+            return await hearing(partial(_tour, scene, paper, reading, work), interrupt)
+        finally:
+            await scene.session.close()
+
+
+async def _tour(scene: Scene, paper: Printer, reading: TerminalReader, work: Work) -> None:
+    session = scene.session
+    paper.say("A short tour of refold", "heading")
+    paper.say(
+        "The model is scripted. Everything else is real: the tools, the questions, the "
+        f"journal. It works in {session.view.session.directory}, which "
+        "is deleted afterwards."
+    )
+    if not await _pause(reading, "Enter begins, q leaves"):
+        return
+    paper.gap()
+    paper.say(f"{paper.look.sign('prompt')} {_WORDS}", "person")
+
+    async def said() -> None:
+        await session.say(_WORDS, client_key="tour")
+        await session.settle()
+
+    paper.gap()
+    paper.say(
+        "Reading a file changes nothing, so it needs no permission. Before a file is edited or "
+        "a command runs, you are asked; if you say no, the model gets your reason.",
+        "dim",
+    )
+    failure = await work.through(said, "tour")
+    if failure is not None:
+        paper.say(visible(str(failure)), "bad")
+    if session.view.turn.outcome != "answered":
+        return
+    if await _pause(reading, "Enter shows the journal, q leaves"):
+        await _journal(scene, paper)
+
+
+async def _journal(scene: Scene, paper: Printer) -> None:
+    paper.gap()
+    paper.say("The journal is kept", "heading")
+    paper.say(
+        f"{scene.session.view.seq} events were recorded, each as one line of "
+        f"{scene.journal}. The last of them:"
+    )
+    for text in await anyio.to_thread.run_sync(_last_lines, scene.journal):
+        paper.line(line(f"  {cut(visible(text), paper.room - 2)}", "dim"))
+    paper.say(
+        "The state of a session is computed from these lines. You can kill refold at any "
+        "moment: refold -c resumes the session, and no finished call is repeated."
+    )
+    paper.gap()
+    paper.say(
+        "That was the tour. To work with a real model, set a key, use Ollama, or install the "
+        "embedded model."
+    )
+
+
+def _last_lines(journal: Path) -> list[str]:
+    """Number, kind and content of the newest events."""
+    try:
+        lines = journal.read_bytes().splitlines()[-_SHOWN:]
+        found = [msgspec.json.decode(text, type=_Line) for text in lines]
+    except (OSError, msgspec.MsgspecError):
+        return []
+    return [f"{each.seq:3} {each.kind:14} {bytes(each.data).decode()}" for each in found]
+
+
+async def _pause(reading: TerminalReader, hint: str) -> bool:
+    pressed = await reading.choice(line(f"{hint} ", "dim"), "q")
+    return pressed == ""
+
+
+class Guide:
+    """The scripted model. If a call is refused, it stops."""
+
+    def __init__(self, pace: float) -> None:
+        self._pace = pace
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        messages = [spoken.message for spoken in request.messages]
+        step = sum(message.role == "assistant" for message in messages)
+        reply = _reply(step, refused=_failed(messages[-1]))
+        for delta in deltas(reply, step):
+            await anyio.sleep(self._pace)
+            yield delta
+
+
+def _failed(message: Message) -> bool:
+    return any(isinstance(part, ToolResult) and part.failed for part in message.parts)
+
+
+def _reply(step: int, *, refused: bool) -> Reply:
+    if refused:
+        return Reply("All right, then I leave it at that.")
+    match step:
+        case 0:
+            read = ("read_file", f'{{"path": "{_FILE}"}}')
+            return Reply("I will read the file first.", (read,), "Which name is printed?")
+        case 1:
+            said = "`$nam` is set nowhere; the name is in `$name`."
+            return Reply(said, (("edit_file", _EDIT),))
+        case 2:
+            return Reply(
+                "Now it should work.", (("bash", f'{{"command": "bash {_FILE}"}}'),)
+            )
+        case _:
+            return Reply("It says **Hello, you!** The name of the variable was wrong.")
+
+
+class _Unattended:
+    """Without a terminal, the tour answers yes itself."""
+
+    lively = False
+
+    def __init__(self, paper: Printer) -> None:
+        self._paper = paper
+
+    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+        return Key.CTRL_D
+
+    async def brief(self, prompt: Line, text: str = "") -> str | Key:
+        return ""
+
+    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
+        return ""
+
+    async def choice(self, prompt: Line, keys: str) -> str | Key:
+        if "y" not in keys:
+            return ""
+        self._paper.say("(not a terminal: the tour answers yes)", "dim")
+        return "y"
+
+    async def secret(self, prompt: Line) -> str | Key:
+        return Key.CTRL_D
+
+    def quiet(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def typed(self) -> str:
+        return ""
+
+    def interrupt(self) -> bool:
+        return False
+
+    def redraw(self) -> None:
+        return
+
+    def vi(self, on: bool | None = None) -> None:
+        return

@@ -1,15 +1,25 @@
-"""The first question refold asks where nothing is set up: what it should think with.
+"""The first run: if no model is set up, ask which one to use, and set it up.
 
-What there is to offer, how a key is kept and how a model is fetched is handed
-in; here is only the asking.
+`choose` only asks; how a key is stored and a model is downloaded is passed in as `Offers`.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
+import anyio
 from msgspec import Struct
 
+from refold.app.models import SMALL, ollama_models
+from refold.cli.local import install
+from refold.cli.tour import give_tour, opening_with
+from refold.config.credentials import store
+from refold.config.paths import Paths
+from refold.config.set_setting import remember
+from refold.config.settings import Terminal
 from refold.errors import RefoldError
+from refold.provider import catalog
+from refold.provider.local.models import MODELS, Shelf, default_directory, find
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.terminal.this_terminal import this_terminal
@@ -17,12 +27,12 @@ from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration
 from refold.views.styled import Line
 
-_SPEED = 5e6  # bytes a second, of an ordinary line
+_SPEED = 5e6  # bytes per second of a usual connection
 _MAKERS = {
     "sk-ant-": "anthropic", "sk-or-": "openrouter", "gsk_": "groq", "xai-": "xai",
     "AIza": "gemini", "sk-": "openai",
 }  # fmt: skip
-_NAMED = 3  # providers that the menu names; the question for a key names all
+_NAMED = 3  # providers in the menu; the question for a key lists all
 
 
 class ModelChoice(Struct, frozen=True):
@@ -33,7 +43,7 @@ class ModelChoice(Struct, frozen=True):
 
 
 class Embedded(Struct, frozen=True):
-    """A model that can be fetched and runs on this machine's processor."""
+    """A model that can be downloaded and runs on this machine's CPU."""
 
     name: str
     size: int  # bytes
@@ -41,12 +51,12 @@ class Embedded(Struct, frozen=True):
 
 
 class Offers(Struct, frozen=True, kw_only=True):
-    """What can be chosen, and what is done about it.
+    """What can be chosen, and the functions that set it up.
 
-    `keep_key(provider, key)` stores a key and gives the model to use with it.
-    `install(name)` fetches a model, telling how it goes, and gives its full name.
-    `remember(model)` makes it the default. All of them may raise `RefoldError`;
-    then it is said, and asked again. `ollama` holds full names.
+    `keep_key(provider, key)` stores a key and returns the model to use with it.
+    `install(name)` downloads a model, shows the progress and returns its full name.
+    `remember(model)` makes it the default. All of them may raise `RefoldError`; then the
+    error is shown, and the question asked again. `ollama` has full names.
     """
 
     providers: Sequence[str]
@@ -63,16 +73,53 @@ class _Row(Struct, frozen=True):
     does: Callable[[], Awaitable[ModelChoice | None]]
 
 
+def first_run(places: Paths, seen: Terminal) -> bool:
+    """Ask for a model. True if there is one now."""
+    return anyio.run(_first_run, places, seen)
+
+
+async def _first_run(places: Paths, seen: Terminal) -> bool:
+    keyed = [spec for spec in catalog.providers() if spec.key_env and spec.model]
+
+    async def keep_key(name: str, key: str) -> str:
+        spec = catalog.find(name)
+        store(places.credentials, spec.name, key)
+        return f"{spec.name}/{spec.model}"
+
+    async def fetch(name: str) -> str:
+        shelf = Shelf(default_directory(os.environ))
+        await anyio.to_thread.run_sync(install, find(name), shelf)
+        return SMALL + name
+
+    async def keep_model(model: str) -> None:
+        remember(places, "model", model)
+
+    choice = await choose(
+        Offers(
+            providers=[spec.name for spec in keyed],
+            keep_key=keep_key,
+            ollama=ollama_models(os.environ),
+            embedded=[Embedded(each.name, each.size) for each in MODELS],
+            install=fetch,
+            remember=keep_model,
+        ),
+        *(here := this_terminal(display=seen.display, theme=seen.theme)),
+    )
+    if choice.what == "tour":
+        await give_tour(opening_with(places), *here)
+    return choice.what == "model"
+
+
 async def choose(
     offers: Offers, paper: Printer | None = None, reading: TerminalReader | None = None
 ) -> ModelChoice:
-    """Ask until something is chosen. What was chosen is remembered."""
+    """Ask until something is chosen, and set that up."""
     if paper is None or reading is None:
         paper, reading = this_terminal()
-    return await _Asking(offers, paper, reading).choose()
+    return await _ModelMenu(offers, paper, reading).choose()
 
 
-class _Asking:
+class _ModelMenu:
     def __init__(self, offers: Offers, paper: Printer, reading: TerminalReader) -> None:
         self._offers, self._paper, self._reading = offers, paper, reading
 
@@ -120,11 +167,11 @@ class _Asking:
             start: Line = (("strong", f"  {number}  "), ("plain", f"{row.text:{wide}}"))
             if least <= self._paper.room:
                 self._paper.line((*start, ("dim", f"  {row.about}")))
-            else:  # below each other, so that each begins where the others do
+            else:  # the description on a line of its own
                 self._paper.line(start)
                 self._paper.say(f"     {row.about}", "dim")
         if not self._offers.ollama:
-            self._paper.gap()  # or it would seem to belong to the last of them
+            self._paper.gap()
             self._paper.say("Ollama does not answer on this machine.", "dim")
         self._paper.gap()
 
@@ -184,7 +231,7 @@ def _embedded(found: Embedded) -> str:
 
 
 def _or_stop(answer: str | Key) -> str | Key:
-    """Ctrl+C ends the program, as a signal does where it comes as one."""
+    """Ctrl+C ends the program, whether it comes as a key or as a signal."""
     if answer is Key.CTRL_C:
         raise KeyboardInterrupt
     return answer

@@ -1,1 +1,0 @@
-"""The first minutes: what to think with, and the tour."""
