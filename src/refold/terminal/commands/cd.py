@@ -1,4 +1,6 @@
 """/cd: show the working directory, or continue in another one.
+/add-dir: show the directories of the workspace, or add one.
+/worktree: continue in a git worktree of its own.
 
 The directory is checked here; switching is done by `Terminal.switch`.
 """
@@ -11,6 +13,7 @@ from refold.client.launch import Target
 from refold.errors import BadInput
 from refold.terminal.greeting import heading, shown
 from refold.terminal.terminal import Terminal
+from refold.values.path_names import below
 
 
 async def run(here: Terminal, rest: str) -> None:
@@ -69,3 +72,21 @@ def directory_named(command: str, text: str, directory: str) -> str:
 def _roots(here: Terminal) -> None:
     for root in here.session.view.session.roots:
         here.printer.say(f"and {shown(root)}", "dim")
+
+
+async def run_add_dir(here: Terminal, rest: str) -> None:
+    about = here.session.view.session
+    if not rest:
+        show_directories(here)
+        return
+    directory = await anyio.to_thread.run_sync(
+        directory_named, "/add-dir", rest, about.directory
+    )
+    if any(below(directory, root) for root in (about.directory, *about.roots)):
+        here.printer.say(f"{shown(directory)} belongs to the workspace already.", "dim")
+        return
+    await switch_to(here, Target(added=(directory,)))
+
+
+async def run_worktree(here: Terminal, rest: str) -> None:
+    await switch_to(here, Target(worktree=rest))

@@ -3,10 +3,10 @@
 A command's module is imported here when it is typed, so that a start does without them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
 from keyword import iskeyword
-from typing import Protocol, cast
+from typing import TypeAlias, cast
 
 import anyio
 
@@ -20,11 +20,15 @@ from refold.terminal.terminal import Terminal
 from refold.terminal.work import sentence
 from refold.views.escape import on_one_line
 
-
-class CommandModule(Protocol):
-    """What a module of this folder has that is a command."""
-
-    async def run(self, here: Terminal, rest: str) -> None: ...
+# Commands that stand in the module of another one, with which they share what they do.
+_MODULES: Mapping[str, str] = {
+    "add-dir": "cd", "worktree": "cd", "agents": "agent", "approval": "mode",
+    "background": "tree", "stop": "tree", "effort": "model", "execute": "plan",
+    "plans": "plan", "format": "config", "note": "memory", "search": "resume",
+    "sessions": "resume", "tag": "rename", "undo": "rewind",
+}  # fmt: skip
+Run: TypeAlias = Callable[[Terminal, str], Awaitable[None]]
+Choose: TypeAlias = Callable[[Session], Iterable[CompletionChoice]]
 
 
 class CommandRunner:
@@ -53,7 +57,7 @@ class CommandRunner:
 async def run_command(name: str, rest: str, here: Terminal) -> None:
     """Raises `BadInput` for an unknown command, with the nearest name."""
     if (command := find(name)) is not None:
-        await module_of(command).run(here, rest)
+        await run_of(command)(here, rest)
         return
     shortcuts = here.session.shortcuts
     if shortcuts.find(name) is None:
@@ -62,16 +66,26 @@ async def run_command(name: str, rest: str, here: Terminal) -> None:
     await here.say(text, typed=f"/{name} {rest}".rstrip())
 
 
-def module_of(command: SlashCommand) -> CommandModule:
-    name = command.name.replace("-", "_")
-    name = f"{name}_" if iskeyword(name) else name
-    return cast(CommandModule, import_module(f"refold.terminal.commands.{name}"))
+def run_of(command: SlashCommand) -> Run:
+    """`run` of the command's own module, or `run_NAME` of the one that it shares."""
+    found = _part(command, "run")
+    if found is None:
+        raise LookupError(f"/{command.name} has no function")
+    return cast(Run, found)
 
 
 def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionChoice]:
     """What may follow the command."""
-    found = getattr(module_of(command), "choices", None)
-    return (*map(CompletionChoice, command.words), *(found(session) if found else ()))
+    choose = cast("Choose | None", _part(command, "choices"))
+    return (*map(CompletionChoice, command.words), *(choose(session) if choose else ()))
+
+
+def _part(command: SlashCommand, part: str) -> object:
+    own = command.name.replace("-", "_")
+    own = f"{own}_" if iskeyword(own) else own
+    shared = _MODULES.get(command.name)
+    module = import_module(f"refold.terminal.commands.{shared or own}")
+    return getattr(module, f"{part}_{own}" if shared else part, None)
 
 
 async def _expanded(here: Terminal, shortcuts: Shortcuts, name: str, rest: str) -> str:

@@ -1,4 +1,6 @@
-"""/memory: show, forget or update the notes kept between sessions."""
+"""/memory: show, forget or update the notes kept between sessions.
+/note: save a note, as does a line that begins with #.
+"""
 
 import anyio
 
@@ -63,3 +65,8 @@ async def _update(memory: Notes, here: Terminal) -> None:
     if not learned.changes:
         why = f": {learned.why}" if learned.why else "."
         here.printer.say(f"No new notes{why}", "dim")
+
+
+async def run_note(here: Terminal, rest: str) -> None:
+    said = await anyio.to_thread.run_sync(memory_of(here).add, rest)
+    here.printer.say(on_one_line(said), "dim")

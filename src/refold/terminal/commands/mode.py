@@ -1,4 +1,5 @@
 """/mode: show or change what runs without asking.
+/approval: ask as usual, or run everything without asking.
 
 What a mode means is decided in `permissions`.
 """
@@ -47,3 +48,13 @@ def _named(text: str) -> Mode:
         else f"There are {', '.join(MODES)}."
     )
     raise BadInput(f"{text!r} is not a mode. {hint}")
+
+
+async def run_approval(here: Terminal, rest: str) -> None:
+    if not rest:
+        on = here.session.mode != "bypass"
+        here.printer.say(f"{'on' if on else 'off'} (/approval on|off changes it)")
+        return
+    if rest not in ("on", "off"):
+        raise BadInput(f"type /approval on or /approval off, not {rest!r}")
+    await change(here, "default" if rest == "on" else "bypass")

@@ -1,10 +1,16 @@
-"""/model: show or change the model."""
+"""/model: show or change the model.
+/effort: show or change the reasoning effort.
+"""
 
 from collections.abc import Iterable
+from typing import get_args
 
 from refold.client.session import Session
+from refold.errors import BadInput
+from refold.terminal.commands.table import EFFORTS
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.terminal import Terminal
+from refold.values.modes import Effort
 from refold.views.escape import on_one_line
 from refold.views.styled import line
 
@@ -37,3 +43,19 @@ def split_save(rest: str) -> tuple[str, bool]:
     """What was typed before a last word `save`, and whether that is there."""
     wanted, _, last = rest.rpartition(" ")
     return (wanted.strip(), True) if wanted and last == "save" else (rest, False)
+
+
+async def run_effort(here: Terminal, rest: str) -> None:
+    now = here.session.effort
+    if not rest:
+        here.printer.say(f"{now or 'the default of the provider'} ({', '.join(EFFORTS)})")
+        return
+    wanted, save = split_save(rest)
+    found = next((e for e in get_args(Effort) if e == wanted), None)
+    if not found:
+        raise BadInput(f"{wanted!r} is not an effort: {', '.join(EFFORTS)}")
+    await here.session.set_effort(found)
+    here.printer.say(f"From the next turn: {found}", "dim")
+    if save:
+        here.session.config.remember("effort", found)
+        here.printer.say(DEFAULT, "dim")

@@ -1,4 +1,6 @@
-"""/rename: show or set the name of this session."""
+"""/rename: show or set the name of this session.
+/tag: show, add or remove tags of this session.
+"""
 
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
@@ -17,3 +19,11 @@ async def run(here: Terminal, rest: str) -> None:
         here.printer.say(
             f"This session has no name; its id is {about.id}. /rename NAME sets one."
         )
+
+
+async def run_tag(here: Terminal, rest: str) -> None:
+    if rest:
+        await here.session.tag(rest.split())
+    tags = here.session.view.session.tags
+    shown = " ".join(f"#{on_one_line(each)}" for each in tags)
+    here.printer.say(shown or "This session has no tags. /tag +TAG adds one.")

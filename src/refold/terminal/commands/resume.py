@@ -1,8 +1,11 @@
 """/resume: switch to another session; the one that is left is closed and kept.
+/sessions: list the other sessions of this directory, and switch to one.
+/search: search the messages of the sessions of this directory.
 
 The catalogue finds sessions; `Terminal.switch` opens one.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 
 from refold.client.catalogue import LAST
@@ -16,9 +19,11 @@ from refold.terminal.prompts.session_picker import pick
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 from refold.views.history import recap
+from refold.views.session_list import SessionPicker, by_session, hit_lines, numbered_rows
 from refold.views.styled import line
 
 _WIDEST = 100  # cells
+_MOST = 20  # sessions in a list, messages that are found
 _ASK = "number to switch to, Enter to stay:"
 
 
@@ -74,3 +79,32 @@ async def others(here: Terminal) -> Sequence[Card]:
     if not (found := await here.session.catalogue.sessions()):
         raise BadInput("there is no other session of this directory")
     return found
+
+
+async def run_sessions(here: Terminal, rest: str) -> None:
+    """The newest; with words, those whose name, title or tag contains them."""
+    cards = await others(here)
+    found = SessionPicker(tuple(cards), rest).shown
+    if not found:
+        raise BadInput(f"no other session of this directory matches {rest!r}")
+    shown = found[:_MOST]
+    here.printer.lines(numbered_rows(shown, here.printer.room, time.time()))
+    if more := len(found) - len(shown):
+        here.printer.say(f"{more} older ones: /sessions WORDS, or /resume", "dim")
+    await switch_to_one(here, [card.id for card in shown])
+
+
+async def run_search(here: Terminal, rest: str) -> None:
+    if not rest:
+        raise BadInput("type /search WORDS, to search the sessions of this directory")
+    found = by_session(await here.session.catalogue.search(rest, _MOST))
+    if not found:
+        here.printer.say("Nothing was found in the sessions of this directory.")
+        return
+    for number, of_one in enumerate(found, start=1):
+        wide = len(str(len(found))) + 2
+        rows = hit_lines(of_one, here.printer.room - wide, bold=False)
+        for at, row in enumerate(rows):
+            head = f"{'' if at else number:<{wide}}"
+            here.printer.line((("accent", head), ("dim" if at else "plain", row)))
+    await switch_to_one(here, [of_one[0].card.id for of_one in found])

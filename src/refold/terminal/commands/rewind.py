@@ -1,10 +1,12 @@
 """/rewind: go back to before a message: the conversation, the files, or both.
+/undo: undo everything since the last message, or the last rewind.
 
 What would change is shown first; the handle does it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from refold.client.types import Point
 from refold.errors import BadInput
 from refold.terminal.terminal import Terminal
 from refold.views.rewind_points import What, point_lines, preview_lines, report_text
@@ -67,3 +69,21 @@ async def _conversation_back(here: Terminal, seq: int, what: What) -> None:
     printer.say(
         f"The conversation was rewound. To undo this: /rewind {undo} conversation", "good"
     )
+
+
+async def run_undo(here: Terminal, rest: str) -> None:
+    if rest:
+        raise BadInput("/undo takes no argument: /rewind N chooses the point")
+    point = _last_point(here.session.view.checkpoints.points)
+    if point is None:
+        raise BadInput(NOWHERE)
+    await rewind_to(here, point.seq, "both")
+
+
+def _last_point(points: Sequence[Point]) -> Point | None:
+    """The last message, or the last rewind, be it of the conversation, the files or both."""
+    if not points:
+        return None
+    last = points[-1]
+    both = last.kind == "restored" and len(points) > 1 and points[-2].seq == last.seq - 1
+    return points[-2] if both and points[-2].kind == "rewound" else last

@@ -1,7 +1,7 @@
 """The slash commands, from the first to the last: help, completion, docs and tests read this.
 
-What a command does is in the module of its name, whose `run` gets the rest of the line.
-`commands.dispatch` imports it when the command is typed.
+What a command does is in the module of its name, or, of a few that share what they do, in
+that of another (`commands.dispatch`). It is imported when the command is typed.
 """
 
 from collections.abc import Mapping
