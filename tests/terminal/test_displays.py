@@ -10,10 +10,9 @@ import pytest
 
 from refold.terminal.screen import colours
 from refold.terminal.screen.ascii_fallback import spelled
-from refold.terminal.screen.capabilities import Look, look
-from refold.terminal.screen.displays import display
-from refold.terminal.screen.plain_progress import PlainProgress
+from refold.terminal.screen.capabilities import Look, display, look
 from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.status_line import PlainProgress
 from refold.terminal.screen.terminfo import Terminfo
 from refold.views.styled import Line
 

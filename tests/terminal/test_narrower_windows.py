@@ -10,7 +10,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from refold.terminal.input.line_editor.resize import taking_all_back
+from refold.terminal.input.line_editor.drawing import taking_all_back
 from refold.terminal.screen.capabilities import Look
 
 UP = "\x1b[A"

@@ -15,7 +15,7 @@ from refold.journal.state.conversation import SHELL, Undelivered
 from refold.journal.state.fold import View, fold
 from refold.provider.port import Request
 from refold.terminal.commands.shell import Ran, as_message
-from refold.terminal.shell.pty import ModesSeen
+from refold.terminal.input.pty import ModesSeen
 from refold.testing.providers import ScriptedProvider
 from refold.values.messages import Text
 from tests.terminal.test_conversation import Evening

@@ -20,8 +20,8 @@ from refold.errors import RefoldError
 from refold.terminal.input.reader import CTRL_C, TerminalReader
 from refold.terminal.prompts.waiting import Asker
 from refold.terminal.screen.bell import Bell, ring
-from refold.terminal.screen.plain_progress import PlainProgress
 from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.status_line import PlainProgress
 from refold.terminal.screen.transcript import Showing
 from refold.terminal.steering import Commands, NoCommands, Steering
 from refold.views.escape import visible

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import BadInput, RefoldError
+from refold.terminal.input import pty
 from refold.terminal.screen.printer import Printer
-from refold.terminal.shell import pty
 from refold.terminal.strip_escapes import as_it_stood
 from refold.terminal.terminal import Terminal
 from refold.values.kept_output import Printed

@@ -6,7 +6,7 @@ What keys do says `line_editor.keys`.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any
 
 import anyio
 from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import FormattedText
@@ -30,8 +32,12 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import TabsProcessor
 
 from refold.terminal.input.completion import Complete, names_a_file
-from refold.terminal.input.line_editor.completer import Offers
-from refold.terminal.input.line_editor.drawing import ESC_ALONE, colouring, drawing
+from refold.terminal.input.line_editor.drawing import (
+    ESC_ALONE,
+    colouring,
+    drawing,
+    taking_all_back,
+)
 from refold.terminal.input.line_editor.external_editor import Elsewhere
 from refold.terminal.input.line_editor.history import Suggested, history
 from refold.terminal.input.line_editor.key_bindings import (
@@ -44,13 +50,14 @@ from refold.terminal.input.line_editor.key_bindings import (
 )
 from refold.terminal.input.line_editor.keyboard import Keyboard
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.input.line_editor.resize import taking_all_back
 from refold.terminal.input.reader import CTRL_C, Key, Later
 from refold.terminal.screen.printer import Printer
 from refold.values.text import clean
+from refold.views.escape import on_one_line
 from refold.views.styled import Line, Piece
 from refold.views.wrap import wrap_line
 
+_FAR_ENOUGH = 4_096  # characters before the cursor that can matter
 _TYPED_AHEAD = 0.1  # seconds in which that comes
 _VI = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
 _Answer = str | Later | Key
@@ -239,3 +246,26 @@ class PromptToolkitReader:
 
 def _now(answer: _Answer) -> str | Key:
     return answer.words if isinstance(answer, Later) else answer
+
+
+# What could stand at the cursor, as the line editor's menu shows it.
+#
+# Which offers there are says `completion`. Here they are looked for beside the keys, in a
+# thread, and made fit to be shown: a name may hold anything.
+class Offers(Completer):
+    def __init__(self, complete: Complete) -> None:
+        self._complete = complete
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        before = document.text_before_cursor
+        if len(before) > _FAR_ENOUGH:
+            before = " " + before[-_FAR_ENOUGH:]
+        for offer in self._complete(before):
+            yield Completion(
+                offer.text,
+                start_position=-offer.instead_of,
+                display=on_one_line(offer.shown or offer.text),
+                display_meta=on_one_line(offer.about),
+            )

@@ -8,7 +8,7 @@ a model orders a terminal about. When to ring is `work`'s business.
 import math
 from collections.abc import Callable, Mapping
 
-from refold.terminal.screen.displays import Display
+from refold.terminal.screen.capabilities import Display
 from refold.views.escape import on_one_line
 from refold.views.wrap import cut
 

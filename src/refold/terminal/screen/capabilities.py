@@ -1,24 +1,24 @@
 """What this terminal can do, and what styles look like on it.
 
 Sixteen colours that the person's own theme defines, unless another theme is asked for,
-and nothing that moves the cursor: that is `printer`'s business, and only where `moves`
-says so. Which display it is, `displays` decides.
+and nothing that moves the cursor: `printer` does that, and only where `moves` says so.
 """
 
 import os
 import zlib
 from collections.abc import Callable, Mapping
-from typing import TextIO
+from typing import Literal, TextIO, TypeAlias, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from refold.terminal.screen import colours
 from refold.terminal.screen.ascii_fallback import MOST, is_all_of_unicode
-from refold.terminal.screen.displays import Display, display, is_dumb
-from refold.terminal.screen.terminfo import terminfo
+from refold.terminal.screen.terminfo import Terminfo, terminfo
 from refold.views.styled import Link, Style
 
+Display: TypeAlias = Literal["plain", "status", "line"]
+_DUMB = ("dumb", "unknown", "")
 _SGR: Mapping[Style, str] = {
     "dim": "2",
     "strong": "1",
@@ -231,3 +231,29 @@ def linked(url: str, painted: str) -> str:
     """The rows that one link is broken into have one name, so that they light up together."""
     name = f"{zlib.crc32(url.encode()):x}"
     return f"\x1b]8;id={name};{url}\x1b\\{painted}\x1b]8;;\x1b\\"
+
+
+# Which display a terminal gets: `plain`, `status` or `line`. The choice, and no more.
+#
+# `plain` is text and newlines. `status` may take one line back, with what terminfo says.
+# `line` is for prompt_toolkit, which writes the same orders to every terminal.
+def is_dumb(environ: Mapping[str, str]) -> bool:
+    """Nothing but text can be sent there, by the terminal's own name."""
+    return environ.get("TERM", "") in _DUMB
+
+
+def display(wanted: str, environ: Mapping[str, str], known: Terminfo | None) -> Display:
+    """What a terminal gets for which `wanted` was asked, which may be `auto`.
+
+    A name without an entry is a new terminal's, far from home: those all understand what
+    xterm does.
+    """
+    if wanted == "status":
+        return "status" if known is not None and known.back else "plain"
+    if wanted in ("plain", "line"):
+        return cast(Display, wanted)
+    if is_dumb(environ):
+        return "plain"
+    if known is None or known.common:
+        return "line"
+    return "status" if known.back else "plain"

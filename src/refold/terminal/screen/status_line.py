@@ -1,14 +1,16 @@
-"""What is being done right now, as one line that will be taken back.
+"""What is being done right now: one line that will be taken back, or a line now and then.
 
-Only for the eye: nothing in here is recorded or printed to stay.
+Only for the eye: nothing in here is recorded.
 """
 
 from collections.abc import Callable
 
+from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line
 from refold.views.number_format import duration
 from refold.views.styled import Line
 
+_FIRST = 10.0  # seconds of silence before a plain display says what is done
 _WORDS = "words"  # the key of what is written; calls have their ids
 _HINT = "type a message for the next step · ctrl+c to stop or redirect"
 
@@ -61,3 +63,27 @@ class Doing:
         if below:
             shown = (*shown, ("plain", f"{below}  "))
         return (*shown, *((("person", f"{waiting}  "),) if waiting else ()), ("dim", tail))
+
+
+# What takes long, told now and then, where no line can be drawn and taken back.
+#
+# After a silence, and then each time after twice as long: a log stays short, and somebody
+# who listens to a screen reader knows that something still goes on.
+class PlainProgress:
+    """`clock` gives seconds that only go forward."""
+
+    def __init__(self, printer: Printer, clock: Callable[[], float]) -> None:
+        self._printer, self._clock = printer, clock
+        self._written, self._since, self._due = -1, 0.0, _FIRST
+
+    def show(self, status: Line) -> None:
+        """This is being done: the wheel of a status line, and words."""
+        now, printer = self._clock(), self._printer
+        printer.status(status)
+        if printer.look.moves:
+            return
+        if printer.written != self._written:
+            self._written, self._since, self._due = printer.written, now, _FIRST
+        elif status and printer.at_start and now - self._since >= self._due:
+            printer.say("".join(text for _, text in status[1:]).strip(), "dim")
+            self._written, self._due = printer.written, self._due * 2

@@ -1,1 +1,0 @@
-"""Commands that the person runs themselves, with `!`."""
