@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold.journal.events import codec
-from refold.views.stream_json import documents, live_documents, turn_result
+from refold.views.stream_json import documents, live_documents, snapshot, turn_result
 from refold.views.stream_json.schema import tagged
 from scripts import reference
 
@@ -120,7 +120,7 @@ def test_every_document_of_the_stream_is_in_the_page() -> None:
     page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
     kinds = {
         str(each.__struct_config__.tag)
-        for each in tagged(documents, live_documents, live_documents)
+        for each in tagged(documents, live_documents, snapshot)
     }
     fields = set(documents.Result.__struct_fields__)
 

@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # as checkers read it, without the import of typing
 
 if TYPE_CHECKING:
+    from refold.agents.profile import Profile
     from refold.client.agent import Agent
     from refold.client.questions import Question
     from refold.client.result import Result
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     )
     from refold.journal.events import kinds as events
     from refold.journal.events.kinds import Entry, Frame
-    from refold.tools.contract import Reply, Tool, tool
+    from refold.tools.contract import Context, Reply, Tool, tool
     from refold.values.control import Final, Todo
     from refold.values.display import Checklist, Diff, Note, Output
     from refold.values.live import Progress, TextCame, ThinkingCame
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "Agent": "client.agent", "Session": "client.session",
     "Result": "client.result", "Question": "client.questions",
+    "Profile": "agents.profile", "Context": "tools.contract",
     "tool": "tools.contract", "Tool": "tools.contract", "Reply": "tools.contract",
     "Effect": "values.tools", "Usage": "values.usage", "Final": "values.control",
     "Checklist": "values.display", "Todo": "values.control", "Budget": "values.usage",
@@ -46,8 +48,8 @@ _WHERE = {
 }  # fmt: skip
 
 __all__ = [
-    "Agent", "BadInput", "Budget", "Checklist", "Diff", "Effect", "Entry", "Final", "Frame", "JournalError",
-    "Note", "Output", "Progress", "ProviderError", "Question", "RefoldError", "Reply",
+    "Agent", "BadInput", "Budget", "Checklist", "Context", "Diff", "Effect", "Entry", "Final", "Frame", "JournalError",
+    "Note", "Output", "Profile", "Progress", "ProviderError", "Question", "RefoldError", "Reply",
     "Result", "Session", "TextCame", "ThinkingCame", "Todo", "Tool", "ToolFailed", "Usage",
     "events", "tool",
 ]  # fmt: skip

@@ -133,6 +133,22 @@ def test_a_call_is_shown_allowed_and_done(starts: Starts, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_the_state_is_written_when_it_is_asked_for(starts: Starts) -> None:
+    program = starts(WRITE, {"text": "Done."})
+    program.say(type="user_message", text="write")
+    request = program.until("tool_approval_request")
+    program.say(type="status")
+    program.say(type="snapshot")
+
+    status, snapshot = program.until("status"), program.until("snapshot")
+
+    assert (status["running"], status["waiting"]) == (True, [request["call_id"]])
+    assert snapshot["status"] == status
+    assert [each["text"] for each in snapshot["messages"]] == ["write", ""]
+    assert snapshot["messages"][1]["calls"][0]["result"] is None
+
+
+@pytest.mark.slow
 def test_a_no_goes_to_the_model_and_stale_answers_do_nothing(
     starts: Starts, tmp_path: Path
 ) -> None:

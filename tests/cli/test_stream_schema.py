@@ -76,6 +76,7 @@ from refold.values.live import (
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
 from refold.values.usage import Budget
 from refold.views.stream_json import documents, encode
+from refold.views.stream_json.snapshot import Choices, snapshot, status
 from refold.views.stream_json.turn_result import result
 from tests.cli.contract import conforming
 
@@ -110,6 +111,11 @@ LIVE: tuple[Live, ...] = (
 )  # fmt: skip
 
 
+STATE = Choices(
+    model="a/b", agent="main", mode="default", effort="", steps=9, budget=Budget()
+)
+
+
 def written() -> list[dict[str, Any]]:
     """A document of every type, as it goes over the wire."""
     news = [Frame(7, 0, Entry(7, event)) for event in (*EVENTS, Rewound(3))]
@@ -117,6 +123,7 @@ def written() -> list[dict[str, Any]]:
     found = [each for frame in news for each in encode.documents_of(frame, live=True)]
     asks = Judged("c1", "ask", hash="h")
     claim = Claim("It works", (Evidence(call="c1"),))
+    state = status(View(), STATE, ["c1"])
     verdict = Checked(claim, "supported", "it ran", (Finding("supported", "exit code 0"),))
     found += [
         encode.init(View(), "id", "0.1.0"),
@@ -124,6 +131,8 @@ def written() -> list[dict[str, Any]]:
         encode.question(asks, 1, [Asking("Which?", [Option("red")])]),
         documents.Error(kind="BadInput", line=3, reason="no order"),
         documents.ForkMade(session_id="copy", source="mine"),
+        state,
+        snapshot(View(), state),
         replace(result(View(), "id", 0.1), outcome="failed", claims=claims_of([verdict])),
     ]
     return [msgspec.json.decode(msgspec.json.encode(each)) for each in found]

@@ -4,7 +4,7 @@ Names are not case-sensitive; the error for an unknown name suggests a similar o
 agents come first. `discovery` reads the agents of folders.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -98,10 +98,20 @@ def registry(
     around: SkillScope,
     known: Callable[[], Collection[str]],
     code_settings: CodeSettings | None = None,
+    given: Sequence[Profile] = (),
 ) -> Registry:
-    """All agents of this workspace. `known` returns the names of all tools."""
+    """All agents of this workspace. `known` returns the names of all tools.
+
+    `given` are profiles of a program; one in a folder with the same name is ignored. Raises
+    `BadInput` if one has the name of a built-in agent, or two have the same.
+    """
+    names = [each.name for each in given]
+    for name in names:
+        if name in BUILTIN or name in ALIASES or names.count(name) > 1:
+            raise BadInput(f"there is an agent {name!r} already: give yours another name")
     read = find_agents(agent_folders(around), lambda: {*known(), TASK, PYTHON})
-    return Registry(read.profiles, read.problems, code_settings)
+    others = (each for each in read.profiles if each.name not in names)
+    return Registry((*given, *others), read.problems, code_settings)
 
 
 def untrusted_notice(around: SkillScope) -> str:

@@ -97,7 +97,9 @@ class App:
     def agents(self) -> Registry:
         """Those that may work here, as they work under these settings."""
         known = partial(_names, (*builtin(), *self.tools))
-        return registry(self._around, known, code_settings(self.settings))
+        return registry(
+            self._around, known, code_settings(self.settings), self.wishes.agents
+        )
 
     def shortcuts(self, taken: Collection[str]) -> "Shortcuts":
         """What `/name words` stands for here; `taken` are the names of commands."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import Raw, Struct
 
+from refold.agents.profile import Profile
 from refold.provider.port import Provider
 from refold.rlm.initial_variables import InitialVariables
 from refold.tools.contract import Tool
@@ -31,4 +32,5 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     provider: Provider | None = None  # a provider of the caller's own
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
     house: Mapping[str, object] = {}  # what those tools ask for by name
+    agents: tuple[Profile, ...] = ()  # beside the built-in ones and those of folders
     begins: InitialVariables = InitialVariables()  # what its Python begins with

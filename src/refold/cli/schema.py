@@ -42,11 +42,11 @@ def _schema(which: str) -> dict[str, Any]:
             "One line on stdin, with --input-format stream-json.",
             KINDS,
         )
-    from refold.views.stream_json import documents, live_documents
+    from refold.views.stream_json import documents, live_documents, snapshot
 
     return one_of(
         f"documents, version {SCHEMA}",
         "One line on stdout, with --output-format stream-json; --output-format json prints "
         "the one of type result.",
-        tuple(tagged(documents, live_documents)),
+        tuple(tagged(documents, live_documents, snapshot)),
     )

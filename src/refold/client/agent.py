@@ -24,8 +24,10 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
+from refold.agents.profile import Profile
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
+from refold.client.catalogue import SessionCatalogue
 from refold.client.launch import Launch
 from refold.client.questions import Approve
 from refold.client.result import Result
@@ -33,6 +35,7 @@ from refold.client.session import Session
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
 from refold.errors import BadInput
+from refold.journal.catalogue.session_card import Card
 from refold.provider.port import Provider
 from refold.tools.contract import Tool
 from refold.values.modes import Effort, Mode
@@ -47,10 +50,14 @@ class Agent(Struct, frozen=True, kw_only=True):
     True allows, False or a reason refuses; without it they are refused. It is asked
     the model's own questions too, and gives a list with an answer to each. `home`
     is where sessions and settings are kept (default: as for the command line).
+    `agent` is the name of the profile that works, and `agents` are profiles of your own,
+    beside those that are built in or found in folders.
     `schema` is a JSON Schema that final answers have to match: see `Result.data`.
     """
 
     model: str = ""
+    agent: str = ""
+    agents: Sequence[Profile] = ()
     effort: Effort = ""
     schema: Mapping[str, object] | None = None
     tools: Sequence[Tool] = ()
@@ -87,11 +94,20 @@ class Agent(Struct, frozen=True, kw_only=True):
                 await session.set_model(self.model)
             if id_ and self.effort:
                 await session.set_effort(self.effort)
+            if id_ and self.agent:
+                await session.set_agent(self.agent)
             if id_ and self.mode:
                 await session.set_mode(self.mode)
             yield session
         finally:
             await launch.aclose()
+
+    async def sessions(self) -> Sequence[Card]:
+        """The sessions of its directory in which something was said, the newest first."""
+        if not self.keep:
+            return ()
+        app = self._app()
+        return await SessionCatalogue(app.home, app.directory).sessions()
 
     async def _one_turn(self, words: str) -> Result:
         async with self.session() as session:
@@ -102,6 +118,7 @@ class Agent(Struct, frozen=True, kw_only=True):
         environ = {**os.environ, **own}
         places = paths(environ)
         chosen = {
+            "agent": self.agent or None,
             "effort": self.effort or None,
             "permission_mode": self.mode,
         }
@@ -117,6 +134,7 @@ class Agent(Struct, frozen=True, kw_only=True):
             provider=self.provider,
             tools=_all_tools(self.tools, builtin=self.builtin),
             house=self.house,
+            agents=tuple(self.agents),
             schema=None if self.schema is None else Raw(msgspec.json.encode(self.schema)),
         )
         return App(here.settings, places, environ, wishes)

@@ -159,6 +159,14 @@ class StopChild(_Order, frozen=True, tag="stop_child"):
     child: str = ""
 
 
+class ReportStatus(_Order, frozen=True, tag="status"):
+    """Write a `status` document."""
+
+
+class ReportSnapshot(_Order, frozen=True, tag="snapshot"):
+    """Write a `snapshot` document."""
+
+
 class _Block(Struct, frozen=True):
     type: str
     text: str = ""
@@ -180,6 +188,7 @@ Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
     | Interrupt | Cancel | Continue | CompactConversation | Rewind | Fork | SetMode
     | SetModel | SetEffort | SetAgent | SetBudget | SetSteps | SetDirectory | StopChild
+    | ReportStatus | ReportSnapshot
 )  # fmt: skip
 KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)
 _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))

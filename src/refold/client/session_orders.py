@@ -21,6 +21,8 @@ from refold.client.protocol import (
     PlanApproval,
     QuestionResponse,
     Queue,
+    ReportSnapshot,
+    ReportStatus,
     SendMessage,
     SetAgent,
     SetBudget,
@@ -81,6 +83,8 @@ class SessionOrders(SessionState):
                 return True
             case Fork(at):
                 return bool(await self.fork(at))
+            case ReportStatus() | ReportSnapshot():  # a program has `status` and `snapshot`
+                return False
             case _:
                 return await self._orders.send(order)
 

@@ -20,13 +20,20 @@ from refold.journal.events.kinds import Entry
 from refold.journal.state.fold import View, budget_of
 from refold.journal.state.plans import Plan
 from refold.session.hub import Watch
-from refold.session.pending_requests import Request, requests
+from refold.session.pending_requests import PlanToJudge, Request, requests
 from refold.session.question_timeout import LATE
 from refold.tools.contract import Tool
 from refold.values.control import Todo
 from refold.values.messages import ToolCall
 from refold.values.modes import Effort, Mode
 from refold.values.usage import Budget
+from refold.views.stream_json.snapshot import (
+    Choices,
+    Snapshot,
+    Status,
+    snapshot,
+    status,
+)
 
 if TYPE_CHECKING:
     from refold.client.catalogue import SessionCatalogue
@@ -123,6 +130,25 @@ class SessionState:
     def requests(self) -> tuple[Request, ...]:
         """What waits for a person: calls, questions, a plan; in their order."""
         return requests(self.view)
+
+    @property
+    def status(self) -> Status:
+        """What it does, what applies to the next turn, and what it has used: a document."""
+        choices = Choices(
+            model=self.model,
+            agent=self.agent,
+            mode=self.mode,
+            effort=self.effort,
+            steps=self.steps,
+            budget=self.budget,
+        )
+        waiting = [each.id for each in self.requests if not isinstance(each, PlanToJudge)]
+        return status(self.view, choices, waiting)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The conversation as the model has it now, and the status: a document."""
+        return snapshot(self.view, self.status)
 
     @property
     def tools(self) -> Sequence[Tool]:

@@ -88,7 +88,7 @@ async def run(call_id: str, world: World, record: Record) -> None:
             case "started" if in_doubt(found, world, record):
                 await record(Ended(call_id, "unknown", UNKNOWN))
             case "started":
-                await do(found, world, record)
+                await do(found, world, record, run_alone)
             case _:
                 return
     world.prepared.drop(call_id)

@@ -7,19 +7,24 @@ name. Whether a call runs at all was decided before, in `calls`.
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
+from msgspec import Raw
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from refold.engine.authorize import judge, mode_of
 from refold.engine.checkpoint import changed, save
+from refold.engine.nested_call import RunCall, call_within, key_of
 from refold.engine.world import Record, World
 from refold.errors import JournalError, ToolFailed
+from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import Ended
 from refold.journal.state.conversation import OpenCall
 from refold.permissions.facts import Access, Decision
 from refold.permissions.rules import COMMANDS
-from refold.tools.contract import Picture, Reply, Tool
-from refold.values.display import Diff, Note, Shown
+from refold.tools.contract import Context, Picture, Reply, Tool
+from refold.values.display import ASK_USER, Asking, Diff, Note, Shown
 from refold.values.live import Progress
 from refold.values.messages import Image, ToolCall
 from refold.values.text import clean, marked
@@ -43,10 +48,39 @@ FORBIDDEN = "Refused{why}. It was not done; do not try to get round this."
 
 
 class Running:
-    """A call under way, as its tool sees it: what it says goes to the watchers."""
+    """A call that runs, as its tool sees it: its progress goes to the watchers."""
 
-    def __init__(self, call_id: str, record: Record) -> None:
+    def __init__(
+        self, call_id: str, record: Record, run_call: RunCall | None = None
+    ) -> None:
         self.id, self.record, self._tail = call_id, record, ""
+        self._run_call, self._asked = run_call, 0
+
+    def context(self, world: World) -> Context:
+        view = self.record.view
+        return Context(
+            Path(view.session.directory),
+            view.session.id,
+            self.id,
+            self.progress,
+            partial(self._put, world),
+        )
+
+    async def _put(self, world: World, question: Asking) -> str:
+        """Put the question to the user, by a call of `ask_user` within this one."""
+        self._asked += 1
+        call_id = f"{self.id}.ask-{self._asked}"
+        if self._run_call is None or world.tool(ASK_USER) is None:
+            raise ToolFailed("Nobody can be asked here.")
+        arguments = Raw(encode({"questions": [question]}))
+        call = ToolCall(call_id, ASK_USER, arguments)
+        wanted = NestedCallMade(
+            call, self.id, key_of("ask", question.question), self._asked
+        )
+        result = await call_within(wanted, world, self.record, self._run_call)
+        if result.failed:
+            raise ToolFailed(result.text)
+        return result.text.removeprefix(f"{question.question}\n  ")
 
     def progress(self, text: str) -> None:
         self._tail = (self._tail + text)[-2_000:]
@@ -57,14 +91,16 @@ class Running:
         return Ended(self.id, "stopped", STOPPED + so_far)
 
 
-async def do(found: OpenCall, world: World, record: Record) -> None:
+async def do(
+    found: OpenCall, world: World, record: Record, run_call: RunCall | None = None
+) -> None:
     """Do a call that has been started, and record what it came to."""
     call = found.call
     whole, tool = record.unmasked(call), world.tool(call.name)
     if whole is None or tool is None:
         await record(Ended(call.id, "unknown", SECRET))
         return
-    running = Running(call.id, record)
+    running = Running(call.id, record, run_call)
     end = Ended(call.id, "stopped", "")
     try:
         end = await _done(found, whole, tool, world, running)
@@ -183,6 +219,8 @@ async def ended(
     try:
         arguments = world.prepared.of(call, tool).arguments
         supplied = {name: house[name] for name in tool.needs}
+        if tool.context:
+            supplied[tool.context] = running.context(world)
         reply = await tool.run(**arguments, **supplied)
         return await _recordable(call.id, reply, world, running.record)
     except ToolFailed as error:

@@ -1,16 +1,17 @@
-"""Calls that code makes, within a call of the model: each goes through the seam like any.
+"""Calls that code or a tool makes within a call of the model: each goes through the seam.
 
-The model is told of the outer call only. Whether the very same call was made before, by
-code that a crash cut off, is known to whoever runs the code.
+The model is told of the outer call only. The caller knows whether the same call was made
+before, by code that a crash cut off.
 """
 
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
+from typing import TypeAlias
 
-from refold.engine import calls
 from refold.engine.world import Record, World
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.state.fold import View
-from refold.values.messages import ToolResult
+from refold.values.messages import ToolCall, ToolResult
 
 _GONE = "Not done: the call that it belongs to has ended."
 
@@ -20,10 +21,15 @@ def key_of(*parts: str) -> str:
     return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-async def call_within(wanted: NestedCallMade, world: World, record: Record) -> ToolResult:
-    """Make a call for code, or go on with it, and wait for what it comes to.
+RunCall: TypeAlias = Callable[[ToolCall, World, Record], Awaitable[None]]
 
-    It may have to wait for a person.
+
+async def call_within(
+    wanted: NestedCallMade, world: World, record: Record, run_call: RunCall
+) -> ToolResult:
+    """Make this call, or resume it, and wait for its result; it may have to wait for a person.
+
+    `run_call` is `calls.run_alone`.
     """
     id_ = wanted.call.id
 
@@ -33,7 +39,7 @@ async def call_within(wanted: NestedCallMade, world: World, record: Record) -> T
     await record.append_if(news, by="code")
     while (found := record.view.conversation.call(id_)) and found.result is None:
         seen = record.view.seq
-        await calls.run_alone(found.call, world, record)
+        await run_call(found.call, world, record)
         now = record.view.conversation.call(id_)
         if now is not None and now.result is None and record.view.seq == seen:
             await record.news(after=seen)

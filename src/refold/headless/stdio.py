@@ -15,7 +15,14 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from refold.client.protocol import Fork, Order, SendMessage, order_in
+from refold.client.protocol import (
+    Fork,
+    Order,
+    ReportSnapshot,
+    ReportStatus,
+    SendMessage,
+    order_in,
+)
 from refold.client.session import Session
 from refold.client.types import Entry, Frame, Permission, Picture, Questions, events
 from refold.errors import BadInput
@@ -173,6 +180,10 @@ class Door:
             case Fork(at):
                 made = await self._session.fork(at)
                 await self._out.lines([ForkMade(session_id=made, source=self._session.id)])
+            case ReportStatus():
+                await self._out.lines([self._session.status])
+            case ReportSnapshot():
+                await self._out.lines([self._session.snapshot])
             case SendMessage():
                 await self._session.send(self._with_named(order))
             case _:

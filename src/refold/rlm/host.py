@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.agents.profile import CodeLimits
+from refold.engine.calls import run_alone
 from refold.engine.nested_call import call_within, key_of
 from refold.engine.world import World
 from refold.errors import BadInput, RefoldError, ToolFailed
@@ -210,7 +211,9 @@ class HostFunctions:
         encoded = msgspec.json.encode(arguments)
         key = key_of("tool", name, encoded.decode())
         made = self._within.made(key, name, Raw(encoded))
-        result = made.result or await call_within(made.event, world, self._means.record)
+        result = made.result or await call_within(
+            made.event, world, self._means.record, run_alone
+        )
         if result.failed:
             raise HostFailed(result.text)
         return result.text

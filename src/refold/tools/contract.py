@@ -2,14 +2,15 @@
 
 Parameters before the `*` are filled by the model and make the JSON Schema. Parameters
 after it are dependencies: the engine supplies them by name and never shows them to the
-model; they are all that a tool can reach. The first paragraph of the docstring is the
+model; with a `Context` they are all that a tool can reach. The first paragraph of the docstring is the
 description that the model reads. The function returns a `Reply`, or plain text.
 """
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from msgspec import NODEFAULT, Raw, Struct
 
 from refold.errors import BadInput, ToolFailed
 from refold.values.control import Control
-from refold.values.display import Shown
+from refold.values.display import Asking, Option, Shown
 from refold.values.json_check import keys_are_unique, repeated_key
 from refold.values.tools import Effect, ToolSpec
 
@@ -35,6 +36,27 @@ class Picture(Struct, frozen=True):
     content: bytes
     kind: str
     name: str = ""
+
+
+class Context(Struct, frozen=True):
+    """What any tool can have: a parameter of this type is filled in, and not in the schema.
+
+    `directory` is where the session works. `progress` shows text while the call runs. A call is
+    stopped by cancelling its task.
+    """
+
+    directory: Path
+    session_id: str
+    call_id: str
+    progress: Callable[[str], None]
+    put: Callable[[Asking], Awaitable[str]]
+
+    async def ask(self, question: str, options: Sequence[str] = ()) -> str:
+        """Ask the user, and return the answer. Raises `ToolFailed` if nobody can be asked.
+
+        Question and answer are recorded: a call that is repeated after a crash has them again.
+        """
+        return await self.put(Asking(question, [Option(each) for each in options]))
 
 
 class Reply(Struct, frozen=True):
@@ -67,6 +89,7 @@ class Tool(Struct, frozen=True):
     run: Callable[..., Awaitable[Reply]]
     arguments: type[Struct]
     needs: tuple[str, ...] = ()
+    context: str = ""  # the name of the parameter that is a `Context`
     subject: str = ""
     path: str = ""
     paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None
@@ -148,7 +171,9 @@ def tool(
     def make(function: Callable[..., Awaitable[Reply | str]]) -> Tool:
         name = function.__name__
         hints = typing.get_type_hints(function, include_extras=True)
-        all_of = inspect.signature(function).parameters.values()
+        all_of = list(inspect.signature(function).parameters.values())
+        context = next((p.name for p in all_of if hints.get(p.name) is Context), "")
+        all_of = [p for p in all_of if p.name != context]
         asked = [p for p in all_of if p.kind is p.POSITIONAL_OR_KEYWORD]
         about = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
         if not about:
@@ -162,14 +187,16 @@ def tool(
         needs = tuple(p.name for p in all_of if p.kind is p.KEYWORD_ONLY)
         first = asked[0].name if asked else ""
         about_what = subject or path or first
-        if dry_run and (more := set(needs) - {"files", "known"}):
+        if dry_run and (more := {*needs, context} - {"", "files", "known"}):
             raise BadInput(
                 f"the tool {name!r} takes {', '.join(sorted(more))}: with dry_run=True it "
                 "may take files and known only"
             )
         run = function if hints.get("return") is Reply else _replying(function)
         run = typing.cast("Callable[..., Awaitable[Reply]]", run)
-        return Tool(spec, effect, run, arguments, needs, about_what, path, paths, dry_run)
+        return Tool(
+            spec, effect, run, arguments, needs, context, about_what, path, paths, dry_run
+        )
 
     return make
 

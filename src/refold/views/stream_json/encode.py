@@ -40,6 +40,7 @@ from refold.values.messages import Thinking, ToolCall
 from refold.values.usage import Budget
 from refold.views.stream_json import documents, live_documents
 from refold.views.stream_json.live_documents import LiveDocument
+from refold.views.stream_json.snapshot import Snapshot, Status
 from refold.views.stream_json.turn_result import arguments
 
 Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
@@ -54,7 +55,13 @@ OfEvent: TypeAlias = (
     | documents.Forked | documents.Imported
 )  # fmt: skip
 Document: TypeAlias = (
-    documents.Init | OfEvent | LiveDocument | documents.ForkMade | documents.Result
+    documents.Init
+    | OfEvent
+    | LiveDocument
+    | documents.ForkMade
+    | documents.Result
+    | Status
+    | Snapshot
 )
 PutToPerson: TypeAlias = Judged | ChildAsked  # a call that a person has to answer
 Asked: TypeAlias = Callable[[PutToPerson, int], Request]

@@ -1,0 +1,84 @@
+"""Profiles, the list of sessions, status and snapshot, as programs have them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold import Agent, BadInput, Profile, Session
+from refold.testing.providers import ScriptedProvider
+from refold.values.usage import Usage
+from refold.views.stream_json.snapshot import SnapshotCall, SnapshotMessage
+
+READ = ("read_file", '{"path": "a.txt"}')
+POET = Profile(
+    name="poet",
+    description="Writes verse.",
+    prompt="You are a poet.",
+    tools=("read_file",),
+)
+
+
+def test_a_profile_of_one_s_own_works(tmp_path: Path) -> None:
+    provider = ScriptedProvider("Rain, rain.")
+    agent = Agent(provider=provider, agents=[POET], agent="poet", directory=tmp_path)
+
+    result = agent.run("Write.")
+
+    assert result.text == "Rain, rain."
+    assert "You are a poet." in provider.heard[0].system
+    assert [spec.name for spec in provider.heard[0].tools] == ["read_file"]
+
+
+@pytest.mark.parametrize("agents", [[POET, POET], [Profile(name="plan", description="")]])
+def test_two_profiles_cannot_have_one_name(
+    tmp_path: Path, agents: Sequence[Profile]
+) -> None:
+    agent = Agent(provider=ScriptedProvider("So."), agents=agents, directory=tmp_path)
+
+    with pytest.raises(BadInput, match="give yours another name"):
+        agent.run("Go.")
+
+
+def test_the_sessions_of_a_directory_are_listed(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    here = Agent(provider=ScriptedProvider("So.", "So."), directory=one)
+    first, second = here.run("First.").session_id, here.run("Second.").session_id
+    elsewhere = Agent(provider=ScriptedProvider("So."), directory=two)
+
+    listed = anyio.run(here.sessions)
+
+    assert {card.id for card in listed} == {first, second}
+    assert anyio.run(elsewhere.sessions) == []
+
+
+def test_a_status_and_a_snapshot_say_how_a_session_stands(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    provider = ScriptedProvider([READ], "It says hello.")
+    agent = Agent(provider=provider, directory=tmp_path, settings={"limits.steps": 7})
+
+    async def main() -> tuple[Session, bool]:
+        async with agent.session() as session:
+            before = session.status.running
+            await session.run("Read it.")
+            return session, before
+
+    session, before = anyio.run(main)
+    status, snapshot = session.status, session.snapshot
+
+    assert (before, status.running, status.outcome) == (False, False, "answered")
+    assert (status.choices.steps, status.choices.agent) == (7, "main")
+    assert (status.turn_steps, status.cost, status.waiting) == (2, None, [])
+    assert status.usage == session.view.account.spent.usage != Usage()
+    assert status.seq == session.view.seq
+    said = snapshot.messages[1].calls[0].result or ""
+    assert snapshot.status == status
+    assert "hello" in said
+    assert snapshot.messages == [
+        SnapshotMessage("user", "Read it."),
+        SnapshotMessage("assistant", "", (SnapshotCall("call-0", "read_file", said),)),
+        SnapshotMessage("assistant", "It says hello."),
+    ]

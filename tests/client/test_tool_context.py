@@ -1,0 +1,76 @@
+"""A tool that takes a `Context` has what the session knows, and can ask the user."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from refold import Agent, Context, Effect, Question, tool
+from refold.testing.providers import ScriptedProvider
+
+
+@tool(Effect.LOOK)
+async def where(name: str, context: Context) -> str:
+    """Say where the session works."""
+    context.progress("looking\n")
+    return f"{name} in {context.directory}, {context.session_id}, {context.call_id}"
+
+
+@tool(Effect.LOOK)
+async def paint(what: str, *, context: Context) -> str:
+    """Paint something in the colour that the user wants."""
+    first = await context.ask("Which colour?", ["red", "blue"])
+    second = await context.ask("Matt?")
+    return f"{what} is {first} and {second}"
+
+
+def run(agent: Agent) -> tuple[str, list[str]]:
+    """The id of the session, and the results that the model read."""
+
+    async def main() -> tuple[str, list[str]]:
+        async with agent.session() as session:
+            await session.run("Go.")
+            calls = [each for m in session.snapshot.messages for each in m.calls]
+            return session.id, [each.result or "" for each in calls]
+
+    return anyio.run(main)
+
+
+def test_a_context_is_filled_in_and_not_in_the_schema(tmp_path: Path) -> None:
+    provider = ScriptedProvider([("where", '{"name": "we"}')], "Done.")
+    agent = Agent(provider=provider, tools=[where], builtin=False, directory=tmp_path)
+
+    id_, (said,) = run(agent)
+
+    assert said.startswith(f"we in {tmp_path.resolve()}, {id_}, call-")
+    schema = msgspec.json.decode(where.spec.parameters)
+    assert list(schema["properties"]) == ["name"]
+
+
+def test_a_tool_can_ask_the_user_more_than_once(tmp_path: Path) -> None:
+    asked = list[tuple[str, list[str]]]()
+
+    async def approve(question: Question) -> Sequence[str]:
+        (one,) = question.asks
+        asked.append((one.question, [each.label for each in one.options]))
+        return ["blue" if one.options else "yes"]
+
+    provider = ScriptedProvider([("paint", '{"what": "The door"}')], "Done.")
+    agent = Agent(provider=provider, tools=[paint], approve=approve, directory=tmp_path)
+
+    _, (said,) = run(agent)
+
+    assert said == "The door is blue and yes"
+    assert asked == [("Which colour?", ["red", "blue"]), ("Matt?", [])]
+
+
+@pytest.mark.parametrize("builtin", [True, False])
+def test_where_nobody_can_be_asked_the_tool_fails(tmp_path: Path, builtin: bool) -> None:
+    provider = ScriptedProvider([("paint", '{"what": "The door"}')], "Done.")
+    agent = Agent(provider=provider, tools=[paint], builtin=builtin, directory=tmp_path)
+
+    _, (said,) = run(agent)
+
+    assert said == "Nobody can be asked here."
