@@ -282,7 +282,7 @@ def test_a_recorded_session_is_answered_again_without_a_server(
         (["--host", "here"], "of which provider: say -b ollama"),
         (["-b", "anthropic", "--port", "1"], "Anthropic runs on its own machines"),
         (["-i", "missing.png"], "'missing.png' cannot be read"),
-        (["-i", "text.png"], "'text.png' is no picture: models see PNG"),
+        (["-i", "text.png"], "'text.png' is no image: models see PNG"),
         (["--json-schema", "[]"], "is no JSON object and no file to be read"),
         (["--json-schema", "{"], "'{' is no JSON"),
         (

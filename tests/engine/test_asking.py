@@ -35,7 +35,7 @@ from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
 from refold.session.session import Session
 from refold.testing.providers import Reply, ScriptedProvider
-from refold.tools.contract import Picture, tool
+from refold.tools.contract import ImageData, tool
 from refold.tools.contract import Reply as ToolReply
 from refold.tools.turn_control import finish
 from refold.values.messages import Image, ToolResult
@@ -312,17 +312,17 @@ def test_another_model_with_a_larger_window_goes_on_with_the_same_words() -> Non
 @tool(Effect.LOOK)
 async def camera() -> ToolReply:
     """Take a picture."""
-    return ToolReply("Taken.", pictures=(Picture(PNG, "image/png", "sky.png"),))
+    return ToolReply("Taken.", images=(ImageData(PNG, "image/png", "sky.png"),))
 
 
 def test_a_picture_of_a_person_and_one_of_a_tool_reach_the_model_with_their_bytes() -> None:
     provider = ScriptedProvider([("camera", "{}")], "Blue.")
     given = world(provider, tools=(camera,))
-    sketch = Picture(b"GIF89a...", "image/gif", "sketch.gif")
+    sketch = ImageData(b"GIF89a...", "image/gif", "sketch.gif")
 
     async def story() -> View:
         session = await opened(MemoryStore(), given, ["GIF89a..."])  # no mask touches them
-        await session.inbox.say("Like this?", pictures=[sketch])
+        await session.inbox.say("Like this?", images=[sketch])
         return await session.go()
 
     view = anyio.run(story)

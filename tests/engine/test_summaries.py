@@ -444,7 +444,7 @@ def test_pictures_of_old_results_go_with_them_and_those_of_new_ones_stay() -> No
     after = fold([Entry(before.seq + 1, Compacted("prune", pruned=lines))], before)
 
     assert [id_ for id_, _ in lines] == ["call-1", "call-0"]
-    assert lines[0][1].startswith("[left out: 6 characters and 1 picture of look cat.png;")
+    assert lines[0][1].startswith("[left out: 6 characters and 1 image of look cat.png;")
     assert freed(before, lines) > 5_000
     assert after.conversation.images == tuple(str(n) * 64 for n in (2, 3, 4))
     assert prunable(after, 3) == ()

@@ -11,7 +11,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.testing.places import ToolDirectory
-from refold.tools.contract import Picture, ReadRange, Reply
+from refold.tools.contract import ImageData, ReadRange, Reply
 from refold.tools.read import read_file
 from refold.values.display import Note
 
@@ -94,16 +94,16 @@ def test_a_very_long_line_is_cut_and_counted(place: ToolDirectory) -> None:
         ),
         (b"\n", "1\t\n(1 line)"),
         (b"", "a is empty."),
-        (PNG, "a is a picture, image/png, 28 bytes."),
+        (PNG, "a is an image, image/png, 28 bytes."),
         (
             b"BM\0\0\0\0\0\0\0\0..",
-            "a is a picture, image/bmp, 12 bytes, and cannot be shown: 'a' is image/bmp: "
+            "a is an image, image/bmp, 12 bytes, and cannot be shown: 'a' is image/bmp: "
             "models see PNG, JPEG, GIF and WebP",
         ),
         (
             PNG + bytes(3_700_000),
-            "a is a picture, image/png, 3,700,028 bytes, and cannot be shown: 'a' has "
-            "3,700,028 bytes, and models take pictures of up to 3,700,000: make it smaller "
+            "a is an image, image/png, 3,700,028 bytes, and cannot be shown: 'a' has "
+            "3,700,028 bytes, and models take images of up to 3,700,000: make it smaller "
             "first",
         ),
         (b"BMW is a car\n", "1\tBMW is a car\n(1 line)"),
@@ -122,7 +122,7 @@ def test_a_picture_is_shown_as_it_is(place: ToolDirectory) -> None:
 
     reply = anyio.run(place.use, read_file, {"path": "a.png"})
 
-    assert reply.pictures == (Picture(PNG, "image/png", "a.png"),)
+    assert reply.images == (ImageData(PNG, "image/png", "a.png"),)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_notebook_is_told_by_its_cells(place: ToolDirectory) -> None:
         "--- cell 1, markdown ---", "# Title", "words",
         "--- cell 2, code ---", "1 + 1",
         "--- output ---", "hello", "",
-        "--- output ---", "2", "[a picture: image/png]",
+        "--- output ---", "2", "[an image: image/png]",
         "--- output ---", "[image/png]",
         "--- output ---", "ValueError: no",
     ]  # fmt: skip

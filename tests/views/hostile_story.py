@@ -42,10 +42,10 @@ from refold.views.export.content import ExportOptions
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 20
 
 
-def means(picture: bytes | None = PNG) -> ExportOptions:
+def means(image: bytes | None = PNG) -> ExportOptions:
     return ExportOptions(
         label=lambda call: label(call, None),
-        picture=lambda node, image: picture,
+        image=lambda node, name: image,
         when=lambda at: f"at {at:.0f}",
         thoughts=True,
     )
@@ -82,17 +82,17 @@ def _events(text: str) -> list[Event]:
         Text(text),
         Text(f"```{text}\n{text}\n```\n\n# {text}\n\n| {text} |\n|--:|\n| {text} |"),
     )
-    picture = Image("0" * 64, text, text)
+    image = Image("0" * 64, text, text)
     return [
         SessionStarted(text, text, text), Renamed(text), Tagged((text,)), ModelChosen(text),
-        AgentChosen(text), JournalRepaired(text), Forked(text, 3, id=text), Said(text, images=(picture,)),
+        AgentChosen(text), JournalRepaired(text), Forked(text, 3, id=text), Said(text, images=(image,)),
         TurnStarted(8), SystemPromptSet(text, model=text, agent=text),
         ModelAnswered(Message("assistant", (*parts, *calls)), model=text, refusal=text, served_by=text),
         Judged("c", "ask", text, text), Answered("c", True, text), Started("c"),
         NestedCallMade(ToolCall("c1", text, given), "c"), Ended("c1", "done", text, shown),
         ChildBorn("child-1", "c", text, text, title=text), ChildBorn("child-2", "gone", text, text),
         ChildEnded("child-1", "answered", "done", text, text),
-        Ended("c", "failed", text, shown, full_blob="0" * 64, images=(picture,)),
+        Ended("c", "failed", text, shown, full_blob="0" * 64, images=(image,)),
         Judged("d", "deny", text, text), Ended("d", "refused", text), Started("e"),
         Said(text, "child-1"), Said(text, "parent"), Said(text, text),
         Settled(11, model=text, failed=text), ModelFailed(text, text, text, model=text),

@@ -114,15 +114,15 @@ def test_old_results_that_became_lines_leave_the_reminders_what_they_were() -> N
 
 
 def test_a_picture_is_a_part_of_what_was_counted() -> None:
-    picture = Said("w" * 4000, images=(Image("b", "image/png"),))
+    image = Said("w" * 4000, images=(Image("b", "image/png"),))
     answered = ModelAnswered(Message("assistant", (Text("ok"),)), Usage(1800))
 
-    before = context_usage(folded(picture, Delivered((1,))))
-    after = context_usage(folded(picture, Delivered((1,)), answered))
+    before = context_usage(folded(image, Delivered((1,))))
+    after = context_usage(folded(image, Delivered((1,)), answered))
 
     assert before.used == 1000 + A_PICTURE
     assert [(p.name, p.tokens) for p in after.conversation] == [
-        ("messages", 1000), ("responses", 1), ("pictures", A_PICTURE),
+        ("messages", 1000), ("responses", 1), ("images", A_PICTURE),
     ]  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def test_everything_stands_under_a_mark_that_says_whose_it_is() -> None:
 
 › Also
   this.
-  [picture x.png]
+  [image x.png]
 
 › child-1 reports:
   Two.

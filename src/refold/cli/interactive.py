@@ -11,9 +11,9 @@ from refold.cli.launch import (
     app_of,
     as_settings,
     command_names,
+    images,
     in_a_worktree,
     opened,
-    pictures,
     settings_of,
 )
 from refold.cli.output import said_yes
@@ -67,7 +67,7 @@ async def _run(found: Namespace, launch: Launch) -> int:
             leave(launch.app.remembering, os.environ)
         text, typed = launch.spelled_out(found.text, found.text)
         session = Session(launch, await opened(launch, found))
-        return await converse(session, text, pictures(found), typed)
+        return await converse(session, text, images(found), typed)
     finally:
         with anyio.CancelScope(shield=True):  # else nobody would close what is open
             await launch.aclose()

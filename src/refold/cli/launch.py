@@ -28,8 +28,8 @@ from refold.headless.streams import complain, remark
 from refold.headless.task import Task
 from refold.journal.home import Home
 from refold.session.session import Session as Engine
-from refold.tools.contract import Picture
-from refold.tools.images import picture_file
+from refold.tools.contract import ImageData
+from refold.tools.images import image_file
 from refold.values.modes import MODES, Mode
 from refold.views.escape import on_one_line
 
@@ -114,7 +114,7 @@ def task_of(found: Namespace) -> Task:
         verify=found.verify,
         resumes=found.resume is not None or found.continue_,
         inside=partial(_inside, found),
-        images=partial(pictures, found),
+        images=partial(images, found),
         launch=lambda attended: launch_of(found, attended=attended),
         open=open_session,
     )
@@ -220,9 +220,9 @@ def schema(given: str, flag: str = "--json-schema") -> Raw:
         raise BadInput(f"{flag} {given!r} is no JSON: {error}") from error
 
 
-def pictures(found: Namespace) -> tuple[Picture, ...]:
+def images(found: Namespace) -> tuple[ImageData, ...]:
     """Those that --image names. Raises `BadInput` for what a model cannot see."""
-    return tuple(picture_file(Path(name).expanduser(), name) for name in found.image)
+    return tuple(image_file(Path(name).expanduser(), name) for name in found.image)
 
 
 def _mode(found: Namespace) -> Mode | None:

@@ -37,7 +37,7 @@ from refold.client.workspace import SessionWorkspace
 from refold.errors import BadInput
 from refold.session.pending_requests import Permission, Questions, requests
 from refold.session.session import Session as Engine
-from refold.tools.images import picture
+from refold.tools.images import image_data
 from refold.values.modes import MODES
 from refold.values.usage import Budget
 
@@ -118,12 +118,12 @@ class Dispatcher:
 
     async def say(self, order: SendMessage, when: Literal["now", "next"]) -> bool:
         """Record a message at once. False if that was done before."""
-        shown = [picture(each.content, each.name) for each in order.images]
+        shown = [image_data(each.content, each.name) for each in order.images]
         return await self._engine.inbox.say(
             order.text,
             when=when,
             client_key=order.client_key,
-            pictures=shown,
+            images=shown,
             typed=order.typed,
         )
 

@@ -89,7 +89,7 @@ def _size(sessions: int, events: int) -> str:
 def _written(node: Node, choice: ExportChoice, label: Label) -> Iterator[str]:
     means = ExportOptions(
         label=label,
-        picture=_picture,
+        image=_image,
         when=_when,
         thoughts=choice.thoughts,
         children=choice.children,
@@ -109,7 +109,7 @@ def _written(node: Node, choice: ExportChoice, label: Label) -> Iterator[str]:
             return markdown(node, means)
 
 
-def _picture(node: Node, image: Image) -> bytes | None:
+def _image(node: Node, image: Image) -> bytes | None:
     try:
         return Blobs(node.path, Disk()).get(image.blob)
     except JournalError:

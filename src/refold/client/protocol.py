@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from refold.errors import BadInput, said_by
-from refold.tools.contract import Picture
+from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
 from refold.values.modes import Effort
 from refold.values.text import clean
@@ -40,7 +40,7 @@ class SendMessage(_Order, frozen=True, tag="user_message"):
 
     text: str
     when: Literal["next", "now"] = "next"
-    images: tuple[Picture, ...] = ()
+    images: tuple[ImageData, ...] = ()
     typed: str | None = None  # what a person wrote of it, if not all
 
 

@@ -30,7 +30,7 @@ from refold.client.result import Result, result_of
 from refold.client.session_orders import SessionOrders
 from refold.errors import BadInput, first
 from refold.journal.events.kinds import Frame
-from refold.tools.images import picture_file
+from refold.tools.images import image_file
 
 
 class Switched(Struct, frozen=True):
@@ -58,8 +58,8 @@ class Session(SessionOrders):
 
         `images` are files for the model to see.
         """
-        shown = [picture_file(Path(name), str(name)) for name in images]
-        return await self._turn(lambda: self.say(text, pictures=shown))
+        shown = [image_file(Path(name), str(name)) for name in images]
+        return await self._turn(lambda: self.say(text, images=shown))
 
     async def continue_(self) -> Result:
         """Continue where the last turn ended, or finish one that a crash cut off."""

@@ -45,7 +45,7 @@ from refold.session.pending_requests import (
     of_child,
     plan_id,
 )
-from refold.tools.contract import Picture
+from refold.tools.contract import ImageData
 from refold.values.control import PlanReady
 from refold.values.modes import Effort, Mode
 from refold.values.usage import Budget
@@ -141,14 +141,14 @@ class SessionOrders(SessionState):
         *,
         when: Literal["now", "next"] = "now",
         client_key: str = "",
-        pictures: Sequence[Picture] = (),
+        images: Sequence[ImageData] = (),
         typed: str | None = None,
     ) -> bool:
         """A message, in the journal at once: for the running turn, or for the next one.
 
         `typed` is what a person wrote of it, where a template or a pipe added the rest.
         """
-        order = SendMessage(text, when, tuple(pictures), typed, client_key=client_key)
+        order = SendMessage(text, when, tuple(images), typed, client_key=client_key)
         return await self._orders.say(order, when)
 
     async def steer(self, text: str) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from refold.session.hub import Watch
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
     from refold.skills.slash_commands import Offered, Shortcuts
-    from refold.tools.contract import Picture, Tool
+    from refold.tools.contract import ImageData, Tool
 
 _MODULES = {
     "agents.profile": ("Profile",),
@@ -42,13 +42,34 @@ _MODULES = {
     "session.hub": ("Watch",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
     "skills.slash_commands": ("Offered", "Shortcuts"),
-    "tools.contract": ("Picture", "Tool"),
+    "tools.contract": ("ImageData", "Tool"),
 }
 
 __all__ = [
-    "Card", "ChildAnswered", "Entry", "Frame", "Hit", "Learned", "Listed", "Node",
-    "Offered", "OpenCall", "Permission", "Picture", "Plan", "PlanToJudge", "Point", "Profile",
-    "Questions", "Request", "Rule", "Shortcuts", "Tool", "View", "Watch", "events",
+    "Card",
+    "ChildAnswered",
+    "Entry",
+    "Frame",
+    "Hit",
+    "ImageData",
+    "Learned",
+    "Listed",
+    "Node",
+    "Offered",
+    "OpenCall",
+    "Permission",
+    "Plan",
+    "PlanToJudge",
+    "Point",
+    "Profile",
+    "Questions",
+    "Request",
+    "Rule",
+    "Shortcuts",
+    "Tool",
+    "View",
+    "Watch",
+    "events",
 ]  # fmt: skip
 
 

@@ -14,8 +14,8 @@ from refold.app.app import App
 from refold.errors import BadInput
 from refold.place.port import Files, Snapshots
 from refold.session.session import Session as Engine
-from refold.tools.contract import Picture
-from refold.tools.images import picture_file
+from refold.tools.contract import ImageData
+from refold.tools.images import image_file
 
 if TYPE_CHECKING:
     from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
@@ -25,7 +25,7 @@ _ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 class Attached(NamedTuple):
-    pictures: tuple[Picture, ...] = ()
+    images: tuple[ImageData, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -120,7 +120,7 @@ def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attache
     What looks like the name of an image and cannot be shown is a problem, and not sent.
     `unread` says why a file may not be read, or "": a rule holds here, too.
     """
-    pictures: list[Picture] = []
+    images: list[ImageData] = []
     problems: list[str] = []
     for quoted, plain in _NAMED.findall(text):
         name = quoted or plain.rstrip(".,;:!?)")
@@ -131,7 +131,7 @@ def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attache
             problems.append(f"{name!r} was not sent: {why}")
             continue
         try:
-            pictures.append(picture_file(path, name))
+            images.append(image_file(path, name))
         except BadInput as error:
             problems.append(str(error))
-    return Attached(tuple(pictures), tuple(problems))
+    return Attached(tuple(images), tuple(problems))

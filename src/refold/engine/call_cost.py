@@ -27,11 +27,11 @@ _DEAREST = 1e6  # US dollars for one answer
 
 
 class Measured(Struct, frozen=True):
-    """A model call as we see it: characters both ways, pictures, and the output limit."""
+    """A model call as we see it: characters both ways, images, and the output limit."""
 
     sent: int = 0
     heard: int = 0  # of words, thinking and the arguments of calls
-    pictures: int = 0
+    images: int = 0
     limit: int = 0  # tokens of the answer that were asked for at most; 0: no limit
 
 
@@ -64,7 +64,7 @@ def believed(told: Usage, call: Measured, *, by_agent: bool = False) -> Usage:
     if read and written:
         return told
     if not read:
-        tokens = -(-call.sent // A_TOKEN) + A_PICTURE * call.pictures
+        tokens = -(-call.sent // A_TOKEN) + A_PICTURE * call.images
         told = replace(told, fresh=tokens, cached=0, cache_write=0)
     if not written:
         told = replace(told, output=-(-call.heard // A_TOKEN), reasoning=0)

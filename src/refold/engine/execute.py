@@ -23,7 +23,7 @@ from refold.journal.events.kinds import Ended
 from refold.journal.state.conversation import OpenCall
 from refold.permissions.facts import Access, Decision
 from refold.permissions.rules import COMMANDS
-from refold.tools.contract import Context, Picture, Reply, Tool
+from refold.tools.contract import Context, ImageData, Reply, Tool
 from refold.values.display import ASK_USER, Asking, Diff, Note, Shown
 from refold.values.live import Progress
 from refold.values.messages import Image, ToolCall
@@ -244,10 +244,10 @@ async def _recordable(id_: str, reply: Reply, world: World, record: Record) -> E
     shown = tuple(_short(part, world.longest_result) for part in reply.shown)
     shown += _told(unseen)
     try:
-        pictures = tuple([await _kept(picture, record) for picture in reply.pictures])
+        images = tuple([await _kept(image, record) for image in reply.images])
     except JournalError as error:  # what was done is done: it must not look undone
-        pictures, text = (), f"{text}\n(The picture could not be kept: {error})"
-    return Ended(id_, "done", text, shown, seen, whole, reply.control, pictures)
+        images, text = (), f"{text}\n(The image could not be kept: {error})"
+    return Ended(id_, "done", text, shown, seen, whole, reply.control, images)
 
 
 def _told(unseen: int) -> tuple[Shown, ...]:
@@ -258,8 +258,8 @@ def _told(unseen: int) -> tuple[Shown, ...]:
     return (Note(f"{many} that nobody can see, written out for the model"),)
 
 
-async def _kept(picture: Picture, record: Record) -> Image:
-    return Image(await record.put_bytes(picture.content), picture.kind, picture.name)
+async def _kept(image: ImageData, record: Record) -> Image:
+    return Image(await record.put_bytes(image.content), image.kind, image.name)
 
 
 def _short(shown: Shown, limit: int) -> Shown:

@@ -56,7 +56,7 @@ def draft_of(view: View, world: World) -> Draft:
     talk = view.conversation
     sent = Measured(
         talk.size + talk.prompt_size,
-        pictures=len(talk.images),
+        images=len(talk.images),
         limit=talk.system_prompt.max_output,
     )
     return Draft(
@@ -79,7 +79,7 @@ def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:
 
 
 async def _request(world: World, record: Record) -> Request:
-    """What the view says, with the pictures it names and what the world adds."""
+    """What the view says, with the images it names and what the world adds."""
     request = build_request(record.view)
     if world.model.trace:
         request = replace(request, trace=True)

@@ -78,9 +78,9 @@ def pruned_at_most(view: View) -> int:
 
 
 def freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
-    """Characters that these lines instead of results would free; a picture is many."""
-    pictures = (len(r.images) for r in _named(view, lines))
-    return shorter_by(view, lines) + _pictures(view, sum(pictures))
+    """Characters that these lines instead of results would free; an image is many."""
+    images = (len(r.images) for r in _named(view, lines))
+    return shorter_by(view, lines) + _pictures(view, sum(images))
 
 
 def shorter_by(view: View, lines: Sequence[tuple[str, str]]) -> int:
@@ -140,7 +140,7 @@ def _results(message: Message) -> Sequence[ToolResult]:
 def _line(result: ToolResult, call: ToolCall | None) -> str:
     what = _label(call) if call else "a call"
     count = len(result.images)
-    shown = f" and {count} picture{'s' if count > 1 else ''}" if count else ""
+    shown = f" and {count} image{'s' if count > 1 else ''}" if count else ""
     return (
         f"{_MARK}{len(result.text):,} characters{shown} of {what}; history_search with call "
         f'"{result.call_id}" shows the text]'

@@ -218,8 +218,8 @@ def _words(part: Part) -> str:
             return "" if text.startswith((CARRIED, "<reminder>")) else text
         case ToolCall(_, name, arguments):
             return f"called {name} {bytes(arguments).decode(errors='replace')}"
-        case ToolResult(_, text, images=pictures):
-            return " ".join([text, *map(_shown, pictures)])
+        case ToolResult(_, text, images=images):
+            return " ".join([text, *map(_shown, images)])
         case Image():
             return _shown(part)
         case Thinking():
@@ -227,7 +227,7 @@ def _words(part: Part) -> str:
 
 
 def _shown(image: Image) -> str:
-    return f"[a picture: {image.name or image.media_type}]"
+    return f"[an image: {image.name or image.media_type}]"
 
 
 def _cut(text: str, longest: int) -> str:

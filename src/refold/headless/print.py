@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from refold.client.launch import Launch
 from refold.client.protocol import Continue
 from refold.client.session import Session
-from refold.client.types import Frame, Picture
+from refold.client.types import Frame, ImageData
 from refold.errors import BadInput, RefoldError, first, said_by
 from refold.headless.output import WAITING, StreamWriter, exit_code
 from refold.headless.stop_signals import Stops
@@ -67,7 +67,7 @@ class _Run:
         self,
         task: Task,
         words: str,
-        images: Sequence[Picture],
+        images: Sequence[ImageData],
         out: StreamWriter,
         stops: Stops,
     ) -> None:
@@ -143,7 +143,7 @@ class HeadlessPrompt(NamedTuple):
     """What is asked. `typed` is the part that a person wrote; a pipe may bring anything."""
 
     words: str
-    shown: Sequence[Picture] = ()
+    shown: Sequence[ImageData] = ()
     typed: str | None = None  # None: all
 
 
@@ -178,7 +178,7 @@ async def turn(
     if session.lost:
         complain(f"the journal was damaged at its end; lost: {session.lost}")
     if said.words:
-        await session.say(said.words, pictures=said.shown, typed=said.typed)
+        await session.say(said.words, images=said.shown, typed=said.typed)
     elif session.idle:
         await session.send(Continue())
     async with anyio.create_task_group() as group:

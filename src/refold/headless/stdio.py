@@ -24,7 +24,7 @@ from refold.client.protocol import (
     order_in,
 )
 from refold.client.session import Session
-from refold.client.types import Entry, Frame, Permission, Picture, Questions, events
+from refold.client.types import Entry, Frame, ImageData, Permission, Questions, events
 from refold.errors import BadInput
 from refold.headless.output import WAITING, StreamWriter
 from refold.headless.stop_signals import Stops
@@ -47,7 +47,7 @@ def run(task: Task, out: StreamWriter, stops: Stops) -> int:
 
 
 async def _run(
-    task: Task, images: Sequence[Picture], out: StreamWriter, stops: Stops
+    task: Task, images: Sequence[ImageData], out: StreamWriter, stops: Stops
 ) -> int:
     stops.hurry = out.outlet.hurry
     async with stops.heard():
@@ -84,7 +84,9 @@ class Door:
         self._results: dict[int, Result] = {}  # by the seq of their turn's end
         self._news = anyio.Event()  # set, and another one, with each thing that happens
 
-    async def run(self, text: str, images: Sequence[Picture], seconds: float | None) -> int:
+    async def run(
+        self, text: str, images: Sequence[ImageData], seconds: float | None
+    ) -> int:
         """Until stdin has ended and nothing is left to do. The exit code comes back."""
         watch = self._session.watch(live=WAITING)
         forget = self._session.on_event(self._heed)

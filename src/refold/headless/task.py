@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from refold.client.launch import Launch
 from refold.client.session import Session
-from refold.client.types import Picture
+from refold.client.types import ImageData
 
 TIMED_OUT = 3  # exit codes
 INTERRUPTED = 130
@@ -28,7 +28,7 @@ class Task(Struct, frozen=True, kw_only=True):
     verify: bool
     resumes: bool
     inside: Callable[[], AbstractContextManager[object]]  # a working tree of its own
-    images: Callable[[], Sequence[Picture]]
+    images: Callable[[], Sequence[ImageData]]
     launch: Callable[[bool], Launch]  # is anybody there to be asked?
     open: Callable[[Launch], Awaitable[Session]]
 

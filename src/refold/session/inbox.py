@@ -32,7 +32,7 @@ from refold.journal.state.conversation import REQUESTERS, SHELL
 from refold.journal.state.fold import View
 from refold.journal.state.rights import after_planning
 from refold.session.recorder import Recorder
-from refold.tools.contract import Picture
+from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
 from refold.values.messages import Image
 from refold.values.modes import Effort, Mode
@@ -59,7 +59,7 @@ class Inbox:
         *,
         when: Literal["now", "next"] = "now",
         client_key: str = "",
-        pictures: Sequence[Picture] = (),
+        images: Sequence[ImageData] = (),
         typed: str | None = None,
     ) -> bool:
         """Words for the model: into the running turn, or for the next one.
@@ -67,7 +67,7 @@ class Inbox:
         `typed` is what the person wrote of them, where there is more in them: the text of
         a template, or what came through a pipe. None: all.
         """
-        shown = tuple([await self._kept(picture) for picture in pictures])
+        shown = tuple([await self._kept(image) for image in images])
 
         def news(view: View) -> Sequence[Event]:
             if client_key and client_key in view.account.client_keys:
@@ -189,9 +189,9 @@ class Inbox:
 
         return await self._record.append_if(news, kept=True, by=self._by)
 
-    async def _kept(self, picture: Picture) -> Image:
-        name = await self._record.put_bytes(picture.content)
-        return Image(name, picture.kind, picture.name)
+    async def _kept(self, image: ImageData) -> Image:
+        name = await self._record.put_bytes(image.content)
+        return Image(name, image.kind, image.name)
 
     async def choose_model(self, model: str) -> bool:
         """The model from the next turn on, as provider/model."""

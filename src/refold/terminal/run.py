@@ -9,7 +9,7 @@ from contextlib import suppress
 import anyio
 
 from refold.client.session import Session
-from refold.client.types import Picture
+from refold.client.types import ImageData
 from refold.errors import RefoldError
 from refold.terminal.commands.completions import offering
 from refold.terminal.commands.dispatch import CommandRunner
@@ -32,7 +32,7 @@ _CYCLE: Sequence[Mode] = ("default", "accept-edits", "plan")
 async def run(
     session: Session,
     first_words: str = "",
-    pictures: Sequence[Picture] = (),
+    images: Sequence[ImageData] = (),
     typed: str | None = None,
 ) -> int:
     """Converse until the person leaves. The exit code comes back."""
@@ -49,7 +49,7 @@ async def run(
     if chosen.vi:
         reader.vi(on=True)
     loop = PromptLoop(session, printer, reader, mode_key)
-    return await loop.run(first_words, pictures, typed)
+    return await loop.run(first_words, images, typed)
 
 
 class PromptLoop:
@@ -70,7 +70,7 @@ class PromptLoop:
     async def run(
         self,
         first_words: str = "",
-        pictures: Sequence[Picture] = (),
+        images: Sequence[ImageData] = (),
         typed: str | None = None,
     ) -> int:
         here = self.terminal
@@ -78,8 +78,8 @@ class PromptLoop:
         async def converse() -> None:
             greet(here.session, here.printer)
             await self._resume_turn()
-            if first_words or pictures:
-                await here.say(first_words, pictures, typed=typed, seen=False)
+            if first_words or images:
+                await here.say(first_words, images, typed=typed, seen=False)
             async with anyio.create_task_group() as group:
                 group.start_soon(self._mode_key.switch_modes, here)
                 group.start_soon(learn_when_idle, here, self._idle)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from refold.client.session import Session
-from refold.client.types import Picture
+from refold.client.types import ImageData
 from refold.terminal.input.reader import Key, Later, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line, visible
@@ -90,9 +90,9 @@ class Steering:
         if self._commands.is_command(words):
             await self._command(words)
             return
-        shown = with_pictures(words, self._session, self._printer)
+        shown = with_images(words, self._session, self._printer)
         when = "next" if isinstance(found, Later) else "now"
-        await self._session.say(words, when=when, pictures=shown)
+        await self._session.say(words, when=when, images=shown)
 
     def _instead(self) -> Line:
         esc = "Esc" if self._reader.lively else "Esc and Enter"
@@ -114,11 +114,11 @@ class Steering:
         self._obeyed()
 
 
-def with_pictures(words: str, session: Session, printer: Printer) -> Sequence[Picture]:
+def with_images(words: str, session: Session, printer: Printer) -> Sequence[ImageData]:
     """The images that a message names; a line about each is printed."""
-    pictures, problems = session.workspace.named_images(words)
-    for picture in pictures:
-        printer.say(f"image sent: {on_one_line(picture.name)}", "dim")
+    images, problems = session.workspace.named_images(words)
+    for image in images:
+        printer.say(f"image sent: {on_one_line(image.name)}", "dim")
     for problem in problems:
         printer.say(visible(problem), "warn")
-    return pictures
+    return images

@@ -15,12 +15,12 @@ import anyio
 from refold.client.launch import Target
 from refold.client.protocol import Continue
 from refold.client.session import Session
-from refold.client.types import Picture
+from refold.client.types import ImageData
 from refold.errors import BadInput
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.prompts import plan as plans
 from refold.terminal.screen.printer import Printer
-from refold.terminal.steering import Commands, NoCommands, with_pictures
+from refold.terminal.steering import Commands, NoCommands, with_images
 from refold.terminal.work import Work, sentence
 from refold.views.escape import visible
 from refold.views.styled import line
@@ -69,7 +69,7 @@ class Terminal:
     async def say(
         self,
         text: str,
-        pictures: Sequence[Picture] = (),
+        images: Sequence[ImageData] = (),
         *,
         typed: str | None = None,
         seen: bool = True,
@@ -79,11 +79,11 @@ class Terminal:
         `typed` is what the person wrote of it, if not all; `seen`: it is on the screen already.
         """
         key = next(self._keys)
-        found = with_pictures(text, self.session, self.printer)
+        found = with_images(text, self.session, self.printer)
 
         async def said() -> None:
-            shown = (*pictures, *found)
-            await self.session.say(text, client_key=key, pictures=shown, typed=typed)
+            shown = (*images, *found)
+            await self.session.say(text, client_key=key, images=shown, typed=typed)
             await self.session.settle()
 
         await self.through(said, key if seen else "")

@@ -30,8 +30,8 @@ class ReadRange(Struct, frozen=True):
     sha256: str
 
 
-class Picture(Struct, frozen=True):
-    """A picture for the model to see. `kind` is as in "image/png"."""
+class ImageData(Struct, frozen=True):
+    """A image for the model to see. `kind` is as in "image/png"."""
 
     content: bytes
     kind: str
@@ -69,7 +69,7 @@ class Reply(Struct, frozen=True):
     shown: tuple[Shown, ...] = ()
     seen: tuple[ReadRange, ...] = ()
     control: Control | None = None
-    pictures: tuple[Picture, ...] = ()
+    images: tuple[ImageData, ...] = ()
     whole: bool = True
 
 

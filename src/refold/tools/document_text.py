@@ -123,8 +123,8 @@ def _output(output: dict[str, Any]) -> str:
         case {"text": text}:
             return _joined(text)
         case {"data": {"text/plain": text, **others}}:
-            pictures = [kind for kind in others if kind.startswith("image/")]
-            return _joined(text) + "".join(f"\n[a picture: {kind}]" for kind in pictures)
+            images = [kind for kind in others if kind.startswith("image/")]
+            return _joined(text) + "".join(f"\n[an image: {kind}]" for kind in images)
         case {"ename": name, "evalue": value}:
             return f"{name}: {value}"
         case {"data": {**others}}:

@@ -15,7 +15,7 @@ from refold.errors import BadInput, JournalError, ToolFailed
 from refold.place.port import Files
 from refold.tools.contract import ReadRange, Reply, tool
 from refold.tools.document_text import binary_kind, notebook, pdf
-from refold.tools.images import picture, picture_type
+from refold.tools.images import image_data, image_type
 from refold.tools.text_files import folded, piece, written
 from refold.values.display import Note
 from refold.values.printable_names import escaped
@@ -39,7 +39,7 @@ async def read_file(
     files: Files,
     blobs: BlobReader,
 ) -> Reply:
-    """Read a file as numbered lines. Also PDF, notebooks, pictures, and blob:… from cut output."""
+    """Read a file as numbered lines. Also PDF, notebooks, images, and blob:… from cut output."""
     if path.startswith(_BLOB):
         return await _blob(path, first, count, blobs)
     return await to_thread.run_sync(partial(_file, path, first, count, files))
@@ -53,7 +53,7 @@ def _file(path: str, first: int, count: int, files: Files) -> Reply:
     seen = (ReadRange(escaped(real), sha256(content).hexdigest()),)
     if not content:
         return Reply(f"{name} is empty.", (Note(f"read {name}, empty"),), seen)
-    if kind := picture_type(content):
+    if kind := image_type(content):
         return _shown(content, name, kind, seen)
     found = piece(text, first, count)
     extent = f"{found.extent}; {oddity}" if oddity else found.extent
@@ -62,17 +62,17 @@ def _file(path: str, first: int, count: int, files: Files) -> Reply:
 
 
 def _shown(content: bytes, name: str, kind: str, seen: tuple[ReadRange, ...]) -> Reply:
-    about = f"{name} is a picture, {kind}, {len(content):,} bytes"
+    about = f"{name} is an image, {kind}, {len(content):,} bytes"
     note = (Note(f"looked at {name}, {kind}"),)
     try:
-        return Reply(f"{about}.", note, seen, pictures=(picture(content, name),))
+        return Reply(f"{about}.", note, seen, images=(image_data(content, name),))
     except BadInput as error:
         return Reply(f"{about}, and cannot be shown: {error}", note, seen)
 
 
 def _text(content: bytes, name: str) -> tuple[str, str]:
     """The text, with LF alone, and what is odd about it."""
-    if picture_type(content):
+    if image_type(content):
         return "", ""
     if content.startswith(b"%PDF-"):
         return pdf(content, name), "the words of a PDF"

@@ -84,7 +84,7 @@ def context_usage(view: View, default_window: int = 32_000) -> ContextUsage:
     portions = _portions(said, ratio)
     if talk.images:
         count = A_PICTURE * len(talk.images)
-        portions = (*portions, Portion("pictures", 0, count))
+        portions = (*portions, Portion("images", 0, count))
     return ContextUsage(
         model=briefed.model,
         window=briefed.window or default_window,

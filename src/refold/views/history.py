@@ -57,8 +57,8 @@ def _spoke(block: Block) -> bool:
 
 def _block(block: Block, wide: int, room: int, *, taken_back: bool) -> Iterator[Line]:
     match block:
-        case Heard(seq=seq, words=words, typed=typed, pictures=pictures):
-            text = visible(typed or words) or f"({len(pictures)} pictures)"
+        case Heard(seq=seq, words=words, typed=typed, images=images):
+            text = visible(typed or words) or f"({len(images)} images)"
             style: Style = "dim" if taken_back else "person"
             yield from _rows(("accent", f"{seq:>{wide}}  "), (style, text), room)
             if taken_back:

@@ -125,7 +125,7 @@ def _step(step: RewindPoint, wide: int, room: int) -> Line:
     style: Style = "plain" if step.in_talk else "dim"
     match point.kind:
         case "said":
-            what = on_one_line(" ".join(point.text.split())) or "(a picture)"
+            what = on_one_line(" ".join(point.text.split())) or "(an image)"
         case "rewound":
             what = f"(the conversation was rewound to event {point.to})"
         case "restored":

@@ -81,8 +81,8 @@ def _heard(block: Heard) -> Iterator[str]:
         return
     who = "" if block.sender == "person" else f"{on_one_line(block.sender)}: "
     yield from _under("› ", who + visible(block.said))
-    for picture in block.pictures:
-        yield f"  [picture {on_one_line(picture.name or picture.media_type)}]"
+    for image in block.images:
+        yield f"  [image {on_one_line(image.name or image.media_type)}]"
     if block.later:
         yield "  (queued for the next turn)"
 

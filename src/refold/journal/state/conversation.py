@@ -303,8 +303,8 @@ def _shorter(talk: Conversation, event: Compacted, seq: int) -> Conversation:
     messages = compacted(talk.messages, event, seq)
     size = sum(message_size(s.message) for s in messages)
     results = sum(_in_results(s.message) for s in messages)
-    pictures = images_in(messages)
-    told = replace(talk, messages=messages, images=pictures, size=size, result_size=results)
+    images = images_in(messages)
+    told = replace(talk, messages=messages, images=images, size=size, result_size=results)
     return replace(told, compaction=None, compacted_size=size)
 
 
@@ -323,8 +323,8 @@ def _ratio(talk: Conversation, answer: ModelAnswered) -> float:
     read = answer.usage.input
     if answer.partial or read <= 0 or answer.usage.estimated:
         return talk.chars_per_token
-    sent, pictures = talk.size + talk.prompt_size, A_PICTURE * len(talk.images)
-    return min(8.0, max(1.0, sent / max(read - pictures, read // 4, 1)))
+    sent, images = talk.size + talk.prompt_size, A_PICTURE * len(talk.images)
+    return min(8.0, max(1.0, sent / max(read - images, read // 4, 1)))
 
 
 def _told(
@@ -340,7 +340,7 @@ def _plus(talk: Conversation, seq: int, message: Message) -> Conversation:
         return talk
     messages, size = talk.messages.plus(Spoken(seq, message)), message_size(message)
     told = replace(talk, messages=messages, size=talk.size + size)
-    if message.role == "assistant":  # no answer brings results, or shows a picture
+    if message.role == "assistant":  # no answer brings results, or shows an image
         return told
     shown, results = talk.images, talk.result_size + _in_results(message)
     new = [image.blob for image in message.images if image.blob not in shown]
@@ -382,12 +382,12 @@ def compacted(messages: Log[Spoken], event: Compacted, seq: int) -> Log[Spoken]:
     # These results nobody has read yet: only their words are too long.
     told = tuple(Text(part) for part in (event.preserved, event.summary) if part.strip())
     at = _first(messages, event.first_kept)
-    left = [Spoken(s.seq, _with(s.message, lines, pictures=True)) for s in messages[at:]]
+    left = [Spoken(s.seq, _with(s.message, lines, images=True)) for s in messages[at:]]
     return Log([Spoken(seq, Message("user", told)), *left] if told else left)
 
 
 def images_in(messages: Iterable[Spoken]) -> tuple[str, ...]:
-    """The blobs of the pictures that the messages show, each once."""
+    """The blobs of the images that the messages show, each once."""
     return tuple(dict.fromkeys(i.blob for s in messages for i in s.message.images))
 
 
@@ -404,17 +404,17 @@ def _pruned(messages: Log[Spoken], lines: dict[str, str]) -> Iterator[Spoken]:
         yield spoken if same else Spoken(spoken.seq, message)
 
 
-def _with(message: Message, lines: dict[str, str], *, pictures: bool = False) -> Message:
+def _with(message: Message, lines: dict[str, str], *, images: bool = False) -> Message:
     hit = any(isinstance(p, ToolResult) and p.call_id in lines for p in message.parts)
     return (
-        replace(message, parts=tuple(_part(p, lines, pictures) for p in message.parts))
+        replace(message, parts=tuple(_part(p, lines, images) for p in message.parts))
         if hit
         else message
     )
 
 
-def _part(part: Part, lines: dict[str, str], pictures: bool) -> Part:
+def _part(part: Part, lines: dict[str, str], images: bool) -> Part:
     if isinstance(part, ToolResult) and part.call_id in lines:
-        shown = part.images if pictures else ()
+        shown = part.images if images else ()
         return ToolResult(part.call_id, lines[part.call_id], part.failed, shown)
     return part

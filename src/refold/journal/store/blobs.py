@@ -117,10 +117,10 @@ NAMING = frozenset(kind.__name__ for kind in _KINDS)
 
 def blobs_of(event: Event) -> Iterator[str]:
     match event:
-        case Said(images=pictures):
-            yield from (image.blob for image in pictures)
-        case Ended(full_blob=whole, images=pictures):
-            yield from filter(None, (whole, *(image.blob for image in pictures)))
+        case Said(images=images):
+            yield from (image.blob for image in images)
+        case Ended(full_blob=whole, images=images):
+            yield from filter(None, (whole, *(image.blob for image in images)))
         case Settled(full_blob=whole) if whole:
             yield whole
         case VariableInjected(blob=blob, files_blob=listed):

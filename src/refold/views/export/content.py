@@ -43,12 +43,12 @@ _WHO: Mapping[str, str] = {
 class ExportOptions(Struct, frozen=True, kw_only=True):
     """What an export needs besides the events.
 
-    `label` describes a call in one line, `picture` returns the bytes of an image, or None if they
+    `label` describes a call in one line, `image` returns the bytes of an image, or None if they
     are gone; `when` formats a time.
     """
 
     label: Callable[[ToolCall], str]
-    picture: Callable[[Node, Image], bytes | None]
+    image: Callable[[Node, Image], bytes | None]
     when: Callable[[float], str]
     thoughts: bool = False
     children: bool = True

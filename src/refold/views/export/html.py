@@ -195,7 +195,7 @@ class _Drawn(Struct):
     def _heard(self, block: Heard, told: ExportedSession) -> Markup:
         by = element("p", who(block.sender), class_="by")
         shown = [
-            picture(each, self.means.picture(told.node, each)) for each in block.pictures
+            image_element(each, self.means.image(told.node, each)) for each in block.images
         ]
         words = block.said
         if from_child(block.sender):
@@ -212,7 +212,7 @@ class _Drawn(Struct):
         hand = CallStyle(told.node.view.session.directory, self.highlighted)
         inner = [call(each, self.means.label(each.call), hand) for each in made]
         shown = [
-            picture(each, self.means.picture(told.node, each)) for each in block.pictures
+            image_element(each, self.means.image(told.node, each)) for each in block.images
         ]
         label = self.means.label(block.call)
         whole = call(block, label, hand, (*shown, *inner))
@@ -303,13 +303,13 @@ def _styled(line: Line) -> Markup:
     )
 
 
-def picture(image: Image, content: bytes | None) -> Markup:
+def image_element(image: Image, content: bytes | None) -> Markup:
     """An inline image, recognized by its first bytes; no SVG, which may contain scripts."""
-    name = image.name or "picture"
+    name = image.name or "image"
     kind = _kind(content or b"")
     if content is None or not kind or len(content) > _LARGEST:
-        why = "gone" if content is None else "too large" if kind else "no picture"
-        return element("p", f"[picture {name}: {why}]", class_="dim")
+        why = "gone" if content is None else "too large" if kind else "no image"
+        return element("p", f"[image {name}: {why}]", class_="dim")
     data = f"data:{kind};base64,{b64encode(content).decode()}"
     # An element without an end, so it is not made by `element`; what is in it is.
     alt = element("i", name).removeprefix("<i>").removesuffix("</i>").replace("\n", " ")

@@ -149,8 +149,8 @@ def _block(
     match block:
         case Heard():
             yield f"**{_words(who(block.sender))}:**\n\n{_quoted(block.said)}"
-            for picture in block.pictures:
-                yield f">\n> [picture: {_words(picture.name or picture.media_type)}]\n"
+            for image in block.images:
+                yield f">\n> [image: {_words(image.name or image.media_type)}]\n"
         case Words(text=text, partial=partial):
             yield how.contained(visible(text).rstrip()) + "\n"
             if partial:

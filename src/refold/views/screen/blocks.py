@@ -34,7 +34,7 @@ class Heard(Struct, frozen=True, kw_only=True, tag="heard"):
     sender: str = "person"
     later: bool = False  # they were put off until the turn under way is over
     key: str = ""  # the client key that they came with
-    pictures: tuple[Image, ...] = ()
+    images: tuple[Image, ...] = ()
     typed: str | None = None  # what the person wrote of them; None: all
 
     @property
@@ -75,7 +75,7 @@ class Called(Struct, frozen=True, kw_only=True, tag="called"):
     text: str = ""  # what the model saw of its result
     shown: tuple[Shown, ...] = ()
     whole: str = ""  # the blob with all of it, where the model's text was cut
-    pictures: tuple[Image, ...] = ()
+    images: tuple[Image, ...] = ()
     control: Control | None = None
     within: str = ""  # the call whose code made this one; "": the model's own
 

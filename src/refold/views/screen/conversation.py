@@ -116,7 +116,7 @@ def from_shell(sender: str) -> bool:
 def _heard(seq: int, at: float, said: Said) -> Heard:
     return Heard(
         seq=seq, at=at, words=said.text, sender=said.sender, key=said.client_key,
-        pictures=said.images, typed=said.typed,
+        images=said.images, typed=said.typed,
     )  # fmt: skip
 
 

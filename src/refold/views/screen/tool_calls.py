@@ -122,7 +122,7 @@ def _over(block: Called, entry: Entry, end: Ended) -> Called:
         return replace(block, stage="unknown", tail="", ended=entry.at)
     return replace(
         block, stage=end.outcome, tail="", ended=entry.at, text=end.text, shown=end.shown,
-        whole=end.full_blob, pictures=end.images, control=end.control,
+        whole=end.full_blob, images=end.images, control=end.control,
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ class UserMessage(Written, frozen=True, kw_only=True, tag="user_message"):
     text: str
     sender: str
     when: Literal["now", "next"]
-    pictures: Sequence[str] | UnsetType = UNSET
+    images: Sequence[str] | UnsetType = UNSET
 
 
 class TurnStart(Written, frozen=True, kw_only=True, tag="turn_start"):

@@ -135,10 +135,10 @@ def documents_of(
 
 def _of_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
     match event:
-        case kinds.Said(words, sender, when, images=pictures):
-            names = [p.name for p in pictures] if pictures else UNSET
+        case kinds.Said(words, sender, when, images=images):
+            names = [p.name for p in images] if images else UNSET
             yield documents.UserMessage(
-                seq=seq, text=words, sender=sender, when=when, pictures=names
+                seq=seq, text=words, sender=sender, when=when, images=names
             )
         case kinds.TurnStarted():
             yield documents.TurnStart(seq=seq, turn=seq)
