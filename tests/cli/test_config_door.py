@@ -278,7 +278,7 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
         (("unset", "limits.stepz"), "did you mean 'limits.steps'?"),
         (("unset", "prices.x.input"), "prices.x.input is not set in"),
         (("get", "prices.x.inptu"), "did you mean 'prices.x.input'?"),
-        (("edit",), "nobody is here to edit it: say refold config set KEY VALUE"),
+        (("edit",), "there is no terminal to edit it in: say refold config set KEY VALUE"),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_changes_nothing(

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.cli.crash_report import told
+from refold.cli.crash_report import report_of
 from refold.cli.main import main
 from refold.errors import Overloaded, ProviderError, Refused
 from refold.logs.logbook import LARGEST, Entry, Logbook, Tail, at_least, entries, files
@@ -345,7 +345,7 @@ def test_a_start_that_keeps_nothing_writes_no_log(
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         main(arguments)
-    said = told(ZeroDivisionError(), arguments)
+    said = report_of(ZeroDivisionError(), arguments)
 
     assert said == "ZeroDivisionError"
     assert not (home / "refold/refold.log").exists()

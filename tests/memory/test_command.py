@@ -145,7 +145,7 @@ def test_an_editor_that_is_not_there_is_named(
     ("named", "told"),
     [
         ("vim 'unclosed", "$EDITOR is no command: No closing quotation"),
-        ("", "nobody is here to edit it: the notes are in "),
+        ("", "there is no terminal to edit it in: the notes are in "),
     ],
 )
 def test_where_nothing_can_be_opened_one_sentence_says_why(

@@ -1,8 +1,8 @@
-"""`refold auth set|list|test|remove`: the keys of providers, never shown whole.
+"""`refold auth set|list|test|remove`: API keys, never shown in full.
 
-A key is read where nobody sees it typed, or from a pipe; never from the command
-line, which other programs and the shell's history see. Where keys come from says
-`config.api_keys`, how they are kept `config.credentials` and `config.keyring`.
+A key is read without echo, or from a pipe; never from the command line, which other
+programs and the shell's history see. `config.api_keys` says where keys come from,
+`config.credentials` and `config.keyring` store them.
 """
 
 import os
@@ -51,7 +51,7 @@ class KeyContext(Struct, frozen=True):
     def needs(self, spec: ProviderSpec) -> bool:
         try:
             return catalog.needs_key(spec, self.environ)
-        except BadInput:  # nobody said yet where it is
+        except BadInput:  # its address is not set yet
             return True
 
 

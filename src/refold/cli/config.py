@@ -1,7 +1,7 @@
-"""`refold config`: what is set, where that comes from, and changing it.
+"""`refold config`: show the settings and where each is set, and change them.
 
-Which layers there are and what they say is `config`'s business; how it looks is
-`views.settings_list`'. Keys of providers are no settings: `refold auth` keeps them.
+`config` reads and writes the layers of settings, `views.settings_list` renders them. API
+keys are not settings: `refold auth` stores them.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from refold.cli.output import answer, edit, editor, somebody_is_here
+from refold.cli.output import answer, edit, editor, is_interactive
 from refold.config.folder_settings import unheeded
 from refold.config.load import canonical
 from refold.config.paths import Paths, here, paths
@@ -104,7 +104,7 @@ def _get(found: SettingOrigins, places: Paths, key: str) -> int:
         raise BadInput(f"{key} is a table of settings: `refold config show {key}` shows it")
     masks = masks_of(os.environ, places)
     value = shown(name, msgspec.to_builtins(there[name]), masks)
-    text = "" if value is None else value  # nobody set it, and there is no other
+    text = "" if value is None else value  # unset, and without a default
     answer(text if isinstance(text, str) else value_in_toml(text))
     return _tell(found, masks)
 
@@ -232,7 +232,7 @@ def _read(aside: Path) -> str:
 
 
 def _again() -> bool:
-    if not somebody_is_here():
+    if not is_interactive():
         return False
     write("Edit it again? [Y/n] ")
     return sys.stdin.readline().strip().lower() in ("", "y", "yes")

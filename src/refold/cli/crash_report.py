@@ -1,6 +1,6 @@
-"""A mistake of ours that nobody caught: into the log, and one sentence for the person.
+"""Reports a bug of refold: the traceback goes into the log, one sentence to the user.
 
-Where it is not to be written down, or cannot be, the person gets all of it.
+If nothing may be logged, or the log cannot be written, the user gets the traceback.
 """
 
 import os
@@ -17,8 +17,8 @@ from refold.logs.logbook import Logbook
 from refold.views.escape import on_one_line, visible
 
 
-def told(error: Exception, arguments: Sequence[str]) -> str:
-    """What to tell the person who said `arguments`. Nothing secret is in it."""
+def report_of(error: Exception, arguments: Sequence[str]) -> str:
+    """The text for the user, without secrets."""
     places = None
     with suppress(RefoldError):
         places = paths(os.environ)
@@ -36,7 +36,7 @@ def told(error: Exception, arguments: Sequence[str]) -> str:
 
 
 def _wanted(places: Paths, arguments: Sequence[str]) -> bool:
-    """Not where nothing is to be kept, or the log is off."""
+    """May the log be written? Not with --no-session, and not if it is off."""
     try:
         found = vars(parse(arguments))
         flags = {"log_level": found.get("log_level")}

@@ -1,7 +1,7 @@
-"""Ctrl+C while modules are loaded: it ends us at once, without a word.
+"""Ctrl+C while modules are imported: it ends the process at once and silently.
 
-As an exception it could come up anywhere in somebody else's module, or be lost there.
-Whatever has begun something that must be ended in good order is not loading any more.
+As an exception it could be raised, or lost, anywhere in an imported module. While modules
+are imported, nothing has begun yet that would need an orderly end.
 """
 
 import os
@@ -14,7 +14,7 @@ from types import FrameType
 @contextmanager
 def loading() -> Generator[None]:
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # switched off, or heard by somebody
+    if before is not signal.default_int_handler:  # ignored, or handled elsewhere
         yield
         return
     signal.signal(signal.SIGINT, _end)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from refold.cli.build_files import Project, read_project
-from refold.cli.output import somebody_is_here
+from refold.cli.output import is_interactive
 from refold.config.folder_settings import untrusted
 from refold.config.paths import here, paths
 from refold.config.trusted_folders import Folders
@@ -37,7 +37,7 @@ def run(found: Namespace) -> int:
     if found.print:
         write(text_of(read_project(folder)))
         return 0
-    file, attended = folder / NAME, somebody_is_here()
+    file, attended = folder / NAME, is_interactive()
     modeled = not found.no_model and _has_model(found)
     if os.path.lexists(file) and not found.force and not (modeled and attended):
         raise BadInput(f"{file} exists: --force changes it, --print only prints the text")

@@ -302,7 +302,7 @@ def key_from(ground: CheckContext, spec: ProviderSpec) -> str:
 
 
 def _rights(file: Path) -> Iterator[Finding]:
-    """Whoever can write there decides what runs unasked."""
+    """A user who can write the settings decides what runs without asking."""
     for path in (file.parent, file):
         try:
             found = path.stat()
@@ -313,7 +313,7 @@ def _rights(file: Path) -> Iterator[Finding]:
                 "settings", "wrong", f"others can change {path}", f"chmod go-w {path}"
             )
         elif found.st_uid not in (os.geteuid(), 0):
-            yield Finding("settings", "wrong", f"{path} belongs to somebody else",
+            yield Finding("settings", "wrong", f"{path} belongs to another user",
                 f"chown {os.geteuid()} {path}")  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from refold.provider.local.models import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_EVERY = 5  # percent between two lines where nobody watches a terminal
+_EVERY = 5  # percent between two lines, without a terminal
 
 
 def add_arguments(local: ArgumentParser) -> None:

@@ -1,6 +1,6 @@
-"""`refold logs`: the newest lines of the log, and those that come.
+"""`refold logs`: show the newest lines of refold's log, and follow it.
 
-What is written there and how long it is kept is the business of `logs`.
+`logs` writes the log and limits its size.
 """
 
 import os
@@ -50,9 +50,9 @@ def run(found: Namespace) -> int:
 
 
 def _pause() -> None:
-    """Wait a little. Raises `Gone` when nobody reads any more: a quiet log would never say."""
+    """Wait a little. Raises `Gone` if the output was closed, which no write would show."""
     output = select.poll()
-    output.register(sys.stdout, 0)  # that it is gone is told unasked
+    output.register(sys.stdout, 0)  # a closed pipe is reported without being asked for
     if output.poll(_PAUSE * 1000):
         raise Gone
 

@@ -1,8 +1,8 @@
-"""From the command line to the door that was asked for.
+"""Runs what the command line asks for: a subcommand, a session in the terminal, or one task.
 
-Whatever goes wrong on the way in is one sentence on stderr and exit code 1. The
-process ends at once when its work is done: what must survive is on the disk by
-then, and taking an interpreter apart helps nobody.
+An error is one sentence on stderr and exit code 1. The process ends at once when its work
+is done: everything that must survive is on disk by then, and tearing the interpreter down
+takes time.
 """
 
 import os
@@ -22,23 +22,23 @@ from refold.headless.streams import Gone, complain, report, write
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-# What no session in a terminal heeds, with what it is where nobody said it.
+# The flags that a session in the terminal ignores, with their defaults.
 _ONE_TASK = {
     "output_format": "text", "include_partial_messages": False, "timeout": None, "verify": False,
 }  # fmt: skip
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Do what was asked and end the process. Never returns but for tests."""
+    """Do what was asked and end the process. Returns only in tests."""
     stand_in()
     sys.stderr = never_failing(2)
     try:
         code = main(arguments)
-    except Exception as error:  # a mistake of ours; whoever reports it needs all of it
-        from refold.cli.crash_report import told
+    except Exception as error:  # a bug; a report needs all of it
+        from refold.cli.crash_report import report_of
 
         code = 1
-        report(told(error, arguments))
+        report(report_of(error, arguments))
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, AttributeError):  # gone, or closed from the start
             stream.flush()
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what was asked; gives the exit code. Raises nothing but mistakes of ours."""
+    """Do what was asked; returns the exit code. Raises only on bugs."""
     try:
         return _dispatch(parse(arguments))
     except (RefoldError, Gone, KeyboardInterrupt, BaseExceptionGroup) as error:
@@ -112,13 +112,11 @@ def _in_a_terminal(found: Namespace) -> int:
     return interactive(found)
 
 
-# The streams that a process is given, as they may be: closed, or with nobody behind them.
-#
-# Python leaves out a closed one. That its number is then given to the next file that is
-# opened, and what it costs to complain to nobody, is seen to here.
 def stand_in() -> None:
-    """For streams that were closed from the start, of which Python has none: words that have
-    ended, and an output that nobody reads."""
+    """Replace the standard streams that were closed at the start; Python sets them to None.
+
+    The input is at its end, the output a pipe that was closed by its reader.
+    """
     _occupy()
     given = vars(sys)
     if given["stdin"] is None:
@@ -130,9 +128,9 @@ def stand_in() -> None:
 
 
 def never_failing(number: int) -> TextIO:
-    """A stream for notices: a full disk or a reader who has left is none of our errors."""
+    """A stream for notices, which ignores a full disk and a closed pipe."""
     return TextIOWrapper(
-        BufferedWriter(_Patient(number, "w", closefd=False)),
+        BufferedWriter(_NeverFailing(number, "w", closefd=False)),
         encoding=getattr(sys.stderr, "encoding", None) or "utf-8",
         errors="backslashreplace",
         line_buffering=True,
@@ -140,7 +138,7 @@ def never_failing(number: int) -> TextIO:
 
 
 def _occupy() -> None:
-    """Let no file of ours get the number of a closed stream: programs would write there."""
+    """Keep the numbers of closed streams from our files: programs would write there."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -149,7 +147,7 @@ def _occupy() -> None:
                 os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-class _Patient(FileIO):
+class _NeverFailing(FileIO):
     def write(self, data: "ReadableBuffer", /) -> int:
         with suppress(OSError):
             if (written := super().write(data)) is not None:

@@ -1,8 +1,8 @@
-"""`refold models`: which models can be asked, what they read, what they cost.
+"""`refold models`: the available models, their context windows and prices.
 
-A provider's own list goes before what we know without asking. It is kept for a
-day, and for longer where the provider cannot be reached. Asking and reading lists
-is `provider.model_list`'s business, what a session takes of them `provider.model_figures`'.
+A provider's own list takes precedence over the built-in one. It is cached for a day, and
+longer while the provider cannot be reached. `provider.model_list` requests the lists,
+`provider.model_figures` picks what a session needs of them.
 """
 
 import os
@@ -209,11 +209,11 @@ def _here() -> ModelContext:
 
 
 def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
-    """What models are for, as a session finds it: main ones may have been set by nobody."""
+    """The roles of each model, as in a session; a main model may be found, not set."""
     found: dict[str, list[str]] = {}
     for role in ROLES:
         if role == "main" or getattr(settings.models, role):
-            with suppress(BadInput):  # nobody can be behind that name
+            with suppress(BadInput):  # not the name of a model
                 found.setdefault(models.full(role), []).append(role)
     return found
 

@@ -35,13 +35,13 @@ def signs() -> bool:
     return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
-def somebody_is_here() -> bool:
+def is_interactive() -> bool:
     """Is there a terminal, so that a person can answer a question?"""
     return all(each.isatty() for each in (sys.stdin, sys.stdout))
 
 
 def confirmed(question: str) -> bool:
-    if not somebody_is_here():
+    if not is_interactive():
         return True
     write(f"{question} [y/N] ")
     return said_yes()
@@ -51,7 +51,7 @@ def said_yes() -> bool:
     try:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except KeyboardInterrupt:
-        write("\n")  # the shell's prompt is not to stand behind the question
+        write("\n")  # the shell's prompt goes on a line of its own
         raise
 
 
@@ -59,20 +59,20 @@ _EDITORS = ("nano", "vim", "vi")  # if none is set
 
 
 def editor(instead: str) -> list[str]:
-    """The command that edits a file. `instead` is what a script can do. Raises `BadInput`."""
+    """The command that edits a file. `instead`: what a script can do. Raises `BadInput`."""
     if found := editor_of(os.environ):
         return list(found)
-    if not somebody_is_here():  # who named a program may have named one that needs nobody
-        raise BadInput(f"nobody is here to edit it: {instead}")
+    if not is_interactive():  # an editor that was named may need no terminal
+        raise BadInput(f"there is no terminal to edit it in: {instead}")
     known = Programs(os.environ)
     for name in _EDITORS:
         if path := known.find(name):
             return [path]
-    raise BadInput("there is no editor: say which in $EDITOR, as EDITOR=nano")
+    raise BadInput("no editor was found: name one in $EDITOR, such as EDITOR=nano")
 
 
 def edit(command: list[str], file: Path) -> None:
-    """Returns when the editor has ended. Raises `BadInput` where it says that it failed."""
+    """Wait until the editor has ended. Raises `BadInput` if it failed."""
     try:
         program = Programs(os.environ).need(command[0])
         words, environ = [program, *command[1:], str(file)], programs.plain(os.environ)

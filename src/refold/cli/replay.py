@@ -1,8 +1,8 @@
-"""`refold replay [ID]`: a session again. Its talk, folded; or, with `--run`, its loop.
+"""`refold replay [ID]`: fold a session again; with `--run`, run its loop again.
 
-The loop is run on the recorded answers by the policies and rules that hold now, as they
-hold in the session's directory. The journal is only read, no model is asked. What is
-compared, and how, is `session.replay`'s business.
+The loop runs on the recorded responses, with the policies and rules that now apply in the
+session's directory. The journal is only read, and no model is called. `session.replay`
+compares the two runs.
 """
 
 import os

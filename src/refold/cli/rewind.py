@@ -42,7 +42,7 @@ from refold.views.rewind_points import (
 )
 from refold.views.styled import bare
 
-_ROOM = 100  # cells of a line where nobody says how many there are
+_ROOM = 100  # columns, without a terminal
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -101,7 +101,7 @@ async def _rewound(
 
 
 def _no_turns(view: View) -> World:
-    raise AssertionError("nobody asks a model here")
+    raise AssertionError("a rewind calls no model")
 
 
 def _folded(session: Found) -> View:

@@ -299,7 +299,7 @@ class Again(Struct, frozen=True):
 
     @property
     def changed(self) -> bool:
-        # Where nobody could be asked, the rules had said ask all the same.
+        # Without a terminal, an "ask" of the rules was recorded as "deny".
         unheard = self.then.verdict == "deny" and self.then.reason.endswith(NOBODY)
         before = "ask" if unheard else self.then.verdict
         return self.now is not None and self.now.verdict != before

@@ -1,4 +1,4 @@
-"""A session's journal, read without its pen: for doors that only show or judge it."""
+"""Finds and reads the session that a subcommand names, without locking its journal."""
 
 import os
 import re
@@ -51,14 +51,14 @@ def folded(session: StoredSession) -> "tuple[View, str]":
 
 def entries(session: StoredSession) -> tuple[list[Entry], str]:
     """The good entries from the start, and what is wrong with the next, if anything."""
-    # The folds take a moment to load, and whoever lists sessions needs none.
+    # The folds take time to import, and lists of sessions do not need them.
     from refold.journal.store.tree_reader import entries_in
 
     return entries_in(session.path)
 
 
-_WIDTH = 100  # cells of a line where nobody says how many there are
-_NEAR_WIDTH = 40  # and never fewer
+_WIDTH = 100  # columns, without a terminal
+_LEAST_WIDTH = 40  # columns, at least
 # What can only be a name below a session: the root is meant then.
 _BELOW = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c[0-9]+\Z")
 
@@ -152,7 +152,7 @@ def blobs(node: Node) -> Callable[[str], str]:
 
 
 def room() -> int:
-    return max(shutil.get_terminal_size((_WIDTH, 24)).columns, _NEAR_WIDTH)
+    return max(shutil.get_terminal_size((_WIDTH, 24)).columns, _LEAST_WIDTH)
 
 
 def show(lines: Iterable[Line]) -> None:

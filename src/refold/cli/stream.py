@@ -1,7 +1,6 @@
-"""`refold stream [NODE]`: what a session and those below it do, as they do it.
+"""`refold stream [NODE]`: follow a session and its subagents while they run.
 
-Reads files again and again; nobody who writes them knows of it. Ends when the turn of the
-session ends.
+It polls their journals, without the writers' knowledge, and ends with the session's turn.
 """
 
 import time
@@ -19,8 +18,8 @@ from refold.journal.state.session_tree import ROOT
 from refold.journal.store.tree_reader import TreeNews, is_written
 from refold.views.activity_tail import Tail, tail_documents
 
-_PAUSE = 0.2  # seconds between two looks
-_PATIENCE = 5  # looks without news, until it is asked again whether somebody still writes
+_PAUSE = 0.2  # seconds between two polls
+_IDLE_POLLS = 5  # polls without news before the writer lock is checked again
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -70,7 +69,7 @@ class _Stream:
             time.sleep(_PAUSE)
             found = self._news(news)
             quiet = 0 if found else quiet + 1
-            in_doubt = quiet % _PATIENCE == 1 and not follow
+            in_doubt = quiet % _IDLE_POLLS == 1 and not follow
             if in_doubt and not is_written(self._path):
                 self._news(news)  # it may have ended between the two looks
                 return self._open

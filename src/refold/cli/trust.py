@@ -1,7 +1,7 @@
-"""`refold trust add|list|remove [DIR]`: whose settings and instructions count besides one's own.
+"""`refold trust add|list|remove [DIR]`: directories whose settings and instructions apply.
 
-Settings that lie in a folder are shown before they count; of what it tells the model,
-the files are. Where that is kept is `config.trusted_folders`' business.
+A directory's settings, and the names of its files with instructions, are shown before they
+apply. `config.trusted_folders` stores the answers.
 """
 
 import os

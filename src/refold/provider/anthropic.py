@@ -228,12 +228,11 @@ def _thinking(
 
 
 class _Row(Struct, frozen=True):
-    """Answers that called, one after the other, at the end of a talk.
+    """Consecutive responses with calls at the end of a conversation.
 
-    One is thought before a row, not before each of its answers. And "a final
-    assistant message must start with a thinking block": a row that began before
-    somebody asked for more effort, or with another provider, or whose thoughts are
-    refused, must be gone on with without one.
+    Thinking comes before the first of them only. And "a final assistant message must
+    start with a thinking block": a row that began without thinking (with less effort, or
+    with another provider, or if its thinking was refused) is continued without it.
     """
 
     first: Message | None = None
@@ -274,7 +273,7 @@ def _blocks(
                 case {"redacted": str(redacted)}:
                     yield {"type": "redacted_thinking", "data": redacted}
                 case _:
-                    return  # it was cut off before its signature: nobody would believe it
+                    return  # cut off before its signature, it would be refused
         case ToolCall(id_):
             call = sanitize.as_made(part)
             # Our own id: theirs may be missing, come twice, or be another wire's.

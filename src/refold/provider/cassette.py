@@ -116,7 +116,7 @@ class Recording:
         except ProviderError as error:
             self._note(RecordedAnswer(number, tuple(came), error))
             raise
-        except BaseException:  # somebody has heard enough, or everything is stopped
+        except BaseException:  # the consumer stopped, or everything is cancelled
             self._note(RecordedAnswer(number, tuple(came), stopped=not ended))
             raise
         self._tape.answer(RecordedAnswer(number, tuple(came)))
@@ -152,7 +152,7 @@ class Replaying:
 
     @property
     def left(self) -> int:
-        """How many recorded calls nobody has asked for yet."""
+        """The number of recorded calls that were not replayed yet."""
         return len(self._left)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:

@@ -200,7 +200,7 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
         )
     if "://" not in given:  # OLLAMA_HOST is often only a host, or host:port, or :port
         host, _, port = given.rpartition(":") if ":" in given else (given, "", "")
-        # A server is told 0.0.0.0 to listen everywhere; nobody can call that.
+        # 0.0.0.0 is an address to listen on, not one to connect to.
         host = "127.0.0.1" if host in ("", "0.0.0.0") else host
         given = f"http://{host}:{port or spec.base_url.rpartition(':')[2]}"
     return given.rstrip("/")

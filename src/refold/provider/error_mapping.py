@@ -45,7 +45,7 @@ class Peer(Struct, frozen=True):
     name: str = ""  # "anthropic", as a person says which model is meant
     url_env: str = ""  # the variable that changes the address
     key_env: str = ""  # the one that holds the key
-    advice: str = ""  # what else to look at when nobody answers there
+    advice: str = ""  # what else to check if it does not answer
 
 
 class Trouble(Struct, frozen=True):

@@ -15,7 +15,7 @@ from refold.provider.port import Delta, Request
 
 
 class NotConnected(Refused, BadInput):
-    """To whoever asks, a refusal; to a chain, a model that is to be passed over."""
+    """For a caller, a refusal; for a chain of fallbacks, a model to skip."""
 
 
 class LazyProvider:
@@ -43,7 +43,7 @@ class LazyProvider:
         async with self._lock:
             if self._found is None:
                 try:
-                    # Left behind when the turn is stopped: nobody waits for a person there.
+                    # A cancelled turn does not wait for a password prompt.
                     self._found = await anyio.to_thread.run_sync(
                         self._connect, abandon_on_cancel=True
                     )

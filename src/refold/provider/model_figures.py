@@ -106,7 +106,7 @@ class Figures:
         return listed
 
     def address(self, spec: ProviderSpec) -> str:
-        """Where the provider is; "" if nobody said."""
+        """The address of the provider; "" if it is not set."""
         try:
             return catalog.address(spec, self._environ)
         except BadInput:

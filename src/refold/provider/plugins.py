@@ -24,7 +24,7 @@ class PluginProvider(Struct, frozen=True):
 
 def plugged(name: str) -> PluginProvider | None:
     """The provider of that name, if a package has one. Raises `BadInput` if it is broken."""
-    from importlib.metadata import entry_points  # 20 ms, and hardly anybody needs it
+    from importlib.metadata import entry_points  # 20 ms, and rarely needed
 
     for point in entry_points(group=GROUP, name=name):
         try:

@@ -18,14 +18,13 @@ NO_PICTURES: Pictures = MappingProxyType({})
 
 
 class Request(Struct, frozen=True):
-    """Everything a model needs for one answer. Nothing is remembered for it.
+    """Everything a model needs for one response. Providers keep nothing between requests.
 
-    `pictures` holds those that the messages name; one that is not there is told
-    in words. `schema`, where it is not `null`, is the JSON Schema that an answer
-    without calls should match: a wish, for not every provider can hold a model
-    to it, and whoever needs it must look. `stops` are words at which an answer may
-    end, without them: a wish, too. With `trace`, what goes over the wire is told too,
-    as `Sent` and `Came`.
+    `pictures` has the images that the messages name; a missing one is replaced by a
+    description. `schema`, unless it is `null`, is the JSON Schema that a response without
+    calls should match; not every provider enforces it, so the caller checks. `stops` are
+    texts at which a response may end, without them; not enforced either. With `trace`, the
+    stream has what goes over the wire, too, as `Sent` and `Came`.
     """
 
     messages: Log[Spoken]
@@ -135,5 +134,5 @@ class Closes(Protocol):
 
 
 def seen(delta: Delta) -> bool:
-    """Could somebody have seen a part of the answer by now? Then it is not asked again."""
+    """May a part of the response have been shown? Then the request is not repeated."""
     return not isinstance(delta, Retrying | Sent | Came)

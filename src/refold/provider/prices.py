@@ -111,10 +111,10 @@ def find(provider: str, model: str) -> KnownModel | None:
 
 
 def runs_here(spec: ProviderSpec, address: str, model: str) -> bool:
-    """Does the model run on this machine, so that nobody sends a bill?
+    """Does the model run on this machine, so that it costs nothing?
 
-    True of a server of one's own at a loopback address. Whatever else listens there
-    passes on to somebody who may want money, and so does Ollama for its cloud models.
+    True for a self-hosted server at a loopback address. Any other server there may be a
+    proxy of a paid one, and Ollama passes its cloud models on.
     """
     if not spec.own or model.endswith(("-cloud", ":cloud")):
         return False

@@ -39,24 +39,24 @@ class ProviderSpec(Struct, frozen=True):
     base_url: str  # "": everybody has their own
     url_env: str = ""
     key_env: str = ""
-    bearer_env: str = ""  # a token that goes in as a bearer, where that is another thing
-    model: str = ""  # the one to take when a person names only the provider
+    bearer_env: str = ""  # a bearer token, if that differs from the key
+    model: str = ""  # the model if only the provider is named
     aliases: tuple[str, ...] = ()
-    advice: str = ""  # what to look at when nobody answers
+    advice: str = ""  # what to check if it does not answer
     key_too: tuple[str, ...] = ()  # other variables that may hold the key
-    url_too: tuple[tuple[str, str], ...] = ()  # or the address, and what to put after it
-    key_header: str = ""  # that the key goes in; "": the wire's own
-    keyless: bool = False  # it may ask for none: a server on this machine
+    url_too: tuple[tuple[str, str], ...] = ()  # or the address, with the path to append
+    key_header: str = ""  # header of the key; "": the usual one of the wire
+    keyless: bool = False  # a server on this machine may need no key
     quirks: Quirks = Quirks()
 
     @property
     def own(self) -> bool:
-        """Does it run on a machine of whoever asks it?"""
+        """Is it a server that users run themselves?"""
         return self.keyless or self.wire == "ollama"
 
     @property
     def secret_envs(self) -> tuple[str, ...]:
-        """Every variable that may hold what lets us in."""
+        """All variables that may hold a key or token."""
         return tuple(filter(None, (self.key_env, *self.key_too, self.bearer_env)))
 
 

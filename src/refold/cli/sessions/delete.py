@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from refold.cli.output import said_yes, somebody_is_here
+from refold.cli.output import is_interactive, said_yes
 from refold.cli.session_argument import named
 from refold.cli.sessions.catalogue_notice import Waiting
 from refold.config.paths import paths
@@ -119,7 +119,7 @@ def _line(going: Going) -> str:
 
 
 def _said_yes(count: int) -> bool:
-    if not somebody_is_here():
+    if not is_interactive():
         raise BadInput("nobody is here to be asked: say --yes to delete without asking")
     write(f"Delete {many(count, 'session')} for good? [y/N] ")
     return said_yes()

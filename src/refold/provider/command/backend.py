@@ -412,9 +412,9 @@ def _put(template: str, slots: Mapping[str, str]) -> str:
 
 
 def _empty(environ: Mapping[str, str]) -> str:
-    """A directory that stays the same, since some programs remember each they were in.
+    """A constant empty directory, because some programs remember each one they ran in.
 
-    "" where there is none that nobody has put anything into.
+    "" if there is none that is empty.
     """
     home = environ.get("HOME", "")
     cache = environ.get("XDG_CACHE_HOME", "") or (home and os.path.join(home, ".cache"))
@@ -433,7 +433,7 @@ def _made(directory: Path) -> str:
     return str(directory)
 
 
-_LOOK_AGAIN = 0.005  # seconds: nobody tells us of processes that are not our children
+_LOOK_AGAIN = 0.005  # seconds: the end of other processes than our children is not reported
 _AT_ONCE = 65536  # bytes
 _LAST_WORDS = 8192  # bytes of standard error that are kept
 

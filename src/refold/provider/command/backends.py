@@ -100,12 +100,11 @@ def connect(
     talk: ConversationFormat | None = None,
     patience: ProgramTimeouts | None = None,
 ) -> CommandLine:
-    """A provider to ask. What `talk` leaves open is as `spec` has it.
+    """The program as a provider. `talk` overrides the format in `spec`.
 
-    The program does not see the variables with keys of what is built in, nor those
-    of the names in `secrets`, but for its own `keys`.
-    Raises `BadInput` where the program is not installed, or would use tools of
-    its own that nobody here could forbid.
+    The program does not see the variables with keys of built-in providers, nor those in
+    `secrets`, except its own `keys`. Raises `BadInput` if the program is not installed, or
+    if it runs tools that cannot be switched off.
     """
     if spec.tools == "on":
         raise BadInput(
@@ -206,7 +205,7 @@ def _claude_code() -> CommandSpec:
             "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "CLAUDE_CODE_MAX_RETRIES": "0",  # asking again is our business
+            "CLAUDE_CODE_MAX_RETRIES": "0",  # `retry` does that
             "DISABLE_AUTOUPDATER": "1",
         },
         unset=("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT"),

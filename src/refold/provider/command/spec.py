@@ -126,7 +126,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     needs_model: bool = False
     install: str = ""  # how to get the program
     login: str = ""  # what to do when it does not let us in
-    keys: tuple[str, ...] = ()  # variables with keys that are its own business
+    keys: tuple[str, ...] = ()  # variables with keys that it may see
     environ: Mapping[str, str] = {}  # variables to set; slots may stand there too
     unset: tuple[str, ...] = ()  # variables that it must not see
     files: Mapping[str, str] = {}  # written before it starts, into `{files}`

@@ -100,7 +100,7 @@ class _Full(Exception):
 
 @contextmanager
 def _alone(path: Path, model: LocalModel) -> Generator[int]:
-    """The partial file, open, with nobody else filling it."""
+    """The partial file, opened and locked."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:

@@ -155,9 +155,9 @@ class ServerProcess:
 
 
 def server_environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """What the server may know: where things are, and none of our keys."""
+    """The environment of the server: paths, and none of our keys."""
     passed = {n: v for n, v in ours.items() if n in _PASSES or n.startswith("LC_")}
-    # Threads that spin while they wait take the cores from whoever works.
+    # Threads that spin while they wait take the cores from those that compute.
     return passed | {"OMP_WAIT_POLICY": "passive"}
 
 
@@ -171,20 +171,20 @@ def _last_words(log: Path) -> str:
 
 
 class Order(Struct, frozen=True):
-    """What to serve. `key` must be shown by whoever asks: loopback is not private."""
+    """What to serve. Requests must have `key`, because loopback is not private."""
 
     path: str
     key: str
     context: int  # tokens
     threads: int
-    template: str = ""  # how talk is put before the model; "": its own way
+    template: str = ""  # the chat template; "": the model's own
 
 
 def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
     # From here on the only use of stdin is to end.
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    server = _serve(order)  # it stops when nobody holds it any more
+    server = _serve(order)  # it stops when it is garbage-collected
     sys.stdout.write(f"{server.listening_address}\n")
     sys.stdout.flush()
     threading.Event().wait()
@@ -210,7 +210,7 @@ def _serve(order: Order) -> Any:
     params.hostnames = ["127.0.0.1"]
     params.port = 0  # the system chooses a free one
     params.api_keys = [order.key]
-    params.cors_origins = ""  # no web page has any business here
+    params.cors_origins = ""  # no web page may call it
     params.n_ctx = order.context
     params.n_parallel = 1
     params.cpuparams.n_threads = order.threads

@@ -224,7 +224,7 @@ def readable(text: str, tool: str) -> str:
 
 
 def _side(message: Message) -> str:
-    """Who speaks; "": nobody, it is empty."""
+    """The role of the speaker; "" for an empty message."""
     if message.role != "assistant":
         return "user"
     return "assistant" if message.calls or message.text.strip() else ""
