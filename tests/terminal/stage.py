@@ -59,6 +59,7 @@ from refold.tools.contract import Tool
 from refold.values.usage import NO_LIMIT, Budget, Usage
 
 ALWAYS = ".always"  # the file in which rules are saved
+FOLDERS = ".folders.toml"  # where the app says that they are
 HISTORY = ".state/history"  # of the lines that were typed
 READ = ("read_file", '{"path": "hello.py"}')
 EDIT = ("edit_file", r'{"path": "hello.py", "old": "\"hi\"", "new": "\"hello\""}')
@@ -233,7 +234,7 @@ class StagedPrompts(SystemPromptBuilder):
 class StagedPaths(Paths, frozen=True):
     @property
     def folders(self) -> Path:
-        return Path(ALWAYS)
+        return Path(FOLDERS)
 
 
 class StagedWorkspace(Workspace):

@@ -39,7 +39,7 @@ def test_always_is_shown_again_saved_and_used_in_the_next_session(
 
     rows = tonight.tell("go", "a", "n", "a", "y")
 
-    assert rows.count("Always allowed in this folder, in .always:") == 2
+    assert rows.count("Always allowed in this folder, in .folders.toml:") == 2
     assert "  └ yes, and edit_file(./hello.py) always" in rows
     assert tonight.events(Granted) == [Granted("edit_file(./hello.py)")]
     assert (tmp_path / ALWAYS).read_text() == "edit_file(./hello.py)\n"

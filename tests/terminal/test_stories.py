@@ -344,7 +344,7 @@ def test_always_is_shown_saved_and_holds_in_the_next_session(
     at.type("be friendly" + ENTER)
     at.until("a always")
     at.type("a")
-    at.until("Always allowed in this folder, in .always:")
+    at.until("Always allowed in this folder, in .folders.toml:")
     at.until("y save it")
     at.type("y")
     at.until("yes, and edit_file(./hello.py) always")
