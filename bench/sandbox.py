@@ -21,7 +21,11 @@ from refold.values.tools import Confines
 
 TARGET = 2.0  # milliseconds that the runner may add to what it starts
 # What each is measured beside.
-BESIDE = {"plain": "bash -c", "reading": "bubblewrap", "writing": "bubblewrap"}
+BESIDE = {
+    "plain": "bash -c",
+    "reading": "bubblewrap, reading",
+    "writing": "bubblewrap, writing",
+}
 
 
 def main() -> None:
@@ -63,8 +67,10 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
     plain, took = ShellCommands(), dict[str, list[float]]()
     ways = {"plain": (plain, True), "reading": (walled, False), "writing": (walled, True)}
     reading, status = os.pipe()
-    launch = sandbox.held(root, Confines(writes=False), status)
-    bare = {"bash -c": ((), ()), "bubblewrap": (launch.words, (status,))}
+    launches = [sandbox.held(root, Confines(writes=w), status) for w in (False, True)]
+    bare: dict[str, tuple[Sequence[str], Sequence[int]]] = {"bash -c": ((), ())}
+    for name, launch in zip(("reading", "writing"), launches, strict=True):
+        bare[f"bubblewrap, {name}"] = launch.words, (status,)
     for _ in range(times):
         for name, (words, files) in bare.items():
             took.setdefault(name, []).append(once(words, files))
@@ -76,6 +82,8 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
                 "true", cwd=root, seconds=60, confines=Confines(writes=writes)
             )
             took.setdefault(name, []).append(time.perf_counter() - began)
+    for launch in launches:
+        launch.after()
     plain.close()
     walled.close()
     return took
