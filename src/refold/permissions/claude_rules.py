@@ -1,8 +1,7 @@
-"""The `permissions` of a settings file of Claude Code, in our words.
+"""Converts the `permissions` of a Claude Code settings file to rules.
 
-What cannot be said exactly is left out of what is allowed, made wider in what is
-forbidden, and told either way. Reading the file, and asking the person whether these
-rules are wanted, is somebody else's.
+What cannot be expressed exactly is left out of allow rules and made wider in deny and ask rules; both
+are reported. Reading the file and asking the user is up to the caller.
 """
 
 import re

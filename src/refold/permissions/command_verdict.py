@@ -1,6 +1,6 @@
-"""May this command run? Every part of it is judged, and how far it is to be confined.
+"""Decides whether a command may run: every part of it is judged, and how it is confined.
 
-The order is that of `decide`. What a command line says is found out in `shell`.
+The order of precedence is that of `decide`. `shell` parses the command line.
 """
 
 import posixpath

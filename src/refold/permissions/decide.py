@@ -1,9 +1,8 @@
-"""May this call run? Pure: everything it needs is handed to it.
+"""Decides whether a call may run. Pure: all facts are arguments.
 
-The order is fixed, and the first that speaks decides: a deny rule, an ask rule,
-protected files and catastrophes, the mode, the set of calls that only look, an allow
-rule; what nobody spoke for is asked about. Who is asked, and how, is the seam's
-business; that a command is kept to its confines, the place's.
+The order is fixed, and the first match decides: a deny rule, an ask rule, protected files and
+catastrophes, the mode, the read-only set, an allow rule; otherwise the user is asked. The seam asks
+the user, and the sandbox confines commands.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,9 @@
-"""What a call would do, what is known of the place, and which files are protected.
+"""What a call would access, what is known of the workspace, and which files are protected.
 
-A verdict rests on these alone. Whoever asks for a verdict gathers them; nothing here
-decides. Protected files hold secrets or decide what runs, and are asked about in every
-mode. They are known by their names, whether they exist or not: `values.path_names` has
-these, for the sandbox, too. `shell` finds out whether a command names one.
+A decision depends on these alone; the caller collects them. Protected files hold secrets or decide
+what runs, and are asked about in every mode. They are recognized by name, whether they exist or not:
+`values.path_names` has the names, for the sandbox, too. `shell` finds out whether a command names
+one.
 """
 
 import re

@@ -1,12 +1,12 @@
-"""Which files a pattern in a rule means.
+"""Which files a pattern in a rule matches.
 
-As in a gitignore file: a name without a slash (`.env`, `*.md`) means it at any depth,
-one with a slash (`src/**`, `./.env`) starts from the first root, `/x` and `//x` from the
-top of the disk, `~/x` from the person's home. `*` and `?` stay within a name, `**` goes
-across folders, a slash at the end means all that is below.
+As in a gitignore file: a name without a slash (`.env`, `*.md`) matches at any depth, one with a
+slash (`src/**`, `./.env`) starts at the first root, `/x` and `//x` at the root of the disk, `~/x` at
+the user's home. `*` and `?` match within a name, `**` across folders, and a slash at the end stands
+for everything below.
 
-A rule that forbids is read widely: it holds for what is below a folder it names, for
-any case of its letters, and names without a beginning are meant anywhere on the disk.
+Deny and ask rules match widely: everything below a folder they name, in any case, and a name without
+a folder anywhere on the disk.
 """
 
 import re

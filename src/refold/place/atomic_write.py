@@ -1,9 +1,8 @@
-"""Files replaced, made and removed: all of them or none.
+"""Changes several files at once: replaced, created and deleted together, or not at all.
 
-Every draft lies beside its file, written and synced, and everything is as it was
-expected, before the first file is touched. Then one rename follows the other. Where
-one fails, those before it are taken back. Whoever watches sees each file whole, old
-or new. Where directories are, and how they are reached, is `folders`' business.
+Every new version is written beside its file and synced, and all files are compared with what was
+expected, before the first is changed. Then one rename follows the other; if one fails, those before
+it are undone. A reader sees each file whole, old or new. `openat` opens the directories.
 """
 
 import errno

@@ -1,11 +1,11 @@
-"""Snapshots of a workspace, kept by git: implements `port.Snapshots`.
+"""Checkpoints of a workspace: snapshots in a git repository. Implements `port.Snapshots`.
 
-This module decides when to scan the files, and what to say where they cannot be kept.
-`snapshot_scan` scans, `snapshot_repository` keeps, `restore` brings files back. The engine
-and `session.rewind` decide when a session needs a snapshot.
+This module decides when to scan, and reports what cannot be stored. `snapshot_scan` scans the
+files, `snapshot_repository` stores them, `snapshot_restore` brings them back. The engine and
+`session.rewind` decide when a session needs a checkpoint.
 
-All sessions of a workspace share one store, in which each file is kept once. Each session
-has an index of its own, which is deleted with it; the files go with the last session.
+All sessions of a workspace share one repository, in which each file is stored once. Each session
+has an index of its own, which is deleted with it; the repository goes with the last session.
 """
 
 import os
@@ -22,8 +22,8 @@ import anyio
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import Ignored
 from refold.place.port import FileChange, Taken, Trees
-from refold.place.restore import RewriteStep, SnapshotFile, rewrite
 from refold.place.snapshot_repository import EMPTY, Shadow
+from refold.place.snapshot_restore import RewriteStep, SnapshotFile, rewrite
 from refold.place.snapshot_scan import Scan, TooLarge
 from refold.programs import Programs
 from refold.values.path_names import below

@@ -1,11 +1,10 @@
-"""What a command gets to know of our own environment: a list of what may pass.
+"""The environment of a command: an allow list of the variables that are passed on.
 
-Keys and tokens never pass, because nothing passes that is not named here. Where
-a value is an address, one that carries a password stays behind too.
+Keys and tokens are not on the list. An address with a password in it is left out, too.
 
-Of the person's PATH only directories pass that nobody else can write to, so that the
-programs of their Python, Node or Rust are found. Commands that run unasked do not find
-programs in the workspace: one there could be called `ls`.
+Of the user's PATH only directories that nobody else can write to are passed, so that the programs
+of their Python, Node or Rust are found. Commands that run unasked do not find programs of the
+workspace: one there could be named `ls`.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""The files below a directory, without those that git is told to ignore.
+"""Lists the files below a directory, without those that git ignores.
 
-The same files that ripgrep finds with `--hidden` and without global or per-clone
-ignore files: hidden ones are in, `.git` is not, links are not followed;
-`.gitignore` counts from the top of its repository down, `.ignore` from anywhere
-above. Used where ripgrep is not installed, and to mark what is ignored.
+They are the files that ripgrep finds with `--hidden` and without global or per-clone ignore files:
+hidden files are listed, `.git` is not, links are not followed; `.gitignore` applies from the top of
+its repository down, `.ignore` from any directory above. It is used if ripgrep is not installed, and
+to mark ignored files.
 """
 
 import os

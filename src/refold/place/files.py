@@ -1,8 +1,8 @@
-"""Files on this machine's disk: the one module through which tools touch them.
+"""Files on this machine: the one module through which tools read and write them.
 
-It keeps the promises of `port.Files`. `openat` reaches directories, `atomic_write`
-replaces files, `file_walk` knows ignore rules; the tools know text and encodings. Which paths may be touched at all is judged before,
-by the rules, with `outside`; `only` holds a call to what was judged.
+Implements `port.Files`. `openat` opens directories, `atomic_write` replaces files, `file_walk` knows
+ignore rules; the tools know text and encodings. Rules have decided before which paths may be used;
+`only` restricts a call to the paths that were judged.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Which of git's settings run no program, and a settings file without the others.
+"""Which settings of git run no program, and a settings file without the others.
 
-A repository's own `config` can name programs that git starts when it only looks: filters,
-textconv, external diffs, helpers, and files that name more. What is not known to be plain
-counts as one of these. See git-config(1).
+The `config` of a repository can name programs that git starts even for `git status`: filters,
+textconv, external diffs, helpers, and files that name more. A setting that is not known to be
+harmless counts as one of these. See git-config(1).
 """
 
 import re

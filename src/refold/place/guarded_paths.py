@@ -1,9 +1,9 @@
-"""Finds guarded paths below the workspace: what must hold still while a command writes.
+"""Finds guarded paths in the workspace: files that must not change while a command writes.
 
-Which names are guarded is said in `values.path_names`. A directory that has not changed
-since it was looked at is not looked at again. Installed packages are left out, and what
-lies behind thousands of directories: the nearest come first. The sandbox keeps
-commands away from what is found; `quarantine` takes away what they made all the same.
+`values.path_names` has the names: files that hold secrets, or that decide what runs. A directory
+that has not changed since the last search is not searched again. Installed packages are left out;
+among thousands of directories, the nearest come first. The sandbox protects what is found;
+`quarantine` moves away what a command has created under such a name.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""What a snapshot leaves out: what the person's git ignores, and what is ours.
+"""What a checkpoint leaves out: files that git ignores, and refold's own.
 
-Makes the text of an exclude file, and finds whose rules hold for a folder. The
-`.gitignore` files in the folders themselves are read by git.
+It makes the text of an exclude file, and finds the rules that apply to a folder. git itself reads
+the `.gitignore` files in the folders.
 """
 
 import os

@@ -1,8 +1,7 @@
-"""Landlock: a Linux process gives up rights, and all that it starts does without them.
+"""Landlock: a Linux thread gives up rights, for itself and all that it starts, for good.
 
-What a version of the kernel can hold, and how it is asked to. It holds for the thread
-that asks, for good. `sandbox` decides who gives up what.
-See landlock(7) and linux/landlock.h.
+This module knows what each version of the kernel can enforce, and the calls. `sandbox` decides who
+gives up what. See landlock(7) and linux/landlock.h.
 """
 
 import os

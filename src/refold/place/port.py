@@ -1,8 +1,7 @@
-"""Where an agent works: its files and its commands. The ports only.
+"""The ports of a workspace: its files, its commands, its snapshots.
 
-Tools know these and nothing beneath. `files` and `commands` keep them on the
-plain machine; a sandbox keeps them its own way. Whether a call may go ahead is
-not decided here: the seam asks `outside` and the rules before a tool runs.
+Tools know only these. `files`, `commands` and `checkpoints` implement them on this machine. Whether a
+call is allowed is not decided here: the seam asks `outside` and the rules before a tool runs.
 """
 
 from collections.abc import Callable, Collection, Sequence

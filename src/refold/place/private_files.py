@@ -1,4 +1,4 @@
-"""Files of ours that only the person may read: replaced whole, or not at all."""
+"""Files of refold that only the user may read: replaced whole, or not at all."""
 
 import fcntl
 import os

@@ -1,14 +1,14 @@
-"""Takes away what a command made under a guarded name, keeps it, and gives it back.
+"""Moves away what a command created under a guarded name, stores it, and restores it.
 
-A sandboxed command cannot change a guarded path that was there before it. It can make a
-new one, which would work for the next program that looks for it. So when the command has
-ended, `take_away` moves what is new: by descriptors, and only below the directories that
-the command could write, so that a link that is put in the way leads nowhere. A new
-repository stays where it is if it has nothing that git would run.
+A sandboxed command cannot change a guarded path that existed before it. It can create a new one,
+which would take effect for the next program that looks for it. So when the command has ended,
+`take_away` moves what is new: by descriptors, and only below the directories that the command could
+write, so that a link in the way leads nowhere. A new repository stays if it has nothing that git
+would run.
 
-What is moved goes to a directory of ours, each under a name of its own, with a note of
-where it was. On another disk it stays where it is, renamed. `Quarantine` lists, restores
-and deletes these; it follows no link, either.
+Moved files go to a directory of refold, each under a name of its own, with a note of its origin; a
+file on another disk is renamed where it is. `Quarantine` lists, restores and deletes them; it
+follows no link, either.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Finds every process of a command, wherever it went, and ends it.
+"""Finds every process of a command, and ends it.
 
-A process can leave its group, its session and its parents, and clean its environment.
-Two marks go with it all the same: a word in the environment, and a limit that nobody
-uses, set to a number of our own; it cannot be raised again. Where there is no /proc,
-process groups are all there is. What a sandbox holds is ended by the kernel.
+A process can leave its group, its session and its parents, and clear its environment. Two marks
+stay with it: a word in the environment, and an unused resource limit, set to a number of ours,
+which cannot be raised again. Without /proc, there are only process groups. The kernel ends the
+processes in a sandbox.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The profile that tells macOS what a command may do, for `sandbox-exec`. Pure.
+"""The sandbox profile for macOS, for `sandbox-exec`. Pure.
 
-Untested: nobody has run it on a Mac yet. It is written from Apple's own profiles, where
-the last rule that fits has the last word.
+Untested: it has not been run on a Mac yet. It is modelled on Apple's own profiles, in which the
+last matching rule decides.
 """
 
 from refold.place.sandbox_rules import Walls

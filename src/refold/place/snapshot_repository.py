@@ -1,8 +1,8 @@
-"""A git repository of our own, in which the files of a workspace are kept.
+"""A git repository of refold's own, which stores the files of a workspace.
 
-It lies below our data directory; the person's own repository is never opened. No
-configuration but ours holds here: no hooks, no filters, no changes of line ends, so what
-is kept are the bytes. `snapshot_scan` decides what is kept, `restore` brings it back.
+It is in our data directory; the user's own repository is never opened. Only our configuration
+applies: no hooks, no filters, no conversion of line ends, so the bytes are stored as they are.
+`snapshot_scan` decides what is stored, `snapshot_restore` brings it back.
 """
 
 import fcntl

@@ -1,11 +1,10 @@
-"""Lets a command connect to sockets on the disk only where it could have made them.
+"""Lets a command connect only to those sockets on disk that it could have created.
 
-A network of its own does not keep a command from a socket that lies on a disk it sees:
-that is how programs for keys, containers and desktops listen. So the kernel stops each
-`connect` of the command and asks here (seccomp with a listener). The connection is made
-here, on the command's own socket, to the very file that was looked at: what a command
-changes meanwhile changes nothing. Which disks it may write is read from its own mounts.
-See seccomp_unotify(2).
+A network namespace does not keep a command from a socket on a disk that it sees: key agents,
+containers and desktops listen there. So the kernel stops each `connect` of the command and asks
+this module (seccomp with a listener). The connection is made here, on the command's own socket, to
+the very file that was checked, so changes in the meantime have no effect. Which disks the command
+may write is read from its own mounts. See seccomp_unotify(2).
 """
 
 import errno

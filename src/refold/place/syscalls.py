@@ -1,7 +1,6 @@
 """System calls of Linux that Python has no function for.
 
-The calls only. What they are used for is in `landlock`, `openat` and `socket_guard`.
-See syscall(2).
+`landlock`, `openat` and `socket_guard` use them. See syscall(2).
 """
 
 import os

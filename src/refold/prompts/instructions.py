@@ -1,8 +1,8 @@
-"""What a project asks of whoever works in it: AGENTS.md and its kin, and what they import.
+"""The instructions of a project for agents: AGENTS.md and similar files, and what they import.
 
-The files may be anybody's, and their number and size too: whatever is wrong with one
-becomes a sentence for the person, and the others count all the same. Whether a folder is
-trusted is decided above; how much of the text a model gets, in `parts`.
+The files are read as untrusted: a problem with one becomes a sentence for the user, and the others
+count all the same. `app` decides whether a folder is trusted, and `system_text` how much of the
+text is sent.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Presets: the prompts that an agent without one of its own begins with.
+"""Presets: the prompts of agents without a prompt of their own.
 
-Each is a `PROMPT.md` in a folder of its name: some lines `key: words` between two lines
-`---`, then the prompt. Four are ours, and a test ties their text to their version. Which
-other folders of presets count is decided above.
+Each is a `PROMPT.md` in a folder of its name: lines `key: words` between two lines `---`, then the
+prompt. Four are built in, and a test ties their text to their version. `app` decides which other
+folders of presets count.
 """
 
 import os

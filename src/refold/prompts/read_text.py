@@ -1,8 +1,7 @@
-"""Read a file of a folder that somebody else may have filled, as text for a model.
+"""Reads a file of an untrusted folder, as text for a model.
 
-Links are followed only within a folder, no pipe is waited for, no device opened, and no
-more is read than was asked for. Every failure is an `Unreadable` whose text goes on a
-sentence that begins with the file. Which files are read is not decided here.
+Links are followed only within the folder, pipes and devices are refused, and size is limited.
+Every failure is an `Unreadable`, whose text continues a sentence that begins with the file.
 """
 
 import codecs

@@ -1,8 +1,7 @@
-"""Where a repository begins, and how it stands: read from its files, with no git run.
+"""The root, branch and state of a repository, read from its files without running git.
 
-A repository may be anybody's, and git runs what its settings name. So nothing is asked
-of git; the few files that are read are small, and whatever is odd about them counts as
-nothing found.
+git runs programs that the settings of a repository name, so it is not asked. The few files are read
+as untrusted: anything unexpected counts as nothing found.
 """
 
 import os

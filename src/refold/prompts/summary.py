@@ -1,4 +1,4 @@
-"""What a model is told that has to sum up a talk."""
+"""The prompt of the model that summarizes a conversation."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""The system text, put together of named parts, each within its share of the window.
+"""Renders the system prompt from named parts, each within its share of the context window.
 
-Pure. What a part says is found out elsewhere; here it is only cut, at the end of a line
-and so that the model sees it. Parts are told in one order, with the number of their
-characters, so that a screen can say what fills the window.
+A part is only cut here, at the end of a line and visibly for the model; its text comes from
+elsewhere. The parts have a fixed order and are returned with their sizes, for the context usage.
+Pure.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""All skills around one directory, and what is in each: what the skill tools stand on.
+"""All skills of a directory, and the content of each: what the skill tools work with.
 
-The list is looked up once and stays, so that a model's system text stays the same; what
-a skill says is read each time. Nothing outside a skill's folder is ever read.
+The list is read once and stays, so that the system prompt stays the same; the content of a skill is
+read each time. Nothing outside the folder of a skill is read.
 """
 
 import os

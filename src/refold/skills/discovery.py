@@ -1,8 +1,6 @@
-"""Find the skills in their places, and say what is wrong with those that are none.
+"""Finds skills in their folders, and says why a skill is ignored.
 
-The folders may be anybody's: nothing leads out of them, no pipe is waited for, nothing
-large is taken in, and no number of them makes a start slow. Which places there are is
-`places`' knowledge; reading on in a skill is `catalogue`'s.
+The folders are read as untrusted (`directories`). `catalogue` reads the content of a skill.
 """
 
 import os

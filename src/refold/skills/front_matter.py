@@ -1,8 +1,8 @@
-"""What stands between the two lines `---` at the beginning of a SKILL.md.
+"""Parses the front matter of a SKILL.md: what is between the two lines `---`.
 
-Almost all are lines `key: words`; those are read here, because every start reads them
-and loading PyYAML takes longer than all the rest. What is more than that goes to PyYAML.
-What the words mean is `discovery`'s business.
+Almost all of it is lines `key: words`. Those are parsed here, because every start reads them and
+loading PyYAML takes longer than everything else; PyYAML parses the rest. `discovery` knows the
+keys.
 """
 
 import re

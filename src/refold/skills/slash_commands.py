@@ -1,8 +1,7 @@
-"""What `/name words` stands for where it is no command: a template, a file, or a skill.
+"""What `/name words` stands for if it is no command of the terminal: a template, a file or a skill.
 
-Built-in commands win, then templates, then files of commands, then skills; `/skill:name`
-names what lost.
-Reading lines and asking for what is missing is the doors' business.
+Built-in commands come first, then templates, then files of commands, then skills; `/skill:name`
+names a skill that another name hides. Clients read the line and ask for missing arguments.
 """
 
 import os

@@ -1,10 +1,10 @@
-"""Templates: `/name <arg>` headings in a skills.md, each with the words it stands for.
+"""Templates: `/name <arg>` headings in a skills.md, each with the text that it stands for.
 
     ## /fix <file> <what>
     Fix {what} in {file}, and nothing else.
 
-`<arg>` has to be given, `[arg]` need not be. The last one takes all that is left of the
-words. Which files there are is `places`' knowledge; who asks for a missing one, a door's.
+`<arg>` is required, `[arg]` is optional. The last one takes the rest of the line. `directories` has
+the files, and clients ask for missing arguments.
 """
 
 import re

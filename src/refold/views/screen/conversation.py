@@ -1,4 +1,4 @@
-"""What was said: words that came in, the answer while it comes, and once it is whole. Pure."""
+"""Messages on a screen: received, streamed, and complete responses. Pure."""
 
 from collections.abc import Iterator, Sequence
 

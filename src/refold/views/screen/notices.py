@@ -1,4 +1,4 @@
-"""What happened beside the talk, in a line each, and how a turn ended. Pure."""
+"""One-line notices on a screen, and how a turn ended. Pure."""
 
 from collections.abc import Iterator
 

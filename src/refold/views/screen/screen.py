@@ -1,9 +1,9 @@
-"""One reducer of events and live news into what a screen shows. Pure.
+"""Folds events and live news into one value: what a screen shows. Pure.
 
-Every screen is drawn from this value: the line terminal prints what is new in it, an
-export writes all of it. A run that was watched and its journal folded give the same.
-How an answer comes together says `talk`, what becomes of a call `calls`, and what is told
-in a line `news`.
+Every screen is drawn from this value: the line terminal prints what is new in it, an export writes
+all of it. A run that was watched live and the fold of its journal give the same value.
+`conversation` has the messages, `tool_calls` the calls, `notices` the one-line notices, `status`
+what is going on now.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""What is being done right now, in a few words. Pure.
+"""What the session is doing right now, in a few words. Pure.
 
-How long it takes is told by whoever has a clock.
+The client has the clock, and shows how long it takes.
 """
 
 from collections.abc import Sequence

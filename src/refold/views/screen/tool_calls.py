@@ -1,4 +1,4 @@
-"""What becomes of each call, from when the model made it to what came of it. Pure."""
+"""Tool calls on a screen, from the model's call to the result. Pure."""
 
 from collections.abc import Iterator
 

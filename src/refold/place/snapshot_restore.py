@@ -1,10 +1,9 @@
-"""Files brought from how they are to how a snapshot has them.
+"""Restores files to the state of a snapshot.
 
-First everything is looked at, and nothing is done where a file is not as it was taken
-down or something that nobody has kept is in the way. Then files go, and files come,
-each whole or not at all; what is as wanted already is passed over, so a rewriting that
-was broken off can be done again. Folders are opened without following links (`openat`).
-Nothing here knows git but by `snapshot_repository`, which keeps the contents.
+First all files are checked, and nothing is changed if a file differs from its last checkpoint or
+if something that is not stored is in the way. Then files are deleted and written, each whole or not
+at all; a file that is as wanted is skipped, so an interrupted restore can be repeated. Folders are
+opened without following links (`openat`). `snapshot_repository` has the contents.
 """
 
 import errno
