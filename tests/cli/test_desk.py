@@ -212,7 +212,7 @@ def test_the_call_of_a_child_says_who_asks_and_a_yes_for_the_session_counts(
     assert told == {
         "type": "tool_approval_request", "seq": 7, "call_id": "child-1/c7", "hash": "h1",
         "tool": "write_file", "arguments": {"path": "a.txt", "content": "x"},
-        "reason": "no rule allows it", "once": False, "rule": "write_file(./a.txt)",
+        "reason": "no rule allows it", "once": False, "rules": ["write_file(./a.txt)"],
         "who": "child-1 (code)",
     }  # fmt: skip
     assert events == [

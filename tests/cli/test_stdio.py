@@ -123,10 +123,10 @@ def test_a_call_is_shown_allowed_and_done(starts: Starts, tmp_path: Path) -> Non
     result = program.until("result")
 
     assert (program.end(), result["text"], result["denials"]) == (0, "Done.", [])
-    assert (request["tool"], request["once"], request["rule"]) == (
+    assert (request["tool"], request["once"], request["rules"]) == (
         "write_file",
         False,
-        "write_file(./a.txt)",
+        ["write_file(./a.txt)"],
     )
     assert request["arguments"] == {"path": "a.txt", "content": "hello\n"}
     assert (tmp_path / "a.txt").read_text() == "hello\n"

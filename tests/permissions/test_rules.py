@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from refold.errors import BadInput
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Facts
-from refold.permissions.rules import checked, narrowest, parse
+from refold.permissions.rule_offers import narrowest
+from refold.permissions.rules import checked, parse
 from refold.values.modes import Verdict
 from refold.values.tools import Effect
 from tests.permissions.places import HOME, bash, judged, on_file, place, rules

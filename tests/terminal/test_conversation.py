@@ -223,6 +223,29 @@ def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) 
     ]
 
 
+@pytest.mark.parametrize(
+    ("keys", "rule", "asked"),
+    [
+        ("s", "bash(pytest *)", 1),
+        ("rs", "bash(pytest --version)", 2),
+        ("rrs", "bash(pytest *)", 1),
+    ],
+)
+def test_the_useful_rule_is_offered_and_r_narrows_it(
+    evening: Callable[..., Evening], keys: str, rule: str, asked: int
+) -> None:
+    first, second = (
+        [("bash", f'{{"command": "pytest --{word}"}}')] for word in ("version", "help")
+    )
+    tonight = evening(first, second, "Done.")
+
+    rows = tonight.tell("go", *keys, *"y" * (asked - 1), "/quit")
+
+    assert f"  └ yes, and {rule} for this session" in rows
+    assert rows.count("? May bash run this?") == asked
+    assert tonight.events(Granted) == [Granted(rule)]
+
+
 def test_a_no_goes_to_the_model_with_its_reason(evening: Callable[..., Evening]) -> None:
     tonight = evening([READ], [EDIT], "All right.")
 

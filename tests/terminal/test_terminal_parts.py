@@ -82,29 +82,30 @@ class Grounds(Struct, frozen=True):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "rule"),
+    ("name", "arguments", "rules"),
     [
-        ("bash", {"command": "git status"}, "bash(git status)"),
-        ("bash", {"command": "git status; rm x"}, ""),
-        ("bash", {"command": "rm x"}, ""),
-        ("edit_file", {"path": "a.py", "old": "x", "new": "y"}, "edit_file(./a.py)"),
-        ("write_file", {"path": "/out/a", "content": ""}, "write_file(/real/out/a)"),
-        ("write_file", {"path": "/out/*", "content": ""}, ""),
-        ("bash", {"no": "command"}, ""),
-        ("unknown", {"x": 1}, ""),
+        ("bash", {"command": "git status"}, ["bash(git status)"]),
+        ("bash", {"command": "git status; rm x"}, []),
+        ("bash", {"command": "rm x"}, []),
+        ("bash", {"command": "git add a"}, ["bash(git add *)", "bash(git add a)"]),
+        ("edit_file", {"path": "a.py", "old": "x", "new": "y"}, ["edit_file(./a.py)"]),
+        ("write_file", {"path": "/out/a", "content": ""}, ["write_file(/real/out/a)"]),
+        ("write_file", {"path": "/out/*", "content": ""}, []),
+        ("bash", {"no": "command"}, []),
+        ("unknown", {"x": 1}, []),
     ],
 )
 def test_only_a_rule_that_would_let_it_pass_is_offered(
-    name: str, arguments: dict[str, Any], rule: str
+    name: str, arguments: dict[str, Any], rules: list[str]
 ) -> None:
     grounds = Grounds()
     call = ToolCall("call-0", name, Raw(msgspec.json.encode(arguments)))
     secret = replace(call, arguments=Raw(b'{"command": "git \\u2026"}'))
 
     tool = next((each for each in builtin() if each.spec.name == name), None)
-    assert offered(OpenCall(call), call, tool, grounds, View()) == rule
-    assert offered(OpenCall(call, once=True), call, tool, grounds, View()) == ""
-    assert offered(OpenCall(secret), call, tool, grounds, View()) == ""
+    assert list(offered(OpenCall(call), call, tool, grounds, View())) == rules
+    assert not offered(OpenCall(call, once=True), call, tool, grounds, View())
+    assert not offered(OpenCall(secret), call, tool, grounds, View())
 
 
 @pytest.fixture

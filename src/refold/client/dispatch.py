@@ -268,13 +268,15 @@ class Dispatcher:
         raise BadInput(f"no call {call_id!r} waits for an answer")
 
     def _granted(self, order: ApprovalResponse, found: Permission | Questions) -> str:
-        """The rule that goes with this yes: the one that was offered, and no other."""
-        rule = Permissions(self._app, self._engine).offer(found)
-        if not rule:
+        """The rule that goes with this yes: one of those that were offered, and no other."""
+        offered = Permissions(self._app, self._engine).offers(found)
+        if not offered:
             raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
-        if order.grant not in ("session", "always", rule):
+        kinds = ("session", "always")
+        rule = order.rule or (offered[0] if order.grant in kinds else order.grant)
+        if rule not in offered:
             raise BadInput(
-                f"{order.grant!r} was not offered for {order.call_id!r}: say session, "
-                f"always or {rule!r}"
+                f"{rule!r} was not offered for {order.call_id!r}: say session or always, "
+                f"with one of the rules {', '.join(map(repr, offered))}"
             )
         return rule

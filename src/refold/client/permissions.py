@@ -15,7 +15,8 @@ from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.journal.state.rights import after_planning
 from refold.permissions.facts import Facts
-from refold.permissions.rules import COMMANDS, Rule, is_about, narrowest, parse
+from refold.permissions.rule_offers import offers
+from refold.permissions.rules import COMMANDS, Rule, is_about, parse
 from refold.session.pending_requests import Permission, Questions
 from refold.session.session import Session as Engine
 from refold.tools.contract import Tool
@@ -93,8 +94,11 @@ class Permissions:
         """Is it judged by the commands in it, as bash is?"""
         return tool.spec.name in COMMANDS
 
-    def offer(self, request: Permission | Questions) -> str:
-        """The narrowest rule that a yes to this request may add; "": only this call."""
+    def offers(self, request: Permission | Questions) -> Sequence[str]:
+        """The rules that a yes to this request may add: the most useful, the narrowest.
+
+        None: only this call may be allowed.
+        """
         made = self._engine.as_made(request.call.call)
         return offered(
             request.call, made, self._tool(made.name), self._app, self._engine.view
@@ -122,20 +126,22 @@ class Permissions:
 
 def offered(
     found: OpenCall, made: ToolCall, tool: Tool | None, grounds: PolicyContext, view: View
-) -> str:
-    """The narrowest rule that covers this call and really lets it pass, or "".
+) -> Sequence[str]:
+    """The rules that cover this call and really let it pass.
 
     Pure. `made` is the call as the model made it: a rule with a secret in it would be
     kept. Where only this one call may be allowed, an ask rule decided, or no rule can see
     the whole of a command, there is none.
     """
     if tool is None or found.once or made != found.call:
-        return ""
+        return ()
     try:
         facts = grounds.facts()
         about = describe_access(tool, tool.parse(made.arguments), facts)
-        rule = narrowest(about, facts)
-        passes = bool(rule) and judge(about, grounds, view, (rule,)).verdict == "allow"
+        return [
+            rule
+            for rule in offers(about, facts)
+            if judge(about, grounds, view, (rule,)).verdict == "allow"
+        ]
     except (ToolFailed, BadInput):
-        return ""
-    return rule if passes else ""
+        return ()

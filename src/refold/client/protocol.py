@@ -63,7 +63,8 @@ class ApprovalResponse(_Order, frozen=True, tag="tool_approval_response"):
     allowed: bool
     hash: str = ""
     reason: str = ""
-    grant: str = ""  # "session" or "always": the rule that was offered; or that rule
+    grant: str = ""  # "session" or "always"; or a rule that was offered: for the session
+    rule: str = ""  # which of the rules that were offered; "": the first
 
 
 class QuestionResponse(_Order, frozen=True, tag="question_response"):

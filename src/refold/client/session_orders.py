@@ -109,7 +109,7 @@ class SessionOrders(SessionState):
         if isinstance(found, Questions):
             return question(event, seq, found.questions)
         made = self.as_made(found.call.call)
-        return approval_request(event, seq, made, self.permissions.offer(found))
+        return approval_request(event, seq, made, self.permissions.offers(found))
 
     async def waiting(self) -> Sequence[Document]:
         """What waits for a person, told as it was when it came up; its numbers are those."""
@@ -169,29 +169,31 @@ class SessionOrders(SessionState):
 
     async def answer(
         self,
-        call_id: str,
+        request: str | Permission | Questions,
         allowed: bool,
         reason: str = "",
         *,
         grant: str = "",
+        rule: str = "",
         answers: Sequence[str] = (),
-        hash_: str = "",
     ) -> bool:
         """Decide about a call that waits. False if somebody was first, or it has changed.
 
-        `grant` is "session", "always", or the rule that was offered; `answers` are to the
-        questions of the call; `hash_` is that of the request that was shown.
+        `request` is what was shown, or a call id for whatever waits under it. `grant` is
+        "session" or "always", for the offered `rule` (by default the first), or one of
+        these rules for the session; `answers` are to the questions of the call.
         """
+        call_id = request if isinstance(request, str) else request.id
         found = next((r for r in self.requests if r.id == call_id), None)
         if found is None or isinstance(found, PlanToJudge):
             return False
-        hash_ = hash_ or found.call.hash
-        if hash_ != found.call.hash:
+        hash_ = found.call.hash
+        if not isinstance(request, str) and request.call.hash != hash_:
             return False
         order = (
             QuestionResponse(call_id, tuple(answers), hash_)
             if allowed and isinstance(found, Questions)
-            else ApprovalResponse(call_id, allowed, hash_, reason, grant)
+            else ApprovalResponse(call_id, allowed, hash_, reason, grant, rule)
         )
         try:
             return await self.send(order)

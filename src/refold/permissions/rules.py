@@ -22,6 +22,7 @@ from refold.errors import BadInput
 from refold.permissions import path_patterns
 from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.values.modes import Verdict
+from refold.values.path_names import steering
 from refold.values.tools import Effect
 
 COMMANDS = frozenset(("bash",))
@@ -187,7 +188,7 @@ def allowing(access: Access, rules: Sequence[Rule], facts: Facts) -> Decision | 
         found = next((r for r in given if _allows(r, access)), None)
         return said_by(found) if found else None
     covering = [
-        next((r for r in given if _allows_file(r, target.real, facts)), None)
+        next((r for r in given if _allows_target(r, target, access, facts)), None)
         for target in access.files
     ]
     first = covering[0]
@@ -236,6 +237,14 @@ def _allows(rule: Rule, access: Access) -> bool:
     return fnmatchcase(access.subject, rule.pattern)
 
 
+def _allows_target(rule: Rule, target: Target, access: Access, facts: Facts) -> bool:
+    """Changes of files that steer agents have to be named: `src/**` does not mean them."""
+    wide = bool(set(rule.pattern.rpartition("/")[2]) & set("*?["))
+    if wide and access.effect is Effect.CHANGE and steering(target.real.split("/")):
+        return False
+    return _allows_file(rule, target.real, facts)
+
+
 def _allows_file(rule: Rule, real: str, facts: Facts) -> bool:
     if not rule.pattern:
         # A tool as a whole is allowed in the workspace; what lies outside has to be named.
@@ -247,69 +256,3 @@ def _absolute(path: str, facts: Facts) -> str:
     if path == "~" or path.startswith("~/"):
         return posixpath.normpath(facts.home + path[1:])
     return posixpath.normpath(posixpath.join(facts.roots[0], path))
-
-
-def narrowest(access: Access, facts: Facts) -> str:
-    """The rule that covers this call and as little else as can be.
-
-    "" where there is none: no rule sees a command with operators whole, and a name
-    that holds `*` cannot be written as one.
-    """
-    if access.tool in COMMANDS:
-        return _for_command(access, facts)
-    if access.files:
-        return _for_file(access, access.files[0], facts) if len(access.files) == 1 else ""
-    if not access.subject or access.tool.startswith("mcp__"):
-        return access.tool
-    plain = access.subject.strip() == access.subject and not set(access.subject) & _UNUSUAL
-    return (
-        f"{access.tool}({access.subject})" if plain and "\0" not in access.subject else ""
-    )
-
-
-def _for_file(access: Access, target: Target, facts: Facts) -> str:
-    real, root = target.real, facts.roots[0].rstrip("/")
-    inside = real.removeprefix(root + "/") if real.startswith(root + "/") else ""
-    if (
-        not real.strip()
-        or set(real) & _UNUSUAL
-        or real.endswith("/")
-        or real != real.strip()
-    ):
-        return ""
-    path = inside or real
-    name = access.tool
-    return f"{name}({path})" if inside and "/" in path else f"{name}({_rooted(path)})"
-
-
-def _rooted(path: str) -> str:
-    return path if path.startswith("/") else f"./{path}"
-
-
-def _for_command(access: Access, facts: Facts) -> str:
-    from refold.permissions.shell.command_patterns import covers
-    from refold.permissions.shell.read_only import survey
-
-    looked = survey(
-        access.subject,
-        access.cwd or facts.roots[0],
-        facts,
-        lambda real: not facts.outside(real),
-    )
-    acting = [found.part for found in looked if found.problem] or [f.part for f in looked][
-        :1
-    ]
-    if len(acting) != 1 or any(word.glob for word in acting[0].words):
-        return ""
-    (part,) = acting
-    if part.values[0] == "[":
-        return ""
-    text = " ".join(_quoted(word.value) for word in part.words)
-    fits = bool(text) and "\n" not in text and not text.endswith(":*")
-    return f"bash({text})" if fits and covers(text, part) else ""
-
-
-def _quoted(word: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9_./:,@%+=^-]+", word):
-        return word
-    return "'" + word.replace("'", "'\"'\"'") + "'"

@@ -4,6 +4,8 @@ Only what is pressed here is an answer; a permission_question answered elsewhere
 is taken back by whoever cancels `ask`.
 """
 
+from typing import Literal
+
 from msgspec import Struct
 
 from refold.client.session import Session
@@ -31,8 +33,8 @@ class PermissionAnswer(Struct, frozen=True):
     allowed: bool
     said: str  # what is printed of it
     reason: str = ""
-    grant: str = ""
-    always: bool = False  # the grant holds in every session to come
+    grant: Literal["", "session", "always"] = ""
+    rule: str = ""  # what is granted
     answers: tuple[str, ...] = ()
     stop: bool = False
 
@@ -57,12 +59,12 @@ async def send(
     if answer.stop:
         return await session.interrupt(reason=STOPPED)
     return await session.answer(
-        request.id,
+        request,
         answer.allowed,
         answer.reason,
-        grant="always" if answer.always else answer.grant,
+        grant=answer.grant,
+        rule=answer.rule,
         answers=answer.answers,
-        hash_=request.call.hash,
     )
 
 
@@ -90,9 +92,15 @@ class _Question:
         self._printer, self._reader = printer, reader
         height = printer.look.height()
         self._most = lines_for_height(height - 1 if height and request.who else height)
-        self.rule = self._permissions.offer(request)
+        self._rules = list(self._permissions.offers(request))
         more = is_folded(self._asked, printer.room, most=self._most)
-        self.keys = f"y{'sa' if self.rule else ''}n{'v' if more else ''}"
+        grants = "sar" if len(self._rules) > 1 else "sa" if self._rules else ""
+        self.keys = f"y{grants}n{'v' if more else ''}"
+
+    @property
+    def rule(self) -> str:
+        """What "session" and "always" add."""
+        return self._rules[0] if self._rules else ""
 
     def show(self, *, whole: bool = False) -> None:
         printer, most = self._printer, 0 if whole else self._most
@@ -106,11 +114,13 @@ class _Question:
                 return PermissionAnswer(True, "yes, once")
             case "s":
                 said = f"yes, and {on_one_line(self.rule)} for this session"
-                return PermissionAnswer(True, said, "", self.rule)
+                return PermissionAnswer(True, said, "", "session", self.rule)
             case "a":
                 return await self._always()
             case "n":
                 return await _refused(self._reader)
+            case "r":
+                self._rules = [*self._rules[1:], self._rules[0]]
             case "v":
                 self.show(whole=True)
             case Key.CTRL_C | Key.CTRL_D:
@@ -127,9 +137,8 @@ class _Question:
         self._printer.line((("plain", "  "), ("accent", rule)))
         match await self._reader.choice(_SAVE, "yn"):
             case "y":
-                return PermissionAnswer(
-                    True, f"yes, and {rule} always", "", self.rule, always=True
-                )
+                said = f"yes, and {rule} always"
+                return PermissionAnswer(True, said, "", "always", self.rule)
             case Key.CTRL_C | Key.CTRL_D:
                 return PermissionAnswer(False, "stopped", stop=True)
             case _:
@@ -156,6 +165,7 @@ def _choices(rule: str, keys: str) -> Line:
         "y": "once",
         "s": f"this session: {shown}",
         "a": "always",
+        "r": "another rule",
         "n": "no, and why",
         "v": "view all",
     }

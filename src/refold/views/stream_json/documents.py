@@ -98,7 +98,7 @@ class FileChange(Struct, frozen=True):
 
 
 class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval_request"):
-    """A call needs approval. `rule` is what a yes may grant; `who` the subagent that asks.
+    """A call needs approval. `rules` are what a yes may grant, the first by default; `who` the subagent that asks.
 
     `changes` are what it would do to files, from the files as they are now.
     """
@@ -107,7 +107,7 @@ class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval
     hash: str
     reason: str
     once: bool
-    rule: str
+    rules: Sequence[str]
     tool: str | UnsetType = UNSET
     arguments: object = UNSET
     changes: Sequence[FileChange] | UnsetType = UNSET

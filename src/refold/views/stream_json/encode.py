@@ -75,9 +75,9 @@ def init(view: View, session_id: str, version: str) -> documents.Init:
 
 
 def approval_request(
-    event: PutToPerson, seq: int, call: ToolCall | None = None, rule: str = ""
+    event: PutToPerson, seq: int, call: ToolCall | None = None, rules: Sequence[str] = ()
 ) -> documents.ToolApprovalRequest:
-    """A call needs approval. `rule` is what may be granted with a yes; "" for none."""
+    """A call needs approval. `rules` are what may be granted with a yes."""
     return documents.ToolApprovalRequest(
         seq=seq,
         call_id=asked_id(event),
@@ -86,7 +86,7 @@ def approval_request(
         arguments=arguments(call) if call else UNSET,
         reason=event.reason,
         once=event.once,
-        rule=rule,
+        rules=rules,
         changes=[documents.FileChange(d.path, d.kind, d.text) for d in event.changes]
         or UNSET,
         who=event.who if isinstance(event, ChildAsked) else UNSET,
