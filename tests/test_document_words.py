@@ -1,16 +1,20 @@
-"""Documents for users are written in the words of the field.
+"""What users read is written in the words of the field: documents, help and messages.
 
 Each phrase below stood in them once and was not understood: it is a word of our own, or
 another language's, for something that has a name. Prose is checked, and the generated
-tables of settings, and the help of every command; not code, output of programs, or tables
+tables of settings, the help of every command, the manual page, and the text of errors,
+findings and notices, wherever the source makes one; not code, output of programs, or tables
 generated from other sources.
 """
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from refold import errors
 from refold.cli.command_tree import described, every
 
 ROOT = Path(__file__).parents[1]
@@ -105,3 +109,62 @@ def test_help_uses_no_word_that_readers_did_not_understand() -> None:
     wrong = {name: banned(text) for name, text in texts.items()}
 
     assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_the_manual_page_uses_no_word_that_readers_did_not_understand() -> None:
+    page = (ROOT / "docs/refold.1").read_text(encoding="utf-8").replace("\\-", "-")
+
+    assert banned(re.sub(r"--[a-z-]+|child-1", "", page)) == []
+
+
+# What is called with a sentence for the user: every error of ours, and these.
+SAYS = {"complain", "notice", "say", "Finding", "Note"} | {
+    name for name, each in vars(errors).items() if isinstance(each, type)
+}
+
+
+def sentences(call: ast.Call) -> Iterator[tuple[int, str]]:
+    """The texts of a call, with their lines; what is filled in stands as "…"."""
+    left: list[ast.AST] = [*call.args, *call.keywords]
+    while left:
+        match left.pop():
+            case ast.Constant(value=str(text)) as found:
+                yield found.lineno, text
+            case ast.JoinedStr(values) as found:
+                pieces = (v.value if isinstance(v, ast.Constant) else "…" for v in values)
+                yield found.lineno, "".join(map(str, pieces))
+                left += [v for v in values if isinstance(v, ast.FormattedValue)]
+            case other:
+                left += ast.iter_child_nodes(other)
+
+
+def messages(source: str) -> Iterator[tuple[int, str]]:
+    """Each sentence for the user that a module holds, with its line."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in SAYS:
+                yield from sentences(node)
+            case _:
+                pass
+
+
+def test_messages_use_no_word_that_readers_did_not_understand() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {text!r}: {found}"
+        for path in sorted((ROOT / "src/refold").rglob("*.py"))
+        if "shipped" not in path.parts  # scripts of skills, with words of their own
+        for line, text in messages(path.read_text(encoding="utf-8"))
+        if (found := banned(re.sub(r"child-(\d|N)", "", text)))
+    ]
+
+    assert wrong == []
+
+
+def test_a_banned_phrase_in_a_message_is_found() -> None:
+    source = 'raise errors.BadInput(f"{x} " f"is {y or \'nobody\'}: mend it" + "the talk")'
+
+    found = [banned(text) for _, text in messages(source)]
+
+    assert {phrase.split("'")[1] for each in found for phrase in each} == {
+        "nobody", "mend", "the talk",
+    }  # fmt: skip

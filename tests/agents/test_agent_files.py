@@ -273,7 +273,7 @@ def test_unknown_fields_and_tools_are_named_and_harm_nothing(here: Here) -> None
         ("name: [a]", "name is no text"),
         ("without: bsah", "without: there is no tool 'bsah' (did you mean bash?)"),
         ("deny: wirte_file", "the rule 'wirte_file': there is no tool 'wirte_file' (did you mean write_file?)"),
-        ("deny: ['']\nask: 'no rule'", "'no rule' is no permission rule: write tool or tool(pattern), for example bash(git status *) or edit_file(src/**)"),
+        ("deny: ['']\nask: 'no rule'", "'no rule' is not a permission rule: write tool or tool(pattern), for example bash(git status *) or edit_file(src/**)"),
         ("tools: [", "line 3: this is no YAML: expected the node content, but found '<stream end>'"),
         ("name: review", "review is an agent of refold; give yours another name"),
         ("name: General", "general is an agent of refold; give yours another name"),
@@ -317,7 +317,7 @@ def test_files_that_are_no_definition_are_passed_over(here: Here) -> None:
         p.removeprefix("the agent in .claude/agents/").replace(" does not count", "")
         for p in agents.problems
     ] == [
-        "binary.md: line 2: this is no UTF-8 text",
+        "binary.md: line 2: this is not UTF-8 text",
         "gone.md: it is gone, or a link to nothing",
         "large.md: it is larger than 64 KiB",
         f"out.md: it is a link that leads out, to {here.home}/elsewhere.md",

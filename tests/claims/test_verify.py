@@ -61,7 +61,7 @@ def test_each_claim_is_told_with_its_verdict_and_why(
         "              stands at line 2, as it was read\n"
         "              - a.py:2 return user in KNOWN\n"
         "contradicted  nobody gets in\n"
-        "              does not stand in the file as it was read\n"
+        "              is not in the file as it was read\n"
         "              - a.py:2 return False and user\n"
         "unknown       it is fast\n"
         "              it has no evidence\n"

@@ -133,7 +133,7 @@ def test_everything_that_is_wrong_is_named_at_once_and_the_rest_counts(
         f"refold: {file}:4: there is no setting 'limitz'; did you mean 'limits'?\n"
         f"refold: {file}:6: the setting terminal.display cannot be 'big': Invalid enum value "
         "'big'; it can be 'auto', 'line', 'plain', 'status'\n"
-        f"refold: {file}:8: 'bash(' is no permission rule: write tool or tool(pattern), for "
+        f"refold: {file}:8: 'bash(' is not a permission rule: write tool or tool(pattern), for "
         "example bash(git status *) or edit_file(src/**)\n"
         "refold: environment variable REFOLD_LIMITS__STEPZ: there is no setting "
         "'limits.stepz'; did you mean 'REFOLD_LIMITS__STEPS'?\n"
@@ -148,7 +148,7 @@ def test_a_file_that_is_no_toml_is_named_with_line_and_column(
     code, out, err = refold("config", "get", "effort")
 
     assert (code, out) == (1, "\n")
-    assert err == f"refold: {file}:2:9: this is no TOML: Invalid value\n"
+    assert err == f"refold: {file}:2:9: this is not valid TOML: Invalid value\n"
 
 
 def test_what_is_secret_is_not_shown(
@@ -257,9 +257,9 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
         (("set", "limits.steps", "many"), "the setting limits.steps cannot be 'many'"),
         (
             ("set", "effort", "\udcff"),
-            "the setting effort cannot be '\\udcff': that is no UTF-8",
+            "the setting effort cannot be '\\udcff': that is not UTF-8",
         ),
-        (("set", 'prices."\udcff".input', "3"), "cannot be '3': that is no UTF-8"),
+        (("set", 'prices."\udcff".input', "3"), "cannot be '3': that is not UTF-8"),
         (("set", "limits", "3"), "it is a table of settings, such as limits.steps"),
         (("set", "limits.steps", "[1"), "'[1' is no value of TOML"),
         (("set", "permissions.allow", "bash("), "'bash(' is no permission rule"),
@@ -331,7 +331,7 @@ def test_settings_that_are_no_file_are_named_and_stay(
             file.symlink_to("/dev/zero")
         case _:
             file.write_bytes(b"# \xff")
-    why = "it is no UTF-8, from byte 3 on" if way == "no text" else "it is no file"
+    why = "it is not UTF-8 from byte 3 on" if way == "no text" else "it is not a file"
 
     for arguments in (("get", "effort"), ("set", "effort", "high"), ("unset", "effort")):
         code, _, err = refold("config", *arguments)
@@ -458,7 +458,9 @@ def test_what_changed_while_it_was_edited_is_not_lost(
 
     aside = file.with_name("config.edited.toml")
     assert code == 1
-    assert err.startswith(f"refold: {file} was changed by somebody else meanwhile\n")
+    assert err.startswith(
+        f"refold: {file} was changed by another program in the meantime\n"
+    )
     assert (file.read_text(), aside.read_text()) == (
         "effort = 'low'\n",
         "log_requests = true\n",

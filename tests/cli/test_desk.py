@@ -110,15 +110,15 @@ def test_the_conversation_is_compacted_between_two_turns_by_the_next_step(
         (b'{"type":"compact"}', "nothing has been said that could be compacted"),
         (
             b'{"type":"compact","kind":"half"}',
-            "this is no order: there is no kind 'half'; there are prune, full",
+            "this is not an order: there is no kind 'half'; there are prune, full",
         ),
-        (b'{"type":"budget","dollars":0}', "this is no order: Expected `float` > 0"),
-        (b'{"type":"budget","tokens":"many"}', "this is no order: Expected `int"),
+        (b'{"type":"budget","dollars":0}', "this is not an order: Expected `float` > 0"),
+        (b'{"type":"budget","tokens":"many"}', "this is not an order: Expected `int"),
         (b'{"type":"set_agent"}', "missing required field `agent`"),
         (b'{"type":"set_agent","agent":"nobody"}', "nobody"),
-        (b'{"type":"user_message","text":" "}', "there are no words in it"),
-        (b'{"type":"steer","text":""}', "there are no words in it"),
-        (b'{"type":"queue","text":"\\n"}', "there are no words in it"),
+        (b'{"type":"user_message","text":" "}', "it contains no text"),
+        (b'{"type":"steer","text":""}', "it contains no text"),
+        (b'{"type":"queue","text":"\\n"}', "it contains no text"),
     ],
 )
 def test_an_order_that_cannot_be_obeyed_says_why(
@@ -252,7 +252,7 @@ def test_a_child_is_stopped_by_its_name_while_it_is_at_work(tmp_path: Path) -> N
     _, events = asked(tmp_path, EDIT, stop)
 
     assert events == [ChildStopped("child-1")]
-    with pytest.raises(BadInput, match="no child 'child-1' is at work"):
+    with pytest.raises(BadInput, match="no subagent 'child-1' is running"):
         asked(tmp_path, EDIT, stop, stop)
-    with pytest.raises(BadInput, match="no child is at work"):
+    with pytest.raises(BadInput, match="no subagent is running"):
         obeyed(tmp_path, b'{"type":"stop_child"}')

@@ -31,7 +31,7 @@ def test_no_tar_is_printed_where_somebody_looks(
     made = capsys.readouterr()
     assert (made.out, made.err) == (
         "",
-        "refold: a tar is no text: give -o FILE, or a pipe\n",
+        "refold: a tar is binary: give -o FILE, or write to a pipe\n",
     )
 
 

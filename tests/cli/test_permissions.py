@@ -170,7 +170,7 @@ def test_a_path_that_can_be_none_is_refused_with_the_reason(refold: Told) -> Non
         (("bash(ls)", "--tool", "bash"), "name one call"),
         (("bash(ls)", "--input", "{}"), "--input goes with --tool NAME"),
         (("bash",), "'bash' does not say its command: write bash(…)"),
-        (("ls -l",), "'ls -l' is no call: write it as bash(git status)"),
+        (("ls -l",), "'ls -l' is not a call: write it as bash(git status)"),
         (("bash(ls)", "--mode", "yolo"), "--mode: invalid choice: 'yolo'"),
         (("bash(ls)", "--allow", "bash("), "command line: 'bash(' is no permission rule"),
         (("bash(ls)", "--cwd", "nowhere"), "--cwd 'nowhere': there is no such directory"),
@@ -347,7 +347,7 @@ def test_a_file_elsewhere_can_be_named(refold: Told, tmp_path: Path) -> None:
     [
         (None, "there is no .claude/settings.json in"),
         ("[]", "settings.json holds no JSON object"),
-        ('{"permissions": 3}', "settings.json: permissions is no object"),
+        ('{"permissions": 3}', "settings.json: permissions is not an object"),
         ("{}", "there is no rule to take over"),
         (" " * 100_000, "it is larger than 64 KiB"),
     ],

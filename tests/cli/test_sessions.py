@@ -179,7 +179,7 @@ def test_no_title_name_or_snippet_orders_the_screen_about(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["rename", "ID", "--", "-x"], "'-x' is no name: with - begins a flag"),
+        (["rename", "ID", "--", "-x"], "'-x' is not a valid name: - begins a flag"),
         (["rename", "ID", "last"], "'last' is no name"),
         (
             ["rename", "ID", "a/child-1"],
@@ -187,7 +187,7 @@ def test_no_title_name_or_snippet_orders_the_screen_about(shell: Shell) -> None:
         ),
         (["rename", "ID", "x" * 81], "is no name: it has 81 characters"),
         (["rename", "ID", "a\nb"], r"'a\nb' is no name: it holds characters that nobody"),
-        (["tag", "ID", "+"], "'+' is no tag: give +TAG or -TAG"),
+        (["tag", "ID", "+"], "'+' is not a valid tag: give +TAG or -TAG"),
         (["tag", "ID", "a b"], "'a b' is no tag"),
         (["tag", "ID", "-gone"], "there is no tag 'gone' to take away (there are: none)"),
         (["tag", "ID", *(f"t{n}" for n in range(21))], "at most 20 tags, not 21"),
@@ -196,9 +196,9 @@ def test_no_title_name_or_snippet_orders_the_screen_about(shell: Shell) -> None:
         (["requests", "ID", "x"], "'x' is not a number: 1 or more"),
         (["export", "ID", "-o", ""], "-o is empty: give the name of a file"),
         (["import", ""], "'' cannot be read: Is a directory"),
-        (["show", "last/child-1"], "has no child 'child-1'"),
-        (["show", "last/x"], "has no child 'x'"),
-        (["rename", "ID/child-1", "x"], "has no child 'child-1'"),
+        (["show", "last/child-1"], "has no subagent 'child-1'"),
+        (["show", "last/x"], "has no subagent 'x'"),
+        (["rename", "ID/child-1", "x"], "has no subagent 'child-1'"),
     ],
 )
 def test_what_makes_no_sense_is_told_and_changes_nothing(
@@ -223,7 +223,7 @@ def test_deleting_without_a_person_needs_a_yes(shell: Shell) -> None:
 
     assert refused[0] == 1
     assert refused[2] == (
-        "refold: nobody is here to be asked: say --yes to delete without asking\n"
+        "refold: there is no terminal to ask at: give --yes to delete without asking\n"
     )
     assert there
     assert code == 0

@@ -362,7 +362,7 @@ def test_where_nothing_made_sense_the_result_says_so(starts: Starts) -> None:
     assert program.kinds() == ["system", "error", "error", "result"]
     said = program.seen[-1]
     assert (said["outcome"], said["reason"]) == (
-        "failed", "line 1 of stdin: there are no words in it",
+        "failed", "line 1 of stdin: it contains no text",
     )  # fmt: skip
 
 

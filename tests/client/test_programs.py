@@ -475,7 +475,7 @@ def test_what_is_no_tool_is_refused_with_the_way_to_make_it_one() -> None:
     async def plain(city: str) -> Reply:
         return Reply(city)
 
-    with pytest.raises(BadInput, match=r"plain at .* is no tool: put @tool"):
+    with pytest.raises(BadInput, match=r"plain at .* is not a tool: put @tool"):
         World(tools=(plain,)).agent.run("Hi.")
 
 

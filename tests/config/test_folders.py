@@ -118,7 +118,7 @@ def test_a_file_that_others_can_change_says_nothing(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("folders = 3", "folders is no table"),
+        ("folders = 3", "folders is not a table"),
         ("[folders]\n'{}' = 3", "is no table"),
         ("x = ", "is no TOML"),
         ("a = '\xff'", "cannot be read"),
@@ -167,7 +167,7 @@ def test_two_who_write_at_the_same_time_lose_nothing(file: Path, tmp_path: Path)
 
 
 def test_a_folder_whose_name_cannot_be_written_is_named(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="its name is no UTF-8"):
+    with pytest.raises(BadInput, match="its name is not UTF-8"):
         Folders(file).always(f"{tmp_path}/\udcff", "bash(ls)")
 
 

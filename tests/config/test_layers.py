@@ -160,8 +160,8 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[permissions]\nallow = 'ls'", "the setting permissions.allow cannot be 'ls': Expected"),
         ("[permissions]\nallow = [1]", "the setting permissions.allow cannot be [1]: Expected"),
         ("[providers.mine]\nwire = 'http'", "the setting providers.mine.wire cannot be 'http'"),
-        ("model = [", ":1:10: this is no TOML: Invalid value"),
-        ("a = 1\na = 2", ":2:6: this is no TOML: Cannot overwrite a value"),
+        ("model = [", ":1:10: this is not valid TOML: Invalid value"),
+        ("a = 1\na = 2", ":2:6: this is not valid TOML: Cannot overwrite a value"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_the_file_is_named_with_its_place_and_value(

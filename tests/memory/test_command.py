@@ -144,7 +144,7 @@ def test_an_editor_that_is_not_there_is_named(
 @pytest.mark.parametrize(
     ("named", "told"),
     [
-        ("vim 'unclosed", "$EDITOR is no command: No closing quotation"),
+        ("vim 'unclosed", "$EDITOR is not a command: No closing quotation"),
         ("", "there is no terminal to edit it in: the notes are in "),
     ],
 )

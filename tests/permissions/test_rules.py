@@ -49,7 +49,7 @@ def test_what_is_no_rule_is_quoted_with_an_example(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse(text, "deny")
 
-    assert str(caught.value).startswith(f"{text!r} is no permission rule: write tool")
+    assert str(caught.value).startswith(f"{text!r} is not a permission rule: write tool")
     assert "bash(git status *)" in str(caught.value)
 
 

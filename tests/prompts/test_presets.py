@@ -151,7 +151,7 @@ def test_front_matter_that_is_wrong_is_named_by_its_line(
     ("content", "said"),
     [
         (b"---\n" + b"x" * 40_000, "it is larger than 32 KiB"),
-        (b"---\n\xff\n---\n", "it is no text in UTF-8"),
+        (b"---\n\xff\n---\n", "it is not UTF-8 text"),
         (b"---\n\0\n---\n", "it is no text: it holds zero bytes"),
     ],
 )

@@ -251,7 +251,7 @@ def test_a_notice_that_nothing_comes_yet_is_no_part_of_an_answer() -> None:
 
     loading, told = (
         Retrying(0.0, "loading"),
-        "m-1 takes no pictures: they are told in words",
+        "m-1 takes no images: they are described in words",
     )
     assert found(loading) == [loading, Retrying(0.0, told), Done()]
     with pytest.raises(Refused, match="no image here"):

@@ -74,7 +74,10 @@ def test_ollama_host_is_read_as_ollama_reads_it(given: str, url: str) -> None:
     ("url", "said"),
     [
         ("https://me:secret@api.test", "OPENAI_BASE_URL holds a user name or a password"),
-        ("nonsense", "OPENAI_BASE_URL is no address: 'nonsense'; write it with http://"),
+        (
+            "nonsense",
+            "OPENAI_BASE_URL is not an address: 'nonsense'; write it with http://",
+        ),
     ],
 )
 def test_an_address_is_whole_and_holds_no_password(url: str, said: str) -> None:

@@ -123,7 +123,7 @@ def test_what_is_too_large_to_be_held_is_a_list_of_paths(top: Path) -> None:
     ("name", "said"),
     [
         ("gone.txt", "--context 'gone.txt': there is no such file or folder"),
-        ("zero.bin", "--context 'zero.bin' is no text in UTF-8"),
+        ("zero.bin", "--context 'zero.bin' is not UTF-8 text"),
         ("empty", "--context names nothing that can be read as text"),
         (
             "pipe",

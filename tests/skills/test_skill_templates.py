@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert templates(places) == (
         (),
         (
-            "a does not count: it is no UTF-8 text",
+            "a does not count: it is not UTF-8 text",
             "b does not count: b is a directory: list_files shows what is in it.",
             "c does not count: it is larger than 256 KiB",
         ),

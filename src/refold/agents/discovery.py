@@ -192,7 +192,7 @@ def _text(path: str, source: _Source, name: str = "") -> str:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise BadDefinition(f"{before}line {line}: this is no UTF-8 text") from error
+        raise BadDefinition(f"{before}line {line}: this is not UTF-8 text") from error
     if "\0" in text:
         raise BadDefinition(f"{before}it is no text: it holds zero bytes")
     return text

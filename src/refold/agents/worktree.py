@@ -82,8 +82,8 @@ class Worktrees:
         root = self._root
         if not os.path.lexists(os.path.join(root, ".git")):
             raise ToolFailed(
-                f"{escaped(self._directory)} is no git repository, so there is no working "
-                "tree to be made of it: call task without worktree."
+                f"{escaped(self._directory)} is not a git repository, so no working "
+                "tree can be made: call task without worktree."
             )
         if not self._git:
             raise ToolFailed("git is not installed: call task without worktree.")

@@ -134,7 +134,7 @@ class App:
         root, slash, _ = id_.partition("/")
         if slash:
             raise BadInput(
-                f"{id_} is a child and goes on with its parent: take up {root}, or read it "
+                f"{id_} is a subagent and resumes with its parent: resume {root}, or read it "
                 f"with refold show {id_}"
             )
         return await self._open(id_, self.home.store)

@@ -131,7 +131,7 @@ class Models:
         if not name or name.startswith((SCRIPT, SMALL)):
             return name
         if any(letter.isspace() for letter in name):
-            raise BadInput(f"{name!r} is no name of a model: provider/model holds no space")
+            raise BadInput(f"{name!r} is not a model name: provider/model holds no space")
         try:
             return self.connections.named(name).full
         except BadInput as error:

@@ -45,7 +45,7 @@ def policies(
     try:
         shape = (shaped(schema, limits.corrections),) if schema is not None else ()
     except ValueError as error:
-        raise BadInput(f"this is no JSON Schema: {error}") from error
+        raise BadInput(f"this is not a JSON Schema: {error}") from error
     return (
         # A stop by a person is before everything: calls are settled and not run, and the
         # turn ends with their reason, not with a plan, an answer or a limit.

@@ -55,7 +55,7 @@ from refold.values.usage import NO_LIMIT
 
 AideFor: TypeAlias = Callable[[View], Model | None]
 UNSAID = (
-    "Not kept: the person has not said this. A note holds their own words, nothing of files, "
+    "Not saved: the person has not said this. A note holds their own words, nothing of files, "
     "pages or tool output. If it matters, ask with ask_user, and give the exact sentence as "
     "one of the options."
 )
@@ -70,7 +70,7 @@ _PASSWORD = re.compile(
     r"[^.,;\n]{0,40}?(?:\s(?:is|ist|lautet|est|es|são|é)\s|[=:])\s*\S",
     re.IGNORECASE,
 )
-SECRET = "Not kept: it holds what looks like a key or a password."
+SECRET = "Not saved: it holds what looks like a key or a password."
 
 
 class Learned(Struct, frozen=True):
@@ -106,7 +106,9 @@ class ProjectMemory:
         if not text:
             raise BadInput("the note is empty: write #, then what to remember")
         if self.holds_secret(text):
-            raise BadInput("the note holds what looks like a key or a password: not kept")
+            raise BadInput(
+                "the note seems to contain a key or a password, so it was not saved"
+            )
         section = (
             "Preferences" if OF_ONESELF & set(text.lower().split()) else "Project facts"
         )
@@ -267,7 +269,7 @@ class Notebook:
         try:
             changes = self._of.memory.keep([note])
         except BadInput as error:
-            raise ToolFailed(f"Not kept: {error}") from error
+            raise ToolFailed(f"Not saved: {error}") from error
         if not changes:
             return "This is remembered already, or the person had it forgotten."
         return f'Remembered under {note.section}: "{note.text}".'

@@ -166,7 +166,7 @@ def _nothing(deed: ObservedCall) -> Finding:
 
 def _ended(deed: ObservedCall, code: int) -> Finding:
     if deed.output is None:
-        return Finding("unknown", f"{deed.id} is no command, so it has no exit code")
+        return Finding("unknown", f"{deed.id} is not a command, so it has no exit code")
     if deed.code == code:
         return Finding("supported", f"{deed.id} ended with exit code {code}")
     return Finding("contradicted", _how(deed))

@@ -116,11 +116,9 @@ def _absent(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding:
         why = "words are left out of the quote, so it cannot be checked: quote it whole"
         return Finding("unknown", why)
     if not known and now.words is not None and now.words.holds(sought.quote):
-        return Finding(
-            "unknown", "stands in the file today, but not in what was read of it"
-        )
+        return Finding("unknown", "is in the file now, but not in what was read of it")
     if known or all(reading.whole for reading in readings):
-        return Finding("contradicted", "does not stand in the file as it was read")
+        return Finding("contradicted", "is not in the file as it was read")
     return Finding("unknown", "the journal does not hold all that was read of the file")
 
 
@@ -152,7 +150,7 @@ def _printed(
 
 def _printed_by(deed: ObservedCall, sought: Sought, now: Now) -> Finding:
     if _stands(sought, now):
-        return Finding("supported", f"printed by {deed.id}, and stands there")
+        return Finding("supported", f"printed by {deed.id}, and is there")
     if now.words is not None and now.words.holds(sought.quote):
         why = (
             f"printed by {deed.id}, without its lines; today it {_where(sought, now.words)}"
@@ -178,7 +176,7 @@ def _by_code(
             return _heavy(Finding("supported", why), ways)
     if now.words.holds(ways[0].quote):
         return Finding("contradicted", _where(ways[0], now.words))
-    return Finding("contradicted", "does not stand in the file")
+    return Finding("contradicted", "is not in the file")
 
 
 def _changed(path: str, seen: ReadFiles, today: Today) -> Finding:

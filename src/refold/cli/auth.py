@@ -101,12 +101,12 @@ def _set(here: KeyContext, found: Namespace) -> int:
     spec, file = here.spec(found.provider), here.places.credentials
     if found.rest:
         raise BadInput(
-            "a key on the command line is seen by other programs and kept by the shell: "
+            "a key on the command line is visible to other programs and saved by the shell: "
             "make a new one, and give it when asked, or from a pipe"
         )
     key = _typed(spec) if sys.stdin.isatty() else _piped()
     if problem := wrong(key):
-        raise BadInput(f"this is no key: {problem}; nothing was kept")
+        raise BadInput(f"this is not a key: {problem}; nothing was saved")
     if found.keyring:
         keyring.put(spec.name, key)
         credentials.remove(file, spec.name)  # one place for it, and the safer one
@@ -142,7 +142,7 @@ def _piped() -> str:
     try:
         return sys.stdin.read(_LONGEST).strip()
     except UnicodeDecodeError as error:
-        raise BadInput("this is no key: it is no text; nothing was kept") from error
+        raise BadInput("this is not a key: it is not text; nothing was saved") from error
 
 
 def _before(here: KeyContext, spec: ProviderSpec) -> Iterator[str]:

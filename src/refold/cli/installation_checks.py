@@ -319,7 +319,9 @@ def _rights(file: Path) -> Iterator[Finding]:
 
 def terminal(ground: CheckContext) -> Iterator[Finding]:
     if not sys.stdout.isatty():
-        yield Finding("terminal", "ok", "the output is no terminal: plain text is written")
+        yield Finding(
+            "terminal", "ok", "the output is not a terminal: plain text is written"
+        )
         return
     from refold.terminal.screen.capabilities import look
 

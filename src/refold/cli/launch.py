@@ -212,12 +212,12 @@ def schema(given: str, flag: str = "--json-schema") -> Raw:
             text = Path(given).expanduser().read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(
-                f"{flag} {given!r} is no JSON object and no file to be read: {said_by(error)}"
+                f"{flag} {given!r} is neither a JSON object nor a readable file: {said_by(error)}"
             ) from error
     try:
         return Raw(msgspec.json.format(text.encode(), indent=-1))
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise BadInput(f"{flag} {given!r} is no JSON: {error}") from error
+        raise BadInput(f"{flag} {given!r} is not valid JSON: {error}") from error
 
 
 def images(found: Namespace) -> tuple[ImageData, ...]:

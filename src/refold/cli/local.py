@@ -69,7 +69,7 @@ def install(model: LocalModel, shelf: Shelf, place: str = "") -> int:
     sources = (source_given(place),) if place else usual_sources(model, shelf)
     write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
     if begun := shelf.fetched(model):
-        write(f"going on after {_size(begun)} of an earlier try\n")
+        write(f"resuming after {_size(begun)} of an earlier try\n")
     tell = _bar() if sys.stdout.isatty() else _lines()
     try:
         origin = fetch(model, sources, shelf, tell)
@@ -83,7 +83,7 @@ def install(model: LocalModel, shelf: Shelf, place: str = "") -> int:
 
 
 def _status(models: list[LocalModel], shelf: Shelf) -> int:
-    write(f"models are kept in {shelf.directory}\n")
+    write(f"models are stored in {shelf.directory}\n")
     for model in models:
         name = f"local/{model.name}"
         if shelf.holds(model):

@@ -194,7 +194,7 @@ def import_rules(found: Namespace) -> int:
         return 1
     file = paths(os.environ).folders
     Folders(file).add(folder, rules)
-    write(f"They hold in {on_one_line(folder)} from now on, and are kept in {file}.\n")
+    write(f"They hold in {on_one_line(folder)} from now on, and are stored in {file}.\n")
     return 0
 
 
@@ -217,7 +217,7 @@ def _permissions(name: str, content: bytes) -> Mapping[str, object]:
         raise BadInput(f"{name} holds no JSON object: {error}") from error
     found = whole.get("permissions", {})
     if not isinstance(found, dict):
-        raise BadInput(f"{name}: permissions is no object")
+        raise BadInput(f"{name}: permissions is not an object")
     return cast("dict[str, object]", found)
 
 

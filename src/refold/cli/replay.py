@@ -64,8 +64,8 @@ def run(found: Namespace) -> int:
         return show(session, as_json=found.json)
     if "/" in session.id:
         raise BadInput(
-            f"{session.id} is a child: what it may do and use up comes from its parent, and "
-            "does not stand in its journal; run the session above it"
+            f"{session.id} is a subagent: its rights and its budget come from its parent and "
+            "are not in its journal; replay the parent session"
         )
     whole, damage = entries(session)
     replayed = anyio.run(_replayed, session, whole, found.tools == "again")

@@ -142,7 +142,7 @@ def in_short(given: str) -> CallInQuestion:
     """The call that `tool(what it is about)` means. Raises `BadInput`."""
     found = _SHORT.fullmatch(given.strip())
     if not found:
-        raise BadInput(f"{given!r} is no call: write it as bash(git status)")
+        raise BadInput(f"{given!r} is not a call: write it as bash(git status)")
     tool = builtin_tool(found[1])
     if found[2] is None and tool.subject:
         raise BadInput(f"{given!r} does not say its {tool.subject}: write {found[1]}(…)")

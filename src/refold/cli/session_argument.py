@@ -124,7 +124,7 @@ def only_node(found: FoundNode) -> Node:
     """The node, where nothing in it can be meant."""
     if found.rest:
         raise BadInput(
-            f"{found.node.address}/{found.rest} is no session: refold show shows it, here "
+            f"{found.node.address}/{found.rest} is not a session: refold show can show it; here "
             "give root, root/child-1, …"
         )
     return found.node

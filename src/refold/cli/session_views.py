@@ -71,7 +71,7 @@ def _show(found: Namespace) -> int:
         case _:
             address = named.node.address
             raise BadInput(
-                f"{address} has no {named.rest!r}: in it are leaf-N, call-N, step-N and "
+                f"{address} has no {named.rest!r}: give leaf-N, call-N, step-N or "
                 f"child-N (refold timeline {address} lists them)"
             )
     return session_argument.damages(named.node)

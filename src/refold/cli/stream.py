@@ -105,7 +105,9 @@ def _meant(where: session_argument.NodePath) -> tuple[str, Path]:
     path = where.path
     for name in where.names:
         if not CHILD.fullmatch(name):
-            raise BadInput(f"{name!r} is no session: stream follows root, root/child-1, …")
+            raise BadInput(
+                f"{name!r} is not a session: stream follows root, root/child-1, …"
+            )
         path = path / CHILDREN / name
     if where.names and not path.is_dir():
         raise BadInput(f"{where.id} has no {'/'.join(where.names)} (refold tree shows all)")

@@ -147,7 +147,7 @@ def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:
     given = cast("Sequence[object]", found)  # not everybody has a type checker
     if wrong := [each for each in given if not isinstance(each, Tool)]:
         raise BadInput(
-            f"{wrong[0]!r} is no tool: put @tool(Effect.LOOK), or what it does, above it"
+            f"{wrong[0]!r} is not a tool: put @tool(Effect.LOOK), or what it does, above it"
         )
     names = [tool.spec.name for tool in found]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -48,7 +48,7 @@ SessionOrder: TypeAlias = (
     | Interrupt | Cancel | Continue | CompactConversation | Rewind | StopChild | _Set
 )  # fmt: skip
 BUSY = "a turn of this session is running already: wait, or stop it"
-NO_CHILD = "no child is at work"
+NO_CHILD = "no subagent is running"
 
 
 class AlreadyAnswered(BadInput):
@@ -137,7 +137,7 @@ class Dispatcher:
     async def _message(self, order: SendMessage | Steer | Queue) -> bool:
         images = order.images if isinstance(order, SendMessage) else ()
         if not (order.text.strip() or images):
-            raise BadInput("there are no words in it")
+            raise BadInput("it contains no text")
         match order:
             case Steer(text):
                 message = SendMessage(text, when="now", client_key=order.client_key)
@@ -166,13 +166,15 @@ class Dispatcher:
                 return await inbox.cancel(reason)
             case StopChild(child):
                 if not await inbox.stop_child(child):
-                    raise BadInput(f"no child {child!r} is at work" if child else NO_CHILD)
+                    raise BadInput(
+                        f"no subagent {child!r} is running" if child else NO_CHILD
+                    )
                 return True
             case Continue():
                 if not self._engine.idle or self._messages:
                     raise BadInput("a turn is under way already")
                 if not view.conversation.messages:
-                    raise BadInput("there is nothing to go on with yet")
+                    raise BadInput("there is no turn to continue yet")
                 self._continues = True
                 return True
 
@@ -189,7 +191,7 @@ class Dispatcher:
         match order:
             case SetMode(mode):
                 if (found := MODES.get(mode)) is None:
-                    raise BadInput(f"{mode!r} is no mode: {', '.join(MODES)}")
+                    raise BadInput(f"{mode!r} is not a mode: {', '.join(MODES)}")
                 return await inbox.set_mode(found)
             case SetBudget(dollars, tokens, calls, seconds):
                 return await inbox.set_budget(Budget(dollars, tokens, calls, seconds))

@@ -240,7 +240,7 @@ def real_directories(named: Sequence[str | Path]) -> list[str]:
     """The real path of each; "" stays. Raises `BadInput` for what is no directory."""
     for each in filter(None, map(str, named)):
         if not os.path.isdir(each):
-            raise BadInput(f"{each!r} is no directory")
+            raise BadInput(f"{each!r} is not a directory")
     return [os.path.realpath(each) if str(each) else "" for each in named]
 
 

@@ -200,7 +200,7 @@ def order_in(line: bytes) -> Order:
     try:
         found = msgspec.json.decode(_whole(line.removeprefix(BOM_UTF8)), type=Order | User)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"this is no order: {_in_words(said_by(error))}") from error
+        raise BadInput(f"this is not an order: {_in_words(said_by(error))}") from error
     return _as_ours(found.message) if isinstance(found, User) else found
 
 

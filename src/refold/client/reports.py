@@ -50,7 +50,7 @@ class Reports:
         first, *names = address.strip("/").split("/")
         found, rest = find(await self.tree(), names if first == ROOT else [first, *names])
         if rest:
-            raise BadInput(f"{address!r} is no session: give root, root/child-1, …")
+            raise BadInput(f"{address!r} is not a session: give root, root/child-1, …")
         return found
 
     async def cost(self) -> Spending:

@@ -89,7 +89,7 @@ def _named(name: str, said: str) -> str:
     if name and (not _NAME.fullmatch(name) or ".." in name or name.endswith(".lock")):
         hint = " (a first message stands before the flag, or behind --)"
         raise BadInput(
-            f"{said} {name!r} is no name for a working tree: letters, digits, '.', '_' "
+            f"{said} {name!r} is not a name for a working tree: letters, digits, '.', '_' "
             f"and '-'{hint if said.startswith('--') else ''}"
         )
     return name

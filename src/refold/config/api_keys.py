@@ -162,7 +162,9 @@ def wrong(key: str) -> str:
 def _printed(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
     key = run_key_command(command, environ)
     if problem := wrong(key):
-        raise BadInput(f"what the key_command {command[0]!r} prints is no key: {problem}")
+        raise BadInput(
+            f"what the key_command {command[0]!r} prints is not a key: {problem}"
+        )
     return key
 
 

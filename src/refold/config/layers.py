@@ -80,13 +80,13 @@ def text_of(file: Path) -> str:
     """As it is, line ends too; "" where there is none. Raises `BadInput`."""
     try:
         if file.exists() and not file.is_file():
-            raise BadInput(f"the settings in {file} cannot be read: it is no file")
+            raise BadInput(f"the settings in {file} cannot be read: it is not a file")
         return file.read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"the settings in {file} cannot be read: it is no UTF-8, from byte {error.start + 1} on"
+            f"the settings in {file} cannot be read: it is not UTF-8 from byte {error.start + 1} on"
         ) from error
     except OSError as error:
         raise BadInput(
@@ -164,8 +164,8 @@ def _no_toml(name: str, text: str, error: Exception) -> str:
     elif place:  # the end of the text
         line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
     else:
-        return f"{name} is no TOML: {said}"
-    return f"{name}:{line}:{column}: this is no TOML: {what}"
+        return f"{name} is not valid TOML: {said}"
+    return f"{name}:{line}:{column}: this is not valid TOML: {what}"
 
 
 SETTINGS = "settings"  # the source of a rule that came from no file and no flag

@@ -224,7 +224,7 @@ def _check(key: str, found: Origin, given: str) -> None:
     if any(isinstance(each, str) and _NO_UTF8.search(each) for each in texts):
         raise BadInput(
             f"{found.place}: the setting {_cut(repr(given)[1:-1])} cannot be "
-            f"{_cut(repr(found.value))}: that is no UTF-8"
+            f"{_cut(repr(found.value))}: that is not UTF-8"
         )
     try:
         msgspec.convert(_nested({asked: found}), whole, strict=False)

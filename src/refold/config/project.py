@@ -113,7 +113,7 @@ def read(called: str, whose: str, content: bytes) -> ProjectFile:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"the settings in {called} cannot be read: it is no UTF-8: {error.reason}"
+            f"the settings in {called} cannot be read: it is not UTF-8: {error.reason}"
         ) from error
     if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
         raise BadInput(f"the settings in {called} cannot be read: a line is mostly dots")
@@ -320,7 +320,7 @@ def _content(
 
 def _whole(opened: int, called: str) -> bytes:
     if not stat.S_ISREG(os.fstat(opened).st_mode):
-        raise _unread(called, "it is no file")
+        raise _unread(called, "it is not a file")
     pieces, left = list[bytes](), LARGEST + 1
     try:
         while left and (piece := os.read(opened, left)):
@@ -339,7 +339,7 @@ def _special(name: str, where: int | None) -> str:
         if stat.S_ISLNK(mode):
             return "it is a link"
         if stat.S_ISSOCK(mode):
-            return "it is no file"
+            return "it is not a file"
     return ""
 
 

@@ -91,7 +91,7 @@ def put(file: File, text: str, *, instead: str) -> None:
     file.check(text)
     with _locked(file):
         if file.text() != instead:
-            raise BadInput(f"{file.path} was changed by somebody else meanwhile")
+            raise BadInput(f"{file.path} was changed by another program in the meantime")
         _write(file, text)
 
 
@@ -150,7 +150,7 @@ def _meant(key: str, text: str) -> object:
         try:
             given = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError as error:
-            raise BadInput(f"{text!r} is no value of TOML: {error}") from error
+            raise BadInput(f"{text!r} is not a TOML value: {error}") from error
     elif isinstance(_default(key), tuple):
         given = [text]
     known = canonical(key)
@@ -299,7 +299,7 @@ def _changed(
         inner = inside.setdefault(name, {})
         if not isinstance(inner, dict):
             raise BadInput(
-                f"{'.'.join(path)} cannot be set there: {name} is no table; {BY_HAND}"
+                f"{'.'.join(path)} cannot be set there: {name} is not a table; {BY_HAND}"
             )
         inside = cast("dict[str, Any]", inner)
     change(inside, path[-1])

@@ -126,13 +126,13 @@ class Folders:
     def _entry(self, folder: str) -> _Document:
         entry = self._folders(self._read()).get(folder, {})
         if not isinstance(entry, dict):
-            raise BadInput(f"{self._file}: folders.{folder!r} is no table")
+            raise BadInput(f"{self._file}: folders.{folder!r} is not a table")
         return cast("_Document", entry)
 
     def _folders(self, document: _Document) -> _Document:
         found = document.get("folders", {})
         if not isinstance(found, dict):
-            raise BadInput(f"{self._file}: folders is no table")
+            raise BadInput(f"{self._file}: folders is not a table")
         return cast("_Document", found)
 
     def _read(self) -> _Document:
@@ -140,7 +140,7 @@ class Folders:
             found = self._file.stat()
             if found.st_mode & 0o022 or found.st_uid not in (os.geteuid(), 0):
                 raise BadInput(
-                    f"{self._file} says what may run unasked, and others can change it: "
+                    f"{self._file} says what may run without asking, and other users can change it: "
                     f"make it yours and chmod 600 {self._file}"
                 )
             text = self._file.read_text(encoding="utf-8")
@@ -153,14 +153,14 @@ class Folders:
         try:
             return tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise BadInput(f"{self._file} is no TOML: {error}") from error
+            raise BadInput(f"{self._file} is not valid TOML: {error}") from error
 
     def _change(self, folder: str, change: Callable[[_Document], None]) -> None:
         try:
             folder.encode()
         except UnicodeEncodeError as error:
             raise BadInput(
-                f"the folder {folder!r} cannot be remembered: its name is no UTF-8"
+                f"the folder {folder!r} cannot be remembered: its name is not UTF-8"
             ) from error
         try:
             with alone(self._file):

@@ -255,7 +255,7 @@ def _told(unseen: int) -> tuple[Shown, ...]:
     if not unseen:
         return ()
     many = "1 character" if unseen == 1 else f"{unseen:,} characters"
-    return (Note(f"{many} that nobody can see, written out for the model"),)
+    return (Note(f"{many}, invisible, written out for the model"),)
 
 
 async def _kept(image: ImageData, record: Record) -> Image:

@@ -166,7 +166,7 @@ class Home:
             found = self._session(f"{session.id}/{name}") if CHILD.fullmatch(name) else None
             if found is None:
                 raise BadInput(
-                    f"the session {session.id} has no child {name!r} (`refold tree "
+                    f"the session {session.id} has no subagent {name!r} (`refold tree "
                     f"{session.id}` shows all)"
                 )
             session = found

@@ -93,8 +93,8 @@ def read_forgotten(file: Path) -> Forgotten:
         return _read(file, Forgotten)
     except msgspec.DecodeError as error:
         raise BadInput(
-            f"{file} is damaged ({error}), so no note is kept or forgotten: bring it back "
-            "from a backup, or delete it; then what was forgotten can be learned again"
+            f"{file} is damaged ({error}), so no note is saved or forgotten: restore it "
+            "from a backup, or delete it; forgotten notes can then be learned again"
         ) from error
 
 

@@ -68,7 +68,7 @@ def parse(
     found = _WRITTEN.fullmatch(text.strip())
     if not found or (found[2] is not None and not found[2].strip()):
         raise BadInput(
-            f"{text!r} is no permission rule: write tool or tool(pattern), "
+            f"{text!r} is not a permission rule: write tool or tool(pattern), "
             f"for example bash(git status *) or edit_file(src/**)"
         )
     tool, pattern = found[1], found[2] or ""
@@ -86,8 +86,8 @@ def checked(rule: Rule) -> Rule:
             kind = "match" if wanted else "not_match"
             does = "does not cover" if wanted else "covers"
             raise BadInput(
-                f"the rule {rule}{where} {does} {example!r}, which stands in its {kind}: "
-                f"mend the rule or the example"
+                f"the rule {rule}{where} {does} {example!r}, which is in its {kind}: "
+                f"fix the rule or the example"
             )
     return rule
 

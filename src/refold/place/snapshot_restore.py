@@ -89,7 +89,7 @@ def _refuse(steps: Sequence[RewriteStep], seen: Mapping[str, _Seen]) -> None:
             changed.append(step.path)
     if changed:
         raise ToolFailed(
-            f"Nothing was changed, for these files have just been changed by somebody: "
+            f"Nothing was changed, because another program has just changed these files: "
             f"{named(changed)}. Try again."
         )
     if blocked:
@@ -287,8 +287,8 @@ def _told(step: RewriteStep) -> Generator[None]:
         yield
     except OSError as error:
         raise ToolFailed(
-            f"{escaped(step.path)} could not be brought back: {error.strerror}. What was "
-            "done until then stays: mend that, and do it again."
+            f"{escaped(step.path)} could not be restored: {error.strerror}. What was "
+            "done until then stays: fix that, and try again."
         ) from error
 
 

@@ -70,7 +70,7 @@ def text_of(found: Content) -> str:
         whole = found.size <= len(found.data)
         text = decoder.decode(found.data, final=whole)
     except UnicodeDecodeError as error:
-        raise Unreadable("it is no text in UTF-8") from error
+        raise Unreadable("it is not UTF-8 text") from error
     if "\0" in text:
         raise Unreadable("it is no text: it holds zero bytes")
     return text.replace("\r\n", "\n")
@@ -93,4 +93,4 @@ def _refuse_odd(about: os.stat_result) -> None:
         case _ if stat.S_ISFIFO(about.st_mode):
             raise Unreadable("it is a pipe")
         case _:
-            raise Unreadable("it is no file")
+            raise Unreadable("it is not a file")

@@ -76,7 +76,7 @@ class CapabilityFallback(Generic[Thing]):
 
 # What a person should hear of: it is less than they asked for. The rest they never see.
 _NOTICES: Mapping[str, str] = {
-    "pictures": "takes no pictures: they are told in words",
+    "pictures": "takes no images: they are described in words",
     "schema": "cannot be held to a shape by its provider: what it answers is checked here",
     "thinking": "does not think first, whatever the effort",
     **{

@@ -141,7 +141,7 @@ def _check(file: Path, lines: list[bytes]) -> None:
         version = json.loads(lines[0])["cassette"]
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise BadInput(
-            f'{file} is no cassette: its first line should be {{"cassette": {VERSION}}}'
+            f'{file} is not a cassette: its first line should be {{"cassette": {VERSION}}}'
         ) from error
     if version != VERSION:
         raise BadInput(

@@ -196,7 +196,7 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
         return spec.base_url
     if "://" not in given and spec.wire != "ollama":
         raise BadInput(
-            f"{given_by} is no address: {given!r}; write it with http:// or https://"
+            f"{given_by} is not an address: {given!r}; write it with http:// or https://"
         )
     if "://" not in given:  # OLLAMA_HOST is often only a host, or host:port, or :port
         host, _, port = given.rpartition(":") if ":" in given else (given, "", "")

@@ -40,10 +40,10 @@ def endpoint_of(url: str) -> Endpoint:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise BadInput(f"{url!r} is no address: {error}") from error
+        raise BadInput(f"{url!r} is not an address: {error}") from error
     usable = url.isascii() and url.isprintable() and " " not in url
     if parts.scheme not in ("http", "https") or not host or not usable:
-        raise BadInput(f"{url!r} is no address: it should look like https://host/path")
+        raise BadInput(f"{url!r} is not an address: it should look like https://host/path")
     tls = parts.scheme == "https"
     return Endpoint(host, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
 

@@ -139,8 +139,8 @@ async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[ListedM
         except (ValueError, TypeError, RecursionError) as error:
             peer = http.peer
             raise Refused(
-                f"{peer.label} at {peer.base_url} answers {path.partition('?')[0]} with what "
-                f"is no list of models; check {peer.url_env or 'its address'}"
+                f"{peer.label} at {peer.base_url} answers {path.partition('?')[0]} with "
+                f"something other than a list of models; check {peer.url_env or 'its address'}"
             ) from error
         for model in page.models:
             yield model

@@ -97,7 +97,7 @@ def shape_of(schema: object) -> tuple[Raw, Schema]:
     try:
         return raw, Schema(raw, bounded=True)
     except ValueError as error:
-        raise BadInput(f"schema is no JSON Schema: {error}") from error
+        raise BadInput(f"schema is not a JSON Schema: {error}") from error
 
 
 def with_shape(asked: ModelQuestion, shape: tuple[Raw, Schema]) -> ModelQuestion:

@@ -146,7 +146,7 @@ class _Gathering:
             text = "\0"
         if "\0" in text:
             if self._only:
-                raise BadInput(f"--context {self._called(path)!r} is no text in UTF-8")
+                raise BadInput(f"--context {self._called(path)!r} is not UTF-8 text")
             self._odd.append(path)
             return None
         self._read.append((escaped(path), sha256(content).hexdigest()))

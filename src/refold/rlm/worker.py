@@ -339,5 +339,5 @@ def _checked(value: str) -> Raw:
         return Raw(msgspec.json.encode(msgspec.json.decode(value)))
     except (msgspec.DecodeError, RecursionError) as error:
         raise WorkerLost(
-            f"The Python worker gave a final value that is no JSON: {error}."
+            f"The Python worker gave a final value that is not valid JSON: {error}."
         ) from error

@@ -50,18 +50,20 @@ def checked_name(text: str) -> str:
     """`text` as a name; "" takes a name away. Raises `BadInput` for what is none."""
     name = " ".join(text.split(" ")).strip()
     if not name.isprintable():
-        raise BadInput(f"{text!r} is no name: it holds characters that nobody can see")
+        raise BadInput(f"{text!r} is not a valid name: it contains invisible characters")
     if len(name) > LONGEST_NAME:
         raise BadInput(
-            f"{name[:20]!r}… is no name: it has {len(name)} characters, and "
+            f"{name[:20]!r}… is not a valid name: it has {len(name)} characters, and "
             f"{LONGEST_NAME} are the most"
         )
     if name.startswith("-"):
-        raise BadInput(f"{name!r} is no name: with - begins a flag")
+        raise BadInput(f"{name!r} is not a valid name: - begins a flag")
     if _CHILD.search(name):
-        raise BadInput(f"{name!r} is no name: /child-1 stands for a child of a session")
+        raise BadInput(
+            f"{name!r} is not a valid name: /child-1 is the address of a subagent"
+        )
     if name == LAST:
-        raise BadInput(f"{LAST!r} is no name: it stands for the newest session")
+        raise BadInput(f"{LAST!r} is not a valid name: it means the newest session")
     return name
 
 
@@ -72,7 +74,7 @@ def retagged(tags: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
         tag = change[1:] if change[:1] in ("+", "-") else change
         if not _TAG.fullmatch(tag) or len(tag) > LONGEST_TAG:
             raise BadInput(
-                f"{change!r} is no tag: give +TAG or -TAG, one word of letters, digits and "
+                f"{change!r} is not a valid tag: give +TAG or -TAG, one word of letters, digits and "
                 f"_ . / : @ -, at most {LONGEST_TAG}"
             )
         if change[0] != "-":

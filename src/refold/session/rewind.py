@@ -43,8 +43,8 @@ def plan(view: View, seq: int, what: What) -> RewindPlan:
         )
     if what == "files" and not view.checkpoints.checkpoints:
         raise BadInput(
-            "no files were taken down in this session, so there is nothing to bring back: "
-            "only the talk can go back"
+            "this session has no checkpoint of files, so there is nothing to restore: "
+            "only the conversation can be rewound"
         )
     return RewindPlan(seq, what, mark, view.checkpoints.at(seq), stays)
 
@@ -69,9 +69,9 @@ async def rewind(
     found, now = await _looked(session.view, snapshots, planned)
     if found.drift and not force:
         raise BadInput(
-            f"nothing was changed, for somebody changed these files since: "
-            f"{_named(found.drift)}. Force it (--force) to take that back, too: it is "
-            "taken down before, and can be undone"
+            f"nothing was changed, because another program changed these files since: "
+            f"{_named(found.drift)}. Give --force to undo that too: a checkpoint is "
+            "made first, so it can be undone"
         )
     if not found.changes:
         return await _talk_alone(session, found)

@@ -139,7 +139,7 @@ class Catalogue:
         inside = f"/{os.path.relpath(real, skill.folder)}"
         if any(protected(each, Facts(), writes=False) for each in (real, inside)):
             raise ToolFailed(
-                f"{escaped(file)} may hold secrets, and is no part of a skill."
+                f"{escaped(file)} may contain secrets and is not part of a skill."
             )
         if reason := self._unread(real):
             raise ToolFailed(f"{escaped(file)} is not read: {reason}")

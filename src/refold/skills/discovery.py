@@ -138,7 +138,7 @@ def front_of(content: bytes) -> FrontMatter:
         return split(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _Wrong(f"{FILE}, line {line}: this is no UTF-8 text") from error
+        raise _Wrong(f"{FILE}, line {line}: this is not UTF-8 text") from error
     except BadFrontMatter as error:
         raise _Wrong(f"{FILE}, line {error.line}: {escaped(error.what)}") from error
 

@@ -78,7 +78,7 @@ def read(file: CommandFile) -> CommandText:
     except FileNotFoundError as error:
         raise ToolFailed(f"{escaped(file.where)} has gone") from error
     except UnicodeDecodeError as error:
-        raise ToolFailed(f"{escaped(file.where)} is no UTF-8 text") from error
+        raise ToolFailed(f"{escaped(file.where)} is not UTF-8 text") from error
     except ToolFailed as error:
         raise ToolFailed(f"{escaped(file.where)}: {error}") from error
     text = seen(text.replace("\r\n", "\n"))

@@ -62,7 +62,7 @@ def templates(
         except FileNotFoundError:
             continue
         except UnicodeDecodeError:
-            problems.append(f"{escaped(place.called)} does not count: it is no UTF-8 text")
+            problems.append(f"{escaped(place.called)} does not count: it is not UTF-8 text")
             continue
         except ToolFailed as error:
             problems.append(f"{escaped(place.called)} does not count: {error}")

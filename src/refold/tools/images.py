@@ -28,7 +28,7 @@ def image_data(content: bytes, name: str, size: int = 0) -> ImageData:
     kind = image_type(content)
     if kind not in SHOWN:
         raise BadInput(
-            f"{name!r} is {kind or 'no image'}: models see PNG, JPEG, GIF and WebP"
+            f"{name!r} is {kind or 'not an image'}: models see PNG, JPEG, GIF and WebP"
         )
     if size > MOST:
         raise BadInput(

@@ -137,7 +137,7 @@ def _opened(content: bytes, name: str) -> tuple[EditableText, _Notebook]:
         AttributeError,
         RecursionError,
     ) as e:
-        raise ToolFailed(f"{name} is no Jupyter notebook with cells.") from e
+        raise ToolFailed(f"{name} is not a Jupyter notebook with cells.") from e
     assert was is not None  # or there would have been no JSON
     return was, _Notebook(text, cells, top, layout(text), ids)
 

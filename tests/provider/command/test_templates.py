@@ -129,8 +129,8 @@ def test_every_key_and_slot_is_documented() -> None:
         ({"output": "jsonl"}, "where is the answer in a line of JSON"),
         ({"text": "a"}, 'places are for output = "jsonl", and it says "text"'),
         ({"output": "jsonl", "text": "a b"}, "'a b' is no place"),
-        ({"idle": -1.0}, "idle = -1 is no time"),
-        ({"window": 0}, "window = 0 is no number of messages"),
+        ({"idle": -1.0}, "idle = -1 is not a time"),
+        ({"window": 0}, "window = 0 is not a number of messages"),
     ],
 )
 def test_settings_that_make_no_sense_say_what_to_change(

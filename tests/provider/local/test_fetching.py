@@ -151,7 +151,7 @@ def test_wrong_bytes_are_named_by_both_hashes_and_not_kept(
         install(shelf, FromFile(tmp_path / "other.gguf"))
 
     assert f"its sha256 is {sha256(BYTES[::-1]).hexdigest()} and" in str(found.value)
-    assert f"should be {MODEL.sha256}; nothing was kept" in str(found.value)
+    assert f"should be {MODEL.sha256}; nothing was saved" in str(found.value)
     assert files(shelf) == {}
 
 

@@ -70,7 +70,7 @@ def run(home: Home, found: Namespace) -> int:
 def _check(id_: str, session: StoredSession) -> None:
     if "/" in id_:
         raise BadInput(
-            f"{id_} is a child, and goes with the session above it: delete "
+            f"{id_} is a subagent and is deleted with its parent: delete "
             f"{id_.partition('/')[0]}"
         )
     if is_written(session.path):
@@ -120,6 +120,8 @@ def _line(going: Going) -> str:
 
 def _said_yes(count: int) -> bool:
     if not is_interactive():
-        raise BadInput("nobody is here to be asked: say --yes to delete without asking")
+        raise BadInput(
+            "there is no terminal to ask at: give --yes to delete without asking"
+        )
     write(f"Delete {many(count, 'session')} for good? [y/N] ")
     return said_yes()

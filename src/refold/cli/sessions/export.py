@@ -61,7 +61,7 @@ def export(found: Namespace) -> int:
     if found.output != "-":
         check_free(path, force=found.force)
     elif form == "tar" and sys.stdout.isatty():
-        raise BadInput("a tar is no text: give -o FILE, or a pipe")
+        raise BadInput("a tar is binary: give -o FILE, or write to a pipe")
     made = exported(session, choice, labels())
     if found.output == "-":
         for piece in made.pieces:

@@ -29,7 +29,9 @@ def run(home: Home, found: Namespace) -> int:
     session = named(home, found.id)
     if "/" in session.id:
         root = session.id.partition("/")[0]
-        raise BadInput(f"{session.id} is a child: what has a name is its parent, {root}")
+        raise BadInput(
+            f"{session.id} is a subagent and cannot be named or tagged: name its parent, {root}"
+        )
     if found.what == "rename":
         _rename(home, session, found.name)
     else:

@@ -179,7 +179,7 @@ class Reading:
 
     def _foreign(self) -> BadInput:
         return BadInput(
-            f"{self._name} is no exported session as `refold sessions export --format tar` "
+            f"{self._name} is not an exported session as `refold sessions export --format tar` "
             f"writes it: it does not begin with {_FIRST}"
         )
 
@@ -233,7 +233,7 @@ def _good(line: bytes, head: Head) -> Good:
         [(says, after)] = codec.follow([line], head)
         line.decode()
     except UnicodeDecodeError as error:
-        raise Corrupt(number, "it is no text in UTF-8") from error
+        raise Corrupt(number, "it is not UTF-8 text") from error
     except RecursionError as error:
         raise Corrupt(number, "what is in it is nested too deep") from error
     numbers = (says.epoch, says.turn, says.cause)

@@ -249,7 +249,7 @@ class _Walk:
         ) as error:
             raise Corrupt(number, f"no session can hold this event ({error})") from error
         if not all(map(is_name, named)):
-            raise Corrupt(number, "it names a blob by what is no blob's name")
+            raise Corrupt(number, "a blob's name in it is not valid")
         self._blobs |= named
         self._head, self._epoch = good.head, max(self._epoch, says.epoch)
 

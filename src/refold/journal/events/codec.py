@@ -97,7 +97,7 @@ def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
         try:
             found = _LINE.decode(line)  # no copy of it: its data may be kept as it is here
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Corrupt(head.seq + 1, "it is no line of a journal") from error
+            raise Corrupt(head.seq + 1, "it is not a line of a journal") from error
         if found.v != FORMAT:
             raise _wrong_format(found, head)
         head = Head(head.seq + 1, h)
@@ -167,7 +167,7 @@ def _what_is_wrong(line: bytes, head: Head) -> str:
     try:
         seq = _LINE.decode(b"{" + line[_START:]).seq
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return "it is no line of a journal any more"
+        return "it is not a line of a journal any more"
     if seq == head.seq + 2:
         return f"event {head.seq + 1} is missing"
     if seq > head.seq + 1:

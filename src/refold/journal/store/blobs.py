@@ -52,7 +52,7 @@ class Blobs:
 
     def get(self, name: str) -> bytes:
         if not is_name(name):
-            raise JournalError(f"{name!r} is no blob's name: that is 64 hex digits")
+            raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
         path = self.path(name)
         try:
             with told("read", path):

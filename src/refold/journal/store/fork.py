@@ -51,8 +51,8 @@ def fork(
     """
     if "/" in source:
         raise BadInput(
-            f"{source} is a child of another session, and lives by its rights and budget: "
-            "fork the session above it"
+            f"{source} is a subagent, with the rights and the budget of its parent: "
+            "fork the parent session"
         )
     disk = disk or Disk()
     directory = home.path(source)
@@ -99,9 +99,7 @@ def _copied(
         )
     whole = found[:at]
     if not whole:
-        raise BadInput(
-            f"nothing stands in the session {source} yet: there is no fork of it"
-        )
+        raise BadInput(f"the session {source} is empty: there is nothing to fork")
     try:
         decoded = list(codec.decode(whole))
     except WrongFormat as error:

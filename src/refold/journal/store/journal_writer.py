@@ -77,7 +77,9 @@ class Ledger:
         self, new: Sequence[bytes], expect: int, epoch: int, head: tuple[int, str]
     ) -> None:
         if not self._leased:
-            raise JournalError(f"nobody here holds the pen of {self._directory}: lease it")
+            raise JournalError(
+                f"this process does not hold the lock of {self._directory}: lease it"
+            )
         check(epoch, self._epoch, expect, self._lines.count if self._lines else 0)
         with told("write", self._path):
             if self._lines is None:
@@ -153,7 +155,7 @@ class Ledger:
         note = writer_lock.read(self._directory)
         if note.writer.epoch > self._epoch:
             raise Fenced(
-                f"writer {self._epoch} of {self._directory} lost the pen to writer "
+                f"writer {self._epoch} of {self._directory} lost the lock to writer "
                 f"{note.writer.epoch}: {writer_lock.holder(note.writer)}"
             )
         # Only the note was lost or damaged: the lock is ours, and so is the pen.

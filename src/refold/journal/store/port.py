@@ -97,6 +97,6 @@ class MemoryStore:
 def check(epoch: int, newest: int, expect: int, found: int) -> None:
     """Raise unless writer `epoch` may append to a journal of `found` lines."""
     if epoch < newest:
-        raise Fenced(f"writer {epoch} lost the pen to writer {newest}")
+        raise Fenced(f"writer {epoch} lost the lock to writer {newest}")
     if expect != found:
         raise Conflict(f"expected {expect} lines in the journal, found {found}")

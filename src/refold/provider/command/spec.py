@@ -149,7 +149,7 @@ def json_path(text: str) -> JsonPath:
     path, _, rest = text.strip().partition(" if ")
     pairs = [condition.partition("=") for condition in rest.split()]
     if not all(equals for _, equals, _ in pairs):
-        raise BadInput(f"{text!r} is no place: after `if` stands name=value")
+        raise BadInput(f"{text!r} is not a path: after `if` comes name=value")
     given = tuple((_steps(name, text), wanted) for name, _, wanted in pairs)
     return JsonPath(_steps(path.strip(), text), given)
 
@@ -162,7 +162,7 @@ def _steps(path: str, text: str) -> Steps:
     steps = tuple(path.split("."))
     if not all(_STEP.fullmatch(step) for step in steps):
         raise BadInput(
-            f"{text!r} is no place in a line of JSON: write it as "
+            f"{text!r} is not a path in a line of JSON: write it as "
             "`message.text` or `message.text if type=answer`"
         )
     return steps
@@ -238,9 +238,9 @@ def _check(where: str, name: str, given: ProgramSettings) -> None:
             "not there yet"
         )
     if given.window < 1:
-        raise BadInput(f"{where}: window = {given.window} is no number of messages")
+        raise BadInput(f"{where}: window = {given.window} is not a number of messages")
     if given.idle < 0:
-        raise BadInput(f"{where}: idle = {given.idle:g} is no time")
+        raise BadInput(f"{where}: idle = {given.idle:g} is not a time")
     if _unknown(given.command[0]) or "{" in given.command[0]:
         raise BadInput(f"{where}: the program itself, {given.command[0]!r}, can be no slot")
     for argument in (*given.command, *given.environ.values()):

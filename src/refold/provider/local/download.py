@@ -66,7 +66,7 @@ def fetch(
         shelf.directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(
-            f"models cannot be kept in {shelf.directory}: {error.strerror}; "
+            f"models cannot be stored in {shelf.directory}: {error.strerror}; "
             "set REFOLD_HOME to a directory that can be written"
         ) from error
     failures: list[str] = []
@@ -80,7 +80,7 @@ def fetch(
                 shelf.partial(model).unlink()
                 raise BadInput(
                     f"the disk of {shelf.directory} is full: {model.name} needs "
-                    f"{model.size:,} bytes; nothing was kept"
+                    f"{model.size:,} bytes; nothing was saved"
                 ) from error
             except (Broken, OSError) as error:
                 failures.append(f"{source.name}: {_reason(error)}")
@@ -170,7 +170,7 @@ def _check_hash(partial: int, model: LocalModel) -> None:
         os.ftruncate(partial, 0)
         raise Broken(
             f"what it sent is not {model.name}: its sha256 is {found} and should be "
-            f"{model.sha256}; nothing was kept"
+            f"{model.sha256}; nothing was saved"
         )
 
 
@@ -404,6 +404,6 @@ def source_given(place: str) -> Source:
     path = Path(place).expanduser()
     if not path.is_file():
         raise BadInput(
-            f"--from {place!r}: there is no such file, and it is no http address"
+            f"--from {place!r}: there is no such file, and it is not an http address"
         )
     return FromFile(path.absolute())

@@ -22,7 +22,7 @@ def editor_of(environ: Mapping[str, str]) -> tuple[str, ...]:
             if words := shlex.split(environ.get(name, "")):
                 return tuple(words)
         except ValueError as error:
-            raise RefoldError(f"${name} is no command: {error}") from error
+            raise RefoldError(f"${name} is not a command: {error}") from error
     return ()
 
 

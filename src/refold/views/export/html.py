@@ -308,7 +308,7 @@ def image_element(image: Image, content: bytes | None) -> Markup:
     name = image.name or "image"
     kind = _kind(content or b"")
     if content is None or not kind or len(content) > _LARGEST:
-        why = "gone" if content is None else "too large" if kind else "no image"
+        why = "gone" if content is None else "too large" if kind else "not an image"
         return element("p", f"[image {name}: {why}]", class_="dim")
     data = f"data:{kind};base64,{b64encode(content).decode()}"
     # An element without an end, so it is not made by `element`; what is in it is.
