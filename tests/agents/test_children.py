@@ -329,7 +329,7 @@ def test_a_child_is_found_by_its_id_and_is_no_session_of_its_own(tmp_path: Path)
         "children", "child-1", "children", "child-2",
     )  # fmt: skip
     for wrong in ("child-2", "child-1/child-1", "child-1/../child-1"):
-        with pytest.raises(BadInput, match=f"the session {root}.* has no child"):
+        with pytest.raises(BadInput, match=f"the session {root}.* has no subagent"):
             home.find(f"{root}/{wrong}")
     with pytest.raises(BadInput, match="there is no session"):
         home.find(f"{root}/../{root}")
@@ -344,7 +344,7 @@ def test_a_child_cannot_be_taken_up_apart_from_its_parent(tmp_path: Path) -> Non
         async with house.session(f"{root}/child-1"):
             pass
 
-    with pytest.raises(BadInput, match=f"take up {root}"):
+    with pytest.raises(BadInput, match=f"resume {root}"):
         anyio.run(main)
 
 

@@ -95,7 +95,7 @@ def test_a_key_on_the_command_line_is_refused_and_not_repeated(
     code, out, err = auth("set", "openai", KEY)
 
     assert (code, out) == (1, "")
-    assert "a key on the command line is seen by other programs" in err
+    assert "a key on the command line is visible to other programs" in err
     assert KEY not in err
     assert not file.exists()
 

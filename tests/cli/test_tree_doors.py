@@ -88,11 +88,11 @@ def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
     [
         (("tree", f"{ID}/child-7"), "root has no child-7: there is child-1, child-2"),
         (("show", f"{ID}/leaf-1"), "root has no 'leaf-1'"),
-        (("tree", f"{ID}/call-0"), "root/call-0 is no session"),
+        (("tree", f"{ID}/call-0"), "root/call-0 is not a session"),
         (("step", "3", ID), "root has no step 3: they are 1 to 2"),
         (("step", "0", ID), "root has no step 0"),
         (("stream", f"{ID}/child-7"), f"{ID} has no child-7"),
-        (("stream", f"{ID}/../other"), "'..' is no session"),
+        (("stream", f"{ID}/../other"), "'..' is not a session"),
         (("show", ID, "--session", "2025"), "names one session"),
         (("tree", "2027"), "there is no session '2027'"),
         (("tree", ""), "'' names no session"),

@@ -151,7 +151,7 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[limits]\ncommand_memory_mib = -1", "the setting limits.command_memory_mib cannot be -1: Expected"),
         ("'' = 1", "there is no setting '\"\"'; there are"),
         (f"model = '{'x' * 9}'\neffort = '{'y' * 999_999}'", "the setting effort cannot be"),
-        ("[permissions]\nallow = ['bash(']", "'bash(' is no permission rule"),
+        ("[permissions]\nallow = ['bash(']", "'bash(' is not a permission rule"),
         ("[permissions]\nallow = ['']", "the setting permissions.allow cannot be ['']"),
         ("[permissions]\ndeny = [{rule = 'bash(rm *)', matches = ['rm x']}]",
          "the setting permissions.deny cannot be [{'rule': 'bash(rm *)', 'matches'"),

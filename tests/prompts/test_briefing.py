@@ -267,7 +267,7 @@ def test_no_import_brings_a_key_in(name: str, project: Path, places: Paths) -> N
 
     assert "SECRET" not in briefing.text(Material(), NEVER).system
     assert briefing.notices() == (
-        f"{name}, which AGENTS.md imports, is left out: it may hold secrets",
+        f"{name}, which AGENTS.md imports, is left out: it may contain secrets",
     )
 
 
@@ -283,7 +283,7 @@ def test_nor_what_often_holds_a_token(name: str, project: Path, places: Paths) -
 
     assert "token-7" not in found.text(Material(), NEVER).system
     assert found.notices() == (
-        f"{name}, which AGENTS.md imports, is left out: it may hold secrets",
+        f"{name}, which AGENTS.md imports, is left out: it may contain secrets",
     )
 
 

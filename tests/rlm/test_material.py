@@ -103,7 +103,7 @@ def test_what_is_no_text_ignored_or_secret_is_left_out_of_a_folder(top: Path) ->
     assert found.value == {"in/.gitignore": "*.log\n", "in/kept.txt": "kept"}
     assert found.left_out == (
         "left out of the material (no text): in/latin.txt, in/zero.bin",
-        "left out of the material (may hold secrets): in/.env, in/denied.txt",
+        "left out of the material (may contain secrets): in/.env, in/denied.txt",
     )
 
 

@@ -165,7 +165,7 @@ def test_looking_does_not_hide_what_somebody_changed(
         await agent.turn("only look")
         agent.put("a", "mine")()
 
-        with pytest.raises(BadInput, match="somebody changed these files since"):
+        with pytest.raises(BadInput, match="another program changed these files since"):
             await rewind(agent.session, agent.kept, agent.said[0], "both")
 
     played(story)
@@ -233,7 +233,7 @@ def test_what_somebody_else_changed_is_not_taken_away(
         seq = agent.session.view.seq
 
         with pytest.raises(
-            BadInput, match=r"somebody changed these files since: .*/a, .*/notes\."
+            BadInput, match=r"another program changed these files since: .*/a, .*/notes\."
         ):
             await rewind(agent.session, agent.kept, agent.said[2], "both")
 
@@ -397,7 +397,7 @@ def test_before_anything_was_said_there_is_no_talk_to_go_back_to() -> None:
 def test_without_a_checkpoint_files_cannot_go_back_but_the_talk_can() -> None:
     view = made(SessionStarted("/w"), Said("hello"))
 
-    with pytest.raises(BadInput, match="no files were taken down"):
+    with pytest.raises(BadInput, match="this session has no checkpoint of files"):
         plan(view, 2, "files")
     assert plan(view, 2, "both").mark == 2
 

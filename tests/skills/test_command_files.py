@@ -132,7 +132,7 @@ def test_nothing_leads_out_of_a_project(here: Here, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"\xff\xfe", "is no UTF-8 text"),
+        (b"\xff\xfe", "is not UTF-8 text"),
         (b"---\ndescription: x\n---\n", "has no text"),
         (b"x" * 300_000, "it is larger than 256 KiB"),
     ],

@@ -130,7 +130,7 @@ def test_two_places_that_are_one_are_looked_at_once(here: Here) -> None:
         ('---\nname: "x\\ny"\ndescription: d\n---\n', "the name 'x\\\\ny' is not"),
         (f"---\nname: {'a' * 65}\ndescription: d\n---\n", "the name has 65 characters"),
         (f"---\nname: x\ndescription: {'d' * 1025}\n---\n", "has 1,025 characters; 1,024"),
-        (b"---\nname: x\ndescription: \xff\n---\n", "SKILL.md, line 3: this is no UTF-8"),
+        (b"---\nname: x\ndescription: \xff\n---\n", "SKILL.md, line 3: this is not UTF-8"),
         (b"\x7fELF\x00\x01", "SKILL.md, line 1: the file does not begin with a line ---"),
         (b"x" * (LARGEST + 1), "SKILL.md: it is larger than 256 KiB"),
     ],

@@ -174,7 +174,7 @@ def test_a_skill_is_no_way_to_a_key(here: Here, name: str) -> None:
     (here.project / name).parent.mkdir(exist_ok=True)
     (here.project / name).write_text("token-7")
 
-    with pytest.raises(ToolFailed, match="may hold secrets"):
+    with pytest.raises(ToolFailed, match="may contain secrets"):
         use(here, read_skill, {"name": "whole", "file": name})
 
 

@@ -147,8 +147,8 @@ def test_what_is_no_place_to_work_is_one_sentence_and_changes_nothing(a: Path) -
         "/cd 'a\\x00b': embedded null byte",
         f"/add-dir 'none': {a}/none does not exist",
     ]
-    assert rows[-3].startswith("/worktree 'x y' is no name for a working tree")
-    assert rows[-2].startswith(f"/worktree: {a} is no git repository, so there is no")
+    assert rows[-3].startswith("/worktree 'x y' is not a name for a working tree")
+    assert rows[-2].startswith(f"/worktree: {a} is not a git repository, so no")
     assert rows[-1] == str(a)
     assert events(desk, SessionResumed) == []
 

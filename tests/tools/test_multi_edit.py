@@ -204,12 +204,12 @@ def test_a_notebook_with_crlf_a_mark_and_one_text_per_cell_keeps_them(
         (book(CODE), {"cell": "zz"}, "has no cell 'zz'"),
         (book(CODE), {"cell": 1, "source": "a\nb"}, "is like that already"),
         (book(CODE), {"cell": 1, "source": ""}, "source is empty"),
-        ("[]", {"cell": 1}, "n.ipynb is no Jupyter notebook"),
-        ('{"cells": 3}', {"cell": 1}, "n.ipynb is no Jupyter notebook"),
-        ('{"cells": [{"a": 1}]}', {"cell": 1}, "n.ipynb is no Jupyter notebook"),
-        ('{"cells": [', {"cell": 1}, "n.ipynb is no Jupyter notebook"),
-        ("[" * 100_000, {"cell": 1}, "n.ipynb is no Jupyter notebook"),
-        ("\0\1", {"cell": 1}, "n.ipynb is no Jupyter notebook"),
+        ("[]", {"cell": 1}, "n.ipynb is not a Jupyter notebook"),
+        ('{"cells": 3}', {"cell": 1}, "n.ipynb is not a Jupyter notebook"),
+        ('{"cells": [{"a": 1}]}', {"cell": 1}, "n.ipynb is not a Jupyter notebook"),
+        ('{"cells": [', {"cell": 1}, "n.ipynb is not a Jupyter notebook"),
+        ("[" * 100_000, {"cell": 1}, "n.ipynb is not a Jupyter notebook"),
+        ("\0\1", {"cell": 1}, "n.ipynb is not a Jupyter notebook"),
     ],
 )  # fmt: skip
 def test_what_is_no_cell_is_told(

@@ -19,7 +19,7 @@ from refold.journal.events.kinds import (
     Said,
     SystemPromptSet,
 )
-from refold.journal.state.conversation import A_PICTURE
+from refold.journal.state.conversation import IMAGE_TOKENS
 from refold.journal.state.fold import View, fold
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import Delta, Done, Request
@@ -120,9 +120,9 @@ def test_a_picture_is_a_part_of_what_was_counted() -> None:
     before = context_usage(folded(image, Delivered((1,))))
     after = context_usage(folded(image, Delivered((1,)), answered))
 
-    assert before.used == 1000 + A_PICTURE
+    assert before.used == 1000 + IMAGE_TOKENS
     assert [(p.name, p.tokens) for p in after.conversation] == [
-        ("messages", 1000), ("responses", 1), ("images", A_PICTURE),
+        ("messages", 1000), ("responses", 1), ("images", IMAGE_TOKENS),
     ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from math import isfinite
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.journal.state.conversation import A_PICTURE
+from refold.journal.state.conversation import IMAGE_TOKENS
 from refold.provider.port import Done
 from refold.values.usage import Usage
 
@@ -64,7 +64,7 @@ def believed(told: Usage, call: Measured, *, by_agent: bool = False) -> Usage:
     if read and written:
         return told
     if not read:
-        tokens = -(-call.sent // A_TOKEN) + A_PICTURE * call.images
+        tokens = -(-call.sent // A_TOKEN) + IMAGE_TOKENS * call.images
         told = replace(told, fresh=tokens, cached=0, cache_write=0)
     if not written:
         told = replace(told, output=-(-call.heard // A_TOKEN), reasoning=0)

@@ -1,6 +1,6 @@
 """How much of its window a talk fills, in tokens, by what providers counted so far. Pure."""
 
-from refold.journal.state.conversation import A_PICTURE
+from refold.journal.state.conversation import IMAGE_TOKENS
 from refold.journal.state.fold import View
 
 _MOST = 4.0  # characters of a token that we dare to count on
@@ -11,7 +11,9 @@ _LEAST = 0.05
 def tokens(view: View) -> int:
     """What the next request would be, as far as can be told before it is counted."""
     talk = view.conversation
-    return int((talk.size + talk.prompt_size) / ratio(view)) + A_PICTURE * len(talk.images)
+    return int((talk.size + talk.prompt_size) / ratio(view)) + IMAGE_TOKENS * len(
+        talk.images
+    )
 
 
 def ratio(view: View) -> float:

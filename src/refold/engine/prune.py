@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.engine.context_usage import ratio, room, tokens
-from refold.journal.state.conversation import A_LINE, A_PICTURE, message_size
+from refold.journal.state.conversation import IMAGE_TOKENS, LINE_SIZE, message_size
 from refold.journal.state.fold import View
 from refold.values.messages import Message, Spoken, ToolCall, ToolResult
 
@@ -96,11 +96,11 @@ def _named(view: View, lines: Sequence[tuple[str, str]]) -> Iterator[ToolResult]
 
 
 def _pictures(view: View, count: int) -> int:
-    return int(count * A_PICTURE * ratio(view))
+    return int(count * IMAGE_TOKENS * ratio(view))
 
 
 def _large(result: ToolResult) -> bool:
-    told = len(result.text) > A_LINE and not result.text.startswith(_MARK)
+    told = len(result.text) > LINE_SIZE and not result.text.startswith(_MARK)
     return told or bool(result.images)
 
 
@@ -161,7 +161,7 @@ def _label(call: ToolCall) -> str:
 def _fitted(message: Message, most: int) -> Iterator[tuple[str, str]]:
     """The results of one answer, each cut in the middle to its share of `most`."""
     results = _results(message)
-    share = max(A_LINE, most // max(1, len(results)))
+    share = max(LINE_SIZE, most // max(1, len(results)))
     for result in results:
         if len(result.text) > share:
             half = share // 2

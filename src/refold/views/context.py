@@ -8,7 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from refold.journal.state.conversation import A_PICTURE, Conversation, part_size, tool_size
+from refold.journal.state.conversation import (
+    IMAGE_TOKENS,
+    Conversation,
+    part_size,
+    tool_size,
+)
 from refold.journal.state.fold import View
 from refold.values.messages import (
     Image,
@@ -83,7 +88,7 @@ def context_usage(view: View, default_window: int = 32_000) -> ContextUsage:
     ratio = talk.chars_per_token
     portions = _portions(said, ratio)
     if talk.images:
-        count = A_PICTURE * len(talk.images)
+        count = IMAGE_TOKENS * len(talk.images)
         portions = (*portions, Portion("images", 0, count))
     return ContextUsage(
         model=briefed.model,

@@ -1,6 +1,6 @@
-"""What a session starts below itself: children with journals of their own, and code.
+"""The kinds of events about subagents, and about code that a model writes.
 
-Part of `events`, whose rules hold here too.
+Part of `kinds`, whose rules hold here, too.
 """
 
 from typing import Literal
@@ -14,11 +14,11 @@ from refold.values.usage import NO_LIMIT, Budget, Spent
 
 
 class ChildBorn(Struct, frozen=True):
-    """A session of its own is about to be made for a call. Written before its journal.
+    """A call starts a subagent. Written before the subagent's journal is created.
 
-    `key` and `n` tell the children of one call apart: a hash of what was wanted, and how
-    often that was wanted before. `grant` is what the child may use up; while it lives,
-    that counts as used here. `beside`: nobody waits for it, its answer comes as words.
+    `key` and `n` tell the subagents of one call apart: a hash of the task, and how often
+    the same was started before. `grant` is its budget; until it ends, that counts as used
+    here. `background`: the call does not wait; the result arrives as a message.
     """
 
     child: str  # "child-1": its name below this session
@@ -27,25 +27,25 @@ class ChildBorn(Struct, frozen=True):
     task: str
     key: str = ""
     n: int = 0
-    level: str = ""  # the role of its model; "": as its agent has it
+    level: str = ""  # the role of its model; "": the agent's default
     background: bool = False
     grant: Budget = NO_LIMIT
-    directory: str = ""  # where it works, if that is not where we do
-    branch: str = ""  # of a working tree of its own
-    base: str = ""  # the commit that this began at
-    attached: str = ""  # the session whose variables it begins with
-    title: str = ""  # a few words for the person
+    directory: str = ""  # its working directory, if it is not the parent's
+    branch: str = ""  # of a git working tree of its own
+    base: str = ""  # the commit at which that branch begins
+    attached: str = ""  # the session whose Python variables it begins with
+    title: str = ""  # a few words for the user
 
 
 class ChildGranted(Struct, frozen=True):
-    """The child may use up so much from now on, all in all."""
+    """The budget of a subagent was changed. `budget` is its new total."""
 
     child: str
     budget: Budget
 
 
 class ChildAsked(Struct, frozen=True):
-    """A child, or one below it, waits for the person. `child` is whose call it is.
+    """A call of a subagent, on any level, needs a decision of the user.
 
     `id` is that of the call, made unique here: "child-1/c7".
     """
@@ -61,32 +61,32 @@ class ChildAsked(Struct, frozen=True):
 
     @property
     def who(self) -> str:
-        """As a person is told."""
+        """The subagent, for the user."""
         return f"{self.child} ({self.agent})"
 
 
 class ChildAnswered(Struct, frozen=True):
-    """What a person said to that; or `gone`: it is not asked any more."""
+    """The user decided on a `ChildAsked`; or `withdrawn`: it is not asked any more."""
 
     id: str
     allowed: bool = False
     reason: str = ""
     answers: tuple[str, ...] = ()
     withdrawn: bool = False
-    hash: str = ""  # of what was shown, and so of what this is said to
+    hash: str = ""  # of what the user was shown
 
 
 class ChildStopped(Struct, frozen=True):
-    """Somebody wants this child to end, and all below it."""
+    """A subagent was asked to end, with its own subagents."""
 
     child: str
     reason: str = "stopped by the person"
 
 
 class ChildEnded(Struct, frozen=True):
-    """What a child came to. `spent` is all of its own and of those below it.
+    """A subagent has ended. `spent` includes its own subagents.
 
-    `head` is where its journal ended then, as (seq, hash).
+    `head` is the end of its journal at that time, as (seq, hash).
     """
 
     child: str
@@ -96,28 +96,28 @@ class ChildEnded(Struct, frozen=True):
     reason: str = ""
     spent: Spent = Spent()
     head: tuple[int, str] = (0, "")
-    branch: str = ""  # what it left behind of a working tree of its own,
-    directory: str = ""  # and where
-    as_json: bool = False  # the text is that of a value that code gave to FINAL
+    branch: str = ""  # of a working tree that it leaves behind,
+    directory: str = ""  # and its directory
+    as_json: bool = False  # the text is the JSON of a value that code passed to FINAL
 
 
 class NestedCallMade(Struct, frozen=True):
-    """Code that runs in the call `within` makes a call of its own. Its end is `Ended`.
+    """Code that runs in the call `parent_call` makes a call. It ends with `Ended`.
 
-    The model is told neither: it reads what the code makes of it.
+    The model sees neither; it sees what the code prints.
     """
 
     call: ToolCall
     parent_call: str
-    key: str = ""  # what makes it the same call: a hash,
-    n: int = 0  # and how often that was made before
+    key: str = ""  # a hash of the call
+    n: int = 0  # how often the same call was made before
 
 
 class VariableInjected(Struct, frozen=True):
-    """A variable that the session's Python begins with: `blob` is its value as JSON.
+    """A variable that the session's Python begins with. The blob has its value as JSON.
 
-    `files` are those that it was read from, in the order of its texts: the real path and
-    the sha256 of each. Where they are very many, the blob `listed` has them instead.
+    `files` are those that it was read from, in the order of its texts, as (real path,
+    sha256). A long list is in the blob `files_blob` instead.
     """
 
     name: str
@@ -127,11 +127,11 @@ class VariableInjected(Struct, frozen=True):
 
 
 class VariablesSaved(Struct, frozen=True):
-    """The variables of the session's Python after a call, as the blob `blob`.
+    """The variables of the session's Python after a call, saved as a blob.
 
-    It names the `parts`: blobs that hold one large variable each, and are not written
-    again while that stays as it is. `kept` are names and types; `lost` could not be kept,
-    each with its reason.
+    It refers to `parts`: blobs with one large variable each, which are written again only
+    if that variable changes. `variables` are (name, type); `lost` are variables that could
+    not be saved, as (name, reason).
     """
 
     call_id: str
@@ -142,7 +142,7 @@ class VariablesSaved(Struct, frozen=True):
 
 
 class VariablesRestored(Struct, frozen=True):
-    """A fresh Python was given these variables. `source` is another session, or ""."""
+    """A new Python process got these variables. `source` is another session, or ""."""
 
     blob: str
     source: str = ""
@@ -152,9 +152,9 @@ class VariablesRestored(Struct, frozen=True):
 
 
 class Forked(Struct, frozen=True):
-    """All lines up to here are a copy of those of another session, which goes on alone."""
+    """All lines up to here are a copy of those of another session."""
 
     source: str  # the id of that session
     seq: int
     h: str = ""  # the hash of that line
-    id: str = ""  # of this one, as providers are told it
+    id: str = ""  # the id of this session that is sent to providers

@@ -1,16 +1,16 @@
-"""What can happen in a session, one small class for each thing.
+"""The kinds of events: one small class for each thing that can happen in a session.
 
 Three rules keep a journal readable in five years:
 
-* Names are past tense. An event is news, not an order.
+* Names are past tense. An event reports what happened; it does not order anything.
 * Events carry results, never recipes. Folding them again must not call a
   model, run a tool, read a clock or roll a die.
 * A field may be added with a default; none is renamed or removed. What must
   change shape gets a new class.
 
-When it happened, in which turn and by whose hand is the envelope's business
-(`codec`); what it means is the fold's (`fold` and the sub-folds beside it). What a
-session starts below itself, children and code, is in `child_events`.
+The envelope of a line (`codec`) says when, in which turn and by whom; `journal/state/`
+folds events into what a session knows. Events about subagents and code are in
+`child_events`.
 """
 
 from typing import Literal, TypeAlias
@@ -42,85 +42,81 @@ LAST = "last"  # in place of a session: the newest of this directory
 
 
 class SessionStarted(Struct, frozen=True):
-    """The first line. `refold` is the version that wrote it."""
+    """The first line of a journal. `version` is that of refold."""
 
     directory: str
     version: str = ""
-    id: str = ""  # the session's own, as providers are told it
-    no_memory: bool = False  # nothing said from here on becomes a note
-    roots: tuple[str, ...] = ()  # what else belongs to its workspace, links followed
-    limits: RunLimits = NOTHING  # rules and bounds of its command line, until it is left
+    id: str = ""  # the session id that is sent to providers
+    no_memory: bool = False  # no notes are made of what follows
+    roots: tuple[str, ...] = ()  # more directories of the workspace, links resolved
+    limits: RunLimits = NOTHING  # rules and limits from the command line, for this run
 
 
 class SessionResumed(Struct, frozen=True):
-    """Another process took the pen."""
+    """Another process opened the session and holds its writer lock."""
 
     version: str = ""
-    no_memory: bool = False  # nothing said from here on becomes a note
-    directory: str = ""  # where it goes on, if that is another
-    roots: tuple[str, ...] | None = (
-        None  # the other directories from here on; null: as before
-    )
-    limits: RunLimits = (
-        NOTHING  # rules and bounds of the command line, instead of those before
-    )
+    no_memory: bool = False  # no notes are made of what follows
+    directory: str = ""  # the new working directory, if it changed
+    roots: tuple[str, ...] | None = None  # more directories; null: as before
+    limits: RunLimits = NOTHING  # replaces the rules and limits of the last run
 
 
 class JournalRepaired(Struct, frozen=True):
-    """The journal was found damaged at its end, and this is what is lost."""
+    """The end of the journal was damaged. `lost` says what was cut off."""
 
     lost: str
 
 
 class Said(Struct, frozen=True):
-    """Words came in. They are not a turn: mail and schedules start those too."""
+    """A message came in. It is not a turn: background results start turns, too."""
 
     text: str
     sender: str = "person"
-    when: Literal["now", "next"] = "now"  # into the running turn, or after it
-    client_key: str = ""  # the same key twice is the same words sent twice
+    when: Literal["now", "next"] = "now"  # in the running turn, or after it
+    client_key: str = ""  # a second message with the same key is a duplicate
     images: tuple[Image, ...] = ()
-    # What the person wrote of them, where a template or a pipe brought the rest; null: all.
+    # The part that the user typed, if a template or a pipe added the rest; null: all of it.
     typed: str | None = None
 
 
 class TurnStarted(Struct, frozen=True):
-    cause: int  # the seq of what asked for it
+    cause: int  # the seq of the event that asked for the turn
     why: Literal["message", "continue"] = "message"
 
 
 class SystemPromptSet(Struct, frozen=True):
-    """What the model is told besides the talk. Recorded again when it changes."""
+    """What is sent with the conversation. Recorded again when it changes."""
 
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
-    model: str = ""  # as a person names it: provider/model
-    window: int = 0  # tokens; 0: unknown
-    max_output: int = 0  # tokens of one answer; 0: as the provider has it
+    model: str = ""  # as provider/model
+    window: int = 0  # context window in tokens; 0: unknown
+    max_output: int = 0  # tokens of one response; 0: the provider's default
     effort: Effort = ""
-    schema: Raw = Raw(b"null")  # that the final answer has to match
-    parts: tuple[tuple[str, int], ...] = ()  # what `system` is made of: names, characters
-    agent: str = ""  # whose prompt and tools these are
+    schema: Raw = Raw(b"null")  # the JSON Schema of the final answer
+    parts: tuple[tuple[str, int], ...] = ()  # parts of `system`: name and characters
+    agent: str = ""  # the agent that has this prompt and these tools
 
 
 class Delivered(Struct, frozen=True):
-    """These words are now part of what the model hears."""
+    """These messages are part of the conversation from here on."""
 
     messages: tuple[int, ...]
 
 
 class ModelAsked(Struct, frozen=True):
-    """A step begins: the model is asked. Without an answer, asking is repeated."""
+    """A step begins with a model call. If no response follows, the call is repeated."""
 
     notes: tuple[str, ...] = ()
     tools: bool = True
-    policies: tuple[str, ...] = ()  # the policies whose notes these are
-    dollars: float | None = None  # set aside for the answer; None: its price is not known
-    tokens: int = 0  # the same in tokens
+    policies: tuple[str, ...] = ()  # the policies that added the notes
+    dollars: float | None = None  # reserved for the response; None: price unknown
+    tokens: int = 0  # reserved for the response
 
 
 class ModelAnswered(Struct, frozen=True):
-    """A whole answer, or the words that came before a stop, without calls."""
+    """A complete response, or the text that arrived before a stop, without calls."""
 
     message: Message
     usage: Usage = Usage()
@@ -128,82 +124,80 @@ class ModelAnswered(Struct, frozen=True):
     model: str = ""
     partial: bool = False
     cost: float | None = None  # US dollars; None: unknown, which is not zero
-    refusal: str = ""  # what a provider said of a refusal
-    served_by: str = ""  # the provider's own name for who answered, where it is another
+    refusal: str = ""  # the provider's explanation of a refusal
+    served_by: str = ""  # the model that the provider says it used, if it is another
 
 
 class ModelFailed(Struct, frozen=True):
-    """No answer came, or an empty one. `shown` is what a person had already read of it."""
+    """No response came, or an empty one. `partial_text` was already shown to the user."""
 
     reason: str
     kind: str = ""  # the class of the error
     partial_text: str = ""
-    usage: Usage | None = None  # where a provider told it: that has to be paid for, too
+    usage: Usage | None = None  # if the provider reported it: it is billed, too
     model: str = ""
     cost: float | None = None
 
 
 class RequestLogged(Struct, frozen=True):
-    """A model call exactly as it went over the wire. Recorded only on request.
+    """A model call as it was sent. Recorded only if `log_requests` is on.
 
-    The request begins with the first `same` bytes of the last one with the same `to`;
-    the rest of it is the blob `request`. `answer` is a blob, too; "" where none came.
+    The request begins with the first `same_prefix` bytes of the last one with the same
+    `target`; the blob `request` has the rest. The blob `response` is "" if none came.
     """
 
-    target: (
-        str  # "POST https://…", a command line, or a file or slot that it takes words from
-    )
+    target: str  # "POST https://…", a command line, or the file of a scripted model
     request: str
     response: str = ""
     same_prefix: int = 0
 
 
 class AnswerRejected(Struct, frozen=True):
-    """An answer did not have the shape that was asked for; the model reads `notes`."""
+    """An answer did not match its schema. `notes` tell the model what to correct."""
 
     notes: tuple[str, ...]
 
 
 class Judged(Struct, frozen=True):
-    """The rules have spoken on a call that an answer holds."""
+    """The permission rules have decided on a call."""
 
     call_id: str
     verdict: Verdict
-    rule: str = ""  # the rule that decided, as it is written
+    rule: str = ""  # the rule that decided, as written
     reason: str = ""
-    real_path: str = ""  # the file it was judged for, links followed
-    source: str = ""  # where that rule was written
-    once: bool = False  # a person may allow this one call, and no rule like it
+    real_path: str = ""  # the path that was judged, links resolved
+    source: str = ""  # the file or flag of that rule
+    once: bool = False  # the user may allow this call only, and not by a rule
     hash: str = ""  # of the call as the model made it, and of where its paths lead
-    changes: tuple[Diff, ...] = ()  # what it would do to files, as a person is shown it
+    changes: tuple[Diff, ...] = ()  # what it would do to files, as the user is shown it
 
 
 class Answered(Struct, frozen=True):
-    """A person decided on a call the rules were not sure of. The first wins."""
+    """The user decided on a call. The first decision counts."""
 
     call_id: str
     allowed: bool
-    reason: str = ""  # why not: goes to the model
-    answers: tuple[str, ...] = ()  # to the questions of `ask_user`, in their order
+    reason: str = ""  # why it was refused, for the model
+    answers: tuple[str, ...] = ()  # to the questions of `ask_user`, in order
 
 
 class Granted(Struct, frozen=True):
-    """A person allows a kind of call for the rest of this session."""
+    """The user allows calls that match `rule` for the rest of this session."""
 
     rule: str
 
 
 class Started(Struct, frozen=True):
-    """Written before the call is done: after a crash it may have had its effect."""
+    """Written before the call is executed: after a crash it may have had its effect."""
 
     call_id: str
 
 
 class Ended(Struct, frozen=True):
-    """A call came to this. `text` is all the model sees of it.
+    """The result of a call. `text` is all that the model sees of it.
 
-    Where it was cut, `whole` names the blob with all of it. `seen` says which
-    files the model was shown, as (path, sha256 of the content).
+    If it was cut, the blob `full_blob` has all of it. `file_hashes` are the files that
+    the model was shown, as (path, sha256 of the content).
     """
 
     call_id: str
@@ -217,13 +211,13 @@ class Ended(Struct, frozen=True):
 
 
 class Rewound(Struct, frozen=True):
-    """The talk is again what it was at `mark`. Leaves a mark itself: undo."""
+    """The conversation is what it was at `mark`. Leaves a mark itself, for undo."""
 
     mark: int
 
 
 class Stopped(Struct, frozen=True):
-    """Somebody wants this turn to end. It ends when its calls are settled."""
+    """The turn was asked to end. It ends when its calls have ended."""
 
     reason: str
     outcome: Literal["interrupted", "cancelled"] = "interrupted"
@@ -235,27 +229,27 @@ class TurnEnded(Struct, frozen=True):
 
 
 class ModeChanged(Struct, frozen=True):
-    """A person chose how much may run unasked."""
+    """The user chose the permission mode."""
 
     mode: Mode
 
 
 class PlanAnswered(Struct, frozen=True):
-    """A person judged the plan that ended a call. `text` is the plan as they edited it.
+    """The user approved or rejected a plan. `text` is the plan as the user edited it.
 
-    What they want to say of it is `Said`; approved, the mode is as before the plan.
+    A comment on it is recorded as `Said`. After approval the mode is that before the plan.
     """
 
-    plan: int  # the seq of the end of the call that made it
+    plan: int  # the seq of the `Ended` that holds it
     approved: bool
     text: str = ""
 
 
 class Checkpointed(Struct, frozen=True):
-    """The files as they were then: for each root of the workspace, its snapshot.
+    """A checkpoint of files: for each root of the workspace, its snapshot.
 
-    `left_out` are files too large to be kept. `changed` is what became different since
-    the one before, as (real path, "created", "changed" or "deleted").
+    `left_out` are files that are too large. `changed` are the differences from the
+    checkpoint before, as (real path, "created", "changed" or "deleted").
     """
 
     trees: tuple[tuple[str, str], ...]
@@ -264,45 +258,45 @@ class Checkpointed(Struct, frozen=True):
 
 
 class FilesRestored(Struct, frozen=True):
-    """The files are again as at `checkpoint`. `before` says how they were until then."""
+    """The files were restored to `checkpoint`. Restoring `before` undoes it."""
 
     checkpoint: int  # the seq of a `Checkpointed`
-    before: int  # and of the one made just before: going back there is the undo
-    files: int = 0  # how many were changed
+    before: int  # the seq of the one that was made just before
+    files: int = 0  # number of files that were changed
 
 
 class CompactionRequested(Struct, frozen=True):
-    """A person wants the talk told shorter. `focus` says what must not get lost."""
+    """The user asked to compact. `focus` says what the summary must preserve."""
 
     kind: CompactionKind = "full"
     focus: str = ""
 
 
 class Compacted(Struct, frozen=True):
-    """From here on the model is told the talk shorter. The journal keeps it whole.
+    """The conversation was compacted. The journal still has all of it.
 
-    `results` are what stands instead of the results of these calls. Unless it is a
-    "prune", all before the message of `kept` is left out, and the model reads `carried`
-    (what the journal knows: words, todos, plan, files) and `summary` instead. "trim": no
-    summary could be made, and `reason` says why.
+    `pruned` are lines that replace results of calls. Unless `kind` is "prune", messages
+    before `first_kept` are replaced by `preserved` (from the journal: messages of the
+    user, todos, plan, files) and `summary`. "trim": no summary could be made; `reason`
+    says why.
     """
 
     kind: Literal["prune", "full", "trim"]
     reason: str = ""
     pruned: tuple[tuple[str, str], ...] = ()  # the id of a call, and the line
-    first_kept: int = 0  # the seq of the first message that stays; 0: none does
+    first_kept: int = 0  # the seq of the first message that stays; 0: none
     preserved: str = ""
     summary: str = ""
-    dropped: int = 0  # messages, or results of a "prune"
-    size_before: int = 0  # characters of the talk
+    dropped: int = 0  # number of messages, or of results of a "prune"
+    size_before: int = 0  # characters of the conversation
     size_after: int = 0
-    focus: str = ""  # what somebody did not want to get lost
+    focus: str = ""  # what the summary had to preserve
 
 
 class AgentChosen(Struct, frozen=True):
-    """A person chose the agent, by name. Holds from the next turn.
+    """The user chose the agent, from the next turn on.
 
-    `then` is who comes after it, once a plan of its making is approved.
+    `after_plan` is the agent that carries out an approved plan of this one.
     """
 
     agent: str
@@ -310,70 +304,70 @@ class AgentChosen(Struct, frozen=True):
 
 
 class ExternalEditsFound(Struct, frozen=True):
-    """Files that the model knew, and that somebody else changed or deleted since."""
+    """Files that the model has read and that another program has changed since."""
 
     files: tuple[tuple[str, str], ...]  # real path, "changed" or "deleted"
 
 
 class Imported(Struct, frozen=True):
-    """All lines up to here came from a file. They are history, and nothing of them goes on.
+    """All lines up to here were imported. They are history; nothing of them is resumed.
 
-    What was under way there is not known here; what a person allowed or chose there was
-    not said here. It goes on in `directory`.
+    Calls that were open there stay unknown, and what a user allowed or chose there does
+    not hold here.
     """
 
-    source: str  # the id that it has in the file
-    id: str = ""  # the one that it has here
-    directory: str = ""
+    source: str  # the session id in the imported file
+    id: str = ""  # the session id here
+    directory: str = ""  # the working directory here
 
 
 class MemoryExtracted(Struct, frozen=True):
-    """Memory was made of this session, up to the event `upto`; `kept` notes came of it."""
+    """Notes were made of this session, up to the event `up_to`."""
 
     up_to: int
-    notes: int = 0
+    notes: int = 0  # number of notes
     model: str = ""
 
 
 class ModelChosen(Struct, frozen=True):
-    """A person chose the model, as provider/model. Holds from the next turn."""
+    """The user chose the model, as provider/model, from the next turn on."""
 
     model: str
 
 
 class EffortChosen(Struct, frozen=True):
-    """A person chose how hard the model thinks. Holds from the next turn."""
+    """The user chose the reasoning effort, from the next turn on."""
 
     effort: Effort
 
 
 class Renamed(Struct, frozen=True):
-    """The session has this name from now on; "": none. Another may have the same."""
+    """The user named the session; "" removes the name. Names need not be unique."""
 
     name: str
 
 
 class Titled(Struct, frozen=True):
-    """A model found this title for what was said, when the session had been left."""
+    """A model wrote this title after the session had been left."""
 
     title: str
 
 
 class Tagged(Struct, frozen=True):
-    """These are its tags from now on, and no others."""
+    """The user set the tags of the session. They replace those before."""
 
     tags: tuple[str, ...]
 
 
 class Reserved(Struct, frozen=True):
-    """A model is asked beside the talk, and so much is set aside for it."""
+    """A model call outside the conversation begins, and its budget is reserved."""
 
     purpose: str  # "summary", "memory", "title", "leaf"
     model: str
     dollars: float | None = None  # None: the price is not known
     tokens: int = 0
-    # Of a leaf: its number in this session, the call whose code asks, what makes it the
-    # same question (a hash, and how often that was asked before), and its first words.
+    # Of a leaf: its number in this session, the call whose code makes it, a hash of the
+    # question, how often that question was asked before, and its beginning.
     leaf: int = 0
     call_id: str = ""
     key: str = ""
@@ -382,46 +376,42 @@ class Reserved(Struct, frozen=True):
 
 
 class Settled(Struct, frozen=True):
-    """What that came to. `failed` says why nothing came of it."""
+    """A model call outside the conversation has ended. `failed`: why it has no result."""
 
-    reserved: int  # the seq of the `Reserved`
+    reserved: int  # the seq of its `Reserved`
     usage: Usage | None = None
     model: str = ""
     cost: float | None = None
     failed: str = ""
-    # Of a leaf: what it answered, or the blob that holds it; and whether nobody had to be
-    # asked, for the answer was remembered.
+    # Of a leaf: its answer, the blob with all of a long one, and whether it was cached.
     text: str = ""
     full_blob: str = ""
     cached: bool = False
 
 
 class BudgetSet(Struct, frozen=True):
-    """What a turn may use up, from now on in this session. Said by a person, or by a parent.
-
-    `last`: whoever gave it has no more to give; `left` is the share of theirs that is left.
-    """
+    """The user, or the parent of a subagent, set the budget of a turn."""
 
     budget: Budget = NO_LIMIT
-    final: bool = False
-    share_left: float = 1.0
+    final: bool = False  # the parent has no more to give
+    share_left: float = 1.0  # the share of the parent's own budget that is left
 
 
 class StepLimitSet(Struct, frozen=True):
-    """So many answers one turn may have, from now on in this session. Said by a person."""
+    """The user set the number of model responses in one turn."""
 
-    steps: int = 0  # 0: as the settings say
+    steps: int = 0  # 0: as in the settings
 
 
 class Noted(Struct, frozen=True):
-    """A plug-in's own news. We keep it; the plug-in folds it."""
+    """An event of a plug-in. The journal keeps it; the plug-in folds it."""
 
     name: str
     data: Raw
 
 
 class Unknown(Struct, frozen=True):
-    """News of a version that is not ours. Kept raw, folded as nothing."""
+    """An event of another version of refold. Kept as it is, and ignored by the fold."""
 
     kind: str
     data: Raw
@@ -442,19 +432,22 @@ Event: TypeAlias = (
 
 
 class Entry(Struct, frozen=True):
-    """An event at its place in the journal. This is what gets folded."""
+    """An event with its envelope: what the fold reads."""
 
     seq: int
     event: Event
-    at: float = 0.0  # seconds since 1970, by the writer's clock; order is seq's
-    epoch: int = 0  # which writer; see `store.Store.lease`
+    at: float = 0.0  # seconds since 1970, by the writer's clock; `seq` is the order
+    epoch: int = 0  # the number of the writer: `store.port.Store.lease`
     turn: int = 0  # the seq of its TurnStarted; 0 between turns
     by: str = ""  # who: "person", "agent", "rules", "policy step_limit"
-    cause: int = 0  # the seq of what led to it; 0: nothing in here
+    cause: int = 0  # the seq of the event that led to it; 0: none
 
 
 class Frame(Struct, frozen=True):
-    """`n` numbers the live news after event `seq`; 0 is the event itself."""
+    """What a watcher of a session receives: an event, or a delta between two events.
+
+    `n` numbers the deltas after event `seq`; 0 is the event itself.
+    """
 
     seq: int
     n: int

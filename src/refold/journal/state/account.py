@@ -1,6 +1,6 @@
-"""The account: what has been used up, and handed in. Never rewinds, for money does not.
+"""What a session has used: tokens, cost, call ids, client keys. Does not rewind.
 
-A fork begins with nothing used up: what it is a copy of was paid for once.
+A fork begins at zero: the session that it copies has paid already.
 """
 
 from msgspec import Struct
@@ -28,13 +28,13 @@ _USES = (ModelAnswered, ModelFailed, Settled)
 
 class Account(Struct, frozen=True):
     spent: Spent = Spent()
-    children_spent: Spent = Spent()  # by children that have ended, with all below them
-    by_model: tuple[tuple[str, Spent], ...] = ()  # in the order they first answered
-    last_usage: Usage = Usage()  # of the newest answer: how full the window is
-    calls: int = 0  # ids given out; the next call's id is the next number
+    children_spent: Spent = Spent()  # by subagents that have ended, on all levels
+    by_model: tuple[tuple[str, Spent], ...] = ()  # in order of first use
+    last_usage: Usage = Usage()  # of the latest response: the context usage
+    calls: int = 0  # the number of the last call id
     client_keys: tuple[str, ...] = ()  # the newest ones
-    first_estimated: int = 0  # the seq of the first whose usage is an estimate of ours
-    injected: tuple[tuple[str, str], ...] = ()  # variables of its Python: name and blob
+    first_estimated: int = 0  # the seq of the first event with estimated usage
+    injected: tuple[tuple[str, str], ...] = ()  # initial Python variables: name and blob
 
 
 def apply(account: Account, entry: Entry) -> Account:
@@ -45,7 +45,7 @@ def apply(account: Account, entry: Entry) -> Account:
         case ModelAnswered() as answer:
             return replace(
                 _paid(account, answer.model, answer.usage, answer.cost),
-                # A stopped one tells nothing.
+                # A stopped response has no usage.
                 last_usage=account.last_usage if answer.partial else answer.usage,
                 calls=account.calls + len(answer.message.calls),
             )
@@ -67,9 +67,9 @@ def apply(account: Account, entry: Entry) -> Account:
 
 
 def _copied(account: Account, event: Forked | Imported) -> Account:
-    if isinstance(event, Imported):  # no Python here begins with what another one had
+    if isinstance(event, Imported):  # the blobs of its variables stay where it came from
         return replace(account, injected=())
-    # The other session has paid for it.
+    # The source session has paid for it.
     return replace(account, spent=Spent(), children_spent=Spent(), by_model=())
 
 

@@ -1,6 +1,6 @@
-"""Which files were changed in this session, by calls and by commands. Never rewinds.
+"""The files that this session has changed, by calls and by commands. Does not rewind.
 
-What became of them in one turn is that turn's; how they were before is `saved`.
+`turn` has those of one turn; `checkpoints` has what they were before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,12 +33,12 @@ def apply(changes: ChangedFiles, entry: Entry) -> ChangedFiles:
 
 
 def merged(before: Mapping[str, str], news: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-    """What files have become, all in all."""
+    """`before` with the changes `news`, each file with its total change."""
     if not news:
         return before
     changed = {**before}
     for path, kind in news:
-        # A file created and then changed was, all in all, created.
+        # A file that was created and then changed counts as created.
         new = changed.get(path) == "created" and kind == "changed"
         changed[path] = "created" if new else kind
     return changed

@@ -1,8 +1,7 @@
-"""How the files were, by the journal: checkpoints, and the points one can go back to.
+"""Checkpoints of files, and the points of the session that a user can rewind to.
 
-The files themselves are kept elsewhere (`place.port.Snapshots`); here are only the names
-of their snapshots. Going back in the talk takes none of this back: what was done to
-files was done.
+Here are only the ids of snapshots; `place.port.Snapshots` stores the files. Rewinding the
+conversation does not rewind this: changes to files have happened.
 """
 
 from bisect import bisect_left, bisect_right
@@ -29,36 +28,36 @@ HEARS = (
     Checkpointed, FilesRestored, Started, Ended, Said, Rewound, Imported, SessionStarted,
     SessionResumed,
 )  # fmt: skip
-_WORDS = 300  # of what was said, to know it again by
+_EXCERPT = 300  # characters of a message, to recognize it
 
 
 class Checkpoint(Struct, frozen=True):
-    """The files as they were at event `seq`: for each root its snapshot."""
+    """The files at event `seq`: for each root its snapshot."""
 
     seq: int
     trees: tuple[tuple[str, str], ...]
 
 
 class Point(Struct, frozen=True):
-    """Somebody spoke, or went back: before that is where one may want to go."""
+    """A message or a rewind. The user can go back to the state before it."""
 
     seq: int
     at: float
     kind: Literal["said", "rewound", "restored"]
-    text: str = ""  # what was said
-    to: int = 0  # where it went
+    text: str = ""  # the beginning of the message
+    to: int = 0  # the target of a rewind
 
 
 class Checkpoints(Struct, frozen=True):
-    """Of the files in `directory`, where the session works; `points` are those of all."""
+    """Checkpoints of the current `directory`; `points` are those of the whole session."""
 
     directory: str = ""
     checkpoints: Log[Checkpoint] = field(default_factory=Log[Checkpoint])
-    restored: Log[int] = field(default_factory=Log[int])  # where files went back
-    disturbed: bool = False  # has a call begun since the newest, or have files gone back?
-    doubtful: bool = False  # may we have changed files since without knowing how?
+    restored: Log[int] = field(default_factory=Log[int])  # the seqs of `FilesRestored`
+    disturbed: bool = False  # a call or a restore followed the newest checkpoint
+    doubtful: bool = False  # files may have changed in an unknown way since
     points: Log[Point] = field(default_factory=Log[Point])
-    # The same of where it worked before. In a directory that it comes back to, it goes on.
+    # Those of earlier working directories, for when the session returns to one.
     elsewhere: "tuple[Checkpoints, ...]" = ()
 
     @property
@@ -71,13 +70,13 @@ class Checkpoints(Struct, frozen=True):
 
     @property
     def trees(self) -> tuple[tuple[str, str], ...]:
-        """The files when they were last taken down."""
+        """The snapshots of the newest checkpoint."""
         return self.newest.trees
 
     def at(self, seq: int) -> Checkpoint | None:
-        """The one that shows the files as they were just before event `seq`.
+        """The checkpoint with the files as they were just before event `seq`.
 
-        None: nobody took them down since, so they are as they were.
+        None: there is no later checkpoint, so the files have not changed.
         """
         after = bisect_left(self.checkpoints, seq, key=_seq)
         found = self.checkpoints[after] if after < len(self.checkpoints) else None
@@ -85,7 +84,7 @@ class Checkpoints(Struct, frozen=True):
             return found
         before = self.checkpoints[after - 1]
         first = bisect_right(self.restored, before.seq)
-        # Made just before files went back, it shows them until they did.
+        # A checkpoint made just before a restore holds until that restore.
         went = any(
             seq <= back and (found is None or back < found.seq)
             for back in self.restored[first : first + 1]
@@ -93,7 +92,7 @@ class Checkpoints(Struct, frozen=True):
         return before if went else found
 
     def stays(self, seq: int) -> tuple[str, ...]:
-        """Where else files were taken down since event `seq`: going back leaves them."""
+        """Other directories with checkpoints since `seq`, which a rewind does not touch."""
         return tuple(each.directory for each in self.elsewhere if each.seq > seq)
 
 
@@ -102,7 +101,7 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
         case Checkpointed(trees):
             made = saved.checkpoints.plus(Checkpoint(entry.seq, trees))
             return replace(saved, checkpoints=made, disturbed=False, doubtful=False)
-        case Imported(directory=directory):  # neither its snapshots nor its files are here
+        case Imported(directory=directory):  # its snapshots and files are not here
             return Checkpoints(directory)
         case Started():
             return saved if saved.disturbed else replace(saved, disturbed=True)
@@ -124,7 +123,7 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
 def _point(entry: Entry, event: Said | Rewound) -> Point:
     if isinstance(event, Rewound):
         return Point(entry.seq, entry.at, "rewound", to=event.mark)
-    return Point(entry.seq, entry.at, "said", (event.typed or event.text)[:_WORDS])
+    return Point(entry.seq, entry.at, "said", (event.typed or event.text)[:_EXCERPT])
 
 
 def _in(saved: Checkpoints, directory: str) -> Checkpoints:

@@ -1,7 +1,6 @@
-"""The children of a session, and what they wait for. Never rewinds: they were born.
+"""The subagents of a session and their open questions. Does not rewind.
 
-How a child is opened, fed and stopped is the business of `agents.children`; what it did
-stands in a journal of its own.
+`agents.children` starts and stops subagents; what one did is in its own journal.
 """
 
 import re
@@ -36,14 +35,14 @@ CHILD = re.compile(r"child-[1-9][0-9]{0,8}")  # the name of any
 
 
 class Child(Struct, frozen=True):
-    """`born` is as it was wanted, at `seq`; `end` what it came to."""
+    """A subagent. `born`, at `seq`, is its start; `end` is None while it runs."""
 
     born: ChildBorn
     seq: int
-    granted: Budget = NO_LIMIT  # all in all
-    stopped: str = ""  # why it is to end
+    granted: Budget = NO_LIMIT  # its total budget
+    stopped: str = ""  # why it was asked to stop
     end: ChildEnded | None = None
-    foreign: bool = False  # of a session that this one was made of: read, never resumed
+    foreign: bool = False  # from before a fork or an import: read, never resumed
 
     @property
     def name(self) -> str:
@@ -60,16 +59,16 @@ class Child(Struct, frozen=True):
 
 class Children(Struct, frozen=True):
     children: tuple[Child, ...] = ()
-    asks: tuple[ChildAsked, ...] = ()  # that wait for the person
-    answered: tuple[ChildAnswered, ...] = ()  # the newest ones, for whoever relays them
-    leaves: int = 0  # models asked by code; the next one's number is one more
+    asks: tuple[ChildAsked, ...] = ()  # that wait for the user
+    answered: tuple[ChildAnswered, ...] = ()  # the newest ones, to be relayed
+    leaves: int = 0  # the number of the last model call made by code
 
     def child(self, name: str) -> Child | None:
         at = self.place(name)
         return None if at is None else self.children[at]
 
     def place(self, name: str) -> int | None:
-        """Where among the children this one stands: they are numbered as they are born."""
+        """The index of a subagent: they are numbered as they are started."""
         number = name.removeprefix(_NAME)
         at = int(number) - 1 if number.isascii() and number.isdecimal() else -1
         if 0 <= at < len(self.children) and self.children[at].name == name:
@@ -77,7 +76,7 @@ class Children(Struct, frozen=True):
         return next((n for n, c in enumerate(self.children) if c.name == name), None)
 
     def of_call(self, call_id: str, key: str = "", n: int = 0) -> Child | None:
-        """The child that was born for this call, if it was."""
+        """The subagent that this call started, if it did."""
         wanted = (call_id, key, n)
         for each in self.children:
             born = each.born
@@ -97,42 +96,42 @@ class Children(Struct, frozen=True):
 _ANSWERS_KEPT = 64
 
 
-def apply(family: Children, entry: Entry) -> Children:
+def apply(children: Children, entry: Entry) -> Children:
     match entry.event:
         case ChildBorn() as born:
             child = Child(born, entry.seq, born.grant)
-            return replace(family, children=(*family.children, child))
+            return replace(children, children=(*children.children, child))
         case ChildGranted(name, budget):
-            return _with(family, name, granted=budget)
+            return _with(children, name, granted=budget)
         case ChildStopped(name, reason):
-            return _with(family, name, stopped=reason)
+            return _with(children, name, stopped=reason)
         case ChildEnded(name) as end:
             below = f"{name}/"
-            asks = tuple(a for a in family.asks if not f"{a.child}/".startswith(below))
-            return replace(_with(family, name, end=end), asks=asks)
+            asks = tuple(a for a in children.asks if not f"{a.child}/".startswith(below))
+            return replace(_with(children, name, end=end), asks=asks)
         case ChildAsked() | ChildAnswered():
-            return _asked(family, entry.event)
+            return _asked(children, entry.event)
         case Reserved(leaf=leaf) if leaf:
-            return replace(family, leaves=leaf)
+            return replace(children, leaves=leaf)
         case Forked() | Imported():
-            children = tuple(replace(each, foreign=True) for each in family.children)
-            return replace(family, children=children, asks=())
+            foreign = tuple(replace(each, foreign=True) for each in children.children)
+            return replace(children, children=foreign, asks=())
         case _:
-            return family
+            return children
 
 
-def _asked(family: Children, event: ChildAsked | ChildAnswered) -> Children:
-    rest = tuple(each for each in family.asks if each.id != event.id)
+def _asked(children: Children, event: ChildAsked | ChildAnswered) -> Children:
+    rest = tuple(each for each in children.asks if each.id != event.id)
     if isinstance(event, ChildAsked):
-        return replace(family, asks=(*rest, event))
-    answered = (*family.answered[1 - _ANSWERS_KEPT :], event)
-    return replace(family, asks=rest, answered=answered)
+        return replace(children, asks=(*rest, event))
+    answered = (*children.answered[1 - _ANSWERS_KEPT :], event)
+    return replace(children, asks=rest, answered=answered)
 
 
-def _with(family: Children, name: str, **changes: object) -> Children:
-    at, all_ = family.place(name), family.children
+def _with(children: Children, name: str, **changes: object) -> Children:
+    at, all_ = children.place(name), children.children
     if at is None:
-        return family
+        return children
     return replace(
-        family, children=(*all_[:at], replace(all_[at], **changes), *all_[at + 1 :])
+        children, children=(*all_[:at], replace(all_[at], **changes), *all_[at + 1 :])
     )

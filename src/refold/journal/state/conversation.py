@@ -1,8 +1,10 @@
-"""The talk: what the model has heard and said, and the calls still open.
+"""The conversation: messages as the model sees them, and the calls that are still open.
 
-This is the part of a session that rewinds. It knows no money and no ids; that
-is `account`. The results of one answer enter together, in the order of its
-calls, however they ended: so a request made again is the same request.
+This is the part of a session that rewinds; costs and ids do not (`account`). The results
+of one response enter together, in the order of its calls, however they ended, so that a
+repeated request is the same request. Compaction builds the messages anew from the first
+one that it changes: encoded messages are cached by identity, and only these have to be
+encoded and sent again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -48,16 +50,16 @@ from refold.values.tools import ToolSpec
 Stage: TypeAlias = Literal["called", "asked", "allowed", "denied", "started", "ended"]
 _JUDGED: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied"}
 
-A_LINE = 200  # characters of a result that no line instead of it would save
-A_PICTURE = 800  # tokens, roughly, whatever the provider
-NO_WORDS = "<reminder>The person sent nothing to read.</reminder>"
+LINE_SIZE = 200  # characters; a shorter result is not worth pruning
+IMAGE_TOKENS = 800  # tokens, roughly, whatever the provider
+EMPTY_MESSAGE = "<reminder>The person sent nothing to read.</reminder>"
 
 ELSEWHERE = (
     "Not known here: the session was exported while this was under way. It may have happened "
     "there: look first."
 )
 
-_ENDED_KEPT = 64  # of the calls that code made, for whoever waits for them
+_ENDED_KEPT = 64  # ended calls of code that stay visible to what waits for them
 
 CallNews: TypeAlias = Judged | Answered | Started | Ended
 HEARS = (
@@ -70,15 +72,15 @@ HEARS = (
 class OpenCall(Struct, frozen=True):
     call: ToolCall
     stage: Stage = "called"
-    since: int = 0  # the seq that brought it to this stage
-    called: int = 0  # the seq of the answer that holds it
+    since: int = 0  # the seq of the event that brought it to this stage
+    called: int = 0  # the seq of the response that holds it
     started: int = 0  # the seq of its start
     reason: str = ""  # why it is asked about, or was denied
-    hash: str = ""  # of all that the verdict was about
-    once: bool = False  # a yes is for this call, and no rule comes of it
-    answers: tuple[str, ...] = ()  # a person's, to the questions of the call
+    hash: str = ""  # of the call and of where its paths lead
+    once: bool = False  # a yes holds for this call only, and not by a rule
+    answers: tuple[str, ...] = ()  # of the user, to the questions of the call
     result: ToolResult | None = None
-    nested: NestedCallMade | None = None  # by code, within another call
+    nested: NestedCallMade | None = None  # if code made it, within another call
     changes: tuple[Diff, ...] = ()  # what it would do to files, shown with the question
 
 
@@ -87,43 +89,40 @@ class Undelivered(Struct, frozen=True):
     said: Said
 
 
-# Whose words are a wish to be carried out, and no news from somebody at work.
+# Senders whose messages are requests. Others report, such as a background command.
 REQUESTERS = ("person", "parent")
-# What the person ran themselves: heard with their next words, and no turn begins for it.
+# A command that the user ran. It is delivered with the next message and starts no turn.
 SHELL = "shell"
 
 
 class UserText(Struct, frozen=True):
-    """What a person said and the model has heard, and the event that it stands in.
-
-    In a child that is what its parent said; then no `person` did.
-    """
+    """A delivered request with the seq of its event. In a subagent it is the parent's."""
 
     seq: int
     text: str
-    delivered: int  # the seq of the message that told the model
-    person: bool = True
+    delivered: int  # the seq of the message in the conversation
+    person: bool = True  # False: the parent agent wrote it
 
 
 class Conversation(Struct, frozen=True):
     messages: Log[Spoken] = field(default_factory=Log[Spoken])
-    calls: tuple[OpenCall, ...] = ()  # of the last answer, until all have ended
-    nested: tuple[OpenCall, ...] = ()  # made by the code of those: open, or just ended
+    calls: tuple[OpenCall, ...] = ()  # of the last response, until all have ended
+    nested: tuple[OpenCall, ...] = ()  # made by code in those: open, or just ended
     undelivered: tuple[Undelivered, ...] = ()
     system_prompt: SystemPromptSet = SystemPromptSet()
-    images: tuple[str, ...] = ()  # the blobs that the messages show
+    images: tuple[str, ...] = ()  # blobs of the images in the messages
     size: int = 0  # characters in the messages
-    result_size: int = 0  # of them in results of calls, but for a line of each
-    prompt_size: int = 0  # characters besides: the system text, the tools
+    result_size: int = 0  # characters that pruning all results would save
+    prompt_size: int = 0  # characters of the system prompt and the tools
     user_messages: Log[UserText] = field(default_factory=Log[UserText])
     todos: tuple[Todo, ...] = ()
     chars_per_token: float = (
         4.0  # characters of a token, as the newest answer's usage has it
     )
-    compaction: CompactionRequested | None = None  # somebody wants it told shorter
-    compacted_size: int = 0  # its size when it was last told shorter; 0: it never was
-    variables: str = ""  # the blob that holds those of the session's Python,
-    variable_parts: tuple[str, ...] = ()  # and those that it names
+    compaction: CompactionRequested | None = None  # requested, not done yet
+    compacted_size: int = 0  # its size after the last compaction; 0: none yet
+    variables: str = ""  # the blob with the variables of the session's Python
+    variable_parts: tuple[str, ...] = ()  # and the blobs that it refers to
 
     def call(self, call_id: str) -> OpenCall | None:
         every = (*self.calls, *self.nested)
@@ -131,66 +130,67 @@ class Conversation(Struct, frozen=True):
 
     @property
     def asked(self) -> tuple[OpenCall, ...]:
-        """The calls that a person has to answer."""
+        """The calls that wait for a decision of the user."""
         return tuple(c for c in (*self.calls, *self.nested) if c.stage == "asked")
 
 
-def apply(talk: Conversation, entry: Entry) -> Conversation:
-    match entry.event:  # what there is most of comes first
+def apply(conversation: Conversation, entry: Entry) -> Conversation:
+    match entry.event:  # the most frequent kinds first
         case Ended() | Started() | Judged() | Answered():
-            return _moved(talk, entry.event, entry.seq)
+            return _call_advanced(conversation, entry.event, entry.seq)
         case ModelAsked(notes) | AnswerRejected(notes):
-            return _told(talk, entry.seq, *notes) if notes else talk
+            return _user_message(conversation, entry.seq, *notes) if notes else conversation
         case ModelAnswered() | ModelFailed():
-            return _answered(talk, entry.event, entry.seq)
+            return _answered(conversation, entry.event, entry.seq)
         case Said() | Delivered():
-            return _heard(talk, entry.event, entry.seq)
+            return _delivered(conversation, entry.event, entry.seq)
         case SystemPromptSet():
             return replace(
-                talk, system_prompt=entry.event, prompt_size=_told_size(entry.event)
+                conversation,
+                system_prompt=entry.event,
+                prompt_size=_prompt_size(entry.event),
             )
         case CompactionRequested() | Compacted() | Imported():
-            return _anew(talk, entry.event, entry.seq)
+            return _reset(conversation, entry.event, entry.seq)
         case NestedCallMade() | VariablesSaved():
-            return _by_code(talk, entry.event, entry.seq)
+            return _by_code(conversation, entry.event, entry.seq)
         case _:
-            return talk
+            return conversation
 
 
 def _answered(
-    talk: Conversation, event: ModelAnswered | ModelFailed, seq: int
+    conversation: Conversation, event: ModelAnswered | ModelFailed, seq: int
 ) -> Conversation:
     match event:
         case ModelAnswered(message):
             calls = tuple([OpenCall(c, since=seq, called=seq) for c in message.calls])
-            measured = replace(talk, calls=calls, chars_per_token=_ratio(talk, event))
+            measured = replace(
+                conversation, calls=calls, chars_per_token=_ratio(conversation, event)
+            )
             return _plus(measured, seq, message)
         case ModelFailed(partial_text=shown) if shown:
-            return _plus(talk, seq, Message("assistant", (Text(shown),)))
+            return _plus(conversation, seq, Message("assistant", (Text(shown),)))
         case _:
-            return talk
+            return conversation
 
 
 def _by_code(
-    talk: Conversation, event: NestedCallMade | VariablesSaved, seq: int
+    conversation: Conversation, event: NestedCallMade | VariablesSaved, seq: int
 ) -> Conversation:
     if isinstance(event, VariablesSaved):
-        return replace(talk, variables=event.blob, variable_parts=event.parts)
+        return replace(conversation, variables=event.blob, variable_parts=event.parts)
     made = OpenCall(event.call, since=seq, called=seq, nested=event)
-    return replace(talk, nested=(*talk.nested, made))
+    return replace(conversation, nested=(*conversation.nested, made))
 
 
-def _imported(talk: Conversation, seq: int) -> Conversation:
-    """No call goes on, whatever its stage, and nothing is as before but what was said.
-
-    Who is told what, and which variables there are, is begun anew.
-    """
+def _imported(conversation: Conversation, seq: int) -> Conversation:
+    """End open calls as unknown, and forget everything but the messages."""
     results = tuple(
         call.result or ToolResult(call.call.id, ELSEWHERE, failed=True)
-        for call in talk.calls
+        for call in conversation.calls
     )
     rest = replace(
-        talk,
+        conversation,
         calls=(),
         nested=(),
         system_prompt=SystemPromptSet(),
@@ -202,47 +202,55 @@ def _imported(talk: Conversation, seq: int) -> Conversation:
     return _plus(rest, seq, Message("tool", results)) if results else rest
 
 
-def _heard(talk: Conversation, event: Said | Delivered, seq: int) -> Conversation:
+def _delivered(
+    conversation: Conversation, event: Said | Delivered, seq: int
+) -> Conversation:
     if isinstance(event, Said):
-        return replace(talk, undelivered=(*talk.undelivered, Undelivered(seq, event)))
-    heard = [each for each in talk.undelivered if each.seq in event.messages]
-    left = tuple(each for each in talk.undelivered if each.seq not in event.messages)
-    said = talk.user_messages
+        return replace(
+            conversation, undelivered=(*conversation.undelivered, Undelivered(seq, event))
+        )
+    heard = [each for each in conversation.undelivered if each.seq in event.messages]
+    left = tuple(
+        each for each in conversation.undelivered if each.seq not in event.messages
+    )
+    said = conversation.user_messages
     for each in heard:
         words, sender = each.said.text, each.said.sender
         if words.strip() and sender in REQUESTERS:
             said = said.plus(UserText(each.seq, words, seq, sender == "person"))
     shown = tuple(image for each in heard for image in each.said.images)
-    told = replace(talk, undelivered=left, user_messages=said)
+    told = replace(conversation, undelivered=left, user_messages=said)
     texts = [each.said.text for each in heard if each.said.text.strip()]
-    if heard and not texts and not shown:  # an answer must not follow an answer
-        texts = [NO_WORDS]
-    return _told(told, seq, *texts, shown=shown)
+    if heard and not texts and not shown:  # providers refuse two responses in a row
+        texts = [EMPTY_MESSAGE]
+    return _user_message(told, seq, *texts, shown=shown)
 
 
-def _moved(talk: Conversation, event: CallNews, seq: int) -> Conversation:
-    """The call that the news is of, one stage on; with the last end, all results."""
+def _call_advanced(conversation: Conversation, event: CallNews, seq: int) -> Conversation:
+    """Advance the call of the event. With the last end, add the results of all calls."""
     id_ = event.call_id
-    if talk.nested:
-        if any(c.call.id == id_ for c in talk.nested):
-            within = tuple(_step_of(c, event, seq) for c in talk.nested)
-            return replace(talk, nested=_newest(within))
+    if conversation.nested:
+        if any(c.call.id == id_ for c in conversation.nested):
+            within = tuple(_advanced(c, event, seq) for c in conversation.nested)
+            return replace(conversation, nested=_newest(within))
         if isinstance(event, Ended):
-            left = tuple(c for c in talk.nested if c.nested and c.nested.parent_call != id_)
-            talk = replace(talk, nested=left)
-    calls = tuple([_step_of(c, event, seq) for c in talk.calls])
+            left = tuple(
+                c for c in conversation.nested if c.nested and c.nested.parent_call != id_
+            )
+            conversation = replace(conversation, nested=left)
+    calls = tuple([_advanced(c, event, seq) for c in conversation.calls])
     if not isinstance(event, Ended):
-        return replace(talk, calls=calls)
+        return replace(conversation, calls=calls)
     if event.control is not None:
-        talk = _controlled(talk, event.control)
+        conversation = _controlled(conversation, event.control)
     results = tuple([c.result for c in calls if c.result is not None])
     if len(results) < len(calls) or not calls:
-        return replace(talk, calls=calls)
-    return _plus(replace(talk, calls=()), seq, Message("tool", results))
+        return replace(conversation, calls=calls)
+    return _plus(replace(conversation, calls=()), seq, Message("tool", results))
 
 
 def _newest(within: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
-    """Without the older of those that have ended: code may make many thousands."""
+    """Drop older calls that have ended: code can make many thousands."""
     if len(within) <= _ENDED_KEPT:
         return within
     ended = [c for c in within if c.result is not None]
@@ -250,7 +258,7 @@ def _newest(within: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
     return tuple(c for c in within if c.call.id not in left)
 
 
-def _step_of(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
+def _advanced(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
     if call.call.id != event.call_id or call.result is not None:
         return call
     match event:
@@ -277,39 +285,41 @@ def _step_of(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
             return replace(call, stage=stage, since=seq, reason=reason, answers=answers)
 
 
-def _controlled(talk: Conversation, control: Control) -> Conversation:
+def _controlled(conversation: Conversation, control: Control) -> Conversation:
     match control:
         case Todos(items):
-            return replace(talk, todos=items)
+            return replace(conversation, todos=items)
         case Compact(kind, focus):
-            return replace(talk, compaction=CompactionRequested(kind, focus))
+            return replace(conversation, compaction=CompactionRequested(kind, focus))
         case _:
-            return talk
+            return conversation
 
 
-def _anew(
-    talk: Conversation, event: CompactionRequested | Compacted | Imported, seq: int
+def _reset(
+    conversation: Conversation, event: CompactionRequested | Compacted | Imported, seq: int
 ) -> Conversation:
     match event:
         case CompactionRequested():
-            return replace(talk, compaction=event)
+            return replace(conversation, compaction=event)
         case Compacted():
-            return _shorter(talk, event, seq)
+            return _compact(conversation, event, seq)
         case Imported():
-            return _imported(talk, seq)
+            return _imported(conversation, seq)
 
 
-def _shorter(talk: Conversation, event: Compacted, seq: int) -> Conversation:
-    messages = compacted(talk.messages, event, seq)
+def _compact(conversation: Conversation, event: Compacted, seq: int) -> Conversation:
+    messages = compacted(conversation.messages, event, seq)
     size = sum(message_size(s.message) for s in messages)
     results = sum(_in_results(s.message) for s in messages)
     images = images_in(messages)
-    told = replace(talk, messages=messages, images=images, size=size, result_size=results)
+    told = replace(
+        conversation, messages=messages, images=images, size=size, result_size=results
+    )
     return replace(told, compaction=None, compacted_size=size)
 
 
-def _told_size(briefed: SystemPromptSet) -> int:
-    """Characters that the model is told besides the talk."""
+def _prompt_size(briefed: SystemPromptSet) -> int:
+    """Characters that the model reads besides the conversation."""
     return len(briefed.system) + sum(map(tool_size, briefed.tools))
 
 
@@ -318,38 +328,41 @@ def tool_size(tool: ToolSpec) -> int:
     return len(tool.name) + len(tool.description) + len(bytes(tool.parameters))
 
 
-def _ratio(talk: Conversation, answer: ModelAnswered) -> float:
-    """Characters of a token, by what a provider counted. Kept within what can be true."""
+def _ratio(conversation: Conversation, answer: ModelAnswered) -> float:
+    """Characters of a token as the provider counted, limited to plausible values."""
     read = answer.usage.input
     if answer.partial or read <= 0 or answer.usage.estimated:
-        return talk.chars_per_token
-    sent, images = talk.size + talk.prompt_size, A_PICTURE * len(talk.images)
+        return conversation.chars_per_token
+    sent, images = (
+        conversation.size + conversation.prompt_size,
+        IMAGE_TOKENS * len(conversation.images),
+    )
     return min(8.0, max(1.0, sent / max(read - images, read // 4, 1)))
 
 
-def _told(
-    talk: Conversation, seq: int, *words: str, shown: tuple[Image, ...] = ()
+def _user_message(
+    conversation: Conversation, seq: int, *words: str, shown: tuple[Image, ...] = ()
 ) -> Conversation:
     parts = tuple(Text(w) for w in words if w.strip())
-    return _plus(talk, seq, Message("user", (*parts, *shown)))
+    return _plus(conversation, seq, Message("user", (*parts, *shown)))
 
 
-def _plus(talk: Conversation, seq: int, message: Message) -> Conversation:
-    # An answer cut off inside its first call says nothing; no provider takes that.
+def _plus(conversation: Conversation, seq: int, message: Message) -> Conversation:
+    # A response cut off inside its first call is empty; no provider accepts that.
     if not message.parts:
-        return talk
-    messages, size = talk.messages.plus(Spoken(seq, message)), message_size(message)
-    told = replace(talk, messages=messages, size=talk.size + size)
-    if message.role == "assistant":  # no answer brings results, or shows an image
+        return conversation
+    messages, size = conversation.messages.plus(Spoken(seq, message)), message_size(message)
+    told = replace(conversation, messages=messages, size=conversation.size + size)
+    if message.role == "assistant":  # a response has no results and no images
         return told
-    shown, results = talk.images, talk.result_size + _in_results(message)
+    shown, results = conversation.images, conversation.result_size + _in_results(message)
     new = [image.blob for image in message.images if image.blob not in shown]
     return replace(told, images=(*shown, *new), result_size=results)
 
 
 def _in_results(message: Message) -> int:
     texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
-    return sum([max(0, len(text) - A_LINE) for text in texts])
+    return sum([max(0, len(text) - LINE_SIZE) for text in texts])
 
 
 def message_size(message: Message) -> int:
@@ -368,18 +381,12 @@ def part_size(part: Part) -> int:
             return 0
 
 
-# The messages of a talk after it was told shorter. Pure; part of the fold of `talk`.
-#
-# Whatever stands after the first change is a new object: what has been encoded of the
-# talk is remembered by identity, and all from there on has to be sent anew.
-
-
 def compacted(messages: Log[Spoken], event: Compacted, seq: int) -> Log[Spoken]:
-    """`messages` as the model is told them after `event`, which stands at `seq`."""
+    """The messages after the compaction `event`, which has the number `seq`."""
     lines = dict(event.pruned)
     if event.kind == "prune":
         return Log(list(_pruned(messages, lines)))
-    # These results nobody has read yet: only their words are too long.
+    # The model has not read these results yet, so their images stay.
     told = tuple(Text(part) for part in (event.preserved, event.summary) if part.strip())
     at = _first(messages, event.first_kept)
     left = [Spoken(s.seq, _with(s.message, lines, images=True)) for s in messages[at:]]
@@ -387,7 +394,7 @@ def compacted(messages: Log[Spoken], event: Compacted, seq: int) -> Log[Spoken]:
 
 
 def images_in(messages: Iterable[Spoken]) -> tuple[str, ...]:
-    """The blobs of the images that the messages show, each once."""
+    """The blobs of the images in the messages, each once."""
     return tuple(dict.fromkeys(i.blob for s in messages for i in s.message.images))
 
 

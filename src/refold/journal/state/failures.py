@@ -1,7 +1,7 @@
-"""What went wrong in the newest turn and was not put right in it. Facts only.
+"""Failures of the latest turn that were not corrected in it.
 
-The newest command, if it failed, and each file that was to be changed and could not be.
-Both stay readable when the turn has ended, for its closing line (`views.notices`).
+These are the last command, if it failed, and each file that could not be changed. Both
+stay after the turn has ended, for its closing line (`views.notices`).
 """
 
 import re
@@ -25,7 +25,7 @@ from refold.values.display import Diff, Output
 from refold.values.messages import ToolCall
 
 HEARS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed)
-OUTLIVES = ()  # nothing is left of it when the next turn starts
+OUTLIVES = ()  # a new turn starts without it
 
 WRITERS = frozenset(
     ("write_file", "edit_file", "multi_edit", "apply_patch", "notebook_edit")
@@ -34,7 +34,7 @@ _MOST = 50  # files
 _LONGEST = 200  # characters of a command, and of a reason
 _IN_A_PATCH = r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\+\+\+ (?:b/)?([^\t\n]+)"
 
-# These say "no" with code 1, which is an answer and no failure.
+# Their exit code 1 means "no", which is an answer and not a failure.
 _ASKING = frozenset(
     ("grep", "egrep", "fgrep", "rg", "diff", "cmp", "test", "[", "[[", "which", "pgrep")
 )
@@ -42,7 +42,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class CommandFailure(Struct, frozen=True):
-    """A command that failed. `code` is None where it was ended before it was done."""
+    """A command that failed. `code` is None if it was killed; `ended` says why."""
 
     command: str
     code: int | None
@@ -50,75 +50,75 @@ class CommandFailure(Struct, frozen=True):
 
 
 class Writing(Struct, frozen=True):
-    """A call of the newest answer that would change files."""
+    """A call of the latest response that would change files."""
 
     call: ToolCall
-    real: str = ""  # the file it was judged for, links followed
+    real: str = ""  # the path that was judged, links resolved
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """By the names it gives them, or the real path. A patch keeps the names of its many."""
+        """The real path, or the paths in a patch as they are written there."""
         given = _paths(self.call)
         return (self.real,) if self.real and len(given) < 2 else given
 
 
 class Failures(Struct, frozen=True):
     command: CommandFailure | None = None
-    unwritten: Mapping[str, str] = _NOTHING  # the file, and the first line of why
+    unwritten: Mapping[str, str] = _NOTHING  # the file, and the first line of the reason
     writing: tuple[Writing, ...] = ()
 
 
-def apply(mishaps: Failures, entry: Entry) -> Failures:
-    match entry.event:  # what there is most of comes first
+def apply(failures: Failures, entry: Entry) -> Failures:
+    match entry.event:  # the most frequent kinds first
         case Ended(shown=shown):
-            return _ended(mishaps, entry.event) if shown or mishaps.writing else mishaps
+            return _ended(failures, entry.event) if shown or failures.writing else failures
         case Judged(id_, real_path=real):
-            return _judged(mishaps, id_, real) if real and mishaps.writing else mishaps
+            return _judged(failures, id_, real) if real and failures.writing else failures
         case ModelAnswered(message):
             calls = [call for call in message.calls if call.name in WRITERS]
-            if not calls and not mishaps.writing:
-                return mishaps
-            return replace(mishaps, writing=tuple(map(Writing, calls)))
-        case Checkpointed(changed=changed) if mishaps.unwritten:
-            return _written(mishaps, {path for path, _ in changed})
+            if not calls and not failures.writing:
+                return failures
+            return replace(failures, writing=tuple(map(Writing, calls)))
+        case Checkpointed(changed=changed) if failures.unwritten:
+            return _written(failures, {path for path, _ in changed})
         case TurnStarted():
             return Failures()
         case _:
-            return mishaps
+            return failures
 
 
-def _judged(mishaps: Failures, id_: str, real: str) -> Failures:
-    writing = [replace(w, real=real) if w.call.id == id_ else w for w in mishaps.writing]
-    return replace(mishaps, writing=tuple(writing))
+def _judged(failures: Failures, id_: str, real: str) -> Failures:
+    writing = [replace(w, real=real) if w.call.id == id_ else w for w in failures.writing]
+    return replace(failures, writing=tuple(writing))
 
 
-def _ended(mishaps: Failures, end: Ended) -> Failures:
+def _ended(failures: Failures, end: Ended) -> Failures:
     for part in end.shown:
         if isinstance(part, Output):
-            mishaps = replace(mishaps, command=_failed(part))
-    if end.outcome == "done" and not mishaps.unwritten:
-        return mishaps
-    paths = next((w.paths for w in mishaps.writing if w.call.id == end.call_id), ())
+            failures = replace(failures, command=_failed(part))
+    if end.outcome == "done" and not failures.unwritten:
+        return failures
+    paths = next((w.paths for w in failures.writing if w.call.id == end.call_id), ())
     if end.outcome == "done":
         written = {part.path for part in end.shown if isinstance(part, Diff)}
-        return _written(mishaps, written.union(paths))
+        return _written(failures, written.union(paths))
     if not paths or end.outcome == "stopped":
-        return mishaps
+        return failures
     first = end.text.strip().partition("\n")[0][:_LONGEST]
     why = "it was refused" if end.outcome == "refused" else first
-    found = {**mishaps.unwritten, **dict.fromkeys(paths, why)}
-    return replace(mishaps, unwritten=dict(list(found.items())[-_MOST:]))
+    found = {**failures.unwritten, **dict.fromkeys(paths, why)}
+    return replace(failures, unwritten=dict(list(found.items())[-_MOST:]))
 
 
-def _written(mishaps: Failures, paths: set[str]) -> Failures:
-    """A name that a patch gave may be the end of a real path."""
+def _written(failures: Failures, paths: set[str]) -> Failures:
+    """A path in a patch may be the end of a real path."""
     left = {
         name: why
-        for name, why in mishaps.unwritten.items()
+        for name, why in failures.unwritten.items()
         if not any(path == name or path.endswith("/" + _plain(name)) for path in paths)
     }
-    same = len(left) == len(mishaps.unwritten)
-    return mishaps if same else replace(mishaps, unwritten=left)
+    same = len(left) == len(failures.unwritten)
+    return failures if same else replace(failures, unwritten=left)
 
 
 def _plain(name: str) -> str:

@@ -1,7 +1,6 @@
-"""Which files the model has been shown or has changed, by content hash.
+"""The files that the model has read or written, with the hash of their content.
 
-An edit is only good if the file is still what the model last saw. This is what
-tools are told about that; it survives a restart because it is a fold.
+Tools refuse to edit a file that has changed since the model last saw it.
 """
 
 from collections.abc import Mapping
@@ -18,31 +17,31 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class FileHashes(Struct, frozen=True):
-    """`files`: real path to sha256, the newest last; "" is a file that others changed."""
+    """`files`: real path to sha256, the newest last; "": another program changed it."""
 
     files: Mapping[str, str] = _NOTHING
 
 
-def apply(known: FileHashes, entry: Entry) -> FileHashes:
+def apply(hashes: FileHashes, entry: Entry) -> FileHashes:
     match entry.event:
         case Ended(file_hashes=seen, shown=shown) if seen or shown:
             written = {d.path: d.after for d in shown if isinstance(d, Diff)}
-            return _with(known, {**dict(seen), **written})
-        case ExternalEditsFound(files):  # an edit is refused until they are read again
+            return _with(hashes, {**dict(seen), **written})
+        case ExternalEditsFound(files):  # edits are refused until they are read again
             stale = {path for path, _ in files}
-            return FileHashes({p: "" if p in stale else h for p, h in known.files.items()})
-        case Imported():  # what the model saw was on another disk
+            return FileHashes({p: "" if p in stale else h for p, h in hashes.files.items()})
+        case Imported():  # those files were on another disk
             return FileHashes()
         case _:
-            return known
+            return hashes
 
 
-def _with(known: FileHashes, news: Mapping[str, str]) -> FileHashes:
+def _with(hashes: FileHashes, news: Mapping[str, str]) -> FileHashes:
     if not news:
-        return known
-    files = {**known.files}
+        return hashes
+    files = {**hashes.files}
     for path, content in news.items():
-        files.pop(path, None)  # it comes last now
+        files.pop(path, None)  # so that it becomes the last
         files[path] = content
-    # Each look makes a copy, so there is an end to it; what fell out is read again first.
+    # Each event copies the mapping, so it is limited. A dropped file must be read again.
     return FileHashes(dict(list(files.items())[-_MOST:]) if len(files) > _MOST else files)

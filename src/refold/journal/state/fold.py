@@ -1,11 +1,10 @@
-"""From news to knowledge: what a session knows after a run of events.
+"""The fold: from the events of a session to its view, which is all that it knows.
 
-A view is made of sub-folds, one for each concern, and each hears the kinds that
-its `HEARS` names. One that is made anew with each turn says with `OUTLIVES` which
-of them it must hear of the turns before; the others are not told to it then.
-`_hear` is the only place where an event changes anything. All of it is pure, so a
-view can be thrown away at any time and folded again. What to do about it all is
-`engine.decide`'s question.
+A view consists of sub-folds, one module for each concern. Each gets the kinds of events
+in its `HEARS`. A sub-fold that starts anew with each turn names in `OUTLIVES` the kinds
+that it needs from earlier turns; others are skipped there. `_hear` is the only place
+where an event changes anything. All of it is pure, so a view can be thrown away and
+folded again. `engine.decide` decides what to do next.
 """
 
 from bisect import bisect_left
@@ -68,14 +67,14 @@ from refold.values.usage import Budget
 
 
 class Mark(Struct, frozen=True):
-    """The talk just before `seq`. Costs one reference, not a copy."""
+    """The conversation just before `seq`. Costs one reference, not a copy."""
 
     seq: int
     conversation: Conversation
 
 
 class View(Struct, frozen=True):
-    """What the engine may know when it decides. Derived, never authoritative."""
+    """What a session knows. Derived from the journal, never authoritative."""
 
     seq: int = 0
     conversation: Conversation = field(default_factory=Conversation)
@@ -128,7 +127,7 @@ def apply(view: View, entry: Entry) -> View:
 
 
 def fold(entries: Iterable[Entry], start: View | None = None) -> View:
-    """What `apply` gives for one after the other, without the views in between."""
+    """The view after all entries: as `apply` one by one, but faster."""
     parts, every = asdict(start or View()), tuple(entries)
     places = range(len(every) - 1, -1, -1)
     newest = next((n for n in places if isinstance(every[n].event, TurnStarted)), 0)
@@ -140,7 +139,7 @@ def fold(entries: Iterable[Entry], start: View | None = None) -> View:
 
 
 def _hear(parts: dict[str, Any], entry: Entry, listeners: Listeners) -> None:
-    """Changes `parts`, which are those of a view, by their names."""
+    """Change `parts`, the fields of a view by name."""
     kind = type(entry.event)
     if kind in _MARKED:
         _mark(parts, entry)
@@ -158,7 +157,7 @@ def _mark(parts: dict[str, Any], entry: Entry) -> None:
     match entry.event:
         case Rewound(seq) if mark := _marked(marks, seq):
             parts["conversation"] = mark.conversation
-        case Imported():  # there is no way back to what somebody else may have made up
+        case Imported():  # a file may be forged: no rewind into imported events
             parts["marks"] = Log[Mark]()
         case _:
             pass
@@ -170,14 +169,12 @@ def _marked(marks: Log[Mark], seq: int) -> Mark | None:
     return found if found and found.seq == seq else None
 
 
-# What led to an event, as the seq of another. Makes "why" a query.
-#
-# Only what the view still knows counts: the model's answer comes from being
-# asked, a verdict from the answer that held the call, an end from its start.
-
-
 def cause_of(event: Event, view: View) -> int:
-    """The seq of what led to `event`; 0 where it came from outside."""
+    """The seq of the event that led to `event`; 0 if it came from outside.
+
+    A response is caused by its request, a verdict by the response with the call, an end
+    by its start.
+    """
     match event:
         case TurnStarted(cause):
             return cause
@@ -194,25 +191,20 @@ def cause_of(event: Event, view: View) -> int:
             return 0
 
 
-# What a turn has used up and set aside of its budget, and which budget that is. Pure.
-#
-# Read from the view: whether there is still some left, and what then, is the engine's
-# question; how it is shown is the views'.
-
-
 class BudgetUsed(Struct, frozen=True):
-    """All of it, with what is only set aside: `waiting_…`. `tokens` are those no cache had."""
+    """What a turn has used, including what is reserved. `tokens` are uncached tokens."""
 
     dollars: float = 0.0
     tokens: int = 0
     calls: int = 0
     seconds: float = 0.0
-    priced: bool = True  # are all prices known?
+    priced: bool = True  # all prices are known
     reserved_dollars: float = 0.0
     reserved_tokens: int = 0
 
 
 def used(view: View) -> BudgetUsed:
+    """What the running turn has used of its budget."""
     turn = view.turn
     spent, held = turn.spent, [estimate for _, estimate in turn.reserved]
     lent = [budget for _, budget in turn.granted]
@@ -230,5 +222,5 @@ def used(view: View) -> BudgetUsed:
 
 
 def budget_of(view: View, settled: Budget) -> Budget:
-    """A person's own choice in this session, or that of the settings."""
+    """The budget that the user chose in this session, or that of the settings."""
     return settled if view.rights.budget is None else view.rights.budget

@@ -1,7 +1,4 @@
-"""The plans of a session, and what the person said of each.
-
-A plan that was made stays listed; rewinding the talk does not take it back.
-"""
+"""The plans of a session, and the user's decision about each. Does not rewind."""
 
 from typing import Literal
 
@@ -15,7 +12,7 @@ HEARS = (Ended, PlanAnswered, TurnStarted, Imported)
 
 
 class Plan(Struct, frozen=True):
-    """`seq` is of the end of the call that made it; that is how it is named."""
+    """A plan, named by the `seq` of the `Ended` that made it."""
 
     seq: int
     title: str
@@ -29,7 +26,7 @@ class Plans(Struct, frozen=True):
 
     @property
     def waiting(self) -> Plan | None:
-        """The newest one, if nobody has judged it."""
+        """The newest plan, if the user has not decided on it."""
         newest = self.made[-1] if self.made else None
         return newest if newest and newest.state == "shown" else None
 
@@ -37,14 +34,14 @@ class Plans(Struct, frozen=True):
 def apply(plans: Plans, entry: Entry) -> Plans:
     match entry.event:
         case Ended(control=None):
-            return plans  # as nearly all of them
+            return plans  # the most frequent case
         case Ended(control=PlanReady(title, text)):
             return Plans((*plans.made, Plan(entry.seq, title, text, entry.at)))
         case PlanAnswered() as said:
             return Plans(
                 tuple(_judged(p, said) if p.seq == said.plan else p for p in plans.made)
             )
-        case TurnStarted() | Imported() if plans.waiting:  # something else was said instead
+        case TurnStarted() | Imported() if plans.waiting:  # the user sent something else
             left = replace(plans.waiting, state="left")
             return Plans((*plans.made[:-1], left))
         case _:

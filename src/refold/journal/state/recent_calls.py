@@ -1,9 +1,8 @@
-"""What the newest answers of the turn under way called, and what came of it.
+"""The latest calls of the running turn, with their results.
 
-Facts only: whether a turn goes in circles is judged by the policies in `engine`. It is
-kept apart from the talk because that is told shorter now and then, and a circle must not
-get lost with it. What a person says on the way makes calling the same again reasonable:
-it begins anew then.
+The policies in `engine/policies/stuck.py` detect loops in them. They are separate from
+the conversation because compaction must not hide a loop. A new message of the user makes
+a repeated call reasonable, so it clears them.
 """
 
 import re
@@ -27,13 +26,13 @@ from refold.values.growing import Log
 from refold.values.messages import ToolCall
 
 HEARS = (TurnStarted, Delivered, ModelAnswered, Started, Ended)
-OUTLIVES = ()  # nothing is left of it when the next turn starts
+OUTLIVES = ()  # a new turn starts without it
 
-# Answers, or up to twice as many: what they said is held in memory as long.
+# Responses; up to twice as many, with their results, are in memory.
 _KEPT = 300
-_COMMAND = 500  # characters of one, to see what kind it is
+_COMMAND = 500  # characters of a command that are compared
 
-# Two runs that fail alike differ in these. Cells of Python are numbered through.
+# Equal failures differ in these. Cells of Python are numbered.
 _BY_CHANCE = (
     r"\b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds?)\b|\b0x[0-9a-fA-F]{4,}\b"
     r"|\bcell \d+(?=, line \d)"
@@ -44,11 +43,11 @@ class RecentCall(Struct, frozen=True, dict=True):
     """A call and its result. What makes two calls the same is computed once, when asked."""
 
     call: ToolCall
-    since: float = 0.0  # when it was started
+    since: float = 0.0  # when it started, in seconds since 1970
     took: float = 0.0  # seconds
     text: str = ""
     failed: bool = False
-    silent: bool = True  # did it say nothing?
+    silent: bool = True  # it printed nothing
 
     @property
     def name(self) -> str:
@@ -56,14 +55,14 @@ class RecentCall(Struct, frozen=True, dict=True):
 
     @cached_property
     def arguments(self) -> str:
-        """The same whatever the order of their names, and the spaces between."""
+        """The arguments as JSON with sorted keys, to be compared."""
         given = self._given
         content = self.call.arguments if given is None else _in_order(given)
         return bytes(content).decode(errors="replace")
 
     @cached_property
     def command(self) -> str:
-        """Its beginning, where it has one."""
+        """The beginning of the command line, if it has one."""
         match self._given:
             case {"command": str(line)}:
                 return line[:_COMMAND]
@@ -76,7 +75,7 @@ class RecentCall(Struct, frozen=True, dict=True):
 
     @property
     def error(self) -> str:
-        """What it said, where it failed and said something."""
+        """The error message; "" if it did not fail, or printed nothing."""
         return "" if self.silent or not self.failed else self.result
 
     @property
@@ -84,17 +83,17 @@ class RecentCall(Struct, frozen=True, dict=True):
         try:
             return msgspec.json.decode(self.call.arguments)
         except (msgspec.DecodeError, RecursionError):
-            return None  # it says what it says
+            return None
 
 
 class CallGroup(Struct, frozen=True):
-    """A whole answer, by its calls. There is at least one."""
+    """The calls of one response: at least one."""
 
     calls: tuple[RecentCall, ...]
 
 
 class RecentCalls(Struct, frozen=True):
-    """`calls` are those of the newest answer; they may be open still."""
+    """`calls` are those of the latest response, which may still be open."""
 
     earlier: Log[CallGroup] = field(default_factory=Log[CallGroup])
     calls: tuple[RecentCall, ...] = ()
@@ -139,7 +138,7 @@ def _after(did: RecentCall, event: Started | Ended, at: float) -> RecentCall:
 
 
 def _failure(end: Ended) -> tuple[bool, bool]:
-    """Did it fail, and did it say nothing of it? Finding nothing is silent."""
+    """Whether it failed, and whether it printed nothing."""
     printed = _printed(end.shown)
     if end.outcome == "done" and printed is not None:
         return printed.code != 0, not printed.text.strip()

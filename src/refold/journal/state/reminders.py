@@ -1,8 +1,7 @@
-"""What the model was reminded of, and what it may have to be reminded of again.
+"""Which reminders the model has got, and what happened since.
 
-Facts only: what is said, and when, is the policies' business (`engine.policies`). What was
-said once is gone where the talk is told shorter or goes back, and counts no more then;
-that a plan was approved the model hears as words.
+`engine/policies/reminders.py` decides when to remind. A reminder counts as not given
+after a rewind or a compaction, which remove it from the conversation.
 """
 
 from msgspec import Struct
@@ -29,70 +28,69 @@ HEARS = (
     Rewound, ExternalEditsFound, Imported, SessionResumed,
 )  # fmt: skip
 
-# The policies whose notes count here, by their names.
+# The names of the policies whose notes count here.
 PLANNING, TODOS, FILES = "planning", "open_todos", "changed_files"
 PLACE = "other_place"
 
 
 class Reminders(Struct, frozen=True):
-    turns_since_plan_mode: int = (
-        -1
-    )  # turns since it was told of plan mode in full; -1: it was not
-    left_plan_mode: bool = False  # told of plan mode, and not that it is over
-    answers_since_todos: int = (
-        0  # answers since the todos were touched, or it was reminded of them
-    )
-    external_edits: tuple[
-        tuple[str, str], ...
-    ] = ()  # files, and what became of them; untold
-    moved: bool = False  # it works elsewhere, and was not told so
+    # Turns since plan mode was explained in full; -1: it was not.
+    turns_since_plan_mode: int = -1
+    left_plan_mode: bool = False  # plan mode was explained, and its end was not
+    # Responses since the todos changed or the model was reminded of them.
+    answers_since_todos: int = 0
+    # Files that other programs changed, and how; the model does not know yet.
+    external_edits: tuple[tuple[str, str], ...] = ()
+    moved: bool = False  # the directory changed; the model does not know yet
 
 
-def apply(reminded: Reminders, entry: Entry) -> Reminders:
+def apply(reminders: Reminders, entry: Entry) -> Reminders:
     match entry.event:
         case ModelAsked(policies=()) | Ended(control=None):
-            pass  # as nearly all of them
-        case TurnStarted() if reminded.turns_since_plan_mode >= 0:
+            pass  # the most frequent case
+        case TurnStarted() if reminders.turns_since_plan_mode >= 0:
             return replace(
-                reminded, turns_since_plan_mode=reminded.turns_since_plan_mode + 1
+                reminders, turns_since_plan_mode=reminders.turns_since_plan_mode + 1
             )
         case ModelAnswered():
-            return replace(reminded, answers_since_todos=reminded.answers_since_todos + 1)
-        case ModelAsked(policies=because):
-            return _told(reminded, because)
+            return replace(reminders, answers_since_todos=reminders.answers_since_todos + 1)
+        case ModelAsked(policies=policies):
+            return _reminded(reminders, policies)
         case Ended(control=Todos()):
-            return replace(reminded, answers_since_todos=0)
-        case ModeChanged(mode) if reminded.turns_since_plan_mode >= 0:
-            return replace(reminded, left_plan_mode=mode != "plan")
+            return replace(reminders, answers_since_todos=0)
+        case ModeChanged(mode) if reminders.turns_since_plan_mode >= 0:
+            return replace(reminders, left_plan_mode=mode != "plan")
         case (
             PlanAnswered(approved=True)
             | Rewound()
             | Imported()
             | Compacted(kind="full" | "trim")
         ):
-            # Told shorter, the newest messages may still say that plan mode is on.
-            left = reminded.left_plan_mode and isinstance(entry.event, Compacted)
-            return replace(reminded, turns_since_plan_mode=-1, left_plan_mode=left)
+            # After a compaction the kept messages may still say that plan mode is on.
+            left = reminders.left_plan_mode and isinstance(entry.event, Compacted)
+            return replace(reminders, turns_since_plan_mode=-1, left_plan_mode=left)
         case SessionResumed() | ExternalEditsFound():
-            return _untold(reminded, entry.event)
+            return _outdated(reminders, entry.event)
         case _:
             pass
-    return reminded
+    return reminders
 
 
-def _untold(reminded: Reminders, event: SessionResumed | ExternalEditsFound) -> Reminders:
+def _outdated(
+    reminders: Reminders, event: SessionResumed | ExternalEditsFound
+) -> Reminders:
     if isinstance(event, SessionResumed):
-        return replace(reminded, moved=True) if event.directory else reminded
-    found = {**dict(reminded.external_edits), **dict(event.files)}
-    return replace(reminded, external_edits=tuple(found.items()))
+        return replace(reminders, moved=True) if event.directory else reminders
+    found = {**dict(reminders.external_edits), **dict(event.files)}
+    return replace(reminders, external_edits=tuple(found.items()))
 
 
-def _told(reminded: Reminders, because: tuple[str, ...]) -> Reminders:
-    if PLANNING in because:
-        new = -1 if reminded.left_plan_mode else max(0, reminded.turns_since_plan_mode)
-        reminded = replace(reminded, turns_since_plan_mode=new, left_plan_mode=False)
-    if TODOS in because:
-        reminded = replace(reminded, answers_since_todos=0)
-    if PLACE in because:
-        reminded = replace(reminded, moved=False)
-    return replace(reminded, external_edits=()) if FILES in because else reminded
+def _reminded(reminders: Reminders, policies: tuple[str, ...]) -> Reminders:
+    if PLANNING in policies:
+        new = -1 if reminders.left_plan_mode else max(0, reminders.turns_since_plan_mode)
+        reminders = replace(reminders, turns_since_plan_mode=new, left_plan_mode=False)
+    if TODOS in policies:
+        reminders = replace(reminders, answers_since_todos=0)
+    if PLACE in policies:
+        reminders = replace(reminders, moved=False)
+    return replace(reminders, external_edits=()) if FILES in policies else reminders

@@ -1,8 +1,7 @@
-"""How much may run unasked: the mode, and what a person allowed for this session.
+"""The permission mode, the rules granted for this session, and its limits.
 
-A mode or a grant is the person's word; rewinding the talk does not take it back.
-The one thing a model may change itself is to begin to plan, for that only takes
-rights away.
+Only the user sets these, and rewinding does not change them. A model can only enter plan
+mode, because that only takes rights away.
 """
 
 from msgspec import Struct
@@ -31,22 +30,20 @@ HEARS = (
 
 
 class Rights(Struct, frozen=True):
-    """What a person said of this session."""
+    """What the user chose for this session."""
 
-    mode: Mode | None = None  # None: nobody chose, so the settings hold
-    mode_before_plan: Mode | None = (
-        None  # the mode before the planning; None: as the settings say
-    )
-    granted: tuple[str, ...] = ()
-    budget: Budget | None = None  # of a turn; None: as the settings say
-    final_budget: bool = False  # is there no more to be had, if that is used up?
-    share_left: float = 1.0  # the share that whoever gave it has left
-    steps: int = 0  # answers of a turn; 0: as the settings say
-    limits: RunLimits = NOTHING  # what the command line of who has the pen says besides
+    mode: Mode | None = None  # None: as in the settings
+    mode_before_plan: Mode | None = None  # None: as in the settings
+    granted: tuple[str, ...] = ()  # rules
+    budget: Budget | None = None  # of a turn; None: as in the settings
+    final_budget: bool = False  # the parent has no more budget to give
+    share_left: float = 1.0  # the share of the parent's budget that is left
+    steps: int = 0  # model responses in a turn; 0: as in the settings
+    limits: RunLimits = NOTHING  # from the command line of the current run
 
 
 def after_planning(rights: Rights, settled: Mode) -> Mode:
-    """The mode once a plan is approved. `settled` is that of the settings."""
+    """The mode after a plan is approved. `settled` is that of the settings."""
     now = rights.mode or settled
     before = rights.mode_before_plan or settled
     if now != "plan":
@@ -57,7 +54,7 @@ def after_planning(rights: Rights, settled: Mode) -> Mode:
 def apply(rights: Rights, entry: Entry) -> Rights:
     match entry.event:
         case Ended(control=None):
-            pass  # as nearly all of them
+            pass  # the most frequent case
         case ModeChanged(mode):
             return _in_mode(rights, mode)
         case BudgetSet() | StepLimitSet() | TurnStarted():
@@ -66,12 +63,14 @@ def apply(rights: Rights, entry: Entry) -> Rights:
             return _in_mode(rights, "plan")
         case SessionStarted(limits=given):
             return replace(rights, limits=given)
-        case SessionResumed(limits=given):  # it was allowed for the session somebody saw
+        case SessionResumed(
+            limits=given
+        ):  # grants end with the run that they were given in
             before = (
                 None if rights.mode_before_plan == "bypass" else rights.mode_before_plan
             )
             return replace(rights, granted=(), mode_before_plan=before, limits=given)
-        case Imported():  # nobody here has said any of it
+        case Imported():  # the user here has granted none of it
             return Rights()
         case Granted(rule) if rule not in rights.granted:
             return replace(rights, granted=(*rights.granted, rule))
@@ -86,7 +85,7 @@ def _bounded(rights: Rights, event: BudgetSet | StepLimitSet | TurnStarted) -> R
             return replace(rights, budget=budget, final_budget=last, share_left=left)
         case StepLimitSet(steps):
             return replace(rights, steps=steps)
-        case TurnStarted():  # there may be some again
+        case TurnStarted():  # the parent may have more again
             return replace(rights, final_budget=False) if rights.final_budget else rights
 
 

@@ -1,4 +1,4 @@
-"""What a session is: where it works, which model it was given, which version wrote it."""
+"""What a session is: its directory, name, title, chosen model and agent, and origin."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ LONGEST_TITLE = 60
 
 
 class SessionDirectories(Struct, frozen=True):
-    """Where a session works: real paths. `roots` are the further directories of it."""
+    """The working directory of a session and its further `roots`, as real paths."""
 
     directory: str = ""
     roots: tuple[str, ...] = ()
@@ -43,82 +43,82 @@ class SessionInfo(Struct, frozen=True):
     directory: str = ""
     version: str = ""
     id: str = ""
-    roots: tuple[str, ...] = ()  # what else belongs to its workspace
-    model: str = ""  # chosen by a person, as provider/model; "": the settings hold
-    effort: Effort = ""  # chosen by a person; "": the settings hold
-    agent: str = ""  # chosen by a person; "": the settings hold
-    after_plan: str = ""  # the agent that carries out what this one plans; "": itself
-    memory_up_to: int = 0  # up to this event, memory has been made of it
-    title: str = ""  # the beginning of the first words, or as a model found it
-    titled: bool = False  # did one?
-    name: str = ""  # that a person gave it
+    roots: tuple[str, ...] = ()  # more directories of its workspace
+    model: str = ""  # chosen by the user, as provider/model; "": as in the settings
+    effort: Effort = ""  # chosen by the user; "": as in the settings
+    agent: str = ""  # chosen by the user; "": as in the settings
+    after_plan: str = ""  # the agent that carries out the plans of this one; "": itself
+    memory_up_to: int = 0  # notes were made of it up to this event
+    title: str = ""  # written by a model, or the beginning of the first message
+    titled: bool = False  # a model wrote the title
+    name: str = ""  # given by the user
     tags: tuple[str, ...] = ()
     started_at: float = 0.0
-    version_before: str = ""  # another version, that wrote it until this one took it up
-    imported: int = 0  # the seq of the event up to which it came from a file
-    forked: tuple[str, int] = ("", 0)  # the session that this is a copy of, up to an event
-    repaired: tuple[int, str] = (0, "")  # the seq of the newest mending, and what was lost
+    version_before: str = ""  # the version that wrote it before, if it is another
+    imported: int = 0  # the seq of the event up to which it was imported
+    forked: tuple[str, int] = ("", 0)  # the source session, and the event up to which
+    repaired: tuple[int, str] = (0, "")  # the seq of the last repair, and what was lost
 
 
-def apply(about: SessionInfo, entry: Entry) -> SessionInfo:
+def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
     match entry.event:
         case SessionStarted(directory, refold, id_, roots=roots):
             return SessionInfo(directory, refold, id_, started_at=entry.at, roots=roots)
         case SessionResumed():
-            return _resumed(about, entry.event)
+            return _resumed(info, entry.event)
         case JournalRepaired(lost):
-            return replace(about, repaired=(entry.seq, lost))
+            return replace(info, repaired=(entry.seq, lost))
         case MemoryExtracted(upto):
-            return replace(about, memory_up_to=upto)
+            return replace(info, memory_up_to=upto)
         case Forked() | Imported():
-            return _copied(about, entry.event, entry.seq)
+            return _copied(info, entry.event, entry.seq)
         case (
             ModelChosen() | AgentChosen() | EffortChosen() | Renamed() | Tagged() | Titled()
         ):
-            return _chosen(about, entry.event)
-        case Said(words, sender, typed=typed) if not about.title and sender in REQUESTERS:
-            return replace(about, title=" ".join((typed or words).split())[:LONGEST_TITLE])
+            return _chosen(info, entry.event)
+        case Said(words, sender, typed=typed) if not info.title and sender in REQUESTERS:
+            return replace(info, title=" ".join((typed or words).split())[:LONGEST_TITLE])
         case _:
-            return about
+            return info
 
 
-def _copied(about: SessionInfo, event: Forked | Imported, seq: int) -> SessionInfo:
-    # What was said up to here is the business of another session's memory.
-    known = max(about.memory_up_to, seq)
-    # Its name is the other's: nobody could tell them apart by it.
-    name = about.name if event.id == event.source else ""
-    copied = replace(about, id=event.id, name=name, memory_up_to=known)
+def _copied(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInfo:
+    # Notes of the copied part are made of the source session.
+    known = max(info.memory_up_to, seq)
+    # The name stays with the source, so that it is clear which one is meant.
+    name = info.name if event.id == event.source else ""
+    copied = replace(info, id=event.id, name=name, memory_up_to=known)
     if isinstance(event, Forked):
         return replace(copied, forked=(event.source, event.seq))
-    # Nobody here has chosen a model or an agent yet.
-    nothing: Any = {"model": "", "effort": "", "agent": "", "after_plan": "", "roots": ()}
-    return replace(copied, imported=seq, directory=event.directory, **nothing)
+    # The user here has not chosen a model or an agent yet.
+    defaults: Any = {"model": "", "effort": "", "agent": "", "after_plan": "", "roots": ()}
+    return replace(copied, imported=seq, directory=event.directory, **defaults)
 
 
-def _resumed(about: SessionInfo, event: SessionResumed) -> SessionInfo:
+def _resumed(info: SessionInfo, event: SessionResumed) -> SessionInfo:
     return replace(
-        about,
+        info,
         version=event.version,
-        version_before=about.version if about.version != event.version else "",
-        directory=event.directory or about.directory,
-        roots=about.roots if event.roots is None else event.roots,
+        version_before=info.version if info.version != event.version else "",
+        directory=event.directory or info.directory,
+        roots=info.roots if event.roots is None else event.roots,
     )
 
 
 def _chosen(
-    about: SessionInfo,
+    info: SessionInfo,
     event: ModelChosen | AgentChosen | EffortChosen | Renamed | Tagged | Titled,
 ) -> SessionInfo:
     match event:
         case ModelChosen(model):
-            return replace(about, model=model)
+            return replace(info, model=model)
         case AgentChosen(agent, then):
-            return replace(about, agent=agent, after_plan=then)
+            return replace(info, agent=agent, after_plan=then)
         case EffortChosen(effort):
-            return replace(about, effort=effort)
+            return replace(info, effort=effort)
         case Renamed(name):
-            return replace(about, name=name)
+            return replace(info, name=name)
         case Tagged(tags):
-            return replace(about, tags=tags)
+            return replace(info, tags=tags)
         case Titled(title):
-            return replace(about, title=title, titled=True)
+            return replace(info, title=title, titled=True)

@@ -1,7 +1,7 @@
-"""A session and all below it, as values: each with its entries, folded once.
+"""A session with its subagents as a tree of values, each with its entries and its view.
 
-Where they are read from the disk is `tree_files`; how they look is the views' business.
-A node is named by its address: `root`, `root/child-1`, `root/child-1/child-2`.
+`store.tree_reader` reads the tree from the disk; `views/` shows it. The address of a node
+is `root`, `root/child-1`, `root/child-1/child-2` and so on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ ROOT = "root"
 
 
 class Node(Struct, frozen=True):
-    """A session of the tree. `child` is how its parent knows it; None: it is the root.
+    """A session of the tree. `child` is what its parent recorded; None: it is the root.
 
-    `damage` says what is wrong with its journal: then `entries` are those before that.
-    `written`: a process that lives holds its pen.
+    `damage` says what is wrong with its journal; then `entries` are those before that.
+    `written`: a running process holds its writer lock.
     """
 
     address: str
@@ -37,7 +37,7 @@ class Node(Struct, frozen=True):
 
     @property
     def spent(self) -> Spent:
-        """Its own. Of one that has no journal here, what its parent was told."""
+        """What it used itself; without a journal here, what its parent recorded."""
         if self.entries or self.child is None or self.child.end is None:
             return self.view.account.spent
         return self.child.end.spent
@@ -48,19 +48,19 @@ class Node(Struct, frozen=True):
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and all below it, each before its children."""
+    """The node and all its subagents, each before its own subagents."""
     yield node
     for each in node.children:
         yield from walk(each)
 
 
 def spent_below(node: Node) -> Spent:
-    """By the node and all below it."""
+    """What the node and all its subagents have used."""
     return sum((each.spent for each in walk(node)), Spent())
 
 
 def find(root: Node, names: Sequence[str]) -> tuple[Node, str]:
-    """The node that these names lead to from `root`, and what they name in it, or ""."""
+    """The node at these names below `root`, and the rest of the names, joined, or ""."""
     node = root
     for at, name in enumerate(names):
         if not CHILD.fullmatch(name):
@@ -75,6 +75,6 @@ def find(root: Node, names: Sequence[str]) -> tuple[Node, str]:
 def _there(node: Node) -> str:
     names = [each.name for each in node.children]
     if not names:
-        return "it has no children"
+        return "it has no subagents"
     shown = names if len(names) <= 6 else [*names[:3], "…", names[-1]]
     return f"there is {', '.join(shown)}"

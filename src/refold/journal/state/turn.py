@@ -1,6 +1,6 @@
-"""The turn under way, if there is one: how far it is and whether it must end.
+"""The running turn: its steps, cost, calls and reasons to end.
 
-What it came to stays readable until the next one starts.
+After it has ended, its outcome stays readable until the next turn starts.
 """
 
 from collections.abc import Mapping
@@ -63,48 +63,46 @@ HEARS = (
     Imported,
     NestedCallMade,
 )
-# Of all else nothing is left when the next turn starts.
+# A new turn starts without the effect of all other kinds.
 OUTLIVES = (TurnStarted, Stopped, TurnEnded, Imported)
 
 
 class Denial(Struct, frozen=True):
-    """A call that a rule or a person refused. `reason` is the model's copy of why."""
+    """A call that a rule or the user refused. `reason` is what the model was told."""
 
     call: ToolCall
     reason: str
 
 
 class Turn(Struct, frozen=True):
-    """`outcome` and `reason` are of the last turn that ended."""
+    """The running turn. `outcome` and `reason` are of the last turn that ended."""
 
-    seq: int = 0  # of its TurnStarted; 0: none is under way
+    seq: int = 0  # of its TurnStarted; 0: no turn is running
     why: Literal["message", "continue"] = "message"
-    steps: int = 0  # answers so far
-    open_request: ModelAsked | None = None  # asked, not answered
-    request_seq: int = 0  # the seq of that
-    last_answer: ModelAnswered | None = None  # the newest answer of this turn
-    noted_by: tuple[str, ...] = ()  # the policies whose notes the model was told
-    cut_in_a_row: int = 0  # answers in a row that the output limit cut off
-    refused_in_a_row: int = 0  # answers in a row all of whose calls were refused
-    rejected: int = 0  # answers that had not the shape that was asked for
+    steps: int = 0  # model responses in this turn
+    open_request: ModelAsked | None = None  # the model call without a response yet
+    request_seq: int = 0  # its seq
+    last_answer: ModelAnswered | None = None  # the latest response of this turn
+    noted_by: tuple[str, ...] = ()  # policies whose notes the model has got
+    cut_in_a_row: int = 0  # responses in a row that the output limit cut off
+    refused_in_a_row: int = 0  # responses in a row in which all calls were refused
+    rejected: int = 0  # answers that did not match the schema
     failed: str | None = None
-    too_long: str = ""  # why a provider would not read it all; it is asked once more
-    compacted: bool = False  # has the talk been told shorter since?
+    too_long: str = ""  # the error of a request that was too long; it is repeated once
+    compacted: bool = False  # compacted since that error
     stopped: Stopped | None = None
-    stop_seq: int = 0  # the seq of the newest stop of the session
-    final: str | None = None  # a tool has said that this is the answer
-    planned: bool = False  # a plan has been made, and waits for the person
-    model: str = ""  # who gave the newest answer, as provider/model
-    answer: str = ""  # the words of the newest answer, its cut-off pieces joined
+    stop_seq: int = 0  # the seq of the last stop in the session
+    final: str | None = None  # the final answer, as a tool gave it
+    planned: bool = False  # a plan waits for the user's decision
+    model: str = ""  # the model of the latest response, as provider/model
+    answer: str = ""  # text of the latest response, with its cut-off pieces joined
     as_json: bool = False  # the answer is the JSON of a value
     spent: Spent = Spent()
-    reserved: tuple[tuple[int, Estimate], ...] = ()  # set aside, by the seq of what for
-    granted: tuple[
-        tuple[str, Budget], ...
-    ] = ()  # to the children that live, by their names
+    reserved: tuple[tuple[int, Estimate], ...] = ()  # by the seq of the reservation
+    granted: tuple[tuple[str, Budget], ...] = ()  # to running subagents, by name
     started_at: float = 0.0  # seconds since 1970
-    now: float = 0.0  # the same, of the newest answer or end of a call
-    nested: tuple[ToolCall, ...] = ()  # by code, within other calls: those still open
+    now: float = 0.0  # the time of the latest response or result
+    nested: tuple[ToolCall, ...] = ()  # open calls made by code within other calls
     denials: tuple[Denial, ...] = ()
     changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
     outcome: Outcome | Literal[""] = ""
@@ -113,20 +111,20 @@ class Turn(Struct, frozen=True):
 
 
 def apply(turn: Turn, entry: Entry) -> Turn:
-    match entry.event:  # what there is most of comes first
+    match entry.event:  # the most frequent kinds first
         case Ended() | Checkpointed() | AnswerRejected():
-            return _worked(turn, entry.event, entry.at)
+            return _call_ended(turn, entry.event, entry.at)
         case ModelAnswered() | ModelFailed():
             return _answered(turn, entry.event, entry.at)
         case ModelAsked() | Reserved() | Settled() | Compacted():
-            return _went_on(turn, entry.event, entry)
+            return _reserved(turn, entry.event, entry)
         case TurnStarted(_, why):
             began = Turn(
                 entry.seq, why, stop_seq=turn.stop_seq, started_at=entry.at, now=entry.at
             )
             return replace(began, outcome=turn.outcome, reason=turn.reason)
         case ChildBorn() | ChildGranted() | ChildEnded() | Forked():
-            return _lent(turn, entry.event)
+            return _granted(turn, entry.event)
         case NestedCallMade(call):
             return replace(turn, nested=(*turn.nested, call))
         case Stopped() | TurnEnded() | Imported():
@@ -135,10 +133,10 @@ def apply(turn: Turn, entry: Entry) -> Turn:
             return turn
 
 
-def _went_on(
+def _reserved(
     turn: Turn, event: ModelAsked | Reserved | Settled | Compacted, entry: Entry
 ) -> Turn:
-    """What sets money aside or settles it, and what changes what the model was told."""
+    """Reserve or settle budget, and follow which notes the model still sees."""
     match event:
         case ModelAsked():
             noted = (*turn.noted_by, *event.policies)
@@ -150,7 +148,7 @@ def _went_on(
                 noted_by=noted,
                 reserved=held,
             )
-        case Compacted(kind):  # what was noted may be told no more
+        case Compacted(kind):  # the notes may be gone from the conversation
             noted = turn.noted_by if kind == "prune" else ()
             return replace(turn, now=entry.at, noted_by=noted, compacted=True)
         case _ if not turn.seq:
@@ -191,9 +189,9 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed, at: float) -> Turn
             )
 
 
-def _lent(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) -> Turn:
-    """What a living child may use up counts as used; what one did use, afterwards."""
-    if isinstance(event, Forked):  # its children are not ours, nor is what they were lent
+def _granted(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) -> Turn:
+    """The grant of a running subagent counts as used; afterwards, what it did use."""
+    if isinstance(event, Forked):  # the subagents and their grants stay with the source
         return replace(turn, granted=())
     others = tuple(each for each in turn.granted if each[0] != event.child)
     match event:
@@ -211,17 +209,19 @@ def _without(
     return tuple([each for each in held if each[0] != seq])
 
 
-def _worked(turn: Turn, event: Ended | Checkpointed | AnswerRejected, at: float) -> Turn:
+def _call_ended(
+    turn: Turn, event: Ended | Checkpointed | AnswerRejected, at: float
+) -> Turn:
     match event:
         case Ended():
-            return _one_less(turn, event, at)
+            return _ended(turn, event, at)
         case Checkpointed(changed=changed):
             return replace(turn, now=at, changed=merged(turn.changed, changed))
         case AnswerRejected():
             return replace(turn, rejected=turn.rejected + 1, final=None)
 
 
-def _one_less(turn: Turn, end: Ended, at: float) -> Turn:
+def _ended(turn: Turn, end: Ended, at: float) -> Turn:
     calls = turn.last_answer.message.calls if turn.last_answer else ()
     if end.call_id not in [call.id for call in calls]:
         return _changed_by(_by_code(turn, end, at), end)
@@ -247,7 +247,7 @@ def _one_less(turn: Turn, end: Ended, at: float) -> Turn:
 
 
 def _by_code(turn: Turn, end: Ended, at: float) -> Turn:
-    """Code made it, within another call. That it was refused is told all the same."""
+    """End a call that code made within another call."""
     made = next((call for call in turn.nested if call.id == end.call_id), None)
     left = tuple(call for call in turn.nested if call.id != end.call_id)
     refused = (Denial(made, end.text),) if made and end.outcome == "refused" else ()
@@ -260,7 +260,7 @@ def _changed_by(turn: Turn, end: Ended) -> Turn:
 
 
 def _imported(turn: Turn, seq: int) -> Turn:
-    """No turn goes on here, and no words that waited there begin one."""
+    """End the turn of an imported session; its waiting messages start none here."""
     if turn.seq:
         turn = _over(turn, TurnEnded("interrupted", ELSEWHERE), seq)
     return replace(turn, stopped=None, stop_seq=seq)
