@@ -290,7 +290,7 @@ def test_rules_of_an_agent_only_narrow() -> None:
 
 
 def test_a_rule_that_is_none_says_so() -> None:
-    with pytest.raises(BadInput, match="is no permission rule"):
+    with pytest.raises(BadInput, match="is not a permission rule"):
         _ = Profile(name="mine", description=".", deny=("no rule",)).rules
 
 

@@ -154,7 +154,7 @@ def test_without_a_repository_or_a_commit_that_is_said(tmp_path: Path) -> None:
 
     result = house.run("Go.")
 
-    assert "is no git repository" in told(house.cast, "Go")
+    assert "is not a git repository" in told(house.cast, "Go")
     assert events(house.tree(result.session_id), ChildBorn) == []
     _git(house.directory, "init", "-q")
     house.run("Go.")

@@ -261,7 +261,7 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
         ),
         (("set", 'prices."\udcff".input', "3"), "cannot be '3': that is not UTF-8"),
         (("set", "limits", "3"), "it is a table of settings, such as limits.steps"),
-        (("set", "limits.steps", "[1"), "'[1' is no value of TOML"),
+        (("set", "limits.steps", "[1"), "'[1' is not a TOML value"),
         (("set", "permissions.allow", "bash("), "'bash(' is not a permission rule"),
         (
             ("set", "--project", "http.idle_seconds", "2"),

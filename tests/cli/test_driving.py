@@ -191,8 +191,8 @@ def test_words_go_into_the_turn_and_behind_it(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"\x00\xff\xfe binary", "this is no order"),
-        (b"[" * 100_000, "this is no order"),
+        (b"\x00\xff\xfe binary", "this is not an order"),
+        (b"[" * 100_000, "this is not an order"),
         (
             b'{"type": "user_message", "text": "' + b"x" * (33 * 2**20) + b'"}',
             "bytes at most",

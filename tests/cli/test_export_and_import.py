@@ -148,7 +148,7 @@ def test_what_comes_in_is_a_session_like_any_other(
     [
         (["nowhere.tar"], "nowhere.tar cannot be read"),
         (["."], ". cannot be read"),
-        (["/dev/null"], "/dev/null is no exported session"),
+        (["/dev/null"], "/dev/null is not an exported session"),
         (["/dev/null", "--directory", "nowhere"], "there is no such directory"),
     ],
 )

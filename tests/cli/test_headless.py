@@ -268,7 +268,7 @@ def test_words_come_from_stdin_when_there_are_none_on_the_command_line(
         ),
         (["memory", "shwo"], "update, diff, path); did you mean show?"),
         (["-p", "Hi", "-r", "2020"], "there is no session '2020'"),
-        (["-p", "Hi", "--allow", "no rule!"], "'no rule!' is no permission rule"),
+        (["-p", "Hi", "--allow", "no rule!"], "'no rule!' is not a permission rule"),
         (["-p", "Hi", "--add-dir", "nowhere"], "--add-dir 'nowhere': there is no such"),
         (["-p", "Hi", "--script", "none.jsonl"], "none.jsonl cannot be read"),
         (["-p", "-c", "--no-session"], "--no-session keeps no journal"),

@@ -431,8 +431,8 @@ def test_under_the_same_rules_nothing_changes(refold: Told, tmp_path: Path) -> N
     ("text", "said"),
     [
         (None, "there is no file"),
-        ("[permissions]\nallow = ['bash(']", "is no permission rule"),
-        ("x = ", "is no TOML"),
+        ("[permissions]\nallow = ['bash(']", "is not a permission rule"),
+        ("x = ", "is not valid TOML"),
         ("[permission]\nallow = []", "there is no setting"),
     ],
 )

@@ -93,7 +93,7 @@ def test_an_answer_with_claims_is_printed_without_them_and_says_how_to_check(
         ([" "], 'nothing to find out: say refold rlm "QUESTION" --context FILE'),
         (["Who?", "--context", "gone"], "--context 'gone': there is no such file or folder"),
         (["Who?", "--flat", "--rlm"], "not allowed with argument --flat"),
-        (["Who?", "--schema", "{"], "--schema '{' is no JSON"),
+        (["Who?", "--schema", "{"], "--schema '{' is not valid JSON"),
         (["Who?", "--flat", "--context", "large.txt"],
          "--flat: about 37,500 tokens do not fit into the window of 32,000: leave --flat "
          "out, and code goes through them"),

@@ -112,8 +112,8 @@ def test_it_is_taken_away_where_the_start_fails_and_when_it_is_stopped(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("-w", "fix the test"), "'fix the test' is no name for a working tree"),
-        (("-w", "a..b"), "'a..b' is no name"),
+        (("-w", "fix the test"), "'fix the test' is not a name for a working tree"),
+        (("-w", "a..b"), "'a..b' is not a name"),
         (("-w", "-c"), "it does not go with -c or -r"),
         (("-w", "taken"), "is there already, and no working tree of"),
     ],

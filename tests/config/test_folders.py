@@ -98,7 +98,7 @@ def test_a_link_to_a_folder_is_that_folder(file: Path, tmp_path: Path) -> None:
 
 
 def test_only_what_is_a_rule_is_kept(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"'bash\(' is no permission rule"):
+    with pytest.raises(BadInput, match=r"'bash\(' is not a permission rule"):
         Folders(file).always(tmp_path, "bash(")
 
     assert not file.exists()
@@ -111,7 +111,7 @@ def test_a_file_that_others_can_change_says_nothing(
     Folders(file).always(tmp_path, "bash(ls)")
     file.chmod(mode)
 
-    with pytest.raises(BadInput, match=f"others can change it: .* chmod 600 {file}"):
+    with pytest.raises(BadInput, match=f"other users can change it: .* chmod 600 {file}"):
         list(Folders(file).layer(tmp_path))
 
 
@@ -119,8 +119,8 @@ def test_a_file_that_others_can_change_says_nothing(
     ("text", "said"),
     [
         ("folders = 3", "folders is not a table"),
-        ("[folders]\n'{}' = 3", "is no table"),
-        ("x = ", "is no TOML"),
+        ("[folders]\n'{}' = 3", "is not a table"),
+        ("x = ", "is not valid TOML"),
         ("a = '\xff'", "cannot be read"),
     ],
 )
@@ -148,7 +148,7 @@ def test_a_rule_that_somebody_broke_by_hand_is_named_with_the_file(
     Folders(file).always(tmp_path, "bash(ls)")
     file.write_text(file.read_text().replace("bash(ls)", "bash("))
 
-    with pytest.raises(BadInput, match=rf"{file}: 'bash\(' is no permission rule"):
+    with pytest.raises(BadInput, match=rf"{file}: 'bash\(' is not a permission rule"):
         list(Folders(file).layer(tmp_path))
 
 

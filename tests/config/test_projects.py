@@ -370,7 +370,7 @@ def a_socket(at: Path) -> None:
         (lambda at: at.write_text(f"'{'k' * 60_000}' = 1"), "there is no setting 'kkk"),
         (
             lambda at: at.write_text("[permissions]\nallow=['bash(']"),
-            "is no permission rule",
+            "is not a permission rule",
         ),
     ],
 )

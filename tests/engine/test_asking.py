@@ -82,7 +82,7 @@ def test_an_answer_in_another_shape_goes_back_with_what_is_wrong() -> None:
 
     told = [request.messages[-1].message.text for request in provider.heard[1:]]
     assert view.turn.outcome == "answered"
-    assert "it is no JSON" in told[0]
+    assert "it is not JSON" in told[0]
     assert "$.age: 'forty' is not of type 'integer'" in told[1]
     assert result(view, "s", 0.0).structured == {"age": 40}
 
@@ -94,7 +94,7 @@ def test_an_answer_is_corrected_so_many_times_and_no_more(times: int) -> None:
     view = run(MemoryStore(), asked_for_a_shape(provider, times), "How old?")
 
     assert view.turn.outcome == "failed"
-    assert f"after {times} corrections: it is no JSON" in view.turn.reason
+    assert f"after {times} corrections: it is not JSON" in view.turn.reason
     assert len(provider.heard) == times + 1
     assert result(view, "s", 0.0).structured is None
 

@@ -108,7 +108,7 @@ def test_a_writer_that_gave_the_pen_back_has_no_file_open_and_writes_no_more(
         epoch = (await store.lease()).epoch
         await add(store, epoch, b"one", 0)
         await store.release()
-        with pytest.raises(JournalError, match="holds the pen"):
+        with pytest.raises(JournalError, match="does not hold the lock"):
             await add(store, epoch, b"two", 1)
         here = [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")]
         return sum(path.startswith(f"{tmp_path}/") for path in here)
@@ -163,7 +163,7 @@ def test_a_writer_is_fenced_off_when_a_later_one_signed_the_pen(tmp_path: Path) 
         for n in range(2):
             await add(later, (await later.lease()).epoch, b"x", n)
         (elsewhere / "pen").replace(tmp_path / "one" / "pen")
-        with pytest.raises(Fenced, match="lost the pen to writer 2"):
+        with pytest.raises(Fenced, match="lost the lock to writer 2"):
             await add(store, epoch, b"two", 1)
         return list(await store.read())
 

@@ -239,7 +239,7 @@ def test_the_children_stay_those_of_the_other_session(tmp_path: Path) -> None:
     assert [c.foreign for c in view.children.children] == [True]
     assert (view.children.running, view.turn.granted) == ((), ())
     assert view.account.spent == Spent()
-    with pytest.raises(BadInput, match="a/child-1 is a child"):
+    with pytest.raises(BadInput, match="a/child-1 is a subagent"):
         fork(home, "a/child-1", None, NOW)
 
 

@@ -184,19 +184,19 @@ def of_id(id_: str) -> Harm:
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (empty, "no exported session"),
-        (binary, "no exported session"),
-        (compressed, "no exported session"),
+        (empty, "not an exported session"),
+        (binary, "not an exported session"),
+        (compressed, "not an exported session"),
         (as_json, "was exported as JSON, by an earlier refold"),
         (swapped(b'"version":2', b'"version":3'), "version 3 of the form"),
-        (swapped(b'"format":"refold', b'"format":"reform'), "no exported session"),
+        (swapped(b'"format":"refold', b'"format":"reform'), "not an exported session"),
         (swapped(b'"refold":', b'"reform":'), "not as refold writes it"),
         (of_id("../../etc"), r"'../../etc' is no session's id"),
         (of_id(""), "'' is no session's id"),
-        (of_id("x" * 64_000), "no exported session"),
+        (of_id("x" * 64_000), "not an exported session"),
         (of_size(-512), "is no plain file"),
         (of_size(2**62), "journal is damaged|has no end|cut off"),
-        (renamed("session.json", "other.json"), "no exported session"),
+        (renamed("session.json", "other.json"), "not an exported session"),
         (renamed("child-1/events.jsonl", "../x/events.jsonl"), "has begun a child '../x'"),
         (renamed("child-1/events.jsonl", "/events.jsonl"), "begun a child ''"),
         (renamed("child-1/events.jsonl", "/etc/events.jsonl"), "begun a child '/etc'"),
@@ -251,7 +251,7 @@ def test_what_is_not_as_refold_writes_it_is_refused(
         (
             {"kind": "Ended", "data": {
                 "call_id": "c", "outcome": "done", "text": "", "full_blob": "../../../etc/passwd"}},
-            "what is no blob's name",
+            "a blob's name in it is not valid",
         ),
     ],
 )  # fmt: skip
@@ -315,7 +315,7 @@ def test_a_file_that_was_cut_off_is_refused_wherever_that_was(
 
     said = refusal(tmp_path, made[: len(made) * share // 60])
 
-    assert "s.tar, " in said or "no exported session" in said
+    assert "s.tar, " in said or "not an exported session" in said
 
 
 @pytest.mark.parametrize("share", range(80))

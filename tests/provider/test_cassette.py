@@ -464,10 +464,10 @@ def test_a_silent_end_stays_a_silent_end(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "is no cassette"),
-        ('{"text": "Yes."}\n', "is no cassette"),
-        ("PNG\n", "is no cassette"),
-        ("[]\n", "is no cassette"),
+        ("", "is not a cassette"),
+        ('{"text": "Yes."}\n', "is not a cassette"),
+        ("PNG\n", "is not a cassette"),
+        ("[]\n", "is not a cassette"),
         ('{"cassette": 9}\n', "is of version 9, and this refold reads version 1"),
         ('{"cassette": 1}\n{"asked"\n', "line 2, cannot be read"),
         ('{"cassette": 1}\n{"answered": 4, "deltas": []}\n', "line 2, cannot be read"),

@@ -234,14 +234,16 @@ def test_a_list_that_never_ends_is_read_once() -> None:
     ],
 )
 def test_an_answer_that_is_no_list_is_an_error_that_names_the_address(page: bytes) -> None:
-    with pytest.raises(Refused, match=r"at http://127.* /models with what is no list"):
+    with pytest.raises(
+        Refused, match=r"at http://127.* /models with something other than a list"
+    ):
         listed("openai", {"/models": page})
 
 
 def test_a_list_with_odd_things_in_it_is_none_of_ours() -> None:
     odd = {"models": [{"name": "models/m", "supportedGenerationMethods": 3}]}
 
-    with pytest.raises(Refused, match="no list of models"):
+    with pytest.raises(Refused, match="other than a list of models"):
         listed("gemini", {"/v1beta/models?pageSize=1000": odd})
 
 

@@ -100,7 +100,8 @@ def test_an_answer_of_another_shape_is_asked_for_again_with_what_is_wrong() -> N
 
     assert view.turn.answer == "3"
     assert (
-        "Your answer does not fit: it is no JSON" in leaf.heard[1].messages[-1].message.text
+        "Your answer does not fit: it is not JSON"
+        in leaf.heard[1].messages[-1].message.text
     )
     first, second = run.leaves[1]
     assert first.failed.startswith("the answer does not match the schema")

@@ -125,7 +125,7 @@ def value_in(answer: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise ValueError(f"it is no JSON ({error})") from error
+        raise ValueError(f"it is not JSON ({error})") from error
 
 
 # Keys that stand twice in one JSON object: readers disagree on which value counts.

@@ -128,7 +128,7 @@ def test_every_key_and_slot_is_documented() -> None:
         ({"environ": {"K": "sk-" + "a1" * 9}}, "a key must not stand in a command line"),
         ({"output": "jsonl"}, "where is the answer in a line of JSON"),
         ({"text": "a"}, 'places are for output = "jsonl", and it says "text"'),
-        ({"output": "jsonl", "text": "a b"}, "'a b' is no place"),
+        ({"output": "jsonl", "text": "a b"}, "'a b' is not a path"),
         ({"idle": -1.0}, "idle = -1 is not a time"),
         ({"window": 0}, "window = 0 is not a number of messages"),
     ],

