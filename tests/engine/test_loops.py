@@ -315,7 +315,7 @@ HONEST: dict[str, tuple[list[Step], list[str]]] = {
         mixed(thought, lambda n: step("read_file", "x", path=f"{n}.py")), []),
     "what failed succeeds when it is tried again": (
         [*[step("bash", "busy\n", command=f"deploy --try {n}", code=1) for n in range(3)],
-         step("bash", "deployed\n", command="deploy --try 3")], ["errors"]),
+         step("bash", "deployed\n", command="deploy --try 3")], ["repeated_errors"]),
     "searches, and what they found is read": (
         [s for n in range(4) for s in searching_and_reading(n)], []),
     "nothing is found, by many patterns": (
@@ -342,7 +342,7 @@ READ = step("read_file", "x = 1", path="a.py")
 SWITCHES = {
     "repeated_calls": ([READ] * 9, 4),
     "alternating_calls": ([READ, step("list_files", "a.py")] * 5, 7),
-    "errors": (
+    "repeated_errors": (
         [step("grep", "bad pattern", pattern=f"({n}", fails=True) for n in range(9)],
         4,
     ),
@@ -361,8 +361,8 @@ def test_each_rule_has_a_switch(rule: str) -> None:
 
 @pytest.mark.parametrize(
     ("rule", "limit", "after"),
-    [("repeated_calls", 1, 2), ("repeats", 5, 6), ("alternating_calls", 1, 5), ("alternations", 4, 9),
-     ("errors", 1, 1), ("errors", 6, 6)],
+    [("repeated_calls", 1, 2), ("repeated_calls", 5, 6), ("alternating_calls", 1, 5), ("alternating_calls", 4, 9),
+     ("repeated_errors", 1, 1), ("repeated_errors", 6, 6)],
 )  # fmt: skip
 def test_each_rule_counts_as_far_as_its_setting_says(
     rule: str, limit: int, after: int
@@ -377,7 +377,7 @@ def test_each_rule_counts_as_far_as_its_setting_says(
     [
         ("repeated_calls", REPEATED.format(names="read_file", times=3),
          "read_file was called 4 times with the same arguments and the same result"),
-        ("errors", FAILED.format(names="grep", times=3),
+        ("repeated_errors", FAILED.format(names="grep", times=3),
          "grep failed 4 times with the same error"),
     ],
 )  # fmt: skip
@@ -402,10 +402,10 @@ def test_a_circle_in_a_talk_that_was_made_shorter_is_still_one() -> None:
     shortened = [*whole[:cut], Entry(whole[cut].seq, Compacted("full", summary="So far."))]
     view = fold(shortened)
 
-    (repeats, *_) = not_stuck()
+    (repeated_calls, *_) = not_stuck()
 
-    assert repeats(view) == repeats(fold(whole[:cut]))
-    assert repeats(view) is not None
+    assert repeated_calls(view) == repeated_calls(fold(whole[:cut]))
+    assert repeated_calls(view) is not None
 
 
 def test_a_circle_is_told_of_once_whatever_comes_between() -> None:

@@ -61,7 +61,7 @@ def swapped(one: str, other: str) -> Sequence[Policy]:
         ("plan_ready", "step_limit", view(Turn(1, planned=True, steps=OVER))),
         ("final", "step_limit", view(Turn(1, final="done", steps=OVER))),
         (
-            "refusals",
+            "refused_responses",
             "step_limit",
             view(Turn(1, refused_in_a_row=LIMITS.refused_responses, steps=OVER)),
         ),

@@ -43,13 +43,13 @@ _LONGEST_ROUND = 6  # answers
 
 
 def not_stuck(
-    repeats: int = 3, alternations: int = 3, errors: int = 4
+    repeated_calls: int = 3, alternating_calls: int = 3, repeated_errors: int = 4
 ) -> tuple[Policy, ...]:
     """The rules that are on. 0 switches one off."""
     rules = (
-        (repeats, not_repeating(repeats)),
-        (alternations, not_alternating(alternations)),
-        (errors, not_failing(errors, nudged_at=repeats)),
+        (repeated_calls, not_repeating(repeated_calls)),
+        (alternating_calls, not_alternating(alternating_calls)),
+        (repeated_errors, not_failing(repeated_errors, nudged_at=repeated_calls)),
     )
     return tuple(rule for limit, rule in rules if limit)
 
