@@ -73,4 +73,4 @@ def test_where_nobody_can_be_asked_the_tool_fails(tmp_path: Path, builtin: bool)
 
     _, (said,) = run(agent)
 
-    assert said == "Nobody can be asked here."
+    assert said == "There is no user to ask in this session."

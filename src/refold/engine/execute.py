@@ -71,7 +71,7 @@ class Running:
         self._asked += 1
         call_id = f"{self.id}.ask-{self._asked}"
         if self._run_call is None or world.tool(ASK_USER) is None:
-            raise ToolFailed("Nobody can be asked here.")
+            raise ToolFailed("There is no user to ask in this session.")
         arguments = Raw(encode({"questions": [question]}))
         call = ToolCall(call_id, ASK_USER, arguments)
         wanted = NestedCallMade(
