@@ -183,7 +183,7 @@ def test_a_narrow_terminal_breaks_nothing(starts: Starts) -> None:
     at.until("says hello.")
 
     assert "I will look first." in at.rows
-    assert '    +    return "hello"' in at.rows
+    assert '  2 +    return "hello"' in at.rows
     assert "Now hello.py says hello." in at.rows
 
 
