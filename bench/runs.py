@@ -64,8 +64,10 @@ def agents(peers: bool = False) -> list[Agent]:
         line = (
             f"{refold} -p {{prompt}} -m openai-chat/mock-model --yolo --max-turns {{steps}}"
         )
-        open_ = (("REFOLD_SANDBOX__PROFILE", "off"),)
-        found.append(Agent("refold", tuple(line.split(" "))))
+        # Nobody knows the price of the model, and 2,000 steps are many tokens.
+        unbounded = (("REFOLD_BUDGET__TOKENS", "0"),)
+        open_ = (*unbounded, ("REFOLD_SANDBOX__PROFILE", "off"))
+        found.append(Agent("refold", tuple(line.split(" ")), unbounded))
         found.append(Agent("refold, no sandbox", tuple(line.split(" ")), open_))
     mini = ROOT / ".peers/mini/bin/mini"
     if peers and mini.exists():
