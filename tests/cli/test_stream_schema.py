@@ -127,7 +127,7 @@ def written() -> list[dict[str, Any]]:
     verdict = Checked(claim, "supported", "it ran", (Finding("supported", "exit code 0"),))
     found += [
         encode.init(View(), "id", "0.1.0"),
-        encode.approval_request(asks, 1, CALL, "bash(ls)"),
+        encode.approval_request(asks, 1, CALL, ("bash(ls)",)),
         encode.question(asks, 1, [Asking("Which?", [Option("red")])]),
         documents.Error(kind="BadInput", line=3, reason="no order"),
         documents.ForkMade(session_id="copy", source="mine"),

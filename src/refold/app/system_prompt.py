@@ -46,7 +46,7 @@ from refold.values.printable_names import escaped
 
 SHELL = "bash"  # that is what commands run in
 _PROMPTS = "prompts"
-_SECRETS = "it may hold secrets"
+_SECRETS = "it may contain secrets"
 _TOKENS = frozenset(
     (".git", ".git-credentials", ".npmrc", ".yarnrc", ".yarnrc.yml", ".envrc")
 )

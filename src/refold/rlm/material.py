@@ -1,7 +1,7 @@
 """The files and folders that a question is about, as a Python value and as a prompt.
 
 One text is a string; several are a dictionary from path to text; what is too large for that
-is a list of paths. Files that are not text, that git ignores or that may hold secrets are left
+is a list of paths. Files that are not text, that git ignores or that may contain secrets are left
 out of folders, and reported. A flat prompt contains all of the material, a recursive one only
 describes the variable that holds it.
 """
@@ -161,7 +161,7 @@ class _Gathering:
         return near(path, self._directory) if below(path, self._directory) else path
 
     def _said(self) -> Iterator[str]:
-        for paths, why in ((self._odd, "no text"), (self._secret, "may hold secrets")):
+        for paths, why in ((self._odd, "no text"), (self._secret, "may contain secrets")):
             if paths:
                 named = ", ".join(escaped(self._called(path)) for path in paths[:_NAMED])
                 more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
