@@ -1,8 +1,7 @@
-"""The sessions of this person: what they are called, and how one is found.
+"""The sessions on this machine: their ids, their directories, and how one is found.
 
-Paths and stores only: which directory they are in is `config.paths`' business, what
-a session says `codec`'s. Nothing is made here; a session's directory comes with
-its first line.
+Paths and stores only. `config.paths` decides which directory has the sessions, and `codec`
+reads lines. Nothing is created here: a session's directory comes with its first line.
 """
 
 import os
@@ -45,7 +44,7 @@ _BEGINS = 64 * 1024  # bytes of a session in which its first words stand
 
 
 class StoredSession(Struct, frozen=True):
-    """A session that has at least begun. `changed`: when it was last written."""
+    """A session that has a journal. `changed`: when it was last written."""
 
     id: str
     path: Path
@@ -53,14 +52,14 @@ class StoredSession(Struct, frozen=True):
 
 
 class Home:
-    """The sessions under one directory, and the threads that serve them."""
+    """The sessions under one directory, and the threads that write them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._writers = Writers()
 
     def new_id(self, at: float) -> str:
-        """An id for a session that begins at `at`: sorts by time, and is free."""
+        """A free id for a session that begins at `at`. Ids sort by time."""
         while True:
             tail = "".join(LETTERS[byte % len(LETTERS)] for byte in os.urandom(4))
             name = f"{strftime('%Y%m%d-%H%M%S', gmtime(at))}-{tail}"
@@ -68,13 +67,13 @@ class Home:
                 return name
 
     def path(self, session: str) -> Path:
-        """Where a session lies; a child's, whose id is "ROOT/child-1", below its parent."""
+        """The directory of a session; that of a subagent, "ROOT/child-1", is below its parent."""
         root, *names = session.split("/")
         below = (part for name in names for part in (CHILDREN, name))
         return self.root.joinpath(root, *below)
 
     def store(self, session: str) -> FileStore:
-        """The store of a session, there already or not. Raises where a link is on its way."""
+        """The store of a session, whether it exists or not. Raises if a link is in its path."""
         path = self.path(session)
         above = (each for each in path.parents if each.is_relative_to(self.root))
         with told("open", path):
@@ -82,7 +81,7 @@ class Home:
         return FileStore(path, self._writers)
 
     def sessions(self) -> Iterator[StoredSession]:
-        """All of them, the last written first. Looks at names and times only."""
+        """All sessions, the last written first. Reads names and times only."""
         there = seen(self.root)
         for id_ in there.ids:
             yield StoredSession(id_, self.path(id_), there.stamps[id_].changed)
@@ -90,7 +89,7 @@ class Home:
     def newest_of(self, directory: Path) -> StoredSession | None:
         """The session last written of those that were started in `directory`.
 
-        One in which nothing was said counts only where there is no other.
+        A session without a message counts only if there is no other.
         """
         place, silent = _Place(directory), ""
         there = seen(self.root)
@@ -113,7 +112,7 @@ class Home:
     def named(
         self, text: str, directory: Path, tell: "Tell" = lambda _, __: None
     ) -> StoredSession:
-        """What a person in `directory` means by `text`: as `find`, and `last`, the newest."""
+        """The session that `text` means in `directory`: as `find`, or `last` for the newest."""
         first, *names = text.split("/")
         if first != LAST:
             return self.find(text, tell)
@@ -127,8 +126,8 @@ class Home:
     def find(self, text: str, tell: "Tell" = lambda _, __: None) -> StoredSession:
         """The session with this id or name, or the only one whose id or name begins so.
 
-        A child's id goes on after that with its name: "ROOT/child-1/child-2". `tell` hears
-        how far it is, where all sessions have to be looked into for that.
+        "ROOT/child-1/child-2" is a subagent. `tell` gets the progress if all sessions have to be
+        read for that.
         """
         root, *names = text.split("/")
         if root and names and CHILD.fullmatch(names[0]):
@@ -156,7 +155,7 @@ class Home:
         tell: "Tell" = lambda _, __: None,
         notice: Callable[[str], None] = lambda _: None,
     ) -> "Catalogue":
-        """What is known of all of them. `tell` hears how far it is, `notice` what fails."""
+        """The catalogue of all sessions. `tell` gets its progress, `notice` its failures."""
         from refold.journal.catalogue.catalogue import Catalogue
 
         return Catalogue(self.root, self.path, tell=tell, notice=notice)
@@ -179,7 +178,7 @@ class Home:
 
 
 class _Place:
-    """A directory, by whatever links it is named. Thousands of sessions name few."""
+    """A directory by its real path, cached: thousands of sessions name few."""
 
     def __init__(self, directory: Path) -> None:
         self._real = os.path.realpath(directory)
@@ -205,12 +204,12 @@ def started_in(path: Path) -> str:
 
 
 def works_in(path: Path) -> str:
-    """The directory that a session goes on in: where it was started, imported or taken to."""
+    """The current working directory of a session."""
     return whereabouts(path).directory
 
 
 def _something_was_said(path: Path) -> bool:
-    """Does it stand near the beginning that somebody spoke? A long session did something."""
+    """Whether a message is near the beginning. A long session counts as yes."""
     try:
         with (path / log_file.NAME).open("rb") as file:
             begins = file.read(_BEGINS)
@@ -227,16 +226,16 @@ def _unknown(text: str, names: Sequence[str]) -> str:
     return f"there is no session {text!r}{hint} (`refold sessions list` shows all)"
 
 
-# Where a session goes on: read from its lines, without following the chain or folding.
-#
-# Whoever opens one has to know this before: settings, trust and the workspace depend on it.
-
-# They stand in the lines of these kinds, and may stand in the arguments of a call.
+# Lines of these kinds name a directory. The text may also be in a call's arguments.
 _MARKS = re.compile(rb'"kind":"(?:SessionResumed|Imported)"')
 
 
 def whereabouts(session: Path) -> SessionDirectories:
-    """As the newest event says that speaks of it. Nothing, where none can be read."""
+    """The current directories of a session, read without following the chain.
+
+    Settings, trust and the workspace depend on them, so they are needed before the session is
+    opened. Empty if nothing can be read.
+    """
     try:
         with (
             (session / log_file.NAME).open("rb") as file,

@@ -1,1 +1,1 @@
-"""A session in one file: written, and read again."""
+"""A session in one file: export and import."""

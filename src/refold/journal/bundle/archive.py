@@ -36,7 +36,7 @@ _WAS_JSON = b'{"format":"refold session"'
 
 
 class Header(Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands first. `id` is that of the session at the top."""
+    """The first member. `id` is that of the exported session."""
 
     format: str
     version: int
@@ -51,7 +51,7 @@ def beginning(id_: str) -> Iterator[bytes]:
 
 
 def member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
-    """Raises `OSError` where `content` is shorter by now, `BadInput` for what no tar holds."""
+    """One member. Raises `OSError` if `content` is shorter by now, `BadInput` for a bad size."""
     info = TarInfo(name)
     info.size, info.mode, info.mtime = size, 0o600, _MOMENT
     try:
@@ -68,12 +68,12 @@ def member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def end() -> bytes:
-    """What stands last: so a file that was cut off is known."""
+    """The end of the tar, by which a truncated file is noticed."""
     return _END
 
 
 class Reading:
-    """From the start of `file` to its end. Each member is read before the next."""
+    """Reads from the start of `file` to its end, one member after the other."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file, self._name = file, name
@@ -81,7 +81,7 @@ class Reading:
         self._members = self._each()
 
     def header(self) -> Header:
-        """Raises `BadInput` for what was not written by refold, or by another version."""
+        """Raises `BadInput` for what refold did not write, or another version did."""
         if next(self._members, "") != _FIRST or self._left > _LONGEST_START:
             raise self._foreign()
         text = b"".join(self.pieces())
@@ -100,11 +100,11 @@ class Reading:
             raise self.wrong(f"this is not as refold writes it ({error})") from error
 
     def members(self) -> Iterator[str]:
-        """The names of those after the header."""
+        """The names of the members after the header."""
         return self._members
 
     def lines(self, longest: int) -> Iterator[bytes]:
-        """Those of this member, without their ends."""
+        """The lines of this member, without their ends."""
         while self._left:
             line = self._taken(self._file.readline, min(self._left, longest + 1))
             if not line.endswith(b"\n"):
@@ -117,7 +117,7 @@ class Reading:
             yield line[:-1]
 
     def pieces(self) -> Iterator[bytes]:
-        """What is in this member."""
+        """The content of this member."""
         while self._left:
             yield self._taken(self._file.read, min(self._left, PIECE))
 
@@ -184,13 +184,6 @@ class Reading:
         )
 
 
-# Along the lines of a journal, as strictly as what is carried elsewhere has to be.
-#
-# `codec` says whether a line follows on the last; here it must also be text, have its own
-# number and a time that a calendar has. Whoever writes a file stops before the first line
-# that is not so, and whoever reads one refuses it. JSON has numbers of any length: whoever
-# adds up tokens, writes a row of a table or draws a bar meets them much later.
-
 LONGEST_LINE = 64_000_000  # bytes; the longest a session has, and none that fills a memory
 _LAST_MOMENT = 253_402_300_800.0  # the year 10,000, after which no calendar goes
 _MOST = 2**53  # other programs that read JSON know no greater numbers
@@ -205,7 +198,11 @@ class Good(Struct, frozen=True):
 
 
 def follow(found: Iterable[bytes], head: Head = Head()) -> Iterator[Good]:  # noqa: B008 - frozen
-    """The lines one by one. Raises `Corrupt` at the first that is not good."""
+    """The lines one by one. Raises `Corrupt` at the first that is not good.
+
+    Export stops before such a line, and import refuses it. Numbers are limited because JSON
+    allows any, and code that adds up tokens or draws a bar would fail on them later.
+    """
     for line in found:
         good = _good(line, head)
         head = good.head
@@ -213,7 +210,7 @@ def follow(found: Iterable[bytes], head: Head = Head()) -> Iterator[Good]:  # no
 
 
 def countable(value: object) -> bool:
-    """No number in it, however deep, is too large."""
+    """Whether all numbers in the value, however deep, are in range."""
     match value:
         case int() | float():
             return abs(value) < _MOST  # what is no number at all is not below it either
@@ -226,6 +223,7 @@ def countable(value: object) -> bool:
 
 
 def _good(line: bytes, head: Head) -> Good:
+    """Check one line more strictly than `codec`: UTF-8, its own number, a valid time."""
     number = head.seq + 1
     if len(line) > LONGEST_LINE:
         raise Corrupt(number, f"it is longer than {LONGEST_LINE:,} bytes")

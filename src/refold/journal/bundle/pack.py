@@ -1,8 +1,8 @@
-"""A session as a tar, in pieces: its journal, its blobs, and all below it.
+"""Exports a session as a tar: its journal, its blobs and its subagents.
 
-Reads only, and holds no more than one line or one piece of a blob at a time; so it works
-while the session runs, and for one of any length. What is damaged is left out and told.
-Checkpoints are not in it: they are copies of files, and stay with those.
+Reads only, and holds no more than a line or a piece of a blob at a time, so it works while
+the session runs and for any length. What is damaged is left out and reported. Checkpoints
+are not included: they are copies of files.
 """
 
 import os

@@ -1,9 +1,8 @@
-"""A session made of an exported one: all of it, or nothing.
+"""Imports an exported session: all of it, or nothing.
 
-It is made aside and put in its place at once, like a fork. Whoever wrote the file may
-mean harm, so everything in it is checked, and what it has said is only history here: after
-its last line each journal tells that it was `Imported`, and no fold lets go on what was
-under way, allowed or chosen before that.
+It is built in a temporary directory and renamed into place, like a fork. The file may be
+hostile, so everything in it is checked. After its last line each journal gets an
+`Imported`, after which no fold resumes, allows or chooses anything of what came before.
 """
 
 import os
@@ -146,7 +145,7 @@ class _Taking:
         self._parts[name] = self._journal(name, path)
 
     def _keep(self) -> None:
-        """What was read of the last session stays, also where the power fails."""
+        """Sync what was read of the last session, so that it survives a power failure."""
         for part in [*self._parts.values()][-1:]:
             if self._kept:
                 self._disk.sync_directory(part.path / blobs.NAME)
@@ -155,7 +154,7 @@ class _Taking:
         self._kept = set[str]()
 
     def _place(self, name: str) -> Path:
-        """Where it lies: a child below a parent that tells of its birth, and nowhere else."""
+        """The directory of a journal: that of a subagent is below the parent that names it."""
         if not name and not self._parts:
             return self._aside
         above, _, child = name.rpartition("/")

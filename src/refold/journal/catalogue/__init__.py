@@ -1,6 +1,6 @@
-"""All sessions in one file, to be listed and searched: a projection that may be deleted.
+"""All sessions in one SQLite file, to be listed and searched. It may be deleted.
 
-`card` says what is known of a session, `words` what can be found in it, `query` what a
-person may ask for; `tables` keeps that in SQLite, `indexing` follows the journals, and
-`catalogue` is what doors use. Journals are only read; nobody's pen is needed.
+`session_card` has what is known of a session, `search_text` what can be found in it and
+how a search is written; `database` keeps both in SQLite, `indexer` follows the journals,
+and `catalogue` is the interface. Journals are only read, without a lock.
 """

@@ -1,8 +1,8 @@
-"""The catalogue as doors use it: fresh, whatever has become of its file.
+"""The catalogue of all sessions: always current, whatever happens to its file.
 
-Each question first follows the journals (`indexing`) and then asks the tables. A file that
-is broken is made anew, once; where it cannot be written, a private one is made for this
-one question: slower, and the person is told.
+Each query first indexes what is new in the journals (`indexer`). A broken file is rebuilt
+once. If the file cannot be written, a private one is made for this query, which is slower,
+and the user is told.
 """
 
 import time
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Built(Struct, frozen=True):
-    """What a catalogue that was made anew holds."""
+    """The size of a rebuilt catalogue."""
 
     sessions: int
     messages: int
@@ -38,10 +38,10 @@ class Built(Struct, frozen=True):
 
 
 class Catalogue:
-    """Of the sessions under `root`. `place` says where one lies; `tell` how far it is.
+    """The sessions under `root`. `place` gives a session's directory, `tell` gets progress.
 
-    `notice` hears, once, why the file of the catalogue could not be used. Every method
-    waits for the disk: call it in a thread. Raises `BadInput` where `root` cannot be read.
+    `notice` gets, once, why the file of the catalogue could not be used. Every method waits
+    for the disk: call it in a thread. Raises `BadInput` if `root` cannot be read.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Catalogue:
         self._private = False
 
     def cards(self, *, seconds: float = inf, children: bool = False) -> list[Card]:
-        """All sessions, the last written first. After `seconds`, as far as they are known."""
+        """All sessions, the last written first. After `seconds`, as far as they are indexed."""
 
         def known(tables: Tables) -> list[Card]:
             self._index(tables, seconds)
@@ -74,7 +74,7 @@ class Catalogue:
         *,
         seconds: float = inf,
     ) -> list[Hit]:
-        """The messages that fit best. Raises `BadInput` for what says nothing to look for."""
+        """The best matches. Raises `BadInput` if there is nothing to search for."""
         expression = asked(text)
 
         def found(tables: Tables) -> list[Hit]:
@@ -84,7 +84,7 @@ class Catalogue:
         return self._with(found)
 
     def known(self) -> dict[str, Card]:
-        """What was known of each when somebody last asked. Follows no journal; a hint."""
+        """The cards as of the last query, without indexing: a hint."""
         import apsw
 
         if not self.path.exists():
@@ -96,7 +96,7 @@ class Catalogue:
         return {card.id: card for card in found}
 
     def freshen(self, seconds: float = inf) -> bool:
-        """Read what is new, for whoever asks next. False where not all was read."""
+        """Index what is new. False if there was no time for all."""
 
         def read(tables: Tables) -> bool:
             tables.wait_at_most(seconds)  # for another writer: it may do the same
@@ -105,7 +105,7 @@ class Catalogue:
         return self._with(read, lambda: False)
 
     def rebuild(self) -> Built:
-        """Read all journals again, aside. Until that is done, others find what was known."""
+        """Index all journals again in a new file, which then replaces the old one."""
         began = time.monotonic()
 
         def build(aside: Tables) -> tuple[int, int]:
@@ -124,7 +124,7 @@ class Catalogue:
         return Indexing(tables, self._place, until, self._tell).run(seen(self._root))
 
     def _read(self, *, children: bool) -> list[Card]:
-        """All cards, without any tables."""
+        """All cards, without the file."""
         there, found = seen(self._root).ids, list[Card]()
         left = list(reversed(there))
         while left:
@@ -143,7 +143,7 @@ class Catalogue:
     def _with(
         self, work: Callable[[Tables], T], otherwise: Callable[[], T] | None = None
     ) -> T:
-        """Do it with the file; with that made anew; `otherwise`, or with a private one."""
+        """Use the file; if broken, rebuild it; then try `otherwise`, or a private file."""
         import apsw  # only who lists or searches needs it
 
         broken = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
@@ -165,7 +165,7 @@ class Catalogue:
         return otherwise() if otherwise else self._alone(work)
 
     def _alone(self, work: Callable[[Tables], T]) -> T:
-        """Do it with a private one."""
+        """Use a private file."""
         import apsw
 
         try:
@@ -190,7 +190,7 @@ def _filled(aside: Tables, tables: Tables) -> bool:
 
 
 def _mixed(hits: Iterator[Hit], wanted: Callable[[Card], bool]) -> Iterator[Hit]:
-    """Not too many of one session."""
+    """Limit the hits of one session."""
     of = dict[str, int]()
     for hit in hits:
         id_ = hit.card.id

@@ -1,10 +1,9 @@
-"""Following the journals: what is new in them is read on from where it was left.
+"""Indexes the journals: reads each one on from where it was left.
 
-A journal of which the last line that we know still stands in its place is the one we know;
-any other was cut, replaced or written anew, and is read from its start. Each piece of work
-is one transaction, also within a long journal: whoever is stopped in it, in whatever way,
-leaves a good file behind, and whoever comes at the same time waits for a moment and then
-shares the work.
+If the last known line of a journal is still in its place, the rest is new; otherwise the
+journal was cut or replaced, and is read from its start. The work is split into short
+transactions, also within a long journal: an interruption leaves a valid file, and other
+processes wait for a moment and then share the work.
 """
 
 import os
@@ -35,9 +34,9 @@ Tell = Callable[[int, int], None]  # so many of so many are done
 
 
 class Indexing:
-    """Brings the tables up to what stands in the journals, the newest first.
+    """Brings the tables up to date, the newest session first.
 
-    `until` is when to stop, by the monotonic clock; `tell` hears how far it is.
+    `until` is when to stop, by the monotonic clock; `tell` gets the progress.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class Indexing:
         return self._all([*gone, *new, *self._children(known)])
 
     def _children(self, known: Mapping[str, Stamp]) -> Iterator[str]:
-        """Those in whose journals something is new. Their parents may know nothing of it."""
+        """Subagents with something new. Their parents may not have changed."""
         for card in self._tables.with_children():
             for name in card.children:
                 child = f"{card.id}/{name}"
@@ -85,7 +84,7 @@ class Indexing:
         return True
 
     def _some(self, left: list[str]) -> int:
-        """Take from the end of `left` what there is time for; at least a part of one."""
+        """Take sessions from the end of `left` while there is time; at least a part of one."""
         self._ends, done = time.monotonic() + self._piece, 0
         while left:
             id_ = left[-1]
@@ -99,7 +98,7 @@ class Indexing:
         return done
 
     def _one(self, id_: str) -> Sequence[str] | None:
-        """Read on in one session. Its children, that come next; None: there is more of it."""
+        """Index one session further. Returns its subagents; None: there is more of it."""
         file = self._file(id_)
         row, stamp = self._tables.row(id_), stamp_of(file)
         if stamp is None:
@@ -145,7 +144,7 @@ class Indexing:
         return CatalogueRow(self._tables.add(Card(id_)), Card(id_), Read())
 
     def _emptied(self, row: CatalogueRow) -> bool:
-        """Forget all of it, or as much as there is time for; then False."""
+        """Remove it, or as much as there is time for; then False."""
         while self._tables.forget_some(row):
             if time.monotonic() >= self._ends:
                 return False
@@ -156,7 +155,7 @@ class Indexing:
 
 
 def read_card(id_: str, file: Path) -> Card:
-    """The same of one session, without any tables. Raises `OSError`."""
+    """The card of one session, without any tables. Raises `OSError`."""
     reading = _Reading(Card(id_), Read(), cards.HEARS)
     with file.open("rb", buffering=_BUFFER) as opened:
         changed = os.fstat(opened.fileno()).st_mtime_ns / 1e9
@@ -166,7 +165,7 @@ def read_card(id_: str, file: Path) -> Card:
 
 
 class _Reading:
-    """A journal on its way in. `card` and `read` are as far as it was read."""
+    """A journal being indexed. `card` and `read` are as far as it was read."""
 
     def __init__(
         self,
@@ -179,9 +178,9 @@ class _Reading:
         self.over = False
 
     def pieces(self, file: BinaryIO) -> Iterator[list[tuple[int, str, str]]]:
-        """(seq, who, text) of what can be found in it, up to its end or to where it breaks.
+        """(seq, who, text) of what can be found, up to its end or to where it is damaged.
 
-        After each piece it can be left, and read on from there.
+        After each piece, the work can be interrupted and resumed.
         """
         found = list[tuple[int, str, str]]()
         file.seek(begins := self.read.upto)
@@ -207,7 +206,7 @@ class _Reading:
         yield found
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
-        """Whole ones. Half of one is just being written."""
+        """Whole lines. Half a line is being written."""
         for line in file:
             if line.endswith(b"\n"):
                 self._size = len(line)
@@ -215,7 +214,7 @@ class _Reading:
 
 
 def _goes_on(row: CatalogueRow, file: BinaryIO) -> bool:
-    """Is this the journal we know, with nothing changed but what comes after?"""
+    """Whether the journal is unchanged up to where it was read."""
     read = row.read
     if row.card.damage or not read.last:
         return False

@@ -1,9 +1,8 @@
-"""What of a session can be found by its words, and in which form they are kept.
+"""Full-text search: which text of a session is indexed, and how a search is written.
 
-Words of the person, answers, calls in short, the beginning and the end of what they gave.
-The tokenizer of SQLite takes everything between two blanks or signs for a word. Languages
-that put none between their words would be found by whole sentences only; so we set every
-letter of theirs apart, in what is kept and in what is asked for alike.
+Indexed are messages, responses, calls in short, and the beginning and end of results.
+SQLite's tokenizer takes text between spaces for a word. Some languages put none between
+words, so each of their letters is indexed as a word, and searched for the same way.
 """
 
 import re
@@ -50,13 +49,13 @@ _NO_TEXT = re.compile("[\x00-\x03]")  # of ours are this sign and those of `hit`
 
 
 def words_of(event: Event) -> tuple[str, str] | None:
-    """Who said it, and what; None where there is nothing to be found."""
+    """Who said it, and the text; None if there is nothing to be found."""
     who, text = _said(event)
     return (who, kept(text)) if text and not text.isspace() else None
 
 
 def kept(text: str) -> str:
-    """`text` as the tables keep it, and as they are asked for it."""
+    """`text` as it is indexed and searched for."""
     if text.isascii() and text.isprintable():
         return text
     clean = _NO_TEXT.sub(" ", text).encode("utf-8", "replace").decode("utf-8")
@@ -64,7 +63,7 @@ def kept(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """What the tables gave back, as it was."""
+    """`text` from the index as it was before."""
     return text.replace(_APART, "")
 
 
@@ -102,7 +101,7 @@ def _said_beside(event: Event) -> tuple[str, str]:
 
 
 def _call(call: ToolCall) -> str:
-    """The name of the tool, and what stands in its arguments."""
+    """The name of the tool and the texts in its arguments."""
     texts = (text[:_MOST_ARGUMENT] for text in _texts(call.arguments))
     return " ".join((call.name, *texts))[:_MOST_CALL]
 
@@ -128,19 +127,12 @@ def _strings(found: Mapping[str, object]) -> Iterator[str]:
 
 
 def _ends(text: str) -> str:
-    """The beginning and the end: between them, long output mostly repeats itself."""
+    """The beginning and the end: long output mostly repeats itself between them."""
     if len(text) <= MOST_RESULT:
         return text
     half = MOST_RESULT // 2
     return f"{text[:half]} … {text[-half:]}"
 
-
-# What a person types to search, and what SQLite is asked for it.
-#
-# Words all have to be there, in any order and place of a message; "several words" as they
-# stand; and with a star at its end, a word is the beginning of one. Everything else that
-# SQLite's own language knows is a letter like any other here: it would only be an error in
-# disguise.
 
 MOST_WORDS = 40
 LONGEST = 10_000  # characters
@@ -149,7 +141,11 @@ _LETTER = re.compile(r"[^\W_]")
 
 
 def asked(text: str) -> str:
-    """The expression for FTS5. Raises `BadInput` where there is nothing to look for."""
+    """The FTS5 expression for what the user typed. Raises `BadInput` if it is empty.
+
+    All words must be found, in any order; "several words" as a phrase; `word*` is a prefix.
+    Other syntax of SQLite is taken literally.
+    """
     if len(text) > LONGEST:
         raise BadInput(
             f"{text[:30]!r}… is too long to search for: {len(text)} characters, and "

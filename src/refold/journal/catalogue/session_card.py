@@ -1,7 +1,7 @@
-"""What a list of sessions tells of one: a small fold of its journal.
+"""A session in a list: its card, search hits, and how a user's text selects one.
 
-Much smaller than the view that an agent decides by, for thousands are made at once. What
-a person calls a session, and where it works, is folded by the same code as there.
+A card is a small fold of the journal, because thousands are made at once. Names and
+directories are folded by the same code as in the view of a session.
 """
 
 import os
@@ -36,7 +36,7 @@ from refold.values.usage import Spent
 
 
 class Card(Struct, frozen=True):
-    """`id` is that of its directory; `changed` when it was last written."""
+    """What a list shows of a session. `id` is that of its directory."""
 
     id: str
     about: SessionInfo = SessionInfo()
@@ -57,7 +57,7 @@ class Card(Struct, frozen=True):
 
 
 class _Told(Struct):
-    """What is wanted of a `SystemPromptSet`. The prompt in it is long, and is not unpacked."""
+    """The needed fields of a `SystemPromptSet`, so that its long prompt is not decoded."""
 
     model: str = ""
     agent: str = ""
@@ -77,7 +77,7 @@ _TOLD = msgspec.json.Decoder(_Told)
 
 
 def after(card: Card, line: Line, event: Event | None) -> Card:
-    """The card when `line` has been read. `event` is what it holds, if we hear that."""
+    """The card after `line`. `event` is decoded only if its kind is in `HEARS`."""
     card = replace(card, events=line.seq)
     if line.kind == _BRIEFED:
         return _briefed(card, line.data)
@@ -90,7 +90,7 @@ def after(card: Card, line: Line, event: Event | None) -> Card:
 
 
 def loaded(line: Line, wanted: frozenset[str]) -> Event | None:
-    """The event of a line, if its kind is one of those."""
+    """The event of a line, if its kind is in `wanted`."""
     return codec.load(line.kind, line.data) if line.kind in wanted else None
 
 
@@ -122,13 +122,11 @@ def _own(card: Card, event: Event) -> Card:
             return card
 
 
-# A place where it was found. How it looks in a line is `views.session_list`'s business.
-
 FOUND, ENDS = "\x02", "\x03"  # stand around the words; no text that is kept holds them
 
 
 class Hit(Struct, frozen=True):
-    """The event `seq` of a session, and a snippet of what `who` said in it."""
+    """A search hit: the event `seq` of a session, and a snippet of what `who` said."""
 
     card: Card
     seq: int
@@ -136,17 +134,15 @@ class Hit(Struct, frozen=True):
     snippet: str
 
 
-# Which session a person means by what they typed: an id, a name, or the beginning of one.
-#
-# The exact id is `home`'s own business. What is tried after that, in this order: a name, the
-# beginning of an id, the beginning of a name. Several may fit, and then nobody guesses.
-
 _NAMED = 4  # of those that fit
 _TITLE = 40
 
 
 def meant(text: str, cards: Sequence[Card]) -> Card | None:
-    """The one that fits; `cards` are the newest first. Raises `BadInput` if several do."""
+    """The card that `text` means: by name, by the beginning of its id, or of its name.
+
+    `cards` are the newest first. Raises `BadInput` if several match.
+    """
     wanted = text.casefold()
     ways: tuple[tuple[str, Callable[[Card], bool]], ...] = (
         ("is the name", lambda card: card.about.name.casefold() == wanted),
@@ -170,7 +166,7 @@ def meant(text: str, cards: Sequence[Card]) -> Card | None:
 
 
 def works_in(directory: Path | str) -> Callable[[Card], bool]:
-    """Whether a session works there. Links are followed, once for each directory."""
+    """A test whether a session works in `directory`. Links are resolved."""
     real, known = os.path.realpath(directory), dict[str, bool]()
 
     def works(card: Card) -> bool:

@@ -1,7 +1,7 @@
-"""What is too big for a line, in files named by the sha256 of their content.
+"""Content that is too large for a line, in files named by their sha256.
 
-Waits for the disk; `file` calls it from the threads of `writers`. Which blobs a
-journal names is for those who can read its events.
+Also which blobs an event refers to. Waits for the disk: `file` calls it in the threads
+of `writer_threads`.
 """
 
 import os
@@ -38,7 +38,7 @@ class Blobs:
         return self._directory / name
 
     def put(self, blob: bytes) -> str:
-        """Return its name when it is kept. The same blob again costs a look."""
+        """Return the name once the blob is synced. A blob that exists is not written again."""
         name = sha256(blob).hexdigest()
         path = self.path(name)
         with told("write", path):
@@ -66,7 +66,7 @@ class Blobs:
         return blob
 
     def sweep(self) -> None:
-        """Remove what earlier writers of this session left unfinished at their death."""
+        """Remove files that earlier writers of this session left unfinished."""
         with told("write", self._directory):
             unlinked(self._directory)
         for part in self._directory.glob(f"*{UNFINISHED}"):
@@ -101,8 +101,6 @@ def _holds(path: Path, name: str) -> bool:
         return False
 
 
-# Which blobs an event names: what must lie beside a journal for it to be whole.
-
 _KINDS = (
     Said,
     Ended,
@@ -116,6 +114,7 @@ NAMING = frozenset(kind.__name__ for kind in _KINDS)
 
 
 def blobs_of(event: Event) -> Iterator[str]:
+    """The names of the blobs that an event refers to."""
     match event:
         case Said(images=images):
             yield from (image.blob for image in images)

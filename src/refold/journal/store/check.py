@@ -1,9 +1,8 @@
-"""Is a session's record whole? Says what is damaged, where, and what is lost.
+"""Checks whether a session's record is whole: what is damaged, where, and what is lost.
 
-Looks without taking the pen, so it works while the session runs; mends nothing.
-It goes on after a bad line, which nobody else does: whoever opens a session
-stops there (`codec`). What a bad line was, a changed one, one too many or one
-after a gap, is seen at the next line: it follows on one of the three.
+It takes no lock, so it works while the session runs, and it repairs nothing. Unlike
+`codec`, it continues after a bad line. Whether that line was changed, inserted, or
+follows a gap shows at the next line, which continues from one of the three.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +22,7 @@ Kind: TypeAlias = Literal["changed", "extra", "gap"]
 
 
 class Damage(Struct, frozen=True):
-    """`line` counts from 1; 0: the file as a whole."""
+    """`line` counts from 1; 0: the whole file."""
 
     file: Path
     line: int
@@ -36,7 +35,7 @@ class Damage(Struct, frozen=True):
 
 
 class JournalCheck(Struct, frozen=True):
-    """`events` are those that are good, `blobs` all that these name."""
+    """`events` is the number of good events, `blobs` of all blobs that they name."""
 
     path: Path
     events: int
@@ -45,7 +44,7 @@ class JournalCheck(Struct, frozen=True):
 
 
 def check(directory: Path) -> JournalCheck:
-    """Look at every line of a session and at every blob a line names."""
+    """Check every line of a session and every blob that a line names."""
     # First the pen: a writer may be at work, and notes there what it has written.
     note = writer_lock.read(directory)
     path = directory / log_file.NAME
@@ -66,7 +65,7 @@ def check(directory: Path) -> JournalCheck:
 
 
 class _Suspect(Struct, frozen=True):
-    """A bad line, and the heads the next may follow on, for each thing it may be."""
+    """A bad line, with the head that would follow for each thing that it may be."""
 
     number: int
     before: Head
@@ -79,7 +78,7 @@ class _Suspect(Struct, frozen=True):
 
 
 class _Walk:
-    """Along the chain, and over what is broken in it."""
+    """A walk along the chain and across what is damaged in it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.head = path, Head()
@@ -104,7 +103,7 @@ class _Walk:
         self._settle(self._suspect and self._suspect.likely())
 
     def _follows(self, number: int, line: bytes) -> bool:
-        """Whether the line is good after what we know, or suspect, of those before."""
+        """Whether the line continues from a known or a suspected head."""
         ways = self._suspect.ways if self._suspect else ((None, self.head),)
         for kind, head in ways:
             try:
@@ -129,7 +128,7 @@ class _Walk:
             self.blobs.setdefault(name, number)
 
     def _settle(self, kind: Kind | None) -> None:
-        """The suspect line was this: tell it, and go on from there."""
+        """The suspected line is identified: report it and continue from there."""
         suspect, self._suspect = self._suspect, None
         if suspect is None or kind is None:
             return

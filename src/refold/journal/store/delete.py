@@ -1,9 +1,9 @@
-"""A session deleted for good: its journal, its blobs, and all its children.
+"""Deletes a session for good: its journal, its blobs and its subagents.
 
-Nobody may be writing in it: the lock that every writer takes is held meanwhile. It is
-taken out of its place at once and then removed, so that there is no half a session; what
-a crash leaves of that is removed by the next who deletes. Blobs that a fork has too are
-links, and stay there. What a workspace keeps of it is the business of others.
+The lock that every writer takes is held meanwhile. The directory is renamed first and
+then removed, so that there is never half a session; the next deletion removes what a
+crash leaves. Blobs that a fork shares are hard links and stay there. Checkpoints of the
+workspace are not touched.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ ASIDE = ".deleted-"  # before the process id of who deletes
 
 
 class Extent(Struct, frozen=True):
-    """How much there is of a session, all below it included."""
+    """The size of a session with all its subagents."""
 
     sessions: int
     files: int
@@ -32,7 +32,7 @@ class Extent(Struct, frozen=True):
 
 
 def extent(path: Path) -> Extent:
-    """What goes if this session is deleted."""
+    """What is removed if this session is deleted."""
     sessions = files = size = 0
     for folder, _, names in os.walk(path):
         for name in names:
@@ -45,9 +45,9 @@ def extent(path: Path) -> Extent:
 
 
 def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
-    """Delete the session at `path`, below `root`. Raises `Held` while one of it is written.
+    """Delete the session at `path`, below `root`. Raises `Held` while it is written.
 
-    Raises `BadInput` where a link stands in its place: what it leads to may be anybody's.
+    Raises `BadInput` if a link is in its place, which could lead anywhere.
     """
     disk = disk or Disk()
     if path.is_symlink():

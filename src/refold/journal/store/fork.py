@@ -1,8 +1,8 @@
-"""A fork: a session that begins as a copy of another up to an event, and goes on alone.
+"""A fork: a session that begins as a copy of another one up to an event.
 
-Nobody re-encodes a line: the bytes are copied, and blobs are linked where the disk can.
-The other session is only read, and may be at work meanwhile. Its children stay its own.
-All is made aside and put in its place at once, so there is no half a fork.
+Lines are copied byte for byte, and blobs are hard links where the disk supports them.
+The source is only read and may be running; its subagents stay with it. A fork is built in
+a temporary directory and renamed into place, so it exists whole or not at all.
 """
 
 import os
@@ -44,9 +44,9 @@ class Fork(Struct, frozen=True):
 def fork(
     home: Home, source: str, at: int | None, now: float, disk: Disk | None = None
 ) -> Fork:
-    """Make one of the session `source`, at the event `at`; None: as it is now.
+    """Fork the session `source` at the event `at`; None: at its end.
 
-    Raises `BadInput` where there is no such event, or `source` is a child. Waits for the
+    Raises `BadInput` if there is no such event, or `source` is a subagent. Waits for the
     disk: call it in a thread.
     """
     if "/" in source:
@@ -81,7 +81,7 @@ def fork(
 
 
 def sweep(root: Path, aside: str = ASIDE) -> None:
-    """Remove what others left half made when they died. Raises `OSError` for a link."""
+    """Remove unfinished forks of processes that died. Raises `OSError` for a link."""
     unlinked(root)
     for left in root.glob(f"{aside}*"):
         process = left.name.removeprefix(aside).partition("-")[0]
@@ -92,7 +92,7 @@ def sweep(root: Path, aside: str = ASIDE) -> None:
 def _copied(
     found: Sequence[bytes], source: str, at: int | None
 ) -> tuple[Sequence[bytes], Sequence[Entry], Head]:
-    """The lines up to there, what they say, and where they end."""
+    """The lines up to that event, their entries, and the head."""
     if at is not None and not 0 < at <= len(found):
         raise BadInput(
             f"the session {source} has no event {at}: give one from 1 to {len(found)}"
@@ -113,7 +113,7 @@ def _copied(
 
 
 def _last_imported(found: Sequence[bytes]) -> Imported | None:
-    """The newest one in these lines. Their chain is not looked at."""
+    """The newest `Imported` in these lines. Their chain is not checked."""
     for line in reversed(found):
         event = codec.unchecked(line) if b'"kind":"Imported"' in line else None
         if isinstance(event, Imported):  # the words may stand in the arguments of a call
@@ -124,9 +124,9 @@ def _last_imported(found: Sequence[bytes]) -> Imported | None:
 def _own(
     entries: Sequence[Entry], head: Head, news: Sequence[Event], now: float
 ) -> Iterator[bytes]:
-    """The first lines of its own: where it comes from, and that no call is under way.
+    """The first lines of the fork itself: its source, and an end for each open call.
 
-    What the other session has begun, or is about to, must not be done a second time.
+    A call that the source has started must not be done a second time.
     """
     view = fold(entries)
     epoch = entries[-1].epoch + 1
@@ -156,7 +156,7 @@ def _write(path: Path, whole: Sequence[bytes], disk: Disk) -> None:
 
 
 def _link(source: Path, target: Path, entries: Sequence[Entry], disk: Disk) -> None:
-    """Have the same blobs. One that is missing there is missing here, and `check` says so."""
+    """Link the blobs. A blob that is missing in the source is missing here; `check` says so."""
     names = {name for entry in entries for name in blobs_of(entry.event)}
     if not names:
         return

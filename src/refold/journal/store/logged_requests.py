@@ -1,4 +1,4 @@
-"""Model calls as they went over the wire, put together again from the traces of them."""
+"""Model calls as they were sent, assembled from the `RequestLogged` events."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -10,10 +10,9 @@ from refold.journal.events.kinds import Entry, ModelAnswered, ModelFailed, Reque
 
 
 class WireCall(Struct, frozen=True):
-    """`seq` is where the journal tells of it; `to` as in "POST https://…".
+    """A model call. `seq` is its event; `to` as in "POST https://…".
 
-    `came_to` says what came of it, in words; `lost` why it is not whole: then what
-    is missing is empty here.
+    `came_to` says how it ended; `lost` says why a part of it is missing, which is then empty.
     """
 
     seq: int
@@ -28,7 +27,7 @@ class WireCall(Struct, frozen=True):
 def wire_calls(
     entries: Iterable[Entry], blob: Callable[[str], bytes]
 ) -> Iterator[WireCall]:
-    """In their order. A request begins as the one before did, so all are needed."""
+    """All model calls in order. A request shares a prefix with an earlier one, so all are read."""
     before: dict[str, bytes | None] = {}  # by where it went; None: it is not known whole
     waiting: WireCall | None = None
     for entry in entries:

@@ -1,7 +1,7 @@
-"""Where lines are kept. The port, and a store that forgets when the program ends.
+"""The port of a journal's storage, and a store in memory.
 
-A store knows nothing of events: it keeps lines, whatever their vocabulary.
-Chains, numbers and meaning are `codec`'s and the recorder's.
+A store keeps lines and knows nothing of events. `codec` and the recorder are responsible
+for the chain, numbers and meaning.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from refold.errors import Conflict, Fenced, JournalError
 
 
 class Lease(Struct, frozen=True):
-    """The pen: its number, and what was mended when it was taken.
+    """The writer lock: the writer's number, and what was repaired when it was taken.
 
-    `cut` is half a line that a crash had left at the end and that was cut off.
-    `head` is what the last writer said it wrote, as (seq, h): a journal that
-    ends before it has lost its tail. (0, "") where nobody said.
+    `cut` is half a line that a crash had left at the end, which was removed. `head` is what
+    the last writer noted as written, as (seq, h): a journal that ends before it has lost its
+    tail. (0, "") if there is no note.
     """
 
     epoch: int
@@ -29,19 +29,18 @@ class Lease(Struct, frozen=True):
 class Store(Protocol):
     """The lines of one journal, and the blobs they name.
 
-    `append` returns when the lines are *written*: they survive the program. It
-    takes all of them or none and raises: `Conflict` unless `expect` lines are
-    there, `Fenced` if a later writer took the pen, `JournalError` if the disk
-    would not. `keep` returns when everything written is *kept*: it survives a
-    power cut; if it raises, what was not yet kept may be gone, and `lease` must be
-    called again. `read` gives whole lines only; half of one, left by a crash, is as
-    good as not there. `head` is the (seq, hash) after the last of the lines, noted
+    `append` returns when the lines are *written*: they survive the program. It takes all of
+    them or none and raises: `Conflict` unless `expect` lines are there, `Fenced` if a later
+    writer took the lock, `JournalError` if the disk fails. `keep` returns when everything
+    written is *kept*: it survives a power failure; if it raises, what was not yet kept may be
+    gone, and `lease` must be called again. `read` gives whole lines only; half a line, left
+    by a crash, does not count. `head` is the (seq, hash) after the last of the lines, noted
     beside them, so that a cut at a line's end is noticed.
 
-    `lease` takes the pen and gives its number, higher than any before; it raises
-    `Held` while another live writer has it, and mends a torn tail. `release` gives
-    it back. `put` returns when the blob is kept; its name is its sha256 in hex.
-    `get` gives it, or raises `JournalError`. Nothing here holds up the event loop.
+    `lease` takes the writer lock and gives its number, higher than any before; it raises
+    `Held` while another live writer has it, and removes a torn tail. `release` gives the lock
+    back. `put` returns when the blob is kept; its name is its sha256 in hex. `get` reads a
+    blob, or raises `JournalError`. Nothing here blocks the event loop.
     """
 
     async def lease(self) -> Lease: ...
@@ -56,7 +55,7 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """`kept` says how many lines a power cut would leave."""
+    """A store in memory. `kept` is how many lines a power failure would leave."""
 
     def __init__(self, *lines: bytes) -> None:
         self.lines, self.kept, self._epoch = list(lines), len(lines), 0

@@ -1,8 +1,4 @@
-"""Which sessions lie in a directory, and when each was written: names and times only.
-
-What stands in their journals is not looked at; that is the business of `home` and of the
-catalogue.
-"""
+"""The sessions in a directory by name and time, without reading their journals."""
 
 import os
 from pathlib import Path
@@ -16,7 +12,7 @@ from refold.journal.store import log_file
 
 
 class Stamp(NamedTuple):
-    """How a journal was when it was looked at. Another stamp: something was written."""
+    """Size, time and inode of a journal. A different stamp: it was written."""
 
     size: int = -1
     mtime: int = 0  # nanoseconds
@@ -29,14 +25,14 @@ class Stamp(NamedTuple):
 
 
 class SessionFile(Struct, frozen=True):
-    """Sessions, children not among them: `ids` are the last written first."""
+    """Sessions without subagents: `ids` are the last written first."""
 
     ids: tuple[str, ...]
     stamps: dict[str, Stamp]
 
 
 def seen(root: Path) -> SessionFile:
-    """The sessions in `root`, if it is there. Raises `BadInput` where it cannot be read."""
+    """The sessions in `root`, if it exists. Raises `BadInput` if it cannot be read."""
     stamps = dict[str, Stamp]()
     try:
         above = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -59,7 +55,7 @@ def seen(root: Path) -> SessionFile:
 
 
 def stamp_of(file: str | Path, above: int | None = None) -> Stamp | None:
-    """Of this journal; None where there is no file, or it is just being deleted."""
+    """The stamp of this journal; None if there is no file."""
     try:
         found = os.stat(file, dir_fd=above)
     except (OSError, ValueError):  # the latter for what can be no path
@@ -70,7 +66,7 @@ def stamp_of(file: str | Path, above: int | None = None) -> Stamp | None:
 
 
 def _is_text(name: str) -> bool:
-    """No session of ours is called otherwise, and nobody could write it down."""
+    """Whether the name is valid UTF-8: other names are not sessions of refold."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""A tree of sessions read from the disk, without a pen, while it may be written.
+"""A tree of sessions, read from the disk or followed, without the writer lock.
 
-The children of a session lie below it: `children/child-1/events.jsonl`. A line that is
-just being written is not there yet; a broken journal is read up to the break, and what
-is wrong is told in its node. Nothing here goes outside the session's directory.
+The subagents of a session are below it: `children/child-1/events.jsonl`. A line that is
+being written does not count yet. A damaged journal is read up to the damage, which its
+node reports. Nothing outside the session's directory is read.
 """
 
 import os
@@ -25,7 +25,7 @@ _LOOKS = 3
 
 
 def tree(path: Path, session: str) -> Node:
-    """The session in this directory, and all below it."""
+    """The session in this directory, with all its subagents."""
     return _node(path, session, ROOT, None, begins=False)
 
 
@@ -34,7 +34,7 @@ def entries_in(
 ) -> tuple[list[Entry], str]:
     """The good entries of a session from the start, and what is wrong with the next.
 
-    `known` is an event that others know it by, with its hash. One that `begins` may have
+    `known` is an event that the parent recorded, as (seq, hash). One that `begins` may have
     no file yet.
     """
     found: list[Entry] = []
@@ -58,7 +58,7 @@ def entries_in(
 
 
 def is_written(path: Path) -> bool:
-    """Does a process that lives hold the pen of this session?"""
+    """Whether a running process holds the writer lock of this session."""
     with suppress(OSError):
         for _ in range(_LOOKS):
             note = writer_lock.read(path)
@@ -90,7 +90,7 @@ def _node(
 
 
 def _names(path: Path, known: dict[str, Child]) -> list[str]:
-    """Those that the journal tells of, and those that only lie there, by their numbers."""
+    """Subagents that the journal names, and those that only exist on disk, by number."""
     born = {name for name in known if CHILD.fullmatch(name)}
     return sorted(born | set(_lying(path)), key=lambda name: int(name.rpartition("-")[2]))
 
@@ -102,21 +102,19 @@ def _lying(path: Path) -> Iterator[str]:
                 yield each.name
 
 
-# What is new in a tree of sessions since one last looked. Looks only when told to.
-#
-# A child is joined when its birth is told, and left when its end is. A journal that breaks
-# is told of once and followed no more; the others go on.
-
-
 class TreeNews:
-    """`damages` says which journals could not be followed on, and why."""
+    """Follows a tree: `look` gives the entries that are new since the last call.
+
+    A subagent is followed from its start to its end. A damaged journal is reported once, in
+    `damages`, and followed no longer.
+    """
 
     def __init__(self, path: Path, address: str) -> None:
         self._followed = {address: _Followed(path)}
         self.damages = list[str]()
 
     def look(self) -> list[tuple[str, Entry]]:
-        """New entries with the address of the node that each is of, in the order of time."""
+        """New entries with the address of their node, in the order of time."""
         found = list[tuple[float, str, Entry]]()
         waiting = list(self._followed)
         while waiting:  # those that were born meanwhile come after their parents
@@ -161,7 +159,7 @@ class _Followed:
         self._latest = 0.0
 
     def new(self) -> Iterator[tuple[float, Entry]]:
-        """With a time that never goes back, whatever the writer's clock did."""
+        """New entries with a time that never decreases, whatever the writer's clock did."""
         for entry, head in codec.decode(self._reader.read(self._head.seq), self._head):
             self._head = head
             self._latest = max(self._latest, entry.at)
