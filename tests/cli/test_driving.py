@@ -197,7 +197,7 @@ def test_words_go_into_the_turn_and_behind_it(
             b'{"type": "user_message", "text": "' + b"x" * (33 * 2**20) + b'"}',
             "bytes at most",
         ),
-        (b'{"type": "continue"}', "nothing to go on with"),
+        (b'{"type": "continue"}', "no turn to continue yet"),
         (b'{"type": "stop_child"}', "no subagent is running"),
         (b'{"type": "plan_approval", "plan": 3, "approved": true}', "no plan 3"),
         (b'{"type": "set_agent", "agent": "nobody"}', "nobody"),

@@ -138,7 +138,7 @@ def test_where_there_is_no_repository_there_is_no_working_tree(
     assert main(["-p", "Go", "-w"]) == 1
 
     said = f"refold: --worktree: {tmp_path} is not a git repository, so no working tree "
-    assert capfd.readouterr().err == f"{said}to be made of it\n"
+    assert capfd.readouterr().err == f"{said}can be made\n"
 
 
 RULES = '[permissions]\nallow = ["bash(touch *)"]\n'

@@ -1,7 +1,7 @@
-"""Evidence that names a call: was it made, did it end, and did it say that?
+"""Evidence that names a call: whether it was made, ended, and printed that.
 
-A call is named by its id, or by the command line that was run. Errors never count as
-support, and neither does what an agent said itself, or had from a child of its own.
+A call is named by its id, or by the command line that was run. Errors never support a
+claim, and neither does what an agent said itself or got from its own subagent.
 """
 
 import re
@@ -224,10 +224,8 @@ def _how(deed: ObservedCall) -> str:
     return f"{deed.id} ended with exit code {deed.code}"
 
 
-# Command lines of evidence: which commands one joins, and whether it hides a failure. Pure.
-#
-# Not a parser of the shell: what is not plainly a chain of `&&` is one command, and what
-# may be more than its exit code tells is taken for that.
+# Not a shell parser: everything but a plain chain of `&&` is one command, and what may
+# hide a failure counts as hiding it.
 
 _TOKEN = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|&&|\d?>&\d|&>|.""", re.DOTALL)
 _OTHER = frozenset(";|\n&()`#'\"")  # what else joins, hides or is left open
@@ -254,10 +252,9 @@ def hides_failures(command: str) -> bool:
     return bool(_HIDES.search(_PLAIN.sub(" ", command)))
 
 
-# Does a claim say that something passes? The one thing about its meaning that is looked at.
-#
-# An exit code tells failure whatever the quote. Where the words may be meant either way, that
-# is said, and the check draws no conclusion from them.
+# Whether a claim says that something passes: the only part of its meaning that is used.
+# An exit code shows failure whatever the quote says. If the text may mean either, the
+# exit code has to support both.
 
 Says: TypeAlias = Literal["passes", "fails", "unclear", ""]
 
@@ -283,7 +280,7 @@ _FINE = re.compile(r"\b(?:ok|okay|works?|working|worked|fine|clean|healthy|good)
 
 
 def says(claim: str) -> Says:
-    """What the words of a claim say of a run."""
+    """What the text of a claim says about a run."""
     text = _words(claim[:_LONGEST])
     if _PLAINLY_FAILS.search(text):
         return "fails"

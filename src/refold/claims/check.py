@@ -1,8 +1,8 @@
-"""What an answer claims, held against what the journal shows and the files of today.
+"""Checks the claims of an answer against the journal and the current files.
 
-No model is asked, and nothing is judged of what words mean: each piece of evidence is
-looked up where it says. All evidence of a claim has to hold; the worst decides. Who asks
-another agent to refute the rest is `deep`.
+No model is called and no meaning is judged: each piece of evidence is looked up where it
+says. All evidence of a claim has to hold; the worst decides. `refute` has the check by
+another agent.
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ def finding_of(evidence: Evidence, claim: str, seen: ReadFiles, today: Today) ->
 
 
 def _claimed(entries: Sequence[Entry]) -> list[Claim]:
-    """What was claimed on the way. The same words again are the claim mended."""
+    """Claims made during the session. The same text again replaces the claim."""
     found = dict[str, Claim]()
     for entry in entries:
         if isinstance(entry.event, Ended) and isinstance(entry.event.control, Claimed):
@@ -91,11 +91,8 @@ def _claimed(entries: Sequence[Entry]) -> list[Claim]:
     return list(found.values())
 
 
-# What the tool `claim` asks: the check of `claims`, over the journal as it is by now.
-
-
 class Checking:
-    """Implements `tools.claims.Checks`. `path` is where the journal lies, if it is kept."""
+    """The check for the tool `claim`. `path` is the session's directory, if it is stored."""
 
     def __init__(self, record: Recorder, files: Files, path: Path | None = None) -> None:
         self._record, self._files, self._path = record, files, path

@@ -1,8 +1,8 @@
-"""Evidence that names a file: does the quote stand there, in the file as it was read?
+"""Evidence that names a file: whether the quote is in the file as it was read.
 
-What the journal shows of a file comes first, and which content that was (by its hash);
-today's file counts as far as it is that same content. What was not read here supports
-nothing, be it ever so true.
+What the journal shows of a file comes first, with the hash of that content; the current
+file counts only if it has the same content. A file that was not read supports nothing,
+even if the claim is true.
 """
 
 import re
@@ -23,7 +23,7 @@ _ELLIPSIS = re.compile(r"\[?(?:\.\.\.|…)\]?")
 
 
 class Sought(Struct, frozen=True):
-    """A quote, one blank between its words, and the lines it is said to stand on."""
+    """A quote with single spaces, and the lines that it is said to be on."""
 
     quote: str
     within: LineRange | None = None
@@ -79,7 +79,7 @@ def _quoted(
 
 
 def _as_read(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding | None:
-    """In the file as it was read or written here; None: it stands there nowhere."""
+    """Look in the file as it was read or written here; None: the quote is not there."""
     there, elsewhere = False, list[LineRange]()
     for reading in readings:
         same = bool(now.sha256) and reading.sha256 == now.sha256
@@ -109,7 +109,7 @@ def _since(sought: Sought, now: Now) -> str:
 
 
 def _absent(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding:
-    """It stands in nothing that was read here."""
+    """The quote is in nothing that was read here."""
     same = any(now.sha256 and r.sha256 == now.sha256 for r in readings)
     known = same and now.words is not None
     if _ELLIPSIS.search(sought.quote) and _in_pieces(sought.quote, readings, now):
@@ -195,7 +195,7 @@ def _changed(path: str, seen: ReadFiles, today: Today) -> Finding:
 
 
 def _ways(quote: str, within: LineRange | None) -> Iterator[Sought]:
-    """The quote as it stands; then without what models put around one."""
+    """The quote as given, then without the quotation marks that models add."""
     yield Sought(bare(quote), within)
     rows = quote.strip("\n").split("\n")
     numbers = [_NUMBER.match(row) for row in rows]
@@ -208,7 +208,7 @@ def _ways(quote: str, within: LineRange | None) -> Iterator[Sought]:
 
 
 def _heavy(finding: Finding, ways: Sequence[Sought]) -> Finding:
-    """A quote of next to nothing stands in every file, and supports nothing."""
+    """Whether the quote is long enough: a very short one is in every file."""
     if min(weight(sought.quote) for sought in ways) >= LEAST:
         return finding
     return Finding("unknown", "the quote is too short to say anything: quote more of it")

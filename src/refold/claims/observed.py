@@ -1,8 +1,8 @@
-"""What a journal shows of the world: which files were read and how, which calls were made.
+"""What a journal shows: which files were read, with which content, and which calls were made.
 
-Pure over entries; blobs come through a function. What a child did counts, its calls by
-names that begin with its own: "child-1/call-7". What an agent only said is no fact, be it
-an answer, a thought or the report of a child.
+Pure; blobs come through a function. Calls of subagents count, with ids that begin with
+the subagent's name: "child-1/call-7". What an agent only said is not a fact, be it an
+answer, its thinking or the report of a subagent.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ class ObservedCall(Struct, frozen=True):
 
 
 class FileRead(Struct, frozen=True):
-    """A file as it was shown, or as it was written. `sha256` "": nobody said of which."""
+    """A file as it was shown or written. `sha256` "": the content is not known by hash."""
 
     sha256: str
     shown: Passage
@@ -146,7 +146,7 @@ class _Gathering:
         self._deeds += begun.values()
 
     def _given(self, entry: Entry, record: Record) -> None:
-        """What it was told by models and children, and handed in as material."""
+        """Text from models, subagents and injected variables."""
         match entry.event:
             case Settled(text=text, full_blob=whole) if text or whole:
                 kept = record.blob(whole) if whole else None
@@ -232,7 +232,7 @@ def _deed(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
 
 
 def _text(end: Ended, record: Record) -> tuple[str, bool]:
-    """What the call said, and whether that is all of it."""
+    """What the call printed, and whether that is all of it."""
     if end.full_blob:
         blob = record.blob(end.full_blob)
         if blob is not None:
@@ -242,7 +242,7 @@ def _text(end: Ended, record: Record) -> tuple[str, bool]:
 
 
 def _rows(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a file in what `read_file` said of it."""
+    """The lines of a file in the output of `read_file`."""
     before = 0
     for line in text.split("\n"):
         row = _ROW.fullmatch(line)
@@ -290,15 +290,13 @@ def _hash(text: str) -> str:
     return sha256(text.encode(errors="replace")).hexdigest()
 
 
-# The files that a session was handed as material, as its journal has them. Pure.
-#
-# They were read by whoever handed them in, whole; so they count as read, with their hashes.
-
-
 def handed(
     event: VariableInjected, blob: Callable[[str], bytes | None]
 ) -> Iterator[tuple[str, str, Passage, bool]]:
-    """Each file with its hash and its text, and whether that text is there."""
+    """Each file of an injected variable with its hash and text, and whether the text is there.
+
+    The user passed these files in whole, so they count as read.
+    """
     files = event.files or _listed(event.files_blob, blob)
     texts = _texts(event.blob, blob) if files else []
     there = len(texts) == len(files)

@@ -1,7 +1,7 @@
-"""The claims in an answer: every JSON object in it that has `evidence`, wherever it stands.
+"""Finds the claims in an answer: every JSON object in it that has `evidence`.
 
 Evidence comes as models write it: a map, a line of text "path:12-14: quote", or a list of
-those. What cannot be read is kept as evidence that says nothing; it is never left out.
+those. Evidence that cannot be parsed is kept and supports nothing; it is never left out.
 """
 
 import json
@@ -75,10 +75,7 @@ def unwrapped(quote: str) -> str:
 
 
 def _values(answer: str, rest: list[str]) -> Iterator[object]:
-    """All that the answer is, if that is JSON; else whatever JSON stands in it.
-
-    `rest` is given what is none.
-    """
+    """The answer, if it is JSON; otherwise all JSON in it. `rest` gets what is not JSON."""
     try:
         yield msgspec.json.decode(answer)
         return

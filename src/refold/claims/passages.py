@@ -1,8 +1,7 @@
-"""Lines of text with their numbers, and where in them a quote stands word for word.
+"""Text with line numbers, and the lines on which a quote is found word for word.
 
-White space counts as one blank, wherever it is and however much; nothing else is let off.
-A quote begins and ends where words do. No patterns: what a model wrote is only ever
-looked for as it stands.
+All white space counts as one space; nothing else is normalized. A quote begins and ends at
+word boundaries. A quote is never used as a pattern.
 """
 
 from bisect import bisect_right
@@ -19,7 +18,7 @@ _WIDE = "\u2e80"  # from here on one letter is a syllable or a word
 
 
 class LineRange(NamedTuple):
-    """The lines that a quote stands on."""
+    """The lines that a quote is on."""
 
     first: int
     last: int
@@ -42,7 +41,7 @@ class Passage:
     def places(
         self, quote: str, within: LineRange | None = None, most: int = 3
     ) -> list[LineRange]:
-        """Where `quote` (`bare`) stands, or begins `within`. The first ones only."""
+        """Where `quote` (`bare`) is, or begins `within`. The first places only."""
         found, at, work = list[LineRange](), self._start(within), 0
         end = self._end(within) + len(quote)
         while len(found) < most and work < _MOST_WORK:
@@ -59,7 +58,7 @@ class Passage:
         return bool(self.places(quote, most=1))
 
     def is_a_line(self, quote: str) -> bool:
-        """Is there a line with these words and no others?"""
+        """Whether a line has exactly this text."""
         for place in self.places(quote, most=20):
             at = bisect_right(self._numbers, place.first) - 1
             last = at + 1 == len(self._starts)
@@ -128,17 +127,17 @@ def passage(text: str) -> Passage:
 
 
 def later(text: Callable[[], str]) -> Passage:
-    """The same, made when somebody looks into it: of many, few are ever looked into."""
+    """The same, built when it is first used: of many, few are ever searched."""
     return _Later(text)
 
 
 def bare(quote: str) -> str:
-    """The words with one blank between them, letters in their one usual form."""
+    """The text with single spaces and normalized characters."""
     return " ".join(normalize("NFC", clean(quote)).split())
 
 
 def weight(quote: str) -> int:
-    """How many letters and digits there are to know it by."""
+    """The number of letters and digits in a quote."""
     return sum(1 + (letter >= _WIDE) for letter in quote if letter.isalnum())
 
 

@@ -1,8 +1,8 @@
-"""The second look at claims: another agent tries to refute them, and is not believed either.
+"""The deep check of claims: another agent tries to refute them, and is checked itself.
 
-What it brings is held against its own journal, by the same check. A verdict is never better
-than the first look, but for what that could not tell; an agent that failed, or said nothing
-of a claim, leaves it unknown. Opening its session is the door's business.
+Its evidence is looked up in its own journal, by the same check. Its verdict can only
+improve a claim that the first check could not decide; if it failed, or did not mention a
+claim, that claim is unknown. The caller opens its session.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ def asked(checked: Sequence[Checked]) -> Mapping[str, Checked]:
 
 
 def order(claims: Mapping[str, Checked]) -> str:
-    """What the other agent is told."""
+    """The task for the other agent."""
     told = [
         {"id": id_, "claim": each.claim.claim, "evidence": each.claim.evidence}
         for id_, each in claims.items()
@@ -105,7 +105,7 @@ def merged(
     today: Today,
     problem: str = "",
 ) -> tuple[Checked, ...]:
-    """The claims after both looks. `problem` is why nothing was said, if nothing was."""
+    """The claims after both checks. `problem` says why the second one has no result."""
     second = asked(checked)
     return tuple(
         _both(each, said.get(str(n)), seen, today, problem) if str(n) in second else each

@@ -1,7 +1,8 @@
-"""The journals that a session's claims are held against: its own, and its children's.
+"""What claims are checked against: journals of the session and its subagents, and files.
 
-Read as they lie on the disk, without a pen, while somebody may be writing. Only children
-that a journal tells of are looked for.
+Journals are read from the disk without a lock, while they may be written, and only those
+of subagents that a journal names. Only files that the journal names are opened, so that a
+claim cannot be used to learn what is in other files.
 """
 
 import os
@@ -50,7 +51,7 @@ def records(path: Path, entries: Sequence[Entry], name: str = "") -> list[Record
 def _born(
     path: Path, entries: Sequence[Entry], name: str
 ) -> list[tuple[Path, str, tuple[int, str]]]:
-    """Where each child lies, its name, and how its journal ended, if it has."""
+    """The directory of each subagent, its name, and the head of its journal if it ended."""
     ends = {e.event.child: e.event.head for e in entries if isinstance(e.event, ChildEnded)}
     children = [e.event.child for e in entries if isinstance(e.event, ChildBorn)]
     return [
@@ -76,14 +77,8 @@ def _blobs(path: Path) -> Callable[[str], bytes | None]:
     return get
 
 
-# The files as they are today, as far as a claim may be held against them.
-#
-# Only files that the journal speaks of are opened, so that nobody learns by a claim what
-# stands in another; what a rule keeps from being read is not read here either.
-
-
 class Now(Struct, frozen=True):
-    """A file today. `words` is None where it is no text, or cannot be read: `why`."""
+    """A file as it is now. `words` is None if it is not text or cannot be read: `why`."""
 
     kind: Literal["file", "gone", "unreadable"]
     sha256: str = ""
@@ -100,7 +95,7 @@ class Today:
         self._looked = dict[str, Now]()
 
     def real(self, path: str, directories: Sequence[str]) -> tuple[str, ...]:
-        """The files that a path may mean, printable. Raises `ToolFailed` for what is no path."""
+        """The files that a path may mean, printable. Raises `ToolFailed` for an invalid path."""
         bases = directories if not os.path.isabs(path) else ("/",)
         found = [escaped(self._files.real(os.path.join(base, path))) for base in bases]
         return tuple(dict.fromkeys(found))

@@ -1,1 +1,1 @@
-"""Settings: where they come from, and which one holds."""
+"""Settings: their sources, and which one wins."""

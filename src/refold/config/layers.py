@@ -1,8 +1,7 @@
-"""What each layer of settings says, key by key, with the place where it is written.
+"""Reads the layers of settings, key by key, with the place where each is written.
 
-Files, environment and flags are read here, and nothing is judged: whether a
-setting exists, fits, and wins over another is `load`'s business; which files of
-a folder count at all is `folders`'.
+Files, environment and flags are parsed here, but not checked: `load` checks values and
+decides which layer wins; `folder_settings` decides which files of a folder count.
 """
 
 import re
@@ -77,7 +76,7 @@ def from_file(file: Path, whose: str) -> Layer:
 
 
 def text_of(file: Path) -> str:
-    """As it is, line ends too; "" where there is none. Raises `BadInput`."""
+    """The content of the file, unchanged; "" if there is none. Raises `BadInput`."""
     try:
         if file.exists() and not file.is_file():
             raise BadInput(f"the settings in {file} cannot be read: it is not a file")
@@ -125,7 +124,7 @@ def from_flags(flags: Mapping[str, object]) -> Layer:
 
 
 def joined(*parts: str) -> str:
-    """A dotted key. A part with a dot of its own stands in quotes, as in TOML."""
+    """A dotted key. A part that contains a dot is in quotes, as in TOML."""
     return ".".join(p if re.fullmatch(r"[\w-]+", p) else f'"{p}"' for p in parts)
 
 
@@ -134,7 +133,7 @@ def parts_of(key: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """At commas, but for those that stand within a rule's brackets."""
+    """Split at commas, except those within the brackets of a rule."""
     depth, found = 0, [""]
     for letter in text:
         depth += (letter == "(") - (letter == ")" and depth > 0)
@@ -185,7 +184,7 @@ def rules_of(permissions: Permissions, place: str = "") -> tuple[Rule, ...]:
 
 
 def sourced(items: Iterable[object], origin: Origin) -> tuple[RuleWithCases, ...]:
-    """Rules as the layers give them, told where they are written."""
+    """Rules with the place where they are written."""
     return tuple(_sourced(each, origin) for each in items)
 
 

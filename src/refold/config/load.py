@@ -1,10 +1,9 @@
-"""Settings out of their layers, the later ones winning key by key.
+"""Combines the layers of settings: later ones win, key by key.
 
-Defaults, the user's file, the project's files, the environment, flags, and last
-the file of whoever manages the machine; permission rules of all layers add up.
-What is wrong is named with the place it stands in, quoted, and never skipped.
-Whether a project's files count is `folders`' business: they come in here only if
-they do.
+These are the defaults, the user's file, the project's files, the environment, flags, and
+last the file of the machine's administrator; permission rules of all layers add up. An
+invalid setting is an error with its place and value, and never skipped. `folder_settings`
+decides whether a project's files count.
 """
 
 import re
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
     from msgspec.inspect import Type
 
 
-# What people write who know it from elsewhere, or from the command line.
+# Other names that users know from elsewhere, or from the command line.
 _SYNONYMS = {"model": "models.main"}
-# Tables whose entries a person names.
+# Tables whose entries the user names.
 _TABLES: dict[str, type[Struct]] = {
     "providers": Provider,
     "prices": Override,
@@ -105,7 +104,7 @@ def layers_of(
     between: Sequence[Layer] = (),
     managed: Path = MANAGED,
 ) -> tuple[Callable[[], Layer], ...]:
-    """The layers that `load` reads, in its order, each read when it is called."""
+    """The layers that `load` reads, in order, each read when it is called."""
     return (
         lambda: from_file(file, "user"),
         *(partial(_as_it_is, layer) for layer in between),
@@ -143,7 +142,7 @@ def settled(layer: Layer) -> Layer:
 
 
 def checked(given: str, found: Origin) -> tuple[str, Origin]:
-    """The key as it is looked up, and the value as it counts. Raises `BadInput`."""
+    """The canonical key and the converted value. Raises `BadInput`."""
     key = canonical(given)
     if key == "permission_mode" and isinstance(found.value, str):
         found = found._replace(value=MODES.get(found.value, found.value))
@@ -169,7 +168,7 @@ def flat(settings: Struct, before: str = "") -> dict[str, object]:
 
 
 def canonical(given: str) -> str:
-    """A key as it is looked up: names of providers and programs know no capitals."""
+    """The canonical form of a key: names of providers and programs in lower case."""
     parts = parts_of(_SYNONYMS.get(given, given))
     if not parts:
         return given
@@ -179,7 +178,7 @@ def canonical(given: str) -> str:
 
 
 def unsaid(key: str) -> dict[str, object]:
-    """What holds for the provider, price or program of this key if nothing is said of it."""
+    """The defaults of the provider, price or program of this key."""
     parts = parts_of(key)
     if len(parts) < 2 or parts[0] not in _TABLES:
         return {}
@@ -187,7 +186,7 @@ def unsaid(key: str) -> dict[str, object]:
 
 
 def within(key: str) -> tuple[type[Struct], str]:
-    """The table that says what `key` may be, and what it is called there."""
+    """The class that defines `key`, and its name there."""
     parts = parts_of(key) or [key]
     if parts[0] in _TABLES and len(parts) >= 3:
         return _TABLES[parts[0]], joined(*parts[2:])
@@ -195,7 +194,7 @@ def within(key: str) -> tuple[type[Struct], str]:
 
 
 def is_table(key: str) -> bool:
-    """May it stand there with nothing in it?"""
+    """Whether `key` is a table, which may be empty."""
     if key in _TABLES or (key.partition(".")[0] in _TABLES and len(parts_of(key)) == 2):
         return True
     whole, asked = within(key)
@@ -236,7 +235,7 @@ def _check(key: str, found: Origin, given: str) -> None:
 
 
 def _as_written(key: str, found: Origin) -> str:
-    """The key, or the environment variable, that stands for it where `found` was written."""
+    """The key, or the environment variable for it, in the form in which `found` was given."""
     variable = found.origin.startswith(VARIABLE)
     return "REFOLD_" + key.upper().replace(".", "__") if variable else key
 
@@ -248,7 +247,7 @@ def _instead(whole: type[Struct], asked: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """As it can stand in an error: what is wrong may be a whole file of somebody's."""
+    """Shorten a value for an error: it may be a whole file."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

@@ -32,7 +32,7 @@ class Paths(Struct, frozen=True):
 
 
 def paths(environ: Mapping[str, str]) -> Paths:
-    """Where things are. Makes nothing. Raises `BadInput` if nobody says where."""
+    """The directories of refold; creates none. Raises `BadInput` without HOME."""
     if home := environ.get("REFOLD_HOME"):
         try:
             whole = Path(home).expanduser().absolute()

@@ -1,8 +1,8 @@
-"""The settings that lie in a folder, read with suspicion: they may be anybody's.
+"""Reads the settings and texts of a folder with caution: another user may have written them.
 
-They are read once, and what is read is what is shown, trusted and used. They may say
-little: nothing that sends a key elsewhere, runs a program or loosens what holds
-commands. Whether they count at all is `folders`' business.
+They are read once, and what was read is shown, trusted and used. They may set little:
+nothing that sends a key elsewhere, runs a program or loosens the sandbox.
+`folder_settings` decides whether they count.
 """
 
 import os
@@ -74,9 +74,9 @@ class Project(Struct, frozen=True):
 
 
 def project(directory: Path, own: Path) -> Project:
-    """What lies in `directory`. `own` is the person's settings file, and never a project's.
+    """The settings files in `directory`. `own`, the user's file, is not one of them.
 
-    Raises nothing that a folder could cause; it takes no link, and waits for no pipe.
+    A folder cannot cause an error here: links are not followed and pipes not waited for.
     """
     folder = os.path.realpath(directory)
     try:
@@ -164,7 +164,7 @@ _MOST_NAMES = 8
 
 
 class Text(Struct, frozen=True):
-    """`folder` is the real path of the folder that it lies in; `about` says how much it is."""
+    """A file of a folder. `folder` is its real path; `about` says how long it is."""
 
     folder: str
     called: str
@@ -172,7 +172,7 @@ class Text(Struct, frozen=True):
 
 
 class Texts(Struct, frozen=True):
-    """All of a folder, and `root`: the repository that it lies in, or the folder itself."""
+    """All texts of a folder, and `root`: its repository, or the folder itself."""
 
     root: str
     found: tuple[Text, ...] = ()
@@ -240,10 +240,8 @@ def _size(path: str) -> str:
         return "cannot be read"
 
 
-# Read small files of a folder that somebody else may have filled.
-#
-# No link is followed, no pipe waited for, nothing large taken in. Every failure is one
-# sentence that names the file as a person knows it.
+# Reading small files: no link is followed, no pipe waited for, and nothing large read.
+# Every failure is one sentence.
 
 LARGEST = 64 * 1024  # bytes; settings are short, and a person has to read them
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -255,9 +253,9 @@ def small_files(
     names: tuple[str, ...],
     skip: Callable[[os.stat_result], bool],
 ) -> dict[str, bytes]:
-    """Those of `names` that are in the directory of this name, as "directory/name".
+    """Those of `names` in the directory of this name, as "directory/name".
 
-    `folder` is a real path. Raises `BadInput` for what is there and cannot be read.
+    `folder` is a real path. Raises `BadInput` for a file that cannot be read.
     """
     found = dict[str, bytes]()
     with suppress(_Nothing):
@@ -277,7 +275,7 @@ def small_files(
 
 
 def small_file(path: str) -> bytes:
-    """The same for one file that a person named; there links are followed."""
+    """The same for one file that the user named; there, links are followed."""
     try:
         opened = os.open(path, _LOOK & ~os.O_NOFOLLOW)
     except OSError as error:
@@ -289,7 +287,7 @@ def small_file(path: str) -> bytes:
 
 
 class _Nothing(Exception):
-    """There is nothing of that name."""
+    """There is no such file."""
 
 
 def _opened(name: str, where: int | None, called: str) -> int:

@@ -1,6 +1,6 @@
-"""What is secret in a variable or a setting, and the text without it.
+"""Which variables and settings are secret, and text without secrets.
 
-For output and logs outside a session: there the session's own redactor does this.
+For output and logs outside a session; within one, its redactor does this.
 """
 
 import re
@@ -29,17 +29,17 @@ def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
 
 
 def is_secret(name: str) -> bool:
-    """Does a variable or setting of this name hold what nobody may see?"""
+    """Whether a variable or setting of this name holds a secret."""
     return bool(_SECRET.search(name))
 
 
 def clean(text: str, masks: Redactor) -> str:
-    """`text` without what is secret in it, whatever bytes it came from."""
+    """`text` without secrets, whatever bytes it came from."""
     return masks.mask(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
 def shown(key: str, value: object, masks: Redactor) -> object:
-    """The value of a setting without what is secret in it."""
+    """The value of a setting without secrets."""
     match value:
         case str():
             if is_secret(key):

@@ -1,7 +1,7 @@
-"""Set one setting in a file of settings, or take it out; nothing bad is ever written.
+"""Sets or removes one setting in a settings file; never writes an invalid file.
 
-Which text comes of it is `changing`'s business. A project's file that counted before
-still counts after: the person who changed it knows what stands in it.
+A project's file that was trusted before stays trusted: the user who changed it knows what
+it contains.
 """
 
 import re
@@ -50,7 +50,7 @@ class File(Struct, frozen=True):
 
     @property
     def called(self) -> str:
-        """As it is called where it is said what comes from it."""
+        """The name of the file for messages."""
         return str(self.path) if self.whose == "user" else f"{DIRECTORY}/{self.path.name}"
 
     def check(self, text: str) -> None:
@@ -61,7 +61,7 @@ class File(Struct, frozen=True):
             read(self.called, self.whose, text.encode())
 
     def text(self) -> str:
-        """What stands in it; "" where it is not there. Raises `BadInput`."""
+        """The content; "" if there is no file. Raises `BadInput`."""
         return text_of(self.path)
 
 
@@ -82,12 +82,12 @@ def set_value(file: File, key: str, text: str) -> object:
 
 
 def unset(file: File, key: str) -> bool:
-    """Was it set there? It is not any more. Raises `BadInput`."""
+    """Remove the setting. False if it was not set. Raises `BadInput`."""
     return _change(file, key, without)
 
 
 def put(file: File, text: str, *, instead: str) -> None:
-    """`text` instead of what stands there, if all of it is right. Raises `BadInput`."""
+    """Replace the text `instead` by `text`, if all of it is valid. Raises `BadInput`."""
     file.check(text)
     with _locked(file):
         if file.text() != instead:
@@ -120,7 +120,7 @@ def _change(file: File, key: str, change: Callable[[str, Names], str]) -> bool:
 
 @contextmanager
 def _locked(file: File) -> Generator[None]:
-    """One lock for all files: none of ours lies in a folder of somebody's project."""
+    """One lock for all files, outside of any project."""
     try:
         with alone(file.places.settings):
             yield
@@ -144,7 +144,7 @@ def _write(file: File, text: str) -> None:
 
 
 def _meant(key: str, text: str) -> object:
-    """The value as it stands in TOML: of the type that the setting has."""
+    """The value in the type that the setting has."""
     given: object = text
     if text.lstrip().startswith(("[", "{")):
         try:
@@ -171,7 +171,7 @@ def _default(key: str) -> object:
 
 
 def _as_written(file: File, text: str, key: str) -> tuple[str, ...]:
-    """The path under which it stands in the file already, or the one that was given."""
+    """The path of the setting as the file has it, or as it was given."""
     wanted = canonical(key)
     try:
         tomllib.loads(text)
@@ -184,7 +184,7 @@ def _as_written(file: File, text: str, key: str) -> tuple[str, ...]:
 
 
 BY_HAND = "refold config edit opens it"
-# Words at the top that belong to the whole file: a blank line, or nothing, follows.
+# A comment at the top that belongs to the whole file: a blank line, or nothing, follows.
 _HEADER = re.compile(r"(?:[ \t]*#[^\n]*\n)+(?=[ \t]*\r?\n|\Z)")
 
 
@@ -228,7 +228,7 @@ def _in_place(text: str, there: Statement, value: object) -> str:
 
 
 def _around(found: list[Statement], path: Names) -> Statement | None:
-    """The table in one line that the setting stands in."""
+    """The inline table that contains the setting."""
     keys = (each for each in found if each.kind == "key")
     return next((each for each in keys if each.path == path[: len(each.path)]), None)
 
@@ -307,7 +307,7 @@ def _changed(
 
 
 def _checked(after: str, wanted: dict[str, Any], path: Names, *, bare: bool = False) -> str:
-    """A change that means something else than was meant is no change."""
+    """The new text, if it changes this setting and nothing else."""
     try:
         found = tomllib.loads(after)
     except tomllib.TOMLDecodeError:

@@ -1,4 +1,4 @@
-"""What can be set, with its defaults. One class a table of the file.
+"""All settings with their defaults: one class for each table of the file.
 
 `config.load` decides where values come from and which layer wins. The comment behind
 each field is its documentation: docs/settings.md is generated from it.

@@ -1,7 +1,7 @@
-"""What every layer says of each setting, and every problem: for showing and for mending.
+"""What every layer says of each setting, and every problem: for display and repair.
 
-Where `load` stops at the first thing that is wrong, here the rest counts all the same:
-a start must not guess what was meant, and a person who looks for it wants all of it.
+`load` stops at the first error, because a start must not guess. Here all errors are
+collected and the rest still counts.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ from refold.views.settings_list import Say, Setting, lines
 
 
 class SettingOrigins(Struct, frozen=True):
-    """`chain`: who says what of a key, the last of them winning. Rules of all count."""
+    """`chain`: the values of a key in order; the last wins. Rules of all count."""
 
     settings: Settings
     chain: Mapping[str, tuple[Origin, ...]]
@@ -58,7 +58,7 @@ def told(
     flags: Mapping[str, object] | None = None,
     managed: Path = MANAGED,
 ) -> SettingOrigins:
-    """All that is said of the settings in `directory`. Raises nothing of theirs."""
+    """All settings of `directory` with their origins. Raises nothing because of their content."""
     problems = list[str]()
     folders = Folders(places.folders)
     found = project(directory, places.settings)
@@ -86,7 +86,7 @@ def _state(folders: Folders, found: Project, problems: list[str]) -> State:
 
 
 def _good(read: Callable[[], Layer], problems: list[str]) -> Iterator[tuple[str, Origin]]:
-    """What is right of a layer. What is not goes to the problems, one by one."""
+    """The valid part of a layer; each error is added to the problems."""
     try:
         pairs = list(read())
     except BadInput as error:
@@ -100,9 +100,6 @@ def _good(read: Callable[[], Layer], problems: list[str]) -> Iterator[tuple[str,
                 problems.append(str(error))
 
 
-# The settings as lines for a person: each with its value, without secrets.
-
-
 async def in_words(
     folder: Path,
     places: Paths,
@@ -110,9 +107,9 @@ async def in_words(
     flags: Mapping[str, object],
     keys: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """What is set, a line for each, and what is wrong: for a session, with its flags.
+    """The settings as lines, and the problems: for a session, with its flags.
 
-    Raises `BadInput` for a key that is none.
+    Raises `BadInput` for an unknown key.
     """
 
     def look() -> tuple[str, ...]:
@@ -181,7 +178,7 @@ def _written(key: str, value: object, masks: Redactor) -> str:
 
 
 def _rule(each: "dict[str, object] | str") -> object:
-    """Without its source, which is told beside it, and without examples it does not have."""
+    """A rule without its source, which is shown beside it, and without empty examples."""
     if isinstance(each, str):
         return each
     kept = {name: each[name] for name in ("rule", "match", "not_match") if each.get(name)}

@@ -1,7 +1,7 @@
-"""Where each statement of a TOML text stands: its table, its key, and its value.
+"""Where each statement of a TOML text is: its table, its key, and its value.
 
-For saying in which line a setting is written, and for changing one while the rest stays.
-The text has to be TOML already: `tomllib` says whether it is, and what it means.
+To report the line of a setting, and to change one while the rest stays unchanged. The text
+must be valid TOML: `tomllib` checks that.
 """
 
 import re
@@ -20,7 +20,7 @@ _PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
 _KEY = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
 _EQUALS = re.compile(r"[ \t]*=[ \t]*")
 _REST = re.compile(r"[^\n]*\n?")
-# What counts inside a value: a text, a bracket, a comment, the end of a line.
+# Tokens inside a value: a string, a bracket, a comment, the end of a line.
 _PIECE = re.compile(
     r"(?P<text>\"{3}(?:[^\\]|\\.)*?\"{3,5}|'{3}.*?'{3,5}|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')"
     r"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<comment>#[^\n]*)|(?P<line>\n)"
@@ -42,7 +42,7 @@ class Statement(NamedTuple):
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """All of them, in order. What is no TOML ends it early."""
+    """All statements, in order. Ends early at invalid TOML."""
     at, table, lines = 0, cast("Names", ()), _Lines(text)
     while (at := _end(_BLANK, text, at)) < len(text):
         start = text.rfind("\n", 0, at) + 1
@@ -65,7 +65,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def lines_of(text: str) -> dict[Names, int]:
-    """The line in which each key and table stands first."""
+    """The first line of each key and table."""
     found: dict[Names, int] = {}
     for each in statements(text):
         for length in range(len(each.path), 0, -1):
@@ -74,7 +74,7 @@ def lines_of(text: str) -> dict[Names, int]:
 
 
 def line_of(lines: dict[Names, int], path: Sequence[str]) -> int:
-    """That of the key, or of the table or the value that it stands in; 0: unknown."""
+    """The line of the key, or of the table or value that contains it; 0: unknown."""
     for length in range(len(path), 0, -1):
         if line := lines.get(tuple(path[:length])):
             return line
@@ -82,7 +82,7 @@ def line_of(lines: dict[Names, int], path: Sequence[str]) -> int:
 
 
 class _Lines:
-    """Counts as it goes: asked in order, it looks at each character once."""
+    """Line numbers of offsets that are asked for in order, in one pass."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at, self._line = text, 0, 1

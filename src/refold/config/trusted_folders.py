@@ -1,9 +1,8 @@
-"""What a person decided about folders: which are trusted, and what is always allowed there.
+"""What the user decided about folders: which are trusted, and what is always allowed there.
 
-It is kept beside the person's settings, never in a workspace. Of settings, trust is in
-what was shown: those that changed since do not count until they are shown again. Of
-what is only told to the model, it is in the folder: that changes every day and can
-loosen nothing. Reading either is the business of others.
+It is stored beside the user's settings, never in a workspace. Trust in settings covers
+what was shown: changed settings do not count until they are shown again. Trust in texts
+for the model covers the folder: they change daily and cannot loosen anything.
 """
 
 import os
@@ -27,13 +26,13 @@ _VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
 
 class Folders:
-    """`file` is made when there is something to keep. All may raise `BadInput`."""
+    """`file` is created when there is something to store. All may raise `BadInput`."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def state(self, found: Project) -> State:
-        """Do the settings that lie in a folder count? Only if "trusted"."""
+        """Whether the settings of a folder count: only if "trusted"."""
         if found.problem:
             return "unusable"
         if not found.files:
@@ -55,7 +54,7 @@ class Folders:
         self._change(found.folder, change)
 
     def trust_texts(self, folder: Path | str) -> None:
-        """A person wants what this folder tells the model: instructions, prompts, skills."""
+        """The user trusts the texts of this folder: instructions, prompts, skills."""
 
         def change(entry: _Document) -> None:
             entry["trusted"] = True
@@ -63,16 +62,16 @@ class Folders:
         self._change(os.path.realpath(folder), change)
 
     def trusted_above(self, directory: str, root: str) -> str:
-        """The outermost trusted folder from `root` down to `directory`; "" if none is.
+        """The outermost trusted folder from `root` down to `directory`; "" if none.
 
-        Both are real paths. What lies in and below that folder may be told to a model.
+        Both are real paths. Texts in and below that folder may be sent to a model.
         """
         trusted = self.trusted()
         inside = (each for each in trusted if below(directory, each) and below(each, root))
         return min(inside, key=len, default="")
 
     def distrust(self, folder: Path | str) -> bool:
-        """Was it trusted? It is not any more. What is always allowed there stays."""
+        """Remove the trust; False if there was none. Rules for the folder stay."""
         real = os.path.realpath(folder)
         if not self._entry(real).get("trusted"):
             return False
@@ -109,7 +108,7 @@ class Folders:
         self._change(os.path.realpath(folder), change)
 
     def layer(self, folder: Path | str) -> Layer:
-        """What is always allowed, asked or denied in this folder, as a layer."""
+        """The rules that the user set for this folder, as a layer."""
         entry = self._entry(os.path.realpath(folder))
         for verdict in _VERDICTS:
             if texts := _texts(entry, verdict):

@@ -1,1 +1,1 @@
-"""What is remembered from one session to the next: plain files that a person may edit."""
+"""What is remembered from one session to the next: plain files that the user may edit."""

@@ -1,8 +1,7 @@
-"""How notes are made of a session: what a small model is asked, and what of its answer holds.
+"""How notes are made of a session: the request to a small model, and the check of its answer.
 
-Pure. The model may have been fooled by what it read, so its answer is a proposal: a note
-counts only if the words that it names are the person's and say it (`grounding`). Who
-asks, and when, is the hall's business (`remembering`).
+Pure. What the model read may have misled it, so its answer is a proposal: a note counts
+only if the user's own messages say it (`grounding`). `app.project_memory` makes the call.
 """
 
 import re
@@ -97,7 +96,7 @@ class _Item(Struct):
 
 
 def place(section: str) -> tuple[Whose, Section] | None:
-    """Whose notes, and which of their sections, a word stands for."""
+    """The notes and the section that a name stands for."""
     wanted = normal(section)
     for name, found in _WHERE.items():
         if wanted and (name.startswith(wanted) or wanted in (normal(found[1]), name)):
@@ -106,7 +105,7 @@ def place(section: str) -> tuple[Whose, Section] | None:
 
 
 def worth_asking(heard: Sequence[PersonWords]) -> bool:
-    """Can anything be learned of these words at all?"""
+    """Whether these messages contain anything that could be learned."""
     return any(stems(each.text) and not _idle(each.text) for each in heard)
 
 
@@ -119,7 +118,7 @@ def asked(
     answers: Sequence[DistilledAnswer],
     known: Sequence[Listed],
 ) -> str:
-    """What the model reads: the notes there are, and what was said, with numbers."""
+    """The text of the request: the existing notes, and the messages with numbers."""
     notes = [
         f"{each.number}. ({each.line.section}) {untagged(each.line.text)}" for each in known
     ]
@@ -145,7 +144,7 @@ def checked(
     known: Sequence[Listed],
     session: str,
 ) -> tuple[NewNote, ...]:
-    """Those that the person's words bear out, ready to be kept."""
+    """The notes that the user's messages support, ready to be saved."""
     notes: list[NewNote] = []
     told = newest(heard)  # what was not told cannot have been meant
     for draft in found:
@@ -156,7 +155,7 @@ def checked(
 
 
 def newest(heard: Sequence[PersonWords]) -> list[PersonWords]:
-    """The words said last, as many as are read."""
+    """The latest messages, up to the limit."""
     left, kept = MOST_WORDS, list[PersonWords]()
     for each in reversed(heard):
         left -= len(each.text)
@@ -207,7 +206,7 @@ def _told(each: PersonWords | DistilledAnswer) -> str:
 
 
 def _json(answer: str) -> "_Notes | list[Raw] | None":
-    """The first JSON that can be meant, whatever stands around it."""
+    """The first JSON in the answer."""
     for begin in list(re.finditer(r"[\[{]", answer))[:_TRIES]:
         for end in (answer.rfind("}"), answer.rfind("]")):
             piece = answer[begin.start() : end + 1].encode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""A few words of a few languages that count differently when words are counted.
+"""Words of several languages that are ignored or count differently when words are compared.
 
-Whoever speaks another language loses little: without these the count is stricter.
+For other languages the check is only stricter.
 """
 
 _EMPTY = """

@@ -1,10 +1,9 @@
-"""Is a note made of what a person said? Decided by counting words, not by a model.
+"""Whether a note follows from what the user said: by comparing words, without a model.
 
-A model that distils notes, or writes one, may have been fooled by a file or a page. So
-a note is kept only if its words stand in words of the person: all that looks like a
-name, a number, a path or an address literally; of the others nearly all, whatever
-their endings. "not" must not be lost or won. Knows a few words of a few languages;
-with others it is only stricter. Pure.
+A file or a page may have misled the model that wrote a note. So a note is saved only if
+its words are in the user's messages: all that looks like a name, a number, a path or an
+address literally, and nearly all other words in any inflection. A "not" must not be lost
+or added. It knows words of some languages; for others it is only stricter. Pure.
 """
 
 import re
@@ -29,10 +28,10 @@ _ONE_MAY_MISS = 6  # of so many words one need not be the person's
 
 
 def grounded(text: str, words: Sequence[str], known: str = "") -> bool:
-    """Is the note `text` made of these words of a person?
+    """Whether the note `text` follows from these messages of the user.
 
-    `known` is a note that this one replaces: its words may stay, but what is new must
-    be the person's.
+    `known` is a note that this one replaces: its words may stay, but new ones must be the
+    user's.
     """
     said = "\n".join(words)
     if not _literal(text, f"{said}\n{known}"):
@@ -65,9 +64,9 @@ def lifts(old: str, new: str) -> bool:
 
 
 def put_so(text: str, words: Sequence[str]) -> bool:
-    """Does a person say the words of a note in one breath, and in its order?
+    """Whether the user says the words of a note in one sentence, and in its order.
 
-    Words that are only all there may come from anywhere: that lifts no "never".
+    Words that are merely all present cannot replace a "never".
     """
     wanted = _telling(text)
     return any(
@@ -81,7 +80,7 @@ def forbids(note: str) -> bool:
 
 
 def normal(text: str) -> str:
-    """`text` as it is compared with another: its letters and figures."""
+    """`text` in the form in which texts are compared: its letters and digits."""
     return " ".join(re.findall(r"[^\W_]+", _folded(text)))
 
 
@@ -93,18 +92,18 @@ def alike(one: str, other: str) -> bool:
 
 
 def overlap(stems_of_one: frozenset[str], stems_of_other: frozenset[str]) -> float:
-    """How much of the shorter of two notes stands in the other, 0 to 1."""
+    """How much of the shorter of two notes is in the other, 0 to 1."""
     least = min(len(stems_of_one), len(stems_of_other))
     return len(stems_of_one & stems_of_other) / least if least else 0.0
 
 
 def stems(text: str) -> frozenset[str]:
-    """The beginnings of the words of a note that mean something."""
+    """The stems of the words of a note that carry meaning."""
     return frozenset({*map(_stem, _soft(text)), *_hard(text)})
 
 
 def _in_a_sentence(clause: str, said: str, old: Sequence[str]) -> bool:
-    """Do these words stand together? Picked from here and there they can say anything."""
+    """Whether the words are near each other: picked from far apart they can say anything."""
     mine = [word for word in _telling(clause) if not _among(word, old)]
     most = len(mine) // _ONE_MAY_MISS
     return len(mine) <= most + 1 or any(
@@ -114,13 +113,13 @@ def _in_a_sentence(clause: str, said: str, old: Sequence[str]) -> bool:
 
 
 def _follow(wanted: Sequence[str], words: Sequence[str]) -> bool:
-    """Are these among the words, with nothing but other words between them?"""
+    """Whether these occur in order among the words."""
     left = iter(words)
     return all(any(_among(word, (other,)) for other in left) for word in wanted)
 
 
 def _literal(text: str, said: str) -> bool:
-    """Does all that looks like a name or a number stand there as it is?"""
+    """Whether all that looks like a name or a number occurs literally."""
     there = _folded(said)
     chunks = {chunk.strip(_ROUND) for chunk in there.split()}
     return all(
@@ -139,7 +138,7 @@ def _telling(text: str) -> list[str]:
 
 
 def _soft(text: str) -> list[str]:
-    """The words that mean something, in order, each once."""
+    """The words that carry meaning, in order, each once."""
     chunks = _folded(text).split()
     rest = " ".join(c for c in chunks if not _HARD.search(c.strip(_ROUND)))
     found: list[str] = []
@@ -165,7 +164,7 @@ def _among(word: str, others: Sequence[str]) -> bool:
 
 
 def _kin(one: str, other: str) -> bool:
-    """The same word with another ending, as far as letters can tell."""
+    """Whether two words differ only in their ending."""
     short, long = sorted((one, other), key=len)
     if long == f"{short}s" or long == f"{short}es":
         return True

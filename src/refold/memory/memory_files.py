@@ -1,4 +1,4 @@
-"""The few files of memory on the disk: read with care, replaced whole, one writer at a time."""
+"""Reads and writes the files of memory: private, replaced whole, one writer at a time."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ _LOOK_AGAIN = 0.02
 
 
 def content(file: Path, largest: int = LARGEST) -> str:
-    """What stands in a file of ours; "" where there is none. Raises `BadInput`."""
+    """The content of a file of ours; "" if there is none. Raises `BadInput`."""
     try:
         with file.open("rb") as found:
             read = found.read(largest + 1)
@@ -30,9 +30,9 @@ def content(file: Path, largest: int = LARGEST) -> str:
 
 
 def replace(file: Path, text: str) -> None:
-    """`text` instead of what was there, or nothing changes. Raises `BadInput`.
+    """Replace the content, or change nothing. Raises `BadInput`.
 
-    Only the person can read it. A link that they put in its place stays one.
+    Only the user can read the file. If the user made it a link, it stays one.
     """
     try:
         write(file, text)
@@ -42,10 +42,7 @@ def replace(file: Path, text: str) -> None:
 
 @contextmanager
 def alone(lock: Path, patience: float = _PATIENCE) -> Generator[None]:
-    """While this lasts nobody else who asks for the same lock goes on.
-
-    Raises `BadInput` where it cannot be had in time: somebody may be stopped with it.
-    """
+    """Hold the lock. Raises `BadInput` if another process does not release it in time."""
     try:
         opened = open_lock(lock)
     except OSError as error:

@@ -1,10 +1,8 @@
-"""What is known of the notes beside their text: where they come from, what was forgotten.
+"""Where notes come from, and what was forgotten.
 
-Kept as JSON beside the Markdown, for a person edits only that. One that cannot be
-understood counts as empty: it is a help, and no note is lost with it. Only what was
-forgotten never does, or it could be learned again.
-
-Of what was forgotten only hashes are kept, so that it is gone.
+Stored as JSON beside the Markdown, because the user edits only that. A damaged file of
+origins counts as empty: no note is lost. A damaged list of forgotten notes is an error,
+because they could be learned again. It has only hashes of them.
 """
 
 import os
@@ -28,7 +26,7 @@ _SAME = 0.6  # so much of the shorter of two notes: it is the same one in other 
 
 
 class Origin(Struct, frozen=True):
-    """The words that a note was made of: a session, its events, and when they were said."""
+    """The messages that a note was made of: a session, its events, and their time."""
 
     session: str = ""
     seqs: tuple[int, ...] = ()
@@ -46,7 +44,7 @@ class NoteChange(Struct, frozen=True):
 
 
 class State(Struct, frozen=True):
-    """`origins` by the normal form of a note. Up to `seen` the person was told."""
+    """`origins` by the normal form of a note. `seen`: what the user was last shown."""
 
     origins: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     changes: tuple[NoteChange, ...] = ()
@@ -54,7 +52,7 @@ class State(Struct, frozen=True):
 
 
 class Gone(Struct, frozen=True):
-    """A forgotten note: the hashes of its words, where it came from, when it went."""
+    """A forgotten note: the hashes of its words, its origin, and when it was forgotten."""
 
     stems: tuple[str, ...]
     at: float
@@ -71,7 +69,7 @@ class Forgotten(Struct, frozen=True):
         return Forgotten(salt, (*self.gone, gone)[-FORGOTTEN:])
 
     def holds(self, text: str, origin: Origin) -> bool:
-        """Was this forgotten, and has the person not said it again since?"""
+        """Whether this was forgotten, and the user has not said it again since."""
         mine = frozenset(_hashed(stems(text), self.salt))
         return any(
             origin.at <= gone.at
@@ -111,7 +109,7 @@ def _read(file: Path, kind: type[T]) -> T:
 
 
 def _from_same(origin: Origin, other: Origin) -> bool:
-    """Nothing but words that a forgotten note was made of."""
+    """Whether all words come from messages that a forgotten note was made of."""
     same = bool(origin.session) and origin.session == other.session
     return same and bool(origin.seqs) and set(origin.seqs) <= set(other.seqs)
 

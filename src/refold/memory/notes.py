@@ -30,7 +30,7 @@ WHOSE: tuple[Whose, ...] = ("project", "person")
 
 
 class NewNote(Struct, frozen=True):
-    """A note to be kept, the one that it replaces, and the words that it was made of."""
+    """A note to be saved, the one that it replaces, and its origin."""
 
     section: Section
     text: str
@@ -49,7 +49,7 @@ class Listed(Struct, frozen=True):
 
 
 class Memory:
-    """The notes that a session in `project` is told."""
+    """The notes for sessions in `project`."""
 
     def __init__(self, data: Path, project: Path) -> None:
         self.data, self.project = data, project
@@ -63,7 +63,7 @@ class Memory:
         return notes_file.read(memory_files.content(self.file(whose)))
 
     def text(self, whose: Whose) -> str:
-        """The file as it is."""
+        """The content of the file."""
         return memory_files.content(self.file(whose))
 
     def listed(self) -> tuple[Listed, ...]:
@@ -77,16 +77,16 @@ class Memory:
         return tuple(found)
 
     def meant(self, words: str) -> Listed | None:
-        """The note that somebody means by its number, its text, or a part of it."""
+        """The note that the user means by its number, its text, or a part of it."""
         try:
             return _named(words, self.listed())
         except BadInput:
             return None
 
     def keep(self, notes: Sequence[NewNote]) -> tuple[NoteChange, ...]:
-        """Keep these, and say what came and went. Raises `BadInput`; then none is kept.
+        """Save these and return what changed. Raises `BadInput`; then none is saved.
 
-        What was forgotten, and not said again since, does not come back.
+        A note that was forgotten is saved only if the user has said it again since.
         """
         made: list[NoteChange] = []
         with self._alone():
@@ -99,9 +99,9 @@ class Memory:
         return tuple(made)
 
     def forget(self, what: str) -> tuple[Listed, ...]:
-        """Remove a note wherever it stands, for good. `what` is a number, or a text.
+        """Remove a note for good from every file. `what` is a number, or a text.
 
-        A text that stands in several is none of them: raises `BadInput` that shows them.
+        A text that several notes have raises `BadInput`, which lists them.
         """
         with self._alone():
             found = _named(what, self.listed())
@@ -116,7 +116,7 @@ class Memory:
         return tuple(gone)
 
     def news(self) -> tuple[NoteChange, ...]:
-        """What came and went by itself since the person was told last."""
+        """What changed by itself since the user was last shown it."""
         found: list[NoteChange] = []
         for whose in WHOSE:
             known = self._state(whose)
@@ -124,7 +124,7 @@ class Memory:
         return tuple(found)
 
     def changes(self) -> tuple[NoteChange, ...]:
-        """The newest that came and went by themselves, told or not."""
+        """The latest automatic changes, shown or not."""
         found = [c for whose in WHOSE for c in self._state(whose).changes]
         return tuple(sorted(found, key=lambda change: change.at))
 
@@ -140,7 +140,7 @@ class Memory:
                     note_origins.write(self._beside(whose), replace(known, seen=newest))
 
     def begin(self, whose: Whose) -> None:
-        """Make the file with its headings, if there is none. Raises `BadInput`."""
+        """Create the file with its headings, if there is none. Raises `BadInput`."""
         with self._alone():
             if not memory_files.content(self.file(whose)):
                 memory_files.replace(self.file(whose), notes_file.written(Page()))
@@ -170,7 +170,7 @@ class Memory:
         return self.file(whose).with_suffix(".json")
 
     def _everywhere(self) -> list[Path]:
-        """Every file of notes there is: of all projects, and the profile."""
+        """All files of notes: of all projects, and the profile."""
         return [*sorted((self.data / "projects").glob("*/memory.md")), self.file("person")]
 
     def _alone(self) -> AbstractContextManager[None]:
@@ -231,9 +231,9 @@ _THEIRS = "A file of this project, which others may have written"
 
 
 def told(memory: str, profile: str = "", workspace: str = "") -> str:
-    """The part of the system text that tells the notes; "" where there are none.
+    """The notes as a part of the system prompt; "" if there are none.
 
-    `workspace` is what `.agent/memory.md` of a trusted folder says.
+    `workspace` is the content of `.agent/memory.md` of a trusted folder.
     """
     parts = list(_parts(memory, profile, workspace))
     body = "\n\n".join(parts)

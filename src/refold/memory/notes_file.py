@@ -1,8 +1,7 @@
-"""One file of notes: Markdown with four sections, and whatever else a person put there.
+"""One file of notes: Markdown with four sections, and whatever else the user wrote.
 
-Pure. Reading takes what it finds: headings we do not know, lines without a dash, no
-heading at all. Writing keeps all of that. Who may add what is decided elsewhere
-(`grounding`, `store`).
+Pure. Reading accepts other headings, lines without a dash, and no heading at all; writing
+preserves them. `grounding` decides what may be added, `notes` stores it.
 """
 
 import re
@@ -27,14 +26,14 @@ _TITLE = "# Memory"
 
 
 class NoteLine(Struct, frozen=True):
-    """One note. `section` is the heading that it stands under, "" before the first."""
+    """One note. `section` is its heading, "" before the first."""
 
     section: str
     text: str
 
 
 class PageSection(Struct, frozen=True):
-    """What stands under one heading. Of our own sections the lines are bare of dashes."""
+    """What is below one heading. In our own sections, dashes are removed from lines."""
 
     heading: str  # as it is written; "" for what stands before the first
     lines: tuple[str, ...] = ()
@@ -54,7 +53,7 @@ class Page(Struct, frozen=True):
 
     @property
     def lines(self) -> tuple[NoteLine, ...]:
-        """Every note, in order. What stands under headings that are not ours counts too."""
+        """Every note, in order, below any heading."""
         return tuple(self._lines())
 
     def _lines(self) -> Iterator[NoteLine]:
@@ -78,7 +77,7 @@ def read(text: str) -> Page:
 
 
 def written(page: Page) -> str:
-    """The page as its file. Our sections are all there, in their order if they are new."""
+    """The text of the file. All our sections are in it, new ones in order."""
     there = {part.section for part in page.parts}
     title = () if any(p.heading == _TITLE for p in page.parts) else (PageSection(_TITLE),)
     new = tuple(PageSection(f"## {name}") for name in SECTIONS if name not in there)
@@ -87,9 +86,9 @@ def written(page: Page) -> str:
 
 
 def put(page: Page, section: Section, text: str, replaces: str = "") -> Page:
-    """The page with this note. What it replaces goes, and what says nearly the same.
+    """The page with this note. What it replaces, or nearly repeats, is removed.
 
-    A note that stands there already stays where it is.
+    A note that is in the page already stays where it is.
     """
     text = one_line(text, LONGEST)
     if replaces and normal(replaces) != normal(text):
@@ -109,7 +108,7 @@ def put(page: Page, section: Section, text: str, replaces: str = "") -> Page:
 
 
 def _outdoes(text: str, old: str) -> bool:
-    """Does a note stand for an old one, unasked? A "never" goes only if it is named."""
+    """Whether a note replaces an old one that it does not name. Never for a "never"."""
     return alike(old, text) and (forbids(text) or not forbids(old))
 
 
@@ -157,7 +156,7 @@ def _taken(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:
 
 
 def _once(parts: list[PageSection]) -> list[PageSection]:
-    """A section of ours that stands there twice is one."""
+    """Join a section of ours that occurs twice."""
     found: list[PageSection] = []
     for part in parts:
         same = [

@@ -1,7 +1,7 @@
-"""What of a person's message is their own words, and not something they put in.
+"""The part of a message that the user wrote, and did not paste.
 
-Blocks of code, pasted logs, quoted mails and what programs add between tags are
-material: nothing is learned of it. Pure.
+Code blocks, pasted logs, quoted mail and text between tags are material, of which nothing
+is learned. Pure.
 """
 
 import re
@@ -49,7 +49,7 @@ _WISH = re.compile(
 
 
 class PersonWords(Struct, frozen=True):
-    """Words of the person: their event, when it was, and what is their own in it."""
+    """What the user wrote in one message, with its event and time."""
 
     seq: int
     at: float
@@ -57,7 +57,7 @@ class PersonWords(Struct, frozen=True):
 
 
 def own_words(message: str) -> str:
-    """What the person said themselves. "" where all of it is material."""
+    """The user's own words; "" if all of the message is material."""
     text = _FENCE.sub("\n\n", f"{message[:_READ]}\n")
     text = _untagged(plain(text))
     blocks = re.split(r"\n\s*\n", text)
@@ -67,7 +67,7 @@ def own_words(message: str) -> str:
 
 
 def _untagged(text: str) -> str:
-    """Without what stands between tags. One that is not closed holds all below its line."""
+    """Without text between tags. A tag that is not closed removes the rest."""
     kept, at = list[str](), 0
     while found := _TAG.search(text, at):
         kept.append(text[at : found.start()])
@@ -80,7 +80,7 @@ def _untagged(text: str) -> str:
 
 
 def _before(blocks: Sequence[str]) -> Iterator[str]:
-    """The blocks before a mail begins; of what programs said, none."""
+    """The blocks before a quoted mail, without output of programs."""
     for block in blocks:
         lines = block.split("\n")
         at = next(

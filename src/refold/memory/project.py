@@ -1,7 +1,6 @@
-"""Which project a directory belongs to, and what its notes are filed under.
+"""The project of a directory, where its notes are, and which sessions to make notes of.
 
-A project is a repository, with all its work trees; outside of one it is the directory.
-Looks at the disk, changes nothing.
+A project is a repository with all its working trees; outside of one it is the directory.
 """
 
 import fcntl
@@ -41,12 +40,12 @@ def filed_under(project: Path) -> str:
 
 
 def kept_in(data: Path, project: Path) -> Path:
-    """The directory of what is remembered of this project."""
+    """The directory with the notes of this project."""
     return data / "projects" / filed_under(project)
 
 
 def written(data: Path, directory: str | Path, project: Path) -> bool:
-    """Are there any notes that a session in `directory` could be told?"""
+    """Whether there are any notes for a session in `directory`."""
     folders = (Path(os.path.realpath(directory)), project)
     places = (
         profile_in(data),
@@ -57,7 +56,7 @@ def written(data: Path, directory: str | Path, project: Path) -> bool:
 
 
 def profile_in(data: Path) -> Path:
-    """The file of what is remembered of the person, whatever the project."""
+    """The file with notes about the user, for all projects."""
     return data / "profile.md"
 
 
@@ -73,18 +72,16 @@ def _main_tree(mark: Path) -> Path | None:
     return None
 
 
-# Sessions of which notes are still to be made: one empty file each, and who has tried.
-#
-# A session is put down when it begins, so that one whose process died is not lost, and
-# struck off when it has been read. What cannot be written here is left: nothing but some
-# notes depends on it.
-
 TRIES = 3
 OLDEST = 30 * 24 * 3600.0  # seconds; what is older than that is let go
 
 
 class Pending:
-    """`project` is the directory of what is remembered of it."""
+    """The sessions of a project of which notes are still to be made: one file each.
+
+    A session is added when it begins, so that it is not lost if its process dies, and removed
+    when notes were made. A failure to write is ignored: only some notes depend on it.
+    """
 
     def __init__(self, project: Path) -> None:
         self._folder = project / "pending"
@@ -130,7 +127,7 @@ class Pending:
 
     @contextmanager
     def alone(self) -> Generator[bool]:
-        """Whether nobody else works these off. Waits for nobody."""
+        """True while no other process works on these. Does not wait."""
         try:
             lock = opened(self._folder / ".lock", os.O_RDWR | os.O_CREAT)
         except OSError:

@@ -1,11 +1,10 @@
-"""What every store must do, as tests anybody can run on theirs.
+"""The contract of a store, as tests that anyone can run on their own store.
 
-class TestMyStore(StoreContract):
-    @pytest.fixture
-    def store(self, tmp_path): return MyStore(tmp_path / "j")
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def store(self, tmp_path): return MyStore(tmp_path / "j")
 
-What only a store on a disk can show (power cuts, full disks, a second process)
-is its own tests' business.
+Behaviour of a disk (power failures, full disks, a second process) needs tests of its own.
 """
 
 from collections.abc import Awaitable, Callable

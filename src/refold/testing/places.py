@@ -36,10 +36,10 @@ from refold.values.tools import Confines, ToolSpec
 
 
 class ScriptedCommands:
-    """Answers from a dict, and remembers what it was asked: no process is made.
+    """Answers from a dict and records the command lines; starts no process.
 
-    A line that is not in the dict ends with code 127, as in a shell. `programs`
-    are those that `has` knows of. `confines` are those it was given, in turn.
+    A line that is not in the dict ends with code 127, as in a shell. `programs` are those
+    that `has` finds. `confines` are those that it was given, in order.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ScriptedCommands:
 
 
 class WithoutPrograms:
-    """Commands where some programs are said to be missing."""
+    """Commands for which some programs are missing."""
 
     def __init__(self, commands: Commands, *missing: str) -> None:
         self._commands, self._missing = commands, missing
@@ -97,7 +97,7 @@ class BlobsInMemory:
 
 
 class PastInMemory:
-    """What was said before, for `history_search`."""
+    """The history for `history_search`."""
 
     def __init__(self, *told: SearchHit) -> None:
         self.all: Sequence[SearchHit] = told
@@ -126,7 +126,7 @@ class SkillsInMemory:
 
 
 class NotesInMemory:
-    """What `memory_write` wrote, whoever said it."""
+    """The notes that `memory_write` wrote."""
 
     def __init__(self) -> None:
         self.notes = list[tuple[str, str, str]]()
@@ -162,10 +162,9 @@ class PythonInMemory:
 
 
 class ToolDirectory:
-    """A directory, and what the house supplies to tools that work there.
+    """A directory, and the dependencies of tools that work there.
 
-    `known` follows what tools saw and wrote, as a session does; `said` is what
-    they reported while they worked.
+    `known` follows what tools read and wrote, as a session does; `said` is their progress.
     """
 
     def __init__(self, directory: Path, commands: Commands | None = None) -> None:

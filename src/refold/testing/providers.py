@@ -26,7 +26,7 @@ from refold.values.usage import Usage
 
 
 class Reply(Struct, frozen=True):
-    """One answer: thinking, then words, then calls (a tool's name, JSON arguments)."""
+    """One response: thinking, text, and calls (a tool's name, JSON arguments)."""
 
     text: str = ""
     calls: tuple[tuple[str, str], ...] = ()
@@ -41,9 +41,9 @@ Line = str | Sequence[tuple[str, str]] | Reply | ProviderError
 class ScriptedProvider:
     """Answers the n-th request with the n-th line.
 
-    A line is words, or calls, or a whole `Reply`, or an error to raise. Every
-    answer is cut into single characters, and each of them can be cancelled: code
-    that only works when answers arrive whole fails here first.
+    A line is text, or calls, or a whole `Reply`, or an error to raise. Every response is split
+    into single characters, and can be cancelled at each: code that works only with whole
+    responses fails here first.
     """
 
     def __init__(self, *lines: Line) -> None:
@@ -75,7 +75,7 @@ def as_reply(line: "str | Sequence[tuple[str, str]] | Reply") -> Reply:
 
 
 def deltas(reply: Reply, step: int) -> list[Delta]:
-    """`reply` as it would come in, a character at a time."""
+    """`reply` as it would arrive, one character at a time."""
     found: list[Delta] = [ThinkingDelta(c) for c in reply.thinking]
     found += [TextDelta(c) for c in reply.text]
     for n, (name, arguments) in enumerate(reply.calls):
@@ -244,10 +244,10 @@ def _reply(line: _Line) -> Reply:
 
 
 class Cast:
-    """`scripts` are lines by the beginning of what is said first.
+    """Scripts by the beginning of a conversation's first message.
 
-    `asked` counts the requests of each talk; `holding` are beginnings of talks that get
-    no answer until they are taken out of it.
+    `asked` counts the requests of each conversation; `holding` are beginnings of
+    conversations that get no response until they are removed from it.
     """
 
     def __init__(self, scripts: Mapping[str, Sequence[Line]]) -> None:
@@ -275,7 +275,7 @@ class Cast:
             yield delta
 
     def of(self, name: str) -> list[Request]:
-        """The requests of this talk."""
+        """The requests of this conversation."""
         return [each for each in self.heard if self._name(first_words(each)) == name]
 
     def _name(self, words: str) -> str:
@@ -286,12 +286,12 @@ class Cast:
 
 
 def first_words(request: Request) -> str:
-    """What was said first in the talk that this request is of."""
+    """The first message of the conversation of this request."""
     messages = request.messages
     parts = messages[0].message.parts if messages else ()
     return next((part.text for part in parts if isinstance(part, Text)), "")
 
 
 def place(request: Request) -> int:
-    """How many answers the talk holds already."""
+    """The number of responses in the conversation."""
     return sum(each.message.role == "assistant" for each in request.messages)

@@ -1,8 +1,8 @@
-"""What each provider would send for an answer: the bytes, written by hand.
+"""What each provider would send for a response: the bytes, written by hand.
 
-From a `Reply` of the scripted provider to the stream of a wire, so that one
-script drives a scripted provider and a real client alike. Official clients
-read these streams too, in our tests: they are not only what we think they are.
+From a `Reply` of the scripted provider to the stream of a wire, so that one script drives
+a scripted provider and a real client alike. Our tests feed these streams to the official
+clients, too.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,7 @@
 """A server on loopback that answers with exactly the bytes you give it.
 
-For tests of whatever speaks HTTP to a model: real sockets, so that cuts,
-stalls and broken connections are what they are out there. It checks nothing
-and knows no provider; `wire_answers` writes what one would say.
+For tests of clients of a model: real sockets, so cuts, stalls and broken connections are
+real. It checks nothing and knows no provider; `wire_answers` writes what one would send.
 
     async with wire_server(Answer(b"..."), Answer(status=429)) as server:
         ... ask server.url ...
@@ -43,7 +42,7 @@ class Answer(Struct, frozen=True):
 
 
 class Heard(Struct, frozen=True):
-    """One request as it came in."""
+    """One request as it was received."""
 
     method: str
     path: str
@@ -55,7 +54,7 @@ Answering: TypeAlias = Callable[[Heard], Answer]
 
 
 class WireServer:
-    """`url` to ask, `heard` what was asked, `connections` over how many lines."""
+    """`url`, the requests in `heard`, and the number of `connections`."""
 
     def __init__(self, answering: Answering) -> None:
         self._answering = answering
@@ -107,8 +106,8 @@ async def wire_server(
 ) -> AsyncGenerator[WireServer, None]:
     """Serve on a free port: the n-th request gets the n-th answer.
 
-    A function answers every request from its place on. When there are no more
-    answers, there is a 500 that says so.
+    A function answers every request from its position on. Without a further answer there is a
+    500 that says so.
     """
     server = WireServer(_in_turn(answers))
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")

@@ -1,7 +1,6 @@
-"""Typed control values that a tool returns beside its text, and the todo list. Text never steers.
+"""Control values, which a tool returns beside its text, and the todo list.
 
-A tool returns one of these beside its text; no text of a tool, a file or a
-model is ever searched for orders.
+The text of a tool, a file or a model is never searched for commands.
 """
 
 from typing import Literal, TypeAlias
@@ -26,33 +25,33 @@ CompactionKind: TypeAlias = Literal["prune", "full"]
 
 
 class Final(Struct, frozen=True, tag="final"):
-    """The task is done, and this is the answer. The turn ends `final`."""
+    """The task is done, and this is the answer. The turn ends as `final`."""
 
     answer: str
     as_json: bool = False  # it is that of a value, and no text
 
 
 class EnterPlan(Struct, frozen=True, tag="enter_plan"):
-    """From here on the model only looks, until a plan is approved."""
+    """From here on only read-only calls run, until a plan is approved."""
 
 
 class PlanReady(Struct, frozen=True, tag="plan_ready"):
-    """A plan for the person to judge. The turn ends `plan_ready`."""
+    """A plan for the user to approve. The turn ends as `plan_ready`."""
 
     title: str
     plan: str
 
 
 class Todos(Struct, frozen=True, tag="todos"):
-    """The checklist as it is from here on, whole."""
+    """The complete todo list from here on."""
 
     items: tuple[Todo, ...]
 
 
 class Compact(Struct, frozen=True, tag="compact"):
-    """The talk is to be told shorter: only old results ("prune"), or a summary instead.
+    """The model asks to compact: prune old results, or summarize ("full").
 
-    `focus` says in words what the summary must not lose.
+    `focus` says what the summary must preserve.
     """
 
     kind: CompactionKind = "full"
@@ -60,7 +59,7 @@ class Compact(Struct, frozen=True, tag="compact"):
 
 
 class Claimed(Struct, frozen=True, tag="claimed"):
-    """What the model says is so, each with where that is to be seen."""
+    """Claims of the model, each with its evidence."""
 
     claims: tuple[Claim, ...]
 

@@ -1,7 +1,7 @@
-"""What a tool shows the person, beside its words for the model.
+"""What a tool shows the user, apart from its text for the model; and questions to the user.
 
-Nobody parses the model's text to draw a screen: a tool says what there is to
-see as one of these, and every screen draws it its own way.
+The text for the model is never parsed to draw a screen: a tool returns these values, and
+every client displays them in its own way.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from refold.values.control import Todo
 
 
 class Diff(Struct, frozen=True, tag="diff"):
-    """A file changed. `text` is a unified diff without its two header lines.
+    """A changed file. `text` is a unified diff without its two header lines.
 
-    `before` and `after` are sha256 of the whole content, "" where there is none.
+    `before` and `after` are sha256 of the whole content, "" if there is none.
     """
 
     path: str
@@ -27,7 +27,7 @@ class Diff(Struct, frozen=True, tag="diff"):
 
 
 class Output(Struct, frozen=True, tag="output"):
-    """What a command printed, and how it ended. `code` is None when it was ended."""
+    """What a command printed, and how it ended. `code` is None if refold ended it."""
 
     command: str
     text: str
@@ -42,7 +42,7 @@ class Note(Struct, frozen=True, tag="note"):
 
 
 class Checklist(Struct, frozen=True, tag="checklist"):
-    """The todos as they are now."""
+    """The todo list after a change."""
 
     items: tuple[Todo, ...]
 
@@ -54,8 +54,6 @@ class Checklist(Struct, frozen=True, tag="checklist"):
 Shown: TypeAlias = Diff | Output | Note | Checklist
 
 
-# What a model asks a person, as a value: for the tool that asks and the doors that show it.
-
 ASK_USER = "ask_user"  # the tool whose calls are questions
 
 
@@ -65,7 +63,7 @@ class Option(Struct, frozen=True):
 
 
 class Asking(Struct, frozen=True):
-    """One question. Without options, or beside them, the person answers in words."""
+    """One question. The user can always answer with text instead of an option."""
 
     question: str
     options: list[Option] = []
@@ -73,7 +71,7 @@ class Asking(Struct, frozen=True):
 
 
 def asked(arguments: bytes | Raw) -> Sequence[Asking]:
-    """The questions of a call's arguments; none where they are no such thing."""
+    """The questions in a call's arguments; none if they do not parse."""
     try:
         return msgspec.json.decode(arguments, type=_Arguments).questions
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,7 @@
-"""An answer that has to match a JSON Schema: the value in it, and what is wrong with it."""
+"""Checks of JSON that a model wrote: against a schema, and for duplicate keys.
+
+Readers disagree on which of two equal keys counts, so such arguments are refused.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -22,10 +25,10 @@ class _Validator(Protocol):
 
 
 class Schema:
-    """Raises `ValueError` for what is no JSON Schema, or cannot be followed.
+    """A JSON Schema. Raises `ValueError` if it is invalid, or cannot be resolved.
 
-    References lead into the schema itself; nothing is ever fetched. One that is `bounded`
-    cannot hold us up: it is written by code, and checked in this process.
+    References are resolved within the schema; nothing is fetched. A `bounded` schema has
+    limits, because code wrote it and it is checked in this process.
     """
 
     def __init__(self, schema: Raw, *, bounded: bool = False) -> None:
@@ -55,7 +58,7 @@ class Schema:
             self._errors(value)
 
     def problem(self, answer: str) -> str:
-        """What is wrong with an answer, in words; "" where it matches."""
+        """What is wrong with an answer, in words; "" if it matches."""
         try:
             errors = self._errors(value_in(answer))
         except ValueError as error:
@@ -86,7 +89,7 @@ class Schema:
 
 
 def _counted(make: Any, step: Callable[[], None]) -> Any:
-    """The same kind of validator, which takes a step for each keyword that it looks at."""
+    """The same kind of validator, which counts a step for each keyword."""
     from jsonschema import validators
 
     def counting(keyword: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
@@ -101,7 +104,7 @@ def _counted(make: Any, step: Callable[[], None]) -> Any:
 
 
 def _check_patterns(schema: Any) -> None:
-    """Raises `ValueError` for a regular expression: one can take for ever, and not be ended."""
+    """Raise `ValueError` for a regular expression: matching could take forever."""
     left = [schema]
     while left:
         match left.pop():
@@ -116,9 +119,9 @@ def _check_patterns(schema: Any) -> None:
 
 
 def value_in(answer: str) -> Any:
-    """The JSON value that an answer is, or that its only fenced block of JSON holds.
+    """The JSON value of an answer, or of its only fenced block of JSON.
 
-    Raises `ValueError` where there is none.
+    Raises `ValueError` if there is none.
     """
     fenced: list[str] = _FENCED.findall(answer)
     text = fenced[0] if len(fenced) == 1 else answer
@@ -128,15 +131,12 @@ def value_in(answer: str) -> Any:
         raise ValueError(f"it is not JSON ({error})") from error
 
 
-# Keys that stand twice in one JSON object: readers disagree on which value counts.
-
-
 class _Repeated(Exception):
     """Carries the key."""
 
 
 def repeated_key(data: bytes | Raw) -> str | None:
-    """The first key that an object in `data`, a JSON text, repeats; None if there is none."""
+    """The first key that occurs twice in an object of `data`, a JSON text; or None."""
     import json  # seldom needed, and a start waits for it
 
     try:
@@ -149,17 +149,17 @@ def repeated_key(data: bytes | Raw) -> str | None:
 
 
 def keys_are_unique(data: bytes | Raw, decoded: object) -> bool:
-    """A quick test, given what `data` decodes to: False means that `repeated_key` must look.
+    """A quick test with the decoded `data`; False: `repeated_key` must check.
 
-    A decoder drops the earlier one of two equal keys, and with it at least the colon
-    behind it. So if the text has as many colons as the value, no key was dropped.
+    A decoder drops the earlier of two equal keys, and with it at least one colon. So if the
+    text has as many colons as the value, no key was dropped.
     """
     text = bytes(data)
     return b"\\u003" not in text and text.count(b":") == _colons(decoded)
 
 
 def _colons(decoded: object) -> int:
-    """How many colons the value has as JSON: one for each key, and those within texts."""
+    """The number of colons in the value as JSON: one for each key, and those in strings."""
     count, left = 0, [decoded]
     while left:
         value = left.pop()

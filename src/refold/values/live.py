@@ -1,7 +1,4 @@
-"""News for whoever is watching right now. Never recorded; losing it loses nothing.
-
-Whatever of this matters is told again, whole, by an event.
-"""
+"""Live deltas for watchers. Never recorded: an event with all of it follows."""
 
 from typing import TypeAlias
 
@@ -9,13 +6,13 @@ from msgspec import Struct
 
 
 class TextCame(Struct, frozen=True, tag="text_delta"):
-    """A piece of the answer under way."""
+    """A piece of the response."""
 
     text: str
 
 
 class ThinkingCame(Struct, frozen=True, tag="thinking_delta"):
-    """A piece of what the model thinks aloud."""
+    """A piece of the model's thinking."""
 
     text: str
 
@@ -27,24 +24,24 @@ class CallComing(Struct, frozen=True, tag="call_coming"):
 
 
 class Progress(Struct, frozen=True, tag="tool_progress"):
-    """A piece of what a running call prints."""
+    """A piece of a running call's output."""
 
     call_id: str
     text: str
 
 
 class Waiting(Struct, frozen=True, tag="retry"):
-    """Nothing comes yet, and why; it is asked again in `seconds`, if that is not 0."""
+    """A wait for the model, and why; it is called again in `seconds`, if not 0."""
 
     seconds: float
     reason: str
 
 
 class ChildMoved(Struct, frozen=True, tag="child_moved"):
-    """How far a child is: its answers, tokens and cost so far, and what it does now.
+    """The progress of a subagent: responses, tokens, cost, and what it does now.
 
-    `node` is its address below whoever is watched: "child-1", "child-1/child-2". The cost,
-    in US dollars, is None where a price is not known.
+    `node` is its address below the watched session: "child-1", "child-1/child-2". The cost,
+    in US dollars, is None if a price is not known.
     """
 
     node: str
@@ -60,7 +57,7 @@ Piece: TypeAlias = TextCame | ThinkingCame | CallComing | Progress | Waiting
 
 
 class Within(Struct, frozen=True, tag="within"):
-    """A piece of news from the child `node`."""
+    """A delta of the subagent `node`."""
 
     node: str
     live: Piece
@@ -70,7 +67,7 @@ Live: TypeAlias = Piece | ChildMoved | Within
 
 
 def from_child(name: str, live: Live) -> Live:
-    """The same news, as the parent of the child `name` tells it."""
+    """The same delta as the parent of the subagent `name` publishes it."""
     match live:
         case Within(node, piece):
             return Within(f"{name}/{node}", piece)

@@ -1,4 +1,4 @@
-"""How much a line of the log matters, and how one is told. Who keeps them is `logs`."""
+"""Levels of the log, and the function that takes a line. `logs` writes the file."""
 
 from typing import Literal, Protocol, TypeAlias
 
@@ -7,10 +7,10 @@ LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
 
 class Tell(Protocol):
-    """Takes one line for the log. It never raises, and what it takes need not be clean."""
+    """Takes a line for the log. Never raises, and redacts what it gets."""
 
     def __call__(self, level: Level, what: str, session: str = "") -> None: ...
 
 
 def quiet(level: Level, what: str, session: str = "") -> None:
-    """Where there is no log."""
+    """No log."""

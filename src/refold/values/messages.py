@@ -1,8 +1,7 @@
-"""The words of a conversation: what was said, thought, called and answered.
+"""The messages of a conversation: text, thinking, calls and results.
 
-Every type here is a frozen value. Two messages that hold the same words are
-equal, whoever made them; numbers, files and screens are other rooms' business.
-JSON we only carry stays `Raw`: nobody here needs to look into it.
+Every type is a frozen value; messages with the same content are equal. JSON that is only
+passed on stays `Raw`.
 """
 
 from typing import Literal, TypeAlias
@@ -15,7 +14,7 @@ class Text(Struct, frozen=True, tag="text"):
 
 
 class Image(Struct, frozen=True, tag="image"):
-    """A picture. Its bytes are the blob of that name; `kind` is as in "image/png"."""
+    """An image. Its bytes are the blob of that name; `media_type` is as in "image/png"."""
 
     blob: str
     media_type: str
@@ -23,11 +22,10 @@ class Image(Struct, frozen=True, tag="image"):
 
 
 class Thinking(Struct, frozen=True, tag="thinking"):
-    """What a model thought aloud.
+    """The thinking of a model.
 
-    `data` is what the provider that `wire` stands for wants back unchanged (a
-    signature, an encrypted block): the wire's own, or another as wire@provider.
-    Everybody else is sent nothing of it.
+    `data` is what the provider of `wire` needs back unchanged (a signature, an encrypted
+    block); `wire` is its name, or wire@provider. Other providers are sent nothing of it.
     """
 
     text: str
@@ -36,10 +34,10 @@ class Thinking(Struct, frozen=True, tag="thinking"):
 
 
 class ToolCall(Struct, frozen=True, tag="call"):
-    """The model asks for a tool by name. `id` is ours, `theirs` the provider's.
+    """A call of a tool. `id` is ours, `provider_id` the provider's.
 
-    `data` is what the provider that `wire` stands for wants back unchanged with it. `via`
-    is the tool that the model asked to make this call: to it, that one was called.
+    `data` is what the provider of `wire` needs back unchanged. `via` is the tool that the
+    model called to make this call, such as `tool_call`; the model sees that one.
     """
 
     id: str
@@ -52,7 +50,7 @@ class ToolCall(Struct, frozen=True, tag="call"):
 
 
 class ToolResult(Struct, frozen=True, tag="result"):
-    """What a call came to. A failure is an answer too: the model reads it."""
+    """The result of a call. A failure is a result, too, which the model reads."""
 
     call_id: str
     text: str
@@ -74,7 +72,7 @@ class Message(Struct, frozen=True):
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """Those in its parts, and those that its results brought."""
+        """The images in its parts and in its results."""
         own = tuple([p for p in self.parts if isinstance(p, Image)])
         return sum([p.images for p in self.parts if isinstance(p, ToolResult)], own)
 
@@ -84,17 +82,14 @@ class Message(Struct, frozen=True):
 
 
 class Spoken(Struct, frozen=True):
-    """A message, and the seq that put it there: same seq, same talk up to it."""
+    """A message with the seq of its event: same seq, same conversation up to it."""
 
     seq: int
     message: Message
 
 
-# What was said or done at one place of a session, as it can be found again.
-
-
 class SearchHit(Struct, frozen=True):
-    """`call` is the id of the call that it came of, or ""."""
+    """A message or call with its sequence number, as history search returns it."""
 
     seq: int
     what: str  # "person", "assistant", "call of bash", "result of bash"

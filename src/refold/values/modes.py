@@ -1,16 +1,16 @@
-"""Permission modes, verdicts, effort levels and outcomes, by name. Imports nothing: flags need it."""
+"""Permission modes, verdicts, effort levels and outcomes. Imports nothing: flags need it."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-# May a call run? The strictest that anybody wants holds.
+# May a call run? The strictest verdict wins.
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 
-# How much runs unasked: what only looks; edits inside the workspace too; looking only,
-# and nothing else even if asked; nothing but what a rule allows; everything.
+# What runs without asking: read-only calls; also edits in the workspace; read-only calls
+# and nothing else, even if allowed; only what a rule allows; everything.
 Mode: TypeAlias = Literal["default", "accept-edits", "plan", "rules-only", "bypass"]
 
-# By their names, and by those that people know from elsewhere.
+# Names of modes, with those that other agents use.
 MODES: Mapping[str, Mode] = {
     "default": "default",
     "accept-edits": "accept-edits",

@@ -1,9 +1,8 @@
-"""Names that open doors: what is written there is run, believed or kept secret later.
+"""Rules about paths by their names alone: containment, and names that need protection.
 
-One list for everybody: the rules ask before a file tool or a command touches such a
-path, and the sandbox keeps commands from writing there. It knows names only, no disk;
-links must have been followed before. Letters count the same large and small, because
-on some disks they are.
+Files with a protected name are run, trusted or secret. The permission rules ask before
+a call touches one, and the sandbox keeps commands from writing it: both use this list.
+No disk is read, so links must be resolved before. Case is ignored, as on some disks.
 """
 
 import unicodedata
@@ -57,9 +56,9 @@ _TOOL_NAMES = """
 
 
 class Guard(Struct, frozen=True):
-    """Some parts of a path that follow each other. All that is below is meant, too.
+    """Consecutive parts of a path, in lower case, with all that is below.
 
-    With `alone` it is not. `*` stands for any letters of one part. Small letters.
+    `alone`: without what is below. `*` stands for any characters of one part.
     """
 
     parts: tuple[str, ...]
@@ -134,16 +133,16 @@ HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist", ".env.d
 
 
 def guarded(parts: Sequence[str]) -> str:
-    """Why the path with these parts is guarded; "" if it is not.
+    """Why the path with these parts is protected; "" if it is not.
 
-    Keys come before any other reason, for they must not be read either.
+    Keys come before any other reason, because they must not be read either.
     """
     found = list(_reasons([_plain(part) for part in parts if part not in ("", ".", "/")]))
     return KEYS if KEYS in found else next(iter(found), "")
 
 
 def steering(parts: Sequence[str]) -> bool:
-    """Does it tell agents or tools what to do, though commands may write it?"""
+    """Whether it instructs agents or tools, although commands may write it."""
     plain = [_plain(part) for part in parts]
     copilot = (one == ".github" and other in _OF_COPILOT for one, other in pairwise(plain))
     return any(part in _STEERING for part in plain) or any(copilot)
@@ -165,7 +164,7 @@ def _matches(guard: Guard, parts: Sequence[str]) -> bool:
 
 
 def _plain(part: str) -> str:
-    """As a disk that knows no large letters compares names, nor blanks and dots at the end."""
+    """The name as a case-insensitive disk compares it, without trailing spaces and dots."""
     if part.isascii():
         return _SHORT.get(small := part.lower().rstrip(". "), small)
     # Some disks leave out letters that cannot be seen.
@@ -174,15 +173,12 @@ def _plain(part: str) -> str:
     return _SHORT.get(found, found)
 
 
-# Which path lies in which directory, by their names alone: absolute, links followed.
-
-
 def below(path: str, directory: str) -> bool:
-    """Is `path` the directory itself, or in it?"""
+    """Whether `path` is the directory or in it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def near(path: str, directory: str) -> str:
-    """`path` from `directory`, where it lies in it; else as it is."""
+    """`path` relative to `directory`, if it is in it."""
     inside = directory and path != directory and below(path, directory)
     return path[len(directory.rstrip("/")) + 1 :] if inside else path

@@ -1,4 +1,4 @@
-"""What the words "tool" and "effect" mean, to a model and to a rule."""
+"""What a tool is to a model (`ToolSpec`) and to the permission rules (`Effect`, `Confines`)."""
 
 from enum import Enum
 
@@ -6,7 +6,7 @@ from msgspec import Raw, Struct
 
 
 class Effect(Enum):
-    """What a call can do. Permission and recovery go by this, not by names."""
+    """What a call can do. Permission and recovery depend on it, not on tool names."""
 
     LOOK = "look"  # reads
     CHANGE = "change"  # writes files
@@ -17,7 +17,7 @@ class Effect(Enum):
 
     @property
     def repeatable(self) -> bool:
-        """May a call that a crash cut off simply be done again?"""
+        """Whether a call that a crash interrupted may simply be repeated."""
         return self in (Effect.LOOK, Effect.SELF, Effect.ASK)
 
 
@@ -36,16 +36,12 @@ class ToolSpec(Struct, frozen=True):
     parameters: Raw
 
 
-# How far a command is kept in: said by the rules, heard by the place.
-
-
 class Confines(Struct, frozen=True):
-    """What a command may do besides computing and reading. The place sees to it.
+    """What a command may do besides computing and reading, enforced by the sandbox.
 
-    With `writes` it may change files below the workspace, but no protected ones, save
-    those in `opened`, absolute and with links followed: a person saw them named. Without
-    `writes` it reads the workspace, what programs need, and what is in `seen`: paths that it
-    names and a rule allows.
+    With `writes` it may change files below the workspace, except protected ones that are not
+    in `opened`: absolute paths, links resolved, that the user saw. Without `writes` it reads
+    the workspace, what programs need, and `seen`: paths that it names and a rule allows.
     """
 
     writes: bool = False

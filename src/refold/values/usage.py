@@ -1,4 +1,4 @@
-"""What model calls used, in tokens, counted the same way for every provider; and cost."""
+"""Token usage and cost of model calls, counted the same for every provider; and budgets."""
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -7,12 +7,11 @@ from refold.values.modes import Mode
 
 
 class Usage(Struct, frozen=True):
-    """`fresh`, `cached` and `cache_write` add up to all that was read.
+    """`fresh`, `cached` and `cache_write` add up to all input tokens.
 
-    Providers differ: Anthropic's own "input" leaves cached tokens out, OpenAI's
-    includes them. The wires translate; from here on nobody need know.
-    `reasoning` is the part of `output` that was thought and not said. `estimated`: the
-    provider told nothing, or what cannot be true, so some of it is an estimate of ours.
+    Providers differ: Anthropic's "input" excludes cached tokens, OpenAI's includes them. The
+    wires convert. `reasoning` is the part of `output` that is thinking. `estimated`: the
+    provider reported nothing, or something impossible, so a part is estimated.
     """
 
     fresh: int = 0
@@ -34,7 +33,7 @@ class Usage(Struct, frozen=True):
 
     @property
     def uncached(self) -> int:
-        """What no cache had, and the answer: what a price has to be paid for in full."""
+        """Input tokens that no cache had, and output: those with the full price."""
         return self.fresh + self.cache_write + self.output
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -49,10 +48,10 @@ class Usage(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
-    """What some answers used, and what that cost in US dollars.
+    """What a number of responses used and cost in US dollars.
 
-    An unknown price is not zero: `dollars` leaves the `unpriced` answers out, and
-    `cost` says nothing while there are any.
+    An unknown price is not zero: `dollars` leaves out the `unpriced` responses, and `cost` is
+    None while there are any.
     """
 
     usage: Usage = Usage()
@@ -81,11 +80,11 @@ class Spent(Struct, frozen=True):
         )
 
 
-# Limits: the budget of a turn, the estimate of a model call, the rules of one run.
-
-
 class Budget(Struct, frozen=True):
-    """What a turn, and all that it starts, may use. None: no limit. `tokens` bind where a price is not known: those no cache had, and output."""
+    """What a turn, with all that it starts, may use. None: no limit.
+
+    `tokens` are uncached tokens; they bind if a price is not known.
+    """
 
     dollars: float | None = None
     tokens: int | None = None
@@ -94,7 +93,7 @@ class Budget(Struct, frozen=True):
 
 
 class Estimate(Struct, frozen=True):
-    """What a model call may come to, at most. It is set aside before the call is made."""
+    """The most that a model call may cost. It is reserved before the call."""
 
     dollars: float | None = None  # None: the price is not known
     tokens: int = 0
@@ -104,10 +103,10 @@ NO_LIMIT = Budget()
 
 
 class RunLimits(Struct, frozen=True, omit_defaults=True):
-    """Rules and limits of one run: from its command line or program, and in no file.
+    """Rules and limits of one run, from its command line or program.
 
-    They hold until the session is left; a resumed run gives its own. Rules stand as they
-    were written; None and 0: not given. `config.flag_settings` converts to settings.
+    They hold until the session is left; a resumed run brings its own. Rules are as written;
+    None and 0: not given. `config.flag_settings` converts them to settings.
     """
 
     allow: tuple[str, ...] = ()
