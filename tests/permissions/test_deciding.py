@@ -124,8 +124,7 @@ def test_in_mode_plan_no_rule_lets_anything_be_changed(touch: Access) -> None:
          Decision("allow", "bash(make *)", "test", "the rule bash(make *) (test) says allow",
                   confines=Confines(writes=True))),
         (RUN, "default", (),
-         Decision("ask", reason="no rule allows this command, and make is not known to look "
-                  "only", confines=Confines(writes=True))),
+         Decision("ask", reason="no rule allows this command, and make may do more than read", confines=Confines(writes=True))),
     ],
 )  # fmt: skip
 def test_a_decision_names_its_rule_or_its_reason(

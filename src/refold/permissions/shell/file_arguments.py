@@ -87,12 +87,12 @@ def _found(
     name: str, given: ParsedOptions, *, names_files: bool = True, skip: int = 0
 ) -> Files:
     if given.problem:
-        return Files(problem=f"{name} {given.problem} is not known to look only")
+        return Files(problem=f"{name} {given.problem} may do more than read")
     return Files([at + 1 for at in given.others[skip:]] if names_files else ())
 
 
 def _unknown(name: str) -> Files:
-    return Files(problem=f"{name} is not known to look only")
+    return Files(problem=f"{name} may do more than read")
 
 
 def _searching(name: str, words: Sequence[str], facts: Facts) -> Files:
@@ -144,7 +144,7 @@ def _find(words: Sequence[str], facts: Facts) -> Files:
             word not in program_forms.FIND_WITH | program_forms.FIND_WITH_FILE
             or at + 1 >= len(words)
         ):
-            return Files(problem=f"find {word} is not known to look only")
+            return Files(problem=f"find {word} may do more than read")
         if word in program_forms.FIND_WITH_FILE:
             files.append(at + 2)
         at += 2
@@ -159,7 +159,7 @@ def _xargs(words: Sequence[str], facts: Facts) -> Files:
         at += 1
     given = sort_out(words[:at], takes)
     if given.problem or given.others or words[:at][-1:] == ["--"]:
-        return Files(problem=f"xargs {given.problem or '--'} is not known to look only")
+        return Files(problem=f"xargs {given.problem or '--'} may do more than read")
     if at == len(words):
         return Files()
     if any(value in words[at] for value in given.values):
@@ -176,9 +176,7 @@ def _handed(words: Sequence[str], start: int, end: int, facts: Facts) -> Files:
         return Files(problem="it is given files that are not known before it runs")
     given = words[start:end]
     if not given or given[0] not in program_forms.MEEK:
-        return Files(
-            problem=f"{given[0] if given else 'nothing'} is not known to look only"
-        )
+        return Files(problem=f"{given[0] if given else 'nothing'} may do more than read")
     found = files_of(SimpleCommand(tuple(ShellWord(word) for word in given)), facts)
     return Files([start + 1 + at for at in found.at], found.problem)
 
@@ -197,7 +195,7 @@ def _git(words: Sequence[str], facts: Facts) -> Files:
     elsewhere = 2 if words[:1] == ["-C"] else 0
     skipped, given = sort_out_git(["git", *words[elsewhere:]])
     if given.problem:
-        return Files(problem=f"git {given.problem} is not known to look only")
+        return Files(problem=f"git {given.problem} may do more than read")
     at = [other + skipped + elsewhere for other in given.others]
     if not elsewhere:
         return Files(at)
@@ -251,7 +249,7 @@ def _installed(
 ) -> Files:
     """What is installed, said by a program that reads settings of the project."""
     if not words or words[0] not in forms:
-        return Files(problem=f"{' '.join((name, *words[:1]))} is not known to look only")
+        return Files(problem=f"{' '.join((name, *words[:1]))} may do more than read")
     if not facts.sandboxed:
         return Files(problem=f"{name} may do what the project's settings say")
     return _found(name, sort_out(words[1:], form(forms[words[0]])), names_files=False)

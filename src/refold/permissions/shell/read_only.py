@@ -30,7 +30,7 @@ _WHOLE = re.compile(r"[A-Za-z0-9_./:,@%+^-]+")
 
 
 class Looked(Struct, frozen=True):
-    """A simple command. `problem` says why it is not known to look only, or is ""."""
+    """A simple command. `problem` says why it may do more than read, or is ""."""
 
     part: SimpleCommand
     problem: str = ""
