@@ -34,11 +34,14 @@ class Lane:
         self.busy = False  # a thread has it, or it waits for one
 
     def work_off(self, jobs: Sequence["Job[Any]"]) -> None:
+        """Do the jobs, and tell who waits for each; the last is left to be told."""
         for number, job in enumerate(jobs):
             if number and self._shared:
                 job.end_like(jobs[0])
             else:
                 job.do()
+            if job is not jobs[-1]:
+                job.tell()
 
 
 class Writers:
@@ -104,6 +107,9 @@ class Writers:
             lane.work_off(taken)
             with self._lock:
                 self._go_on(lane)
+            # Now: whoever waited finds the lane free, and may append without a thread.
+            for job in taken[-1:]:
+                job.tell()
 
     def _next(self) -> Lane | None:
         """A lane with work. None, and one thread less, if there was none for long."""
@@ -131,18 +137,16 @@ class Job(Generic[T]):
             self._result = self._work()
         except BaseException as error:  # whatever it is, it is for the one who waits
             self._error = error
-        self._tell()
 
     def end_like(self, other: "Job[T]") -> None:
         self._result, self._error = other._result, other._error
-        self._tell()
 
     def outcome(self) -> T:
         if self._error is not None:
             raise self._error
         return cast(T, self._result)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._soon(self.ended.set)
 
