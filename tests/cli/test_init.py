@@ -17,7 +17,7 @@ from refold.cli.main import main
 from tests.cli.running import call, script
 
 Ran = tuple[int, str, str]
-UNTRUSTED = "No agent reads AGENTS.md before you trust this directory: refold trust add\n"
+UNTRUSTED = "To let agents read AGENTS.md, trust this directory: refold trust add\n"
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_model_that_is_set_up_is_not_used_where_none_is_wanted(
 
     assert (code, out) == (
         0,
-        f"AGENTS.md is written from the build files: 1 command.\n{UNTRUSTED}",
+        f"Wrote AGENTS.md from the build files: 1 command.\n{UNTRUSTED}",
     )
     assert commands(written()) == ["make test"]
 
@@ -218,7 +218,7 @@ def test_without_a_model_the_commands_of_the_build_files_are_written(
 
     code, out, _ = refold()
 
-    assert (code, out.partition(":")[0]) == (0, "AGENTS.md is written from the build files")
+    assert (code, out.partition(":")[0]) == (0, "Wrote AGENTS.md from the build files")
     assert commands(written()) == lines
     assert written().split("## Commands")[0].split("\n", 1)[1].strip() == about
     assert not list(Path().glob(".AGENTS*"))

@@ -84,7 +84,7 @@ def _without_a_model(folder: Path, file: Path) -> int:
         )
     _write(file, text_of(project))
     number = len(project.commands)
-    write(f"{NAME} is written from the build files: {number} command{'s'[: number > 1]}.\n")
+    write(f"Wrote {NAME} from the build files: {number} command{'s'[: number > 1]}.\n")
     write(_trust_notice(folder))
     return 0
 
@@ -113,9 +113,7 @@ def _trust_notice(folder: Path) -> str:
     """How to have it read, if this directory is not trusted yet."""
     with suppress(BadInput):
         if untrusted(folder, Folders(paths(os.environ).folders)).found:
-            return (
-                f"No agent reads {NAME} before you trust this directory: refold trust add\n"
-            )
+            return f"To let agents read {NAME}, trust this directory: refold trust add\n"
     return ""
 
 
