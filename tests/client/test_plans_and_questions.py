@@ -52,7 +52,9 @@ def test_a_plan_is_the_result_of_the_turn_and_is_carried_out_once_approved(
             assert not (tmp_path / "ws" / "a.txt").exists()
             assert session.plan is not None
             assert session.plan.title == "A file"
-            return planned, await session.approve_plan()
+            carried_out = await session.approve_plan(mode="accept-edits")
+            assert session.mode == "accept-edits"
+            return planned, carried_out
 
     planned, done = anyio.run(go)
 

@@ -294,7 +294,7 @@ FIGURES
 1. Read hello.py
 2. Say hello
 
-  └ approved
+  └ approved, in mode default
 
 › The plan is approved. Carry it out.
 

@@ -238,11 +238,39 @@ def test_a_plan_is_shown_approved_and_carried_out(evening: Evenings) -> None:
         "? The plan: A friendlier hello",
         "# Greet",
         "1. **Change** the greeting",
-        "  └ approved",
+        "  └ approved, in mode default",
     ]
     assert "Carried out." in rows
     assert tonight.events(ModeChanged) == [ModeChanged("plan"), ModeChanged("default")]
     assert 'return "hello"' in (tonight.here / "hello.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "key", "follows"),
+    [
+        ("default", "a", "accept-edits"),
+        ("accept-edits", "y", "default"),
+        ("accept-edits", "a", "accept-edits"),
+        ("rules-only", "y", "rules-only"),
+        ("rules-only", "a", "accept-edits"),
+    ],
+)
+def test_the_mode_after_a_plan_is_said_and_chosen(
+    evening: Evenings, before: str, key: str, follows: str
+) -> None:
+    tonight = evening([PLAN], "Carried out.")
+
+    typist = Typist(f"/mode {before}", "/plan be friendly", key)
+    rows = tonight.tell(typist=typist)
+
+    assert f"  └ approved, in mode {follows}" in rows
+    assert tonight.events(ModeChanged)[-1] == ModeChanged(follows)  # type: ignore[arg-type]
+    yes = (
+        "approve, ask for each edit"
+        if before != "rules-only"
+        else "approve, in mode rules-only"
+    )
+    assert any(f"y {yes} · a approve, accept edits" in row for row in typist.asked)
 
 
 def test_a_plan_of_before_is_laid_out_as_it_was_when_it_was_shown(
@@ -278,7 +306,7 @@ def test_a_plan_is_edited_in_the_editor_and_carried_out_as_it_is_then(
     rows = tonight.tell("/plan go", "e", "y")
 
     assert "1. **Change** the farewell" in rows
-    assert "  └ approved, as you edited it" in rows
+    assert "  └ approved, as you edited it, in mode default" in rows
     (answered,) = tonight.events(PlanAnswered)
     assert isinstance(answered, PlanAnswered)
     assert answered.text == "# Greet\n\n1. **Change** the farewell"
@@ -328,7 +356,7 @@ def test_a_plan_that_was_put_off_waits_for_execute(evening: Evenings) -> None:
     rows = tonight.tell("/plan go", Key.ESC, "/plan", "?", Key.CTRL_C, "/execute")
 
     assert rows.count("? The plan: A friendlier hello") == 2
-    assert "Press y, e, f or n; Esc leaves the plan waiting." in rows
+    assert "Press y, a, e, f or n; Esc leaves the plan waiting." in rows
     assert "approved: A friendlier hello" in rows
     assert "Carried out." in rows
 

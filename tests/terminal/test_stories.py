@@ -388,7 +388,7 @@ def test_a_plan_is_edited_approved_and_carried_out(starts: Starts, tmp_path: Pat
     at.type("\x04")
 
     assert at.end() == 0
-    assert "  └ approved, as you edited it" in at.rows
+    assert "  └ approved, as you edited it, in mode default" in at.rows
     assert "e edit" not in at.text
 
 

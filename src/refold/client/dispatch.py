@@ -244,7 +244,9 @@ class Dispatcher:
     async def _plan(self, order: PlanApproval) -> bool:
         inbox = self._engine.inbox
         if order.approved:
-            taken = await inbox.approve_plan(order.plan, text=order.text)
+            taken = await inbox.approve_plan(
+                order.plan, text=order.text, mode=order.mode or None
+            )
         else:
             taken = await inbox.reject_plan(order.plan, feedback=order.feedback)
         if not taken:

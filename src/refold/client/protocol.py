@@ -74,12 +74,16 @@ class QuestionResponse(_Order, frozen=True, tag="question_response"):
 
 
 class PlanApproval(_Order, frozen=True, tag="plan_approval"):
-    """`text` is the plan as it was edited; `feedback` says what to revise."""
+    """`text` is the plan as it was edited; `feedback` says what to revise.
+
+    `mode` is the one in which an approved plan is carried out; "" for the one before it.
+    """
 
     plan: int  # 0: the one that waits
     approved: bool
     text: str = ""
     feedback: str = ""
+    mode: Literal["", "default", "accept-edits"] = ""
 
 
 class Interrupt(_Order, frozen=True, tag="interrupt"):

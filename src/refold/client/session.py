@@ -15,6 +15,7 @@ from collections.abc import (
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Literal
 
 import anyio
 from msgspec import Struct
@@ -70,9 +71,11 @@ class Session(SessionOrders):
 
         return await self._turn(order)
 
-    async def approve_plan(self, text: str = "") -> Result:
+    async def approve_plan(
+        self, text: str = "", mode: Literal["", "default", "accept-edits"] = ""
+    ) -> Result:
         """Approve the plan that waits, or `text` instead of it, and carry it out."""
-        return await self._turn(lambda: self.send(PlanApproval(0, True, text)))
+        return await self._turn(lambda: self.send(PlanApproval(0, True, text, mode=mode)))
 
     async def reject_plan(self, feedback: str = "") -> Result:
         """Reject the plan that waits. With `feedback` the model revises it."""

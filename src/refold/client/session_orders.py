@@ -201,11 +201,20 @@ class SessionOrders(SessionState):
             return False
 
     async def judge_plan(
-        self, plan: int, approved: bool, *, text: str = "", feedback: str = ""
+        self,
+        plan: int,
+        approved: bool,
+        *,
+        text: str = "",
+        feedback: str = "",
+        mode: Literal["", "default", "accept-edits"] = "",
     ) -> bool:
-        """Approve or reject a plan; the turn that follows is not run. False: too late."""
+        """Approve or reject a plan; the turn that follows is not run. False: too late.
+
+        `mode` is the one that follows an approval; "" for the one before the plan.
+        """
         try:
-            return await self.send(PlanApproval(plan, approved, text, feedback))
+            return await self.send(PlanApproval(plan, approved, text, feedback, mode))
         except AlreadyAnswered:
             return False
 

@@ -128,8 +128,10 @@ class Inbox:
 
         return await self._record.append_if(news, kept=True, by=self._by)
 
-    async def approve_plan(self, plan: int = 0, *, text: str = "") -> bool:
-        """Yes to the plan that waits: the mode is as before it, and a turn begins.
+    async def approve_plan(
+        self, plan: int = 0, *, text: str = "", mode: Mode | None = None
+    ) -> bool:
+        """Yes to the plan that waits: a turn begins, in `mode` or the one before the plan.
 
         `plan` is the seq of the one that was shown; `text` is it as the person edited it.
         """
@@ -138,7 +140,7 @@ class Inbox:
             found = view.plans.waiting
             if found is None or plan not in (0, found.seq):
                 return ()
-            mode = after_planning(view.rights, self._mode)
+            follows = mode or after_planning(view.rights, self._mode)
             edited = text if text.strip() and text != found.text else ""
             words = EDITED.format(text=edited) if edited else APPROVED
             said = Said(words, self._by, "next")
@@ -146,7 +148,7 @@ class Inbox:
                 (AgentChosen(view.session.after_plan),) if view.session.after_plan else ()
             )
             answered = PlanAnswered(found.seq, True, edited)
-            return (answered, ModeChanged(mode), *then, said)
+            return (answered, ModeChanged(follows), *then, said)
 
         return await self._record.append_if(news, kept=True, by=self._by)
 

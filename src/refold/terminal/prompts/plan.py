@@ -5,6 +5,7 @@ elsewhere meanwhile is taken back.
 """
 
 import os
+from typing import Literal
 
 import anyio
 from msgspec import Struct
@@ -16,25 +17,25 @@ from refold.terminal.input.editor import edited, editor_of
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.markdown import print_words
 from refold.terminal.screen.printer import Printer
+from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 
-_KEYS: Line = (
-    ("strong", "y "), ("plain", "approve"), ("strong", " · e "), ("plain", "edit"),
-    ("strong", " · f "), ("plain", "feedback"), ("strong", " · n "), ("plain", "reject"),
-    ("dim", " · esc later "),
-)  # fmt: skip
-_HINT = "Press y, e, f or n; Esc leaves the plan waiting."
+_HINT = "Press y, a, e, f or n; Esc leaves the plan waiting."
 _LATER = "The plan waits: /execute approves it, /plan shows it again, a message continues planning."
 
 
 class Verdict(Struct, frozen=True):
-    """`text` is the plan as it was edited; `feedback` what is wrong with it."""
+    """`text` is the plan as it was edited; `feedback` what is wrong with it.
+
+    `mode` follows; "" for the one before the plan.
+    """
 
     approved: bool
     said: str
     text: str = ""
     feedback: str = ""
+    mode: Literal["", "default", "accept-edits"] = ""
 
 
 class Queue:
@@ -75,7 +76,8 @@ async def put(
 
         leave = session.on_event(heed)
         try:
-            verdict = await _judge(plan, printer, reader)
+            before = session.permissions.mode_after_planning
+            verdict = await _judge(plan, before, printer, reader)
         finally:
             leave()
     if verdict is None and not answered:
@@ -90,19 +92,28 @@ async def put(
 
 async def _send(verdict: Verdict, plan: Plan, session: Session) -> bool:
     return await session.judge_plan(
-        plan.seq, verdict.approved, text=verdict.text, feedback=verdict.feedback
+        plan.seq,
+        verdict.approved,
+        text=verdict.text,
+        feedback=verdict.feedback,
+        mode=verdict.mode,
     )
 
 
-async def _judge(plan: Plan, printer: Printer, reader: TerminalReader) -> Verdict | None:
+async def _judge(
+    plan: Plan, before: Mode, printer: Printer, reader: TerminalReader
+) -> Verdict | None:
+    """`before` is the mode before the plan. Edits are accepted only if the person says so."""
     text = plan.text
     _show(plan.title, text, printer)
+    asks = before in ("default", "accept-edits")
     while True:
-        match await reader.choice(_KEYS, "yefn"):
+        match await reader.choice(_keys("" if asks else before), "yaefn"):
             case "y":
-                changed = text != plan.text
-                said = "approved, as you edited it" if changed else "approved"
-                return Verdict(True, said, text if changed else "")
+                mode = "default" if asks else ""
+                return _approved(plan, text, mode, mode or before)
+            case "a":
+                return _approved(plan, text, "accept-edits", "accept-edits")
             case "e":
                 new = await _edited(text, printer, reader)
                 if new is not None and new.strip() and new != text:
@@ -120,6 +131,24 @@ async def _judge(plan: Plan, printer: Printer, reader: TerminalReader) -> Verdic
                 return None
             case _:
                 printer.say(_HINT, "dim")
+
+
+def _keys(stays: Mode | Literal[""]) -> Line:
+    """`stays`: the mode that goes on, where it is not one in which edits ask."""
+    yes = f"approve, in mode {stays}" if stays else "approve, ask for each edit"
+    return (
+        ("strong", "y "), ("plain", yes), ("strong", " · a "), ("plain", "approve, accept edits"),
+        ("strong", " · e "), ("plain", "edit"), ("strong", " · f "), ("plain", "feedback"),
+        ("strong", " · n "), ("plain", "reject"), ("dim", " · esc later "),
+    )  # fmt: skip
+
+
+def _approved(
+    plan: Plan, text: str, mode: Literal["", "default", "accept-edits"], follows: Mode
+) -> Verdict:
+    changed = text != plan.text
+    said = f"approved{', as you edited it' if changed else ''}, in mode {follows}"
+    return Verdict(True, said, text if changed else "", mode=mode)
 
 
 def _show(title: str, text: str, printer: Printer) -> None:
