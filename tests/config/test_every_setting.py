@@ -747,7 +747,7 @@ CHANGED: dict[str, Change] = {
     "terminal.theme": Change("mono", "\x1b[32mgood\x1b[0m", "good", good_news),
     "terminal.vi": Change(True, False, True, keys_of_vi),
     "limits.answer_seconds": Change(7, 3600.0, 7.0, how_long_a_program_is_waited_for),
-    "limits.question_seconds": Change(7, 300.0, 7.0, how_long_a_question_stands),
+    "limits.question_seconds": Change(7, None, 7.0, how_long_a_question_stands),
     "limits.command_processes": Change(10, False, True, too_many_processes),
     "limits.command_memory_mib": Change(100, False, True, most_memory),
     "limits.steps": Change(4, 50, 4, answers_in_a_turn),

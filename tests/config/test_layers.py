@@ -146,7 +146,7 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[sandbox]\nprofile = 'none'", "the setting sandbox.profile cannot be 'none'"),
         ("[sandbox]\nwritable = ['']", "the setting sandbox.writable cannot be ['']"),
         ("checkpoints = 'maybe'", "the setting checkpoints cannot be 'maybe'"),
-        ("[limits]\nquestion_seconds = 0", "the setting limits.question_seconds cannot be 0: Expected"),
+        ("[limits]\nquestion_seconds = -1", "the setting limits.question_seconds cannot be -1: Expected"),
         ("[limits]\ncommand_processes = 0", "the setting limits.command_processes cannot be 0: Expected"),
         ("[limits]\ncommand_memory_mib = -1", "the setting limits.command_memory_mib cannot be -1: Expected"),
         ("'' = 1", "there is no setting '\"\"'; there are"),

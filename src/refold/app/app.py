@@ -240,7 +240,7 @@ class App:
         settings, given = self.settings, self.wishes.given
         manners = Manners(
             settings.permission_mode,
-            settings.limits.question_seconds,
+            settings.limits.question_seconds or None,
             settings.memory,
             given,
         )

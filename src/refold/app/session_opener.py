@@ -134,7 +134,7 @@ class SessionOpener:
     async def _child(self, opening: ChildSpec) -> AsyncGenerator[Session]:
         # What a person chose holds for a child through its parent, at each moment.
         manners = Manners(
-            question=self._hall.settings.limits.question_seconds, remember=False
+            question=self._hall.settings.limits.question_seconds or None, remember=False
         )
         if not opening.directory:
             session, _ = await self.open(opening.id, None, manners, opening)

@@ -62,7 +62,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     refused_responses: AtLeast1 = 3  # responses in a row in which every call was refused
     result_chars: AtLeast1000 = 30_000  # characters of one tool result that the model sees
     output_tokens: AtLeast0 = 0  # tokens of one model response; 0: the provider's default
-    question_seconds: Seconds = 300.0  # then an open question on screen counts as "no"
+    question_seconds: NotNegative = 0.0  # until a question counts as "no"; 0: never
     answer_seconds: Seconds = 3600.0  # that a client over stdio has to answer
     command_processes: AtLeast1 = 512  # processes of one command, with all that it starts
     command_memory_mib: AtLeast0 = 0  # MiB that a command may use; 0: 3/4 of the machine's
