@@ -20,6 +20,12 @@ HOW = "--help)"
          'a message is one argument, in quotation marks: refold "fix the test"'),
         ("sesions list", 'a message is one argument, in quotation marks: refold "sesions list"'
          "; or did you mean the subcommand sessions?"),
+        ("doctr", "'doctr' is not a subcommand: did you mean refold doctor? "
+         "To send it as a message: refold -- doctr"),
+        ("resume", "'resume' is not a subcommand: did you mean refold -r? "
+         "To send it as a message: refold -- resume"),
+        ("mcp", "'mcp' is not a subcommand: refold --help lists them. "
+         "To send it as a message: refold -- mcp"),
         ("--yolo sessions list",
          "the subcommand goes before all flags: refold sessions …"),
         ("-p hi --modle openai/x",
@@ -55,6 +61,14 @@ def test_a_slip_is_named_with_what_may_have_been_meant(line: str, said: str) -> 
         parse(line.split(" "))
 
     assert str(told.value) == said
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [("hi", "hi"), ("-- doctr", "doctr"), ("Resume", "Resume"), ("doctr!", "doctr!")],
+)
+def test_a_word_that_is_no_slip_is_a_message(line: str, text: str) -> None:
+    assert parse(line.split(" ")).text == text
 
 
 @pytest.mark.slow

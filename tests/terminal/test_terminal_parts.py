@@ -39,6 +39,8 @@ from refold.views.styled import bare, line
         ("clear", ("clear", "")),
         ("/etc/hosts is wrong", None),
         ("/", ("help", "")),
+        ("?", ("help", "")),
+        ("? why", None),
         ("/ and more", None),
         ("exit the loop", None),
         ("/two\nlines", None),

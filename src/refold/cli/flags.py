@@ -28,8 +28,22 @@ PICK = True  # --resume without an id
 DISPLAYS = ("auto", "plain", "status", "line")
 
 
+# Subcommands of other agents, and what does the same here; "" for nothing yet.
+_ELSEWHERE = {
+    "resume": "refold -r", "continue": "refold -c", "login": "refold auth set",
+    "help": "refold --help", "version": "refold --version", "exec": "refold -p",
+    "mcp": "", "serve": "", "web": "", "acp": "", "update": "", "upgrade": "", "plugin": "",
+}  # fmt: skip
+
+
 def parse(arguments: Sequence[str]) -> Namespace:
-    """The flags of a session, or of a subcommand if the first word names one."""
+    """The flags of a session, or of a subcommand if the first word names one.
+
+    Raises `BadInput` for a single word that looks like a subcommand: as a message it would
+    cost money.
+    """
+    if len(arguments) == 1 and (meant := _meant(arguments[0])):
+        raise BadInput(meant)
     if arguments and arguments[0] in SUBCOMMANDS:
         parser = parser_of((arguments[0],))
         found, left = parser.parse_known_args(arguments)
@@ -42,6 +56,20 @@ def parse(arguments: Sequence[str]) -> Namespace:
     if left:
         parser.unknown(left, arguments)
     return found
+
+
+def _meant(word: str) -> str:
+    """What to say of a single word that looks like a subcommand but is none, or ""."""
+    if word in SUBCOMMANDS or not word.isalpha() or not word.islower():
+        return ""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, SUBCOMMANDS, n=1, cutoff=0.8)
+    if word not in _ELSEWHERE and not near:
+        return ""
+    instead = _ELSEWHERE.get(word) or (f"refold {near[0]}" if near else "")
+    hint = f"did you mean {instead}?" if instead else "refold --help lists them."
+    return f"{word!r} is not a subcommand: {hint} To send it as a message: refold -- {word}"
 
 
 def _too_many(first: str, more: Sequence[str]) -> str:

@@ -214,7 +214,7 @@ def _terminal() -> tuple[SlashCommand, ...]:
 def command_in(typed: str) -> tuple[str, str] | None:
     """The command's name and the rest, or None: it is a message for the model.
 
-    `/etc/hosts is wrong` is no command; `exit`, `quit` and `clear` alone are. `#text` is
+    `/etc/hosts is wrong` is no command; `exit`, `quit`, `clear` and `?` alone are. `#text` is
     a note, `!command` a command of the person's own shell.
     """
     text = typed.strip()
@@ -224,7 +224,7 @@ def command_in(typed: str) -> tuple[str, str] | None:
         return "note", text.lstrip("#").strip()
     if text in ("exit", "quit", "clear"):
         return text, ""
-    if text == "/":
+    if text in ("/", "?"):
         return "help", ""
     head, _, rest = text.partition(" ")
     if not head.startswith("/") or "/" in head[1:] or "\n" in head or head == "/":
