@@ -246,12 +246,71 @@ def test_the_useful_rule_is_offered_and_r_narrows_it(
     assert tonight.events(Granted) == [Granted(rule)]
 
 
+@pytest.mark.parametrize("key", ["e", Key.SHIFT_TAB])
+def test_edits_are_accepted_from_a_question_on(
+    evening: Callable[..., Evening], key: str | Key
+) -> None:
+    both = [
+        ("write_file", f'{{"path": "{name}", "content": "x"}}') for name in ("one", "two")
+    ]
+    tonight = evening(both, [("write_file", '{"path": "three", "content": "x"}')], "Done.")
+
+    rows = tonight.tell("go", key, "/quit")
+
+    assert [row for row in rows if row.startswith("? ")] == ["? Create one?"]
+    assert "  └ yes, and edits run without asking from here on" in rows
+    assert "  └ yes, as allowed before" in rows
+    assert tonight.events(ModeChanged) == [ModeChanged("accept-edits")]
+    assert all((tonight.here / name).exists() for name in ("one", "two", "three"))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("bash", '{"command": "touch x"}'),
+        ("write_file", '{"path": "AGENTS.md", "content": "x"}'),
+        ("write_file", '{"path": ".env", "content": "x"}'),
+        ("write_file", '{"path": "../outside", "content": "x"}'),
+    ],
+)
+def test_edits_cannot_be_accepted_where_that_mode_would_ask(
+    evening: Callable[..., Evening], call: tuple[str, str]
+) -> None:
+    tonight = evening([call], "Pity.")
+
+    rows = tonight.tell("go", Key.SHIFT_TAB, "n", "", "/quit")
+
+    assert any(row.startswith("Press y, ") and ", e," not in row for row in rows)
+    assert tonight.events(ModeChanged) == []
+
+
+def test_a_rule_given_at_one_question_answers_the_others_it_covers(
+    evening: Callable[..., Evening],
+) -> None:
+    calls = [
+        ("write_file", f'{{"path": "{name}", "content": "x"}}')
+        for name in ("src/one", "src/two", "other/three")
+    ]
+    tonight = evening(calls, "Done.")
+
+    rows = tonight.tell("go", "s", "n", "", "/quit")
+
+    assert [row for row in rows if row.startswith("? ")] == [
+        "? Create src/one?", "? Create other/three?",
+    ]  # fmt: skip
+    assert rows.count("  └ yes, as allowed before") == 1
+    assert tonight.events(Granted) == [Granted("write_file(src/**)")]
+    assert [(tonight.here / name).exists() for name in ("src/two", "other/three")] == [
+        True, False,
+    ]  # fmt: skip
+
+
 def test_a_no_goes_to_the_model_with_its_reason(evening: Callable[..., Evening]) -> None:
     tonight = evening([READ], [EDIT], "All right.")
 
     rows = tonight.tell("go", "?", "n", "too early")
 
-    assert "Press y, s, a, n, or Ctrl+C to stop the turn." in rows
+    assert "Press y, s, a, e, n, or Ctrl+C to stop the turn." in rows
     assert rows[-5:-3] == ["  └ no: too early", "All right."]
     assert tonight.events(Answered) == [Answered("call-1", False, "too early")]
     assert (tonight.here / "hello.py").read_text(encoding="utf-8") == HELLO

@@ -14,7 +14,8 @@ from refold.errors import BadInput, ToolFailed
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.journal.state.rights import after_planning
-from refold.permissions.facts import Facts
+from refold.permissions.decide import decide
+from refold.permissions.facts import Access, Decision, Facts
 from refold.permissions.rule_offers import offers
 from refold.permissions.rules import COMMANDS, Rule, is_about, parse
 from refold.session.pending_requests import Permission, Questions
@@ -103,6 +104,30 @@ class Permissions:
         return offered(
             request.call, made, self._tool(made.name), self._app, self._engine.view
         )
+
+    def runs_unasked(
+        self, request: Permission | Questions, wanted: Mode | None = None
+    ) -> bool:
+        """Would this call run without a question by what holds now, or in mode `wanted`?
+
+        Not of a subagent: what it may do is decided where it is.
+        """
+        if isinstance(request, Questions) or request.who or request.call.once:
+            return False
+        made = self._engine.as_made(request.call.call)
+        tool = self._tool(made.name)
+
+        def by(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
+            return decide(access, wanted or mode, rules, facts)
+
+        try:
+            if tool is None:
+                return False
+            about = describe_access(tool, tool.parse(made.arguments), self.facts())
+            found = judge(about, self._app, self._engine.view, by=by)
+        except ToolFailed:
+            return False
+        return found.verdict == "allow"
 
     def manner(self, call: ToolCall) -> "RunConditions | None":
         """How a command would be run by what holds now; None for what runs none."""

@@ -22,6 +22,7 @@ class Key(Enum):
     CTRL_C = "ctrl+c"
     CTRL_D = "ctrl+d"  # or nobody is there any more
     ESC = "esc"
+    SHIFT_TAB = "shift+tab"
 
 
 class Later(Struct, frozen=True):

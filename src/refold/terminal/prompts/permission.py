@@ -12,6 +12,7 @@ from refold.client.session import Session
 from refold.client.types import Permission, Questions
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.printer import Printer
+from refold.values.modes import Mode
 from refold.views.children_list import child_label
 from refold.views.escape import on_one_line, visible
 from refold.views.questions import (
@@ -35,6 +36,7 @@ class PermissionAnswer(Struct, frozen=True):
     reason: str = ""
     grant: Literal["", "session", "always"] = ""
     rule: str = ""  # what is granted
+    mode: Mode | None = None  # that follows a yes
     answers: tuple[str, ...] = ()
     stop: bool = False
 
@@ -52,13 +54,20 @@ async def ask(
             return answer
 
 
+def already_allowed(request: Permission, session: Session) -> PermissionAnswer | None:
+    """The yes to a call that an answer to an earlier question covers by now."""
+    if not session.permissions.runs_unasked(request):
+        return None
+    return PermissionAnswer(True, "yes, as allowed before")
+
+
 async def send(
     answer: PermissionAnswer, request: Permission | Questions, session: Session
 ) -> bool:
     """False: somebody else was quicker, or the call is not what it was."""
     if answer.stop:
         return await session.interrupt(reason=STOPPED)
-    return await session.answer(
+    sent = await session.answer(
         request,
         answer.allowed,
         answer.reason,
@@ -66,6 +75,9 @@ async def send(
         rule=answer.rule,
         answers=answer.answers,
     )
+    if sent and answer.mode:
+        await session.set_mode(answer.mode)
+    return sent
 
 
 class _Question:
@@ -95,7 +107,9 @@ class _Question:
         self._rules = list(self._permissions.offers(request))
         more = is_folded(self._asked, printer.room, most=self._most)
         grants = "sar" if len(self._rules) > 1 else "sa" if self._rules else ""
-        self.keys = f"y{grants}n{'v' if more else ''}"
+        # Where mode accept-edits would not have asked.
+        edits = "e" if self._permissions.runs_unasked(request, "accept-edits") else ""
+        self.keys = f"y{grants}{edits}n{'v' if more else ''}"
 
     @property
     def rule(self) -> str:
@@ -119,6 +133,9 @@ class _Question:
                 return await self._always()
             case "n":
                 return await _refused(self._reader)
+            case "e" | Key.SHIFT_TAB if "e" in self.keys:
+                said = "yes, and edits run without asking from here on"
+                return PermissionAnswer(True, said, mode="accept-edits")
             case "r":
                 self._rules = [*self._rules[1:], self._rules[0]]
             case "v":
@@ -166,6 +183,7 @@ def _choices(rule: str, keys: str) -> Line:
         "s": f"this session: {shown}",
         "a": "always",
         "r": "another rule",
+        "e": "accept edits from here on",
         "n": "no, and why",
         "v": "view all",
     }

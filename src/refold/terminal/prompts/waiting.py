@@ -69,6 +69,8 @@ class Asker:
     async def _ask(self, request: Permission | Questions) -> permission.PermissionAnswer:
         if isinstance(request, Questions):
             return await _answers(request, self._printer, self._reader)
+        if (yes := permission.already_allowed(request, self._session)) is not None:
+            return yes
         return await permission.ask(request, self._session, self._printer, self._reader)
 
     def _elsewhere(self) -> str:

@@ -201,6 +201,10 @@ def one_of(letters: str) -> KeyBindings:
     """One key is the answer."""
     keys = leaving()
 
+    @keys.add("s-tab")
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(result=Key.SHIFT_TAB)
+
     @keys.add("<any>")
     def _(event: KeyPressEvent) -> None:
         pressed = event.data.lower()  # or all that was pasted
