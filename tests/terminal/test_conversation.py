@@ -259,7 +259,7 @@ def test_edits_are_accepted_from_a_question_on(
 
     assert [row for row in rows if row.startswith("? ")] == ["? Create one?"]
     assert "  └ yes, and edits run without asking from here on" in rows
-    assert "  └ yes, as allowed before" in rows
+    assert "  └ yes, as allowed before: write_file two" in rows
     assert tonight.events(ModeChanged) == [ModeChanged("accept-edits")]
     assert all((tonight.here / name).exists() for name in ("one", "two", "three"))
 
@@ -298,7 +298,7 @@ def test_a_rule_given_at_one_question_answers_the_others_it_covers(
     assert [row for row in rows if row.startswith("? ")] == [
         "? Create src/one?", "? Create other/three?",
     ]  # fmt: skip
-    assert rows.count("  └ yes, as allowed before") == 1
+    assert "  └ yes, as allowed before: write_file src/two" in rows
     assert tonight.events(Granted) == [Granted("write_file(src/**)")]
     assert [(tonight.here / name).exists() for name in ("src/two", "other/three")] == [
         True, False,

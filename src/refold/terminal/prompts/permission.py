@@ -13,6 +13,7 @@ from refold.client.types import Permission, Questions
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.values.modes import Mode
+from refold.views.call_summary import label
 from refold.views.children_list import child_label
 from refold.views.escape import on_one_line, visible
 from refold.views.questions import (
@@ -58,7 +59,9 @@ def already_allowed(request: Permission, session: Session) -> PermissionAnswer |
     """The yes to a call that an answer to an earlier question covers by now."""
     if not session.permissions.runs_unasked(request):
         return None
-    return PermissionAnswer(True, "yes, as allowed before")
+    made = session.as_made(request.call.call)
+    what = label(made, session.tool(made.name))
+    return PermissionAnswer(True, f"yes, as allowed before: {what}")
 
 
 async def send(
