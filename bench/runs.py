@@ -141,7 +141,7 @@ def watch(agent: Agent, turns: int, port: int, here: Path, limit: float) -> Run:
         )
     return Run(
         first_request=rows[0]["came"] - began,
-        computed=tuple(row["computed"] for row in rows),
+        computed=tuple(row.get("computed", 0.0) for row in rows),  # not of every server
         exit_lag=over - rows[-1]["went"],
         memory=usage / 1024,
         gaps=tuple(b["came"] - a["went"] for a, b in itertools.pairwise(rows)),
