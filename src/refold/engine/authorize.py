@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Protocol
 
+import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -192,6 +193,7 @@ class PreparedCalls:
         self._prepared: dict[str, Prepared] = {}
         self._looks: dict[str, Look] = {}
         self._verdicts: dict[str, _Verdict] = {}
+        self.in_order = anyio.Lock()
 
     def of(self, call: ToolCall, tool: Tool) -> Prepared:
         """Raises `ToolFailed` where the arguments do not fit, or name no file."""

@@ -164,9 +164,12 @@ def settled(found: OpenCall, reason: str, world: World, record: Record) -> Ended
 async def _open(
     call: ToolCall, opening: Sequence[Event], world: World, record: Record
 ) -> None:
-    first, *more = opening
-    events = [await with_preview(call, first, world, record), *more]
-    await record(*events, kept=must_keep(events, (call,), world), by="rules")
+    if not is_previewed(call, opening[0], world):
+        await record(*opening, kept=must_keep(opening, (call,), world), by="rules")
+        return
+    async with world.prepared.in_order:  # questions come up in the order of the calls
+        event = await with_preview(call, opening[0], world, record)
+        await record(event, kept=must_keep((event,), (call,), world), by="rules")
 
 
 def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
