@@ -16,7 +16,6 @@ from refold.journal.state.fold import View
 from refold.journal.state.rights import after_planning
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Decision, Facts
-from refold.permissions.rule_offers import offers
 from refold.permissions.rules import COMMANDS, Rule, is_about, parse
 from refold.session.pending_requests import Permission, Questions
 from refold.session.session import Session as Engine
@@ -160,6 +159,8 @@ def offered(
     """
     if tool is None or found.once or made != found.call:
         return ()
+    from refold.permissions.rule_offers import offers  # only where a person is asked
+
     try:
         facts = grounds.facts()
         about = describe_access(tool, tool.parse(made.arguments), facts)

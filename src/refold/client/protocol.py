@@ -73,6 +73,9 @@ class QuestionResponse(_Order, frozen=True, tag="question_response"):
     hash: str = ""
 
 
+ModeAfterPlan: TypeAlias = Literal["", "default", "accept-edits"]  # "": the one before it
+
+
 class PlanApproval(_Order, frozen=True, tag="plan_approval"):
     """`text` is the plan as it was edited; `feedback` says what to revise.
 
@@ -83,7 +86,7 @@ class PlanApproval(_Order, frozen=True, tag="plan_approval"):
     approved: bool
     text: str = ""
     feedback: str = ""
-    mode: Literal["", "default", "accept-edits"] = ""
+    mode: ModeAfterPlan = ""
 
 
 class Interrupt(_Order, frozen=True, tag="interrupt"):

@@ -15,7 +15,6 @@ from collections.abc import (
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Literal
 
 import anyio
 from msgspec import Struct
@@ -24,6 +23,7 @@ from refold.client.dispatch import BUSY
 from refold.client.launch import Ask, Launch, Opened, Target, untrusted
 from refold.client.protocol import (
     Continue,
+    ModeAfterPlan,
     PlanApproval,
 )
 from refold.client.questions import Approve, Question, answer_all, questions
@@ -71,9 +71,7 @@ class Session(SessionOrders):
 
         return await self._turn(order)
 
-    async def approve_plan(
-        self, text: str = "", mode: Literal["", "default", "accept-edits"] = ""
-    ) -> Result:
+    async def approve_plan(self, text: str = "", mode: ModeAfterPlan = "") -> Result:
         """Approve the plan that waits, or `text` instead of it, and carry it out."""
         return await self._turn(lambda: self.send(PlanApproval(0, True, text, mode=mode)))
 

@@ -17,6 +17,7 @@ from refold.client.protocol import (
     Cancel,
     Fork,
     Interrupt,
+    ModeAfterPlan,
     Order,
     PlanApproval,
     QuestionResponse,
@@ -207,7 +208,7 @@ class SessionOrders(SessionState):
         *,
         text: str = "",
         feedback: str = "",
-        mode: Literal["", "default", "accept-edits"] = "",
+        mode: ModeAfterPlan = "",
     ) -> bool:
         """Approve or reject a plan; the turn that follows is not run. False: too late.
 

@@ -16,7 +16,7 @@ import anyio
 
 from refold.engine.authorize import judge
 from refold.engine.execute import do, refused
-from refold.engine.preview import is_previewed, with_preview
+from refold.engine.preview import to_preview, with_preview
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Ended, Event, Judged, Started
@@ -114,7 +114,7 @@ def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
     Nothing yet where a person is asked and its preview has to be made first.
     """
     opening = begin(call, world, view)
-    return [] if is_previewed(call, opening[0], world) else opening
+    return [] if to_preview(call, opening[0], world) else opening
 
 
 def anew(found: OpenCall, whole: ToolCall, world: World, view: View) -> list[Event]:
@@ -164,11 +164,12 @@ def settled(found: OpenCall, reason: str, world: World, record: Record) -> Ended
 async def _open(
     call: ToolCall, opening: Sequence[Event], world: World, record: Record
 ) -> None:
-    if not is_previewed(call, opening[0], world):
+    question = to_preview(call, opening[0], world)
+    if question is None:
         await record(*opening, kept=must_keep(opening, (call,), world), by="rules")
         return
     async with world.prepared.in_order:  # questions come up in the order of the calls
-        event = await with_preview(call, opening[0], world, record)
+        event = await with_preview(call, question, world, record)
         await record(event, kept=must_keep((event,), (call,), world), by="rules")
 
 

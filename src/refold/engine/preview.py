@@ -12,30 +12,32 @@ from msgspec.structs import replace
 from refold.engine.execute import failed
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
-from refold.journal.events.kinds import Event, Judged
+from refold.journal.events.kinds import Ended, Event, Judged
 from refold.place.port import Files
 from refold.values.display import Diff
 from refold.values.messages import ToolCall
 
 
-def is_previewed(call: ToolCall, event: Event, world: World) -> bool:
-    """Is this a question about a call that can be tried first?"""
-    asks = isinstance(event, Judged) and event.verdict == "ask"
-    tool = world.tool(call.name) if asks and world.files is not None else None
-    return tool is not None and tool.dry_run
+def to_preview(call: ToolCall, event: Event, world: World) -> Judged | None:
+    """The question, if this is one and is about a call that can be tried first."""
+    if not isinstance(event, Judged) or event.verdict != "ask":
+        return None
+    tool = world.tool(call.name)
+    tried = tool is not None and tool.dry_run and world.files is not None
+    return event if tried else None
 
 
-async def with_preview(call: ToolCall, event: Event, world: World, record: Record) -> Event:
+async def with_preview(
+    call: ToolCall, question: Judged, world: World, record: Record
+) -> Judged | Ended:
     """A question with the changes to show, or the end of a call that would fail.
 
     Earlier calls on the same files that still wait count as done. A failure is told to
     the model only if it does not depend on them, and if all files lie in the workspace:
     elsewhere it would say what is there before a person has said yes.
     """
-    if not isinstance(event, Judged) or world.files is None:
-        return event
-    if not is_previewed(call, event, world):
-        return event
+    if world.files is None:
+        return question
     files = world.files.dry_run()
     known = dict(record.view.file_hashes.files)
     earlier = _earlier(call, world, record)
@@ -43,10 +45,10 @@ async def with_preview(call: ToolCall, event: Event, world: World, record: Recor
         with suppress(ToolFailed):
             await _changes(each, world, files, known)
     try:
-        return replace(event, changes=await _changes(call, world, files, known))
+        return replace(question, changes=await _changes(call, world, files, known))
     except ToolFailed as error:
         if earlier or any(files.outside(real) for real in _reals(call, world)):
-            return event
+            return question
         return await failed(call.id, str(error), world, record)
 
 

@@ -3,16 +3,20 @@
 A rule for exactly this call saves no question but its own repetition. So for programs of
 everyday development the program and its subcommand are offered first, and for edits the
 folder. Of programs that run whatever they are told (interpreters, shells, wrappers) and
-of what deletes, discards changes or reaches the network only the call itself is offered. A ` *` at the end
-never covers options that write or run something else (`command_patterns.dangerous`), and
-deny rules, protected files and catastrophes come before any allow rule.
+of what deletes, discards changes or reaches the network only the call itself is offered.
+A ` *` at the end never covers options that write or run something else
+(`command_patterns.dangerous`), and deny rules, protected files and catastrophes come
+before any allow rule.
 """
 
 import re
+from typing import TYPE_CHECKING
 
 from refold.permissions.facts import Access, Facts, Target
 from refold.permissions.rules import COMMANDS, EDITS
-from refold.permissions.shell.plain_script import SimpleCommand
+
+if TYPE_CHECKING:
+    from refold.permissions.shell.plain_script import SimpleCommand
 
 _UNUSUAL = set("*?")
 # What is kept of a command; `?` keeps the word that stands there.
@@ -93,7 +97,7 @@ def _folder(access: Access, facts: Facts) -> str:
     return f"{access.tool}({folder}/**)" if plain else ""
 
 
-def _acting(access: Access, facts: Facts) -> SimpleCommand | None:
+def _acting(access: Access, facts: Facts) -> "SimpleCommand | None":
     """The one command that does more than look; None: several, or it has patterns."""
     from refold.permissions.shell.read_only import survey
 
@@ -112,7 +116,7 @@ def _acting(access: Access, facts: Facts) -> SimpleCommand | None:
     return None if part.values[0] == "[" else part
 
 
-def _useful(part: SimpleCommand) -> str:
+def _useful(part: "SimpleCommand") -> str:
     """The program, its subcommand and whatever follows."""
     from refold.permissions.shell.command_patterns import covers
 
@@ -128,7 +132,7 @@ def _useful(part: SimpleCommand) -> str:
     return ""
 
 
-def _exact(part: SimpleCommand) -> str:
+def _exact(part: "SimpleCommand") -> str:
     from refold.permissions.shell.command_patterns import covers
 
     text = " ".join(_quoted(word.value) for word in part.words)

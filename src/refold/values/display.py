@@ -25,6 +25,12 @@ class Diff(Struct, frozen=True, tag="diff"):
     before: str = ""
     after: str = ""
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The lines that `text` adds and removes."""
+        signs = [row[:1] for row in self.text.split("\n")]
+        return signs.count("+"), signs.count("-")
+
 
 class Output(Struct, frozen=True, tag="output"):
     """What a command printed, and how it ended. `code` is None if refold ended it."""

@@ -118,9 +118,7 @@ def _output(output: Output, room: int, hint: str) -> Iterator[Line]:
 
 
 def _head(diff: Diff, room: int, directory: str) -> Line:
-    rows = diff.text.split("\n")
-    plus = sum(row.startswith("+") for row in rows)
-    minus = sum(row.startswith("-") for row in rows)
+    plus, minus = diff.counts
     name = cut(on_one_line(near(diff.path, directory)), max(room - 20, 8))
     return (
         ("dim", f"{diff.kind} {name} "), ("added", f"+{plus}"), ("dim", " "),

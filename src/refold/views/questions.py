@@ -104,10 +104,10 @@ def _headline(asked: CallToApprove) -> str:
 
 def _shown(asked: CallToApprove, room: int) -> list[Line]:
     """The changes of the call, and its arguments where these do not say it all."""
-    given = _unsaid(arguments(asked.call), asked.manner)
     rows = list(_changes(asked, room))
-    if rows and all(not _REMARK.search(diff.text) for diff in asked.changes):
+    if rows and not any(_REMARK.search(diff.text) for diff in asked.changes):
         return rows
+    given = _unsaid(arguments(asked.call), asked.manner)
     return [*rows, *_body(asked.call.name, given, asked.tool, room)]
 
 
@@ -127,13 +127,13 @@ def _changes(asked: CallToApprove, room: int) -> Iterator[Line]:
         rows = diff.text.split("\n") if diff.text else []
         name = _name(diff, asked.directory)
         before = f"{diff.kind} {name} " if len(asked.changes) > 1 else ""
-        yield (("dim", before), *_count(rows))
+        yield (("dim", before), *_count(diff))
         for row in numbered_diff([_written_out(row) for row in rows]):
             yield from hard_wrap(row, room)
 
 
-def _count(rows: Sequence[str]) -> Line:
-    gone, come = (sum(row.startswith(sign) for row in rows) for sign in "-+")
+def _count(diff: Diff) -> Line:
+    come, gone = diff.counts
     lines = " line" if gone + come == 1 else " lines"
     return (
         ("added", f"+{come:,}"), ("dim", " "), ("gone", f"-{gone:,}"), ("dim", lines),

@@ -1,7 +1,7 @@
-"""The permission_question before a call: shown whole, answered by one key.
+"""The question before a call: shown whole, answered by one key.
 
-Only what is pressed here is an answer; a permission_question answered elsewhere meanwhile
-is taken back by whoever cancels `ask`.
+Only what is pressed here is an answer; a question answered elsewhere meanwhile is taken
+back by whoever cancels `ask`.
 """
 
 from typing import Literal
@@ -45,7 +45,7 @@ class PermissionAnswer(Struct, frozen=True):
 async def ask(
     request: Permission, session: Session, printer: Printer, reader: TerminalReader
 ) -> PermissionAnswer:
-    """Show the permission_question until one of its keys is pressed."""
+    """Show the question until one of its keys is pressed."""
     put = _Question(request, session, printer, reader)
     printer.gap()
     put.show()

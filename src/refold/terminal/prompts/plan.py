@@ -10,6 +10,7 @@ from typing import Literal
 import anyio
 from msgspec import Struct
 
+from refold.client.protocol import ModeAfterPlan
 from refold.client.session import Session
 from refold.client.types import Entry, Plan, PlanToJudge, events
 from refold.errors import RefoldError
@@ -35,7 +36,7 @@ class Verdict(Struct, frozen=True):
     said: str
     text: str = ""
     feedback: str = ""
-    mode: Literal["", "default", "accept-edits"] = ""
+    mode: ModeAfterPlan = ""
 
 
 class Queue:
@@ -143,9 +144,7 @@ def _keys(stays: Mode | Literal[""]) -> Line:
     )  # fmt: skip
 
 
-def _approved(
-    plan: Plan, text: str, mode: Literal["", "default", "accept-edits"], follows: Mode
-) -> Verdict:
+def _approved(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> Verdict:
     changed = text != plan.text
     said = f"approved{', as you edited it' if changed else ''}, in mode {follows}"
     return Verdict(True, said, text if changed else "", mode=mode)
