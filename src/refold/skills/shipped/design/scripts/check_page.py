@@ -32,7 +32,7 @@ LABELLED = frozenset(("input", "select", "textarea"))
 UNLABELLED = frozenset(("hidden", "submit", "button", "reset", "image"))
 
 
-class Page(HTMLParser):
+class PageParser(HTMLParser):
     """Gathers what `problems` looks at. Each finding is a line and a sentence."""
 
     def __init__(self):
@@ -146,7 +146,7 @@ def main(arguments):
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         sys.exit(f"{found.file} cannot be read: {error}")
-    page = Page()
+    page = PageParser()
     page.feed(text)
     page.close()
     wrong = sorted({*page.found, *of_whole(page), *of_fields(page), *of_styles(page)})
