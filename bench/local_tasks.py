@@ -35,7 +35,7 @@ from refold.app.models import Traits
 from refold.provider.error_mapping import Peer
 from refold.provider.http import Http, HttpResponse, Timeouts
 from refold.provider.local.models import LocalModel, find
-from refold.provider.local.server import ServerProcess
+from refold.provider.local.server import Serving, SharedServer
 from refold.provider.openai_chat import OpenAIChat
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.spec import Quirks
@@ -163,8 +163,8 @@ TASKS = (
 )
 
 
-def run(task: Task, model: str, models: str, where: Path) -> Outcome:
-    work, home = where / "work", where / "home"
+def run(task: Task, model: str, models: str, where: Path, home: Path) -> Outcome:
+    work = where / "work"
     work.mkdir()
     for name, text in task.before.items():
         (work / name).write_text(text)
@@ -242,20 +242,19 @@ async def speaking(
     """A real model behind the plain Chat wire, with tools told in text or natively."""
     template = TEMPLATE.read_text() if calls == "native" else ""
     with tempfile.TemporaryDirectory(prefix="refold-model-") as logs:
-        server = ServerProcess(models / model.file, Path(logs) / "log", template=template)
-        address = await server.start()
-        http = Steady(
-            Peer("the model", f"{address.url}/v1"),
-            {"authorization": f"Bearer {address.key}", "connection": "close"},
-            secret=address.key,
-            patience=Timeouts(connect=5.0, idle=600.0),
-        )
-        chat = OpenAIChat(http, Quirks(output_limit="max_tokens"))
-        try:
-            yield Limited(calling(chat, "local", "openai-chat", model.name, calls))
-        finally:
-            await http.aclose()
-            await server.stop()
+        how = Serving(keep=1.0, template=template)
+        async with SharedServer(models / model.file, Path(logs), how).lease() as address:
+            http = Steady(
+                Peer("the model", f"{address.url}/v1"),
+                {"authorization": f"Bearer {address.key}", "connection": "close"},
+                secret=address.key,
+                patience=Timeouts(connect=5.0, idle=600.0),
+            )
+            chat = OpenAIChat(http, Quirks(output_limit="max_tokens"))
+            try:
+                yield Limited(calling(chat, "local", "openai-chat", model.name, calls))
+            finally:
+                await http.aclose()
 
 
 class Limited:
@@ -314,10 +313,12 @@ async def all_talked(
 
 def all_run(model: str, models: Path, tasks: Sequence[Task]) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    for task in tasks:
-        with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
-            outcomes.append(run(task, model, str(models), Path(where)))
-        told(outcomes[-1])
+    # One home, as a person has: the runs share the model's server, which ends with it.
+    with tempfile.TemporaryDirectory(prefix="refold-home-") as home:
+        for task in tasks:
+            with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
+                outcomes.append(run(task, model, str(models), Path(where), Path(home)))
+            told(outcomes[-1])
     return outcomes
 
 

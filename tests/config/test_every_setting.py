@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import sys
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,6 +37,8 @@ from refold.headless.stdio import Door
 from refold.journal.events.kinds import Checkpointed, Compacted, Entry
 from refold.journal.home import Home
 from refold.prompts.summary import summary_prompt
+from refold.provider.local.models import find
+from refold.provider.local.server import running_servers, stop
 from refold.provider.port import Delta, Request
 from refold.terminal.input.line_reader import LineReader
 from refold.terminal.screen.bell import BELL
@@ -394,6 +397,43 @@ async def idle(build: Build) -> object:
         with anyio.move_on_after(0.5):
             return "0.05 s" in await said_by(build(settings=settings))
     return "more than half a second"
+
+
+async def kept_model(build: Build) -> object:
+    """How long the server of an embedded model says that it stays; llama.cpp is pretended."""
+    model, folder = find("qwen2.5-coder-0.5b"), Path(os.environ["REFOLD_HOME"])
+    (folder / "models").mkdir(parents=True, exist_ok=True)
+    (folder / "models" / model.file).touch()
+    os.truncate(
+        folder / "models" / model.file, model.size
+    )  # of nothing, which takes no room
+    library = folder / "library"
+    library.mkdir()
+    (library / "xllamacpp.py").write_text(PRETENDED_LLAMA)
+    environ = {"PYTHONPATH": str(library), "REFOLD_MODELS": str(folder / "models")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("REFOLD_NO_BACKGROUND")
+        for name, value in environ.items():
+            patch.setenv(name, value)
+        await said_by(build(settings={"model": f"local/{model.name}", "http.retries": 0}))
+    (server,) = running_servers(paths(os.environ).state / "local", time.time())
+    stop(server)
+    return server.record.keep
+
+
+PRETENDED_LLAMA = """
+from types import SimpleNamespace
+
+class CommonParams(SimpleNamespace):
+    def __init__(self):
+        self.model = SimpleNamespace()
+        self.cpuparams, self.cpuparams_batch = SimpleNamespace(), SimpleNamespace()
+
+class Server:
+    listening_address = "http://127.0.0.1:9"
+    def __init__(self, params):
+        pass
+"""
 
 
 async def connecting(build: Build) -> object:
@@ -765,12 +805,14 @@ CHANGED: dict[str, Change] = {
     "backend.context": Change("fresh", "True", "False", as_a_program_reads("context")),
     "backend.format": Change("xml", "False", "True", as_a_program_reads("format")),
     "backend.window_messages": Change(3, "4", "2", as_a_program_reads("window")),
+    "local.keep_seconds": Change(77.0, 600.0, 77.0, kept_model),
     "http.connect_seconds": Change(0.05, "more than half a second", True, connecting),
     "http.idle_seconds": Change(0.05, "more than half a second", True, idle),
     "http.retries": Change(1, 4, 2, retries),
     "http.max_retry_wait_seconds": Change(7, "60 seconds", "7 seconds", longest_wait),
 }
 SLOW_BY_DEFAULT = {
+    "local.keep_seconds",
     "limits.command_processes",
     "http.connect_seconds",
     "http.idle_seconds",

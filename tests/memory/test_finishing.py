@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.app.memory_worker import NO_BACKGROUND, aide_for, leave, opened
+from refold.app.memory_worker import aide_for, leave, opened
+from refold.app.model_connections import NO_BACKGROUND
 from refold.cli.main import main
 from refold.journal.state.fold import fold
 from refold.testing.providers import Reply

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from refold import programs
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.app.model_connections import SCRIPT, SMALL
+from refold.app.model_connections import NO_BACKGROUND, SCRIPT, SMALL
 from refold.app.project_memory import AideFor, ProjectMemory, WithoutPen
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
@@ -39,7 +39,6 @@ from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text
 from refold.values.usage import NO_LIMIT
 
-NO_BACKGROUND = "REFOLD_NO_BACKGROUND"
 LONGEST = 120  # seconds that the process lives, at most
 MOST = 5  # sessions that it reads
 _EACH = 60.0  # seconds for one of them

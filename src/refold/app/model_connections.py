@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 SMALL = "local/"
 SCRIPT = "script/"
+NO_BACKGROUND = "REFOLD_NO_BACKGROUND"  # set: no process outlives ours
+_SHORT = 1.0  # seconds that the server of an embedded model then stays
 NOTHING = (
     "no model is configured: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, "
     "start Ollama, run "
@@ -189,7 +191,7 @@ class Connections:
     def _embedded(self, name: str) -> Connected:
         from refold.provider.local.embedded import Embedded
         from refold.provider.local.models import Shelf, default_directory, find
-        from refold.provider.local.server import ServerProcess
+        from refold.provider.local.server import Serving, SharedServer
 
         model, shelf = find(name), Shelf(default_directory(self._environ))
         if not shelf.holds(model):
@@ -197,8 +199,11 @@ class Connections:
                 f"{name} is not installed: `refold local install --model {model.name}` "
                 f"fetches {model.size / 1e9:.1f} GB"
             )
-        log = self._paths.state / f"{model.name}.log"
-        return Embedded(model, ServerProcess(shelf.place(model), log))
+        stays = not self._environ.get(NO_BACKGROUND)
+        how = Serving(keep=self._settings.local.keep_seconds if stays else _SHORT)
+        return Embedded(
+            model, SharedServer(shelf.place(model), self._paths.state / "local", how)
+        )
 
 
 class NamedModel(NamedTuple):

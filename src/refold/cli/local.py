@@ -1,10 +1,13 @@
-"""`refold local install|status|remove`: the embedded models of this machine."""
+"""`refold local install|status|stop|remove`: the embedded models of this machine."""
 
 import os
 import sys
+import time
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.headless.streams import write
 from refold.provider.local.download import (
@@ -23,6 +26,7 @@ from refold.provider.local.models import (
     default_directory,
     find,
 )
+from refold.provider.local.server import ServerStatus, running_servers, stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +48,10 @@ def add_arguments(local: ArgumentParser) -> None:
     status = what.add_parser(
         "status", help="list installed models and whether they can run"
     )
-    for parser in (install, remove, status):
+    stop = what.add_parser(
+        "stop", help="end the servers of embedded models, free the memory"
+    )
+    for parser in (install, remove, status, stop):
         parser.add_argument(
             "--model", metavar="NAME", default="", help=f"one of {', '.join(names)}"
         )
@@ -57,6 +64,8 @@ def run(found: Namespace) -> int:
             return install(find(found.model or DEFAULT.name), shelf, found.source or "")
         case "remove":
             return _remove(found.model, shelf)
+        case "stop":
+            return _stop(shelf.place(find(found.model)) if found.model else None)
         case _:
             return _status([find(found.model)] if found.model else list(MODELS), shelf)
 
@@ -96,7 +105,42 @@ def _status(models: list[LocalModel], shelf: Shelf) -> int:
         else:
             needs = f"{_size(model.size)} to fetch, about {_size(model.memory)} of memory"
             write(f"{name}  not installed, {needs}\n")
+    for server in _servers():
+        write(f"{_about(server)}\n")
     return _say_runtime()
+
+
+def _stop(model: Path | None) -> int:
+    """End all servers, or those of one model file."""
+    found = [each for each in _servers() if model in (None, Path(each.record.model))]
+    for server in found:
+        stop(server)
+        freed = f", {_size(server.memory)} are free again" if server.memory else ""
+        write(
+            f"the server of {_served(server)} (process {server.record.pid}) ended{freed}\n"
+        )
+    if not found:
+        write("no server of an embedded model is running\n")
+    return 0
+
+
+def _servers() -> list[ServerStatus]:
+    return list(running_servers(paths(os.environ).state / "local", time.time()))
+
+
+def _about(server: ServerStatus) -> str:
+    record = server.record
+    if server.in_use:
+        now = "in use"
+    else:
+        left = max(0.0, record.keep - server.idle)
+        now = f"idle for {server.idle:.0f} s, ends in {left:.0f} s"
+    memory = f", {_size(server.memory)} of memory" if server.memory else ""
+    return f"server of {_served(server)}: process {record.pid}{memory}, {now}"
+
+
+def _served(server: ServerStatus) -> str:
+    return Path(server.record.model).name
 
 
 def _remove(name: str, shelf: Shelf) -> int:

@@ -110,6 +110,12 @@ class Python(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     calls_per_minute: AtLeast0 = 0  # model calls by code per provider; 0: no limit
 
 
+class Local(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Embedded models: one server for each, which all your sessions share."""
+
+    keep_seconds: Seconds = 600.0  # how long a server stays after its last use
+
+
 class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Timeouts and retries of requests to a provider."""
 
@@ -189,6 +195,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     python: Python = Python()
     terminal: Terminal = Terminal()
     http: Http = Http()
+    local: Local = Local()
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
     backend: Backend = Backend()
     commands: dict[str, ProgramSettings] = field(default_factory=dict[str, ProgramSettings])

@@ -125,4 +125,7 @@ def build_request(view: View) -> Request:
         effort=briefed.effort,
         schema=briefed.schema,
         session=view.session.id,
+        shared=briefed.parts[0][1]
+        if briefed.parts
+        else 0,  # the prompt, before the directory
     )

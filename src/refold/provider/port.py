@@ -21,7 +21,8 @@ class Request(Struct, frozen=True):
     """Everything a model needs for one response. Providers keep nothing between requests.
 
     `pictures` has the images that the messages name; a missing one is replaced by a
-    description. `schema`, unless it is `null`, is the JSON Schema that a response without
+    description. Other sessions begin with the same `shared` characters of `system`, so a
+    provider may keep what it computed for them. `schema`, unless it is `null`, is the JSON Schema that a response without
     calls should match; not every provider enforces it, so the caller checks. `stops` are
     texts at which a response may end, without them; not enforced either. With `trace`, the
     stream has what goes over the wire, too, as `Sent` and `Came`.
@@ -39,6 +40,7 @@ class Request(Struct, frozen=True):
     pictures: Pictures = NO_PICTURES
     session: str = ""  # the same for all requests of one: a key to a provider's cache
     trace: bool = False
+    shared: int = 0
 
 
 class TextDelta(Struct, frozen=True):

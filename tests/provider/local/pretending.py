@@ -1,28 +1,61 @@
-"""A process that behaves as the model's server does, without a model.
+"""A model's server without a model: all of `serve` but llama.cpp.
 
-It reads its order, says on stderr who it is, and listens nowhere: what is asked
-over HTTP is other tests' business. With `fail` it dies instead, with `silent` it
-never says that it is ready.
+On stderr, its log, it says who it is, and then what was posted to it. With `fail` it dies
+while loading, with `silent` it loads until the file `go` lies beside the model, with `forgets` it
+cannot restore what it saved.
 """
 
 import json
 import os
 import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 
-how = sys.argv[1] if len(sys.argv) > 1 else ""
-order = json.loads(sys.stdin.readline())
-known = {
-    "pid": os.getpid(),
-    "order": order,
-    "environ": dict(os.environ),
-    "cwd": os.getcwd(),
-}
-sys.stderr.write(json.dumps(known) + "\n")
-sys.stderr.flush()
-if how == "fail":
-    sys.stderr.write("load_model: failed to load model\n")
-    sys.exit(1)
-if how != "silent":
-    sys.stdout.write("http://127.0.0.1:9\n")
-    sys.stdout.flush()
-sys.stdin.read()
+from refold.provider.local.serve import Order, serve
+
+HOW = sys.argv[1] if len(sys.argv) > 1 else ""
+
+
+def say(known: object) -> None:
+    sys.stderr.write(json.dumps(known) + "\n")
+    sys.stderr.flush()
+
+
+def load(order: Order) -> tuple[str, object]:
+    told = {
+        "model": order.model,
+        "key": order.key,
+        "context": order.context,
+        "template": order.template,
+        "threads": order.threads,
+    }
+    say(
+        {"pid": os.getpid(), "order": told, "environ": dict(os.environ), "cwd": os.getcwd()}
+    )
+    if HOW == "fail":
+        sys.stderr.write("load_model: failed to load model\n")
+        sys.exit(1)
+    while HOW == "silent" and not Path(order.model).with_name("go").exists():
+        time.sleep(0.01)
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            say([self.path, self.headers["Authorization"] == f"Bearer {order.key}", body])
+            if "action=save" in self.path:
+                (Path(order.saved).parent / body["filename"]).write_bytes(b"state")
+            wrong = HOW == "forgets" and "action=restore" in self.path
+            self.send_response(400 if wrong else 200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    Thread(target=http.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{http.server_port}", http
+
+
+serve(load)

@@ -7,8 +7,9 @@ import anyio
 import msgspec
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
-from refold.errors import Refused
+from refold.errors import Refused, Unreachable
 from refold.provider.local.embedded import Embedded
 from refold.provider.local.models import DEFAULT
 from refold.provider.local.server import Address
@@ -16,7 +17,7 @@ from refold.provider.port import CallDelta, Delta, Done, Provider, Request, Retr
 from refold.testing.provider_conformance import ProviderContract
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
-from refold.testing.wire_server import WireServer, wire_server
+from refold.testing.wire_server import Answer, WireServer, wire_server
 from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text
 from refold.values.tools import ToolSpec
@@ -30,23 +31,32 @@ ASKED = Request(
 
 
 class Running:
-    """A model's server that is a wire server; `starts` counts how often it was needed."""
+    """A model's server that is a wire server.
 
-    def __init__(self, url: str, *, why_not: str = "") -> None:
-        self._url, self._why_not = url, why_not
-        self.starts = self.stops = 0
+    `starts` counts how often it was needed, `prefixes` has what each start was to read.
+    With `dies` it is gone after the first request.
+    """
+
+    def __init__(self, url: str, *, why_not: str = "", dies: bool = False) -> None:
+        self._url, self._why_not, self._dies = url, why_not, dies
+        self.prefixes: list[str] = []
         self.running = False
 
-    async def start(self) -> Address:
+    @property
+    def starts(self) -> int:
+        return len(self.prefixes)
+
+    @asynccontextmanager
+    async def lease(self, prefix: str = "") -> AsyncGenerator[Address, None]:
         if self._why_not:
             raise Refused(self._why_not)
-        self.starts += not self.running
-        self.running = True
-        return Address(self._url, "the-key")
-
-    async def stop(self) -> None:
-        self.stops += 1
-        self.running = False
+        if not self.running:
+            self.prefixes.append(prefix)
+            self.running = True
+        try:
+            yield Address(self._url, "the-key")
+        finally:
+            self.running, self._dies = not self._dies, False
 
 
 @asynccontextmanager
@@ -72,7 +82,7 @@ class TestEmbedded(ProviderContract):
     @asynccontextmanager
     async def _running(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
         async with embedded(*replies) as (provider, running, _):
-            await running.start()
+            running.running = True
             yield provider
 
 
@@ -103,7 +113,7 @@ def test_a_call_cut_off_by_the_limit_is_no_call() -> None:
     assert found[-1].stop == "length"
 
 
-def test_the_server_starts_with_the_first_request_and_ends_with_the_provider() -> None:
+def test_the_server_starts_with_the_first_request_and_outlives_the_provider() -> None:
     async def use() -> tuple[list[Delta], list[Delta], Running]:
         said = Reply('{"tool": "look", "arguments": {}}')
         async with embedded(said, said) as (provider, running, _):
@@ -115,7 +125,68 @@ def test_the_server_starts_with_the_first_request_and_ends_with_the_provider() -
 
     assert first[0] == Retrying(0.0, f"loading {DEFAULT.name}")
     assert not any(isinstance(d, Retrying) for d in second)
-    assert (running.starts, running.stops) == (1, 1)
+    assert (running.starts, running.running) == (1, True)
+
+
+def test_a_server_is_started_with_what_all_sessions_begin_with() -> None:
+    asked = replace(ASKED, system="Be brief.\n\nYou work in: /home/me", shared=9)
+
+    async def use() -> tuple[Running, WireServer]:
+        async with embedded(Reply('{"tool": "look", "arguments": {}}')) as found:
+            await heard(found[0], asked)
+            return found[1:]
+
+    running, server = anyio.run(use)
+
+    (prefix,) = running.prefixes
+    sent = msgspec.json.decode(server.heard[0].body)["messages"][0]["content"]
+    assert prefix.startswith("Be brief.\n\nReply with one JSON object")
+    assert "- look(where): look out" in prefix
+    assert sent == f"{prefix}\n\nYou work in: /home/me"
+
+
+CALL = '{"tool": "look", "arguments": {"where": "up"}}'
+
+
+def broken_off(reply: Reply) -> Answer:
+    """What a server sends that dies in the middle of a response."""
+    whole = answer("openai-chat", reply)
+    assert isinstance(whole.body, bytes)
+    events = whole.body.split(b"\n\n")
+    half = b"\n\n".join(events[: len(events) * 2 // 3]) + b"\n\n"
+    return replace(whole, body=half, then="cut")
+
+
+def after_a_crash(second: Reply) -> tuple[list[Delta], Running]:
+    """What is heard of a response of which a part came, and then the second one."""
+
+    async def use() -> tuple[list[Delta], Running]:
+        first = broken_off(Reply(CALL))
+        async with wire_server(first, answer("openai-chat", second)) as server:
+            running = Running(server.url, dies=True)
+            async with aclosing(Embedded(DEFAULT, running)) as provider:
+                return await heard(provider), running
+
+    return anyio.run(use)
+
+
+def test_after_a_crash_the_server_is_started_again_and_the_response_continues() -> None:
+    found, running = after_a_crash(Reply(CALL))
+
+    calls = [d for d in found if isinstance(d, CallDelta)]
+    waits = [d.reason for d in found if isinstance(d, Retrying)]
+    assert "".join(d.name for d in calls) == "look"
+    assert "".join(d.arguments for d in calls) == '{"where": "up"}'
+    assert waits[1:] == [
+        f"the server of {DEFAULT.name} crashed; it is started again",
+        f"loading {DEFAULT.name}",
+    ]
+    assert running.starts == 2
+
+
+def test_a_second_response_that_begins_otherwise_is_not_put_behind_the_first() -> None:
+    with pytest.raises(Unreachable):
+        after_a_crash(Reply('{"tool": "finish", "arguments": {"answer": "done"}}'))
 
 
 def test_a_server_that_does_not_start_is_a_provider_s_error() -> None:

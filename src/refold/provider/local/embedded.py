@@ -1,6 +1,7 @@
-"""The embedded model as a provider: starts its server, sends requests, stops it.
+"""The embedded model as a provider: requests to a server that sessions share.
 
-The server speaks OpenAI's Chat API (`openai_chat`) and starts with the first request.
+The server speaks OpenAI's Chat API (`openai_chat`). The first request starts it, unless
+another session of the user has; if it crashes during a response, it is started again, once.
 
 Every response of a small model is one JSON object, enforced by a grammar. The system prompt
 has one short line for each tool. A JSON schema in the request makes the server reject any
@@ -18,6 +19,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from refold.errors import Unreachable
 from refold.provider import openai_chat, openai_chat_stream, sanitize
 from refold.provider.encoding_cache import Encoded
 from refold.provider.error_mapping import Peer
@@ -39,7 +41,7 @@ _PATIENCE = Timeouts(connect=5.0, idle=600.0)  # a long prompt is read without a
 
 
 class Embedded:
-    """One small model on this machine. `aclose` ends its server."""
+    """One small model on this machine. `aclose` leaves its server running: others may use it."""
 
     def __init__(self, model: LocalModel, server: Server) -> None:
         self._model, self._server = model, server
@@ -47,9 +49,51 @@ class Embedded:
         self._address = Address("", "")
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        answer = self._answer(request)
+        read = _as_calls(request, answer) if request.tools else answer
+        async with aclosing(read) as found:
+            async for delta in found:
+                yield delta
+
+    async def aclose(self) -> None:
+        if self._http:
+            await self._http.aclose()
+
+    async def _answer(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The response as written. After a crash it is asked for again, and continued.
+
+        At temperature 0 the second response begins as the first one did; if it does not,
+        the crash is the error.
+        """
+        before = ""
+        try:
+            async with aclosing(self._asked(request)) as found:
+                async for delta in found:
+                    before += delta.text if isinstance(delta, TextDelta) else ""
+                    yield delta
+            return
+        except Unreachable as error:
+            if self._server.running:
+                raise
+            crash = error
+        yield Retrying(
+            0.0, f"the server of {self._model.name} crashed; it is started again"
+        )
+        text = ""
+        async with aclosing(self._asked(request)) as found:
+            async for delta in found:
+                if not isinstance(delta, TextDelta) or len(text) > len(before):
+                    yield delta
+                    continue
+                text += delta.text
+                if not (text.startswith(before) or before.startswith(text)):
+                    raise crash
+                if len(text) > len(before):
+                    yield TextDelta(text[len(before) :])
+
+    async def _asked(self, request: Request) -> AsyncGenerator[Delta, None]:
         if not self._server.running:
             yield Retrying(0.0, f"loading {self._model.name}")
-        http = await self._connected()
         plain = replace(plain_request(request), model=self._model.name)
         # Encoded anew each time: a window this small never holds much.
         messages = Encoded(openai_chat.message_to_wire).join(plain.messages)
@@ -62,20 +106,14 @@ class Embedded:
             openai_chat_stream.ending,
             over=b"[DONE]",
         )
-        answer = deltas(http, "/v1/chat/completions", body, plain.model, reader)
-        read = _as_calls(request, answer) if request.tools else answer
-        async with aclosing(read) as found:
-            async for delta in found:
-                yield delta
+        async with self._server.lease(plain.system[: plain.shared]) as address:
+            http = await self._connected(address)
+            answer = deltas(http, "/v1/chat/completions", body, plain.model, reader)
+            async with aclosing(answer) as found:
+                async for delta in found:
+                    yield delta
 
-    async def aclose(self) -> None:
-        """End the server. The next request starts it again."""
-        if self._http:
-            await self._http.aclose()
-        await self._server.stop()
-
-    async def _connected(self) -> Http:
-        address = await self._server.start()
+    async def _connected(self, address: Address) -> Http:
         if self._http is None or address != self._address:
             if self._http:
                 await self._http.aclose()
@@ -136,13 +174,24 @@ _OPENING = re.compile(r'\s*\{\s*"tool"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*'
 
 
 def plain_request(request: Request) -> Request:
-    """The same request for a model that knows no tools, only words."""
+    """The same request for a model that knows no tools, only words.
+
+    What differs between sessions, such as the directory, comes last in the system text.
+    """
     if not request.tools:
-        return replace(request, messages=_told(request.messages, calls=False))
+        return replace(request, messages=_told(request.messages, calls=False), shared=0)
     lines = "\n".join(_line(tool) for tool in _offered(request))
-    system = f"{request.system}\n\n{_HOW}\n\nTools:\n{lines}".lstrip()
-    told = _told(request.messages)
-    return replace(request, messages=told, system=system, tools=(), tool_choice="auto")
+    end = request.shared or len(request.system)
+    prompt, own = request.system[:end], request.system[end:]
+    shared = f"{prompt}\n\n{_HOW}\n\nTools:\n{lines}".lstrip()
+    return replace(
+        request,
+        messages=_told(request.messages),
+        system=f"{shared}\n\n{own.lstrip()}".rstrip(),
+        shared=len(shared) if request.shared else 0,
+        tools=(),
+        tool_choice="auto",
+    )
 
 
 def call_schema(request: Request) -> dict[str, Any] | None:

@@ -1,35 +1,44 @@
-"""The server of an embedded model: a child process, started on first use.
+"""The server of an embedded model, shared by all sessions of a user.
 
-It exits when its stdin closes, so it ends even if refold is killed. Its output goes to a
-log. `embedded` sends the requests.
+Whoever needs it first starts it; `serve` is what then runs, and ends by itself some time
+after the last use. A running server is found by its record, a file that only the user can
+read: it holds the address and the key that each request must have. `embedded` sends the
+requests.
 """
 
-import importlib
+import fcntl
+import hashlib
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import anyio
 import msgspec
-from anyio.abc import Process
-from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Struct
 
 from refold import programs
 from refold.errors import Refused
+from refold.provider.local.serve import Order, ServerRecord, process_start
 from refold.safe_open import opened
 
 # -P: whatever lies in the directory we were started in is not imported.
-COMMAND = (sys.executable, "-P", "-m", "refold.provider.local.server")
+COMMAND = (sys.executable, "-P", "-m", "refold.provider.local.serve")
 CONTEXT = 8192  # tokens; what they are kept in takes 28 kB each with the bigger model
+_SLOTS = 4
+_MEMORY_FOR_SLOTS = 5_500_000_000  # bytes of the machine; with less there is one slot
+_SAVED_PREFIXES = 6  # of about 10 MB each
 _LOADING = 600.0  # seconds: a cold disk is slow
-_PARTING = 2.0  # seconds to end by itself
-_LONGEST_LINE = 4096
+_ENDING = 5.0  # seconds to end by itself
+_POLL = 0.02  # seconds
 _PASSES = (
     "HOME", "LANG", "PATH", "TMPDIR", "LD_LIBRARY_PATH",
     "PYTHONPATH", "PYTHONUSERBASE", "VIRTUAL_ENV",
@@ -44,114 +53,201 @@ class Address(Struct, frozen=True):
 
 
 class Server(Protocol):
-    """Serves one model. `start` gives where, at once if it is running already."""
+    """Serves one model. While a `lease` is held, the server does not end by itself."""
 
     @property
     def running(self) -> bool: ...
-    async def start(self) -> Address: ...
-    async def stop(self) -> None: ...
+    def lease(self, prefix: str = "") -> AbstractAsyncContextManager[Address]: ...
 
 
-class ServerProcess:
-    """`log` is where llama.cpp's own words go; the file is begun anew each time.
+class Serving(Struct, frozen=True, kw_only=True):
+    """How a model is served."""
 
-    `template` takes the place of the model's own, which not every model came with.
-    """
+    keep: float = 600.0  # seconds after the last use
+    context: int = CONTEXT
+    template: str = ""  # the chat template; "": the model's own, if it has one
+
+
+class SharedServer:
+    """One server for each model file and way to serve it; its files are in `directory`."""
 
     def __init__(
         self,
         model: Path,
-        log: Path,
+        directory: Path,
+        how: Serving | None = None,
         *,
         command: Sequence[str] = COMMAND,
         environ: Mapping[str, str] = os.environ,
-        context: int = CONTEXT,
-        template: str = "",
     ) -> None:
-        self._model, self._log, self._command = model, log, tuple(command)
-        self._environ, self._context, self._template = environ, context, template
-        self._process: Process | None = None
-        self._address = Address("", "")
-        self._one_at_a_time = anyio.Lock()
+        self._model, self._directory, self._how = model, directory, how or Serving()
+        self._command, self._environ = tuple(command), environ
+        name = f"{model.stem[:60]}-{self._fingerprint()}"
+        self._record, self._use = directory / f"{name}.json", directory / f"{name}.use"
+        self.log = directory / f"{name}.log"
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.returncode is None
+        return _running(self._record) is not None
 
-    async def start(self) -> Address:
-        """Load the model, if it is not loaded, and say where it is served.
+    @asynccontextmanager
+    async def lease(self, prefix: str = "") -> AsyncGenerator[Address, None]:
+        """The address of a server that has loaded the model; it is started if necessary.
 
-        Raises `Refused` with the server's own last words if it does not start.
+        A new server has read `prefix` before it serves. Raises `Refused` with the server's
+        own last words if it does not start.
         """
-        async with self._one_at_a_time:
-            if self.running:
-                return self._address
-            await self._let_go()
-            key = secrets.token_urlsafe(24)
-            try:
-                url = await self._started(key)
-            except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await self._let_go()
-                raise
-            self._address = Address(url, key)
-            return self._address
-
-    async def stop(self) -> None:
-        async with self._one_at_a_time:
-            await self._let_go()
-
-    async def _started(self, key: str) -> str:
-        order = Order(str(self._model), key, self._context, cores(), self._template)
         try:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(opened(self._log, _ANEW), "wb") as log:
-                self._process = process = await programs.open_process(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    cwd=self._model.parent,
-                    env=server_environment(self._environ),
-                    start_new_session=True,  # Ctrl+C is for us, not for it
-                )
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            use = opened(self._use, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise Refused(f"the embedded model cannot be started: {error}") from error
+        try:
+            await _lock(use, fcntl.LOCK_SH)  # exclusive: a server that is about to end
+            found = _running(self._record) or await self._started(prefix)
+            yield Address(found.url, found.key)
+        finally:
+            os.utime(use)
+            os.close(use)
+
+    async def _started(self, prefix: str) -> ServerRecord:
+        starting = opened(self._record.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
+        try:
+            await _lock(starting, fcntl.LOCK_EX)
+            if found := _running(self._record):  # another session was faster
+                return found
+            self._record.unlink(missing_ok=True)
+            await self._start(prefix, starting)
+        except OSError as error:
+            raise Refused(f"the embedded model cannot be started: {error}") from error
+        finally:
+            os.close(starting)
+        found = _running(self._record)
+        if found is None:
+            raise Refused(
+                f"the embedded model ended at once: {self._last_words()} (log: {self.log})"
+            )
+        return found
+
+    async def _start(self, prefix: str, starting: int) -> None:
+        order = Order(
+            model=str(self._model),
+            key=secrets.token_urlsafe(24),
+            record=str(self._record),
+            use=str(self._use),
+            starting=starting,
+            keep=self._how.keep,
+            context=self._how.context,
+            slots=_slots(),
+            threads=cores(),
+            template=self._how.template,
+            prefix=prefix,
+            saved=self._saved(prefix),
+            login=_login(self._environ),
+        )
+        with os.fdopen(opened(self.log, _ANEW), "wb") as log:
+            process = programs.start(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self._model.parent,
+                env=server_environment(self._environ),
+                start_new_session=True,  # Ctrl+C is for us, not for it; it outlives us
+                pass_fds=(starting,),
+            )
+        try:
+            with anyio.fail_after(_LOADING):
+                await self._serving(process, order)
+        except TimeoutError as error:
+            process.kill()
+            raise Refused(
+                f"the embedded model has not loaded within {_LOADING:g} s; see {self.log}"
+            ) from error
+        except BaseException:  # who does not want to wait any longer leaves nothing behind
+            process.kill()
+            raise
+        finally:
+            # So that it leaves no zombie if it ends before us.
+            threading.Thread(target=process.wait, daemon=True).start()
+
+    async def _serving(self, process: "subprocess.Popen[bytes]", order: Order) -> None:
+        """Send the order, and wait for the line that says that it serves."""
         assert process.stdin is not None
         assert process.stdout is not None
-        said = BufferedByteReceiveStream(process.stdout)
-        try:
-            await process.stdin.send(msgspec.json.encode(order) + b"\n")
-            with anyio.fail_after(_LOADING):
-                return (await said.receive_until(b"\n", _LONGEST_LINE)).decode().strip()
-        except TimeoutError as error:
-            raise Refused(
-                f"the embedded model has not loaded within {_LOADING:g} s; see {self._log}"
-            ) from error
-        except (
-            anyio.EndOfStream,
-            anyio.IncompleteRead,
-            anyio.DelimiterNotFound,
-            anyio.BrokenResourceError,
-            UnicodeDecodeError,
-        ) as error:
-            raise Refused(
-                f"the embedded model did not start: {_last_words(self._log)} "
-                f"(the whole log: {self._log})"
-            ) from error
+        with process.stdin, suppress(BrokenPipeError):
+            process.stdin.write(
+                msgspec.json.encode(order) + b"\n"
+            )  # less than a pipe holds
+        said = b""
+        with process.stdout as out:
+            while not said.endswith(b"\n"):
+                await anyio.wait_readable(out)
+                piece = os.read(out.fileno(), 4096)
+                if not piece:
+                    raise Refused(
+                        f"the embedded model did not start: {self._last_words()} "
+                        f"(the whole log: {self.log})"
+                    )
+                said += piece
 
-    async def _let_go(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.stdin is not None:
-            await process.stdin.aclose()  # which is how it is asked to end
-        with anyio.move_on_after(_PARTING):
-            await process.wait()
-        if process.returncode is None:
-            process.kill()
-        with anyio.CancelScope(shield=True):
-            await process.aclose()
+    def _fingerprint(self) -> str:
+        """Differs for what one server cannot serve: another file, template, program."""
+        try:
+            about = self._model.stat()
+            file = f"{about.st_size} {about.st_mtime_ns}"
+        except OSError:
+            file = ""
+        how = (self._how.context, self._how.template, _runtime(), _slots())
+        return hashlib.sha256(repr((str(self._model), file, how)).encode()).hexdigest()[:12]
+
+    def _saved(self, prefix: str) -> str:
+        if not prefix:
+            return ""
+        states = self._directory / "prefixes"
+        states.mkdir(mode=0o700, exist_ok=True)
+        prefix_id = hashlib.sha256(prefix.encode()).hexdigest()[:12]
+        found = states / f"{self._record.stem}-{prefix_id}.bin"
+        others = sorted(states.glob("*.bin"), key=lambda path: -path.stat().st_mtime)
+        for old in [path for path in others if path != found][_SAVED_PREFIXES - 1 :]:
+            old.unlink(missing_ok=True)
+        return str(found)
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            lines = []
+        said = [line.strip() for line in lines if line.strip()][-3:]
+        return " / ".join(said)[-500:] or "it said nothing"
+
+
+class ServerStatus(Struct, frozen=True):
+    """A server that runs. `memory` is in bytes, 0 if unknown; `idle` in seconds."""
+
+    record: ServerRecord
+    path: Path
+    in_use: bool
+    idle: float
+    memory: int
+
+
+def running_servers(directory: Path, now: float) -> Iterator[ServerStatus]:
+    """The user's servers, whatever models they serve."""
+    for path in sorted(directory.glob("*.json")):
+        if record := _running(path):
+            use = path.with_suffix(".use")
+            idle = max(0.0, now - use.stat().st_mtime) if use.exists() else 0.0
+            yield ServerStatus(record, path, _in_use(use), idle, _memory(record.pid))
+
+
+def stop(server: ServerStatus) -> None:
+    """End a server, and a response that it is computing; returns when its memory is free."""
+    _kill(server.record.pid, signal.SIGTERM)
+    if not _gone(server.record, _ENDING):
+        _kill(server.record.pid)
+        _gone(server.record, _ENDING)
+    server.path.unlink(missing_ok=True)
 
 
 def server_environment(ours: Mapping[str, str]) -> dict[str, str]:
@@ -159,35 +255,6 @@ def server_environment(ours: Mapping[str, str]) -> dict[str, str]:
     passed = {n: v for n, v in ours.items() if n in _PASSES or n.startswith("LC_")}
     # Threads that spin while they wait take the cores from those that compute.
     return passed | {"OMP_WAIT_POLICY": "passive"}
-
-
-def _last_words(log: Path) -> str:
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    said = [line.strip() for line in lines if line.strip()][-3:]
-    return " / ".join(said)[-500:] or "it said nothing"
-
-
-class Order(Struct, frozen=True):
-    """What to serve. Requests must have `key`, because loopback is not private."""
-
-    path: str
-    key: str
-    context: int  # tokens
-    threads: int
-    template: str = ""  # the chat template; "": the model's own
-
-
-def main() -> None:
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
-    # From here on the only use of stdin is to end.
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
-    server = _serve(order)  # it stops when it is garbage-collected
-    sys.stdout.write(f"{server.listening_address}\n")
-    sys.stdout.flush()
-    threading.Event().wait()
 
 
 def cores() -> int:
@@ -202,31 +269,76 @@ def cores() -> int:
     return min(usable, 16)
 
 
-def _serve(order: Order) -> Any:
-    llama: Any = importlib.import_module("xllamacpp")  # it has no types
-
-    params = llama.CommonParams()
-    params.model.path = order.path
-    params.hostnames = ["127.0.0.1"]
-    params.port = 0  # the system chooses a free one
-    params.api_keys = [order.key]
-    params.cors_origins = ""  # no web page may call it
-    params.n_ctx = order.context
-    params.n_parallel = 1
-    params.cpuparams.n_threads = order.threads
-    params.cpuparams_batch.n_threads = order.threads
-    params.use_jinja = True
-    if order.template:
-        params.chat_template = order.template
-    params.ui = False
-    params.endpoint_slots = False  # it would tell what was asked
-    return llama.Server(params)
+def _slots() -> int:
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return 1
+    return _SLOTS if memory >= _MEMORY_FOR_SLOTS else 1
 
 
-def _end_with_stdin() -> None:
-    sys.stdin.buffer.read()
-    os._exit(0)
+def _runtime() -> str:
+    try:
+        return version("xllamacpp")
+    except PackageNotFoundError:
+        return ""
 
 
-if __name__ == "__main__":
-    main()
+def _login(environ: Mapping[str, str]) -> str:
+    """The directory that the system removes at the user's last logout."""
+    found = environ.get("XDG_RUNTIME_DIR", "")
+    return found if found.startswith("/run/user/") and os.path.isdir(found) else ""
+
+
+def _running(record: Path) -> ServerRecord | None:
+    try:
+        found = msgspec.json.decode(record.read_bytes(), type=ServerRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return found if process_start(found.pid) == found.began else None
+
+
+async def _lock(file: int, how: int) -> None:
+    """Tried again and again: a thread that waits for a lock cannot be cancelled."""
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, how | fcntl.LOCK_NB)
+            return
+        await anyio.sleep(_POLL)
+
+
+def _in_use(use: Path) -> bool:
+    try:
+        file = opened(use, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def _memory(pid: int) -> int:
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _kill(pid: int, how: int = signal.SIGKILL) -> None:
+    if pid:
+        with suppress(ProcessLookupError):
+            os.kill(pid, how)
+
+
+def _gone(record: ServerRecord, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while process_start(record.pid) == record.began:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_POLL)
+    return True

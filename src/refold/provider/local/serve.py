@@ -1,0 +1,272 @@
+"""The process that serves an embedded model: it loads, serves, and ends by itself.
+
+`server` starts it in a session of its own, so that it outlives its starter, and sends an
+`Order` on stdin. It writes a record of where it serves. Requests go to llama.cpp, not
+through this module.
+
+It ends when nobody has used it for a while, when its record is gone (that is how it is asked
+to end), when the user has logged out, and, if it is idle, when the machine runs short of
+memory. A request in progress holds a shared lock on `Order.use`, which the kernel releases
+if that process is killed.
+"""
+
+import fcntl
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Struct
+
+from refold.safe_open import made, opened
+
+LEAST_FREE = 0.05  # of the machine's memory: with less available, an idle server ends
+_LOOK = 1.0  # seconds between two looks at whether to end
+_PREFILL = 600.0  # seconds
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What to serve, and for how long. Requests must have `key`: loopback is not private."""
+
+    model: str  # path of the GGUF file
+    key: str
+    record: str  # path: a `ServerRecord`, written when it serves
+    use: str  # path: locked by those who use it; its time is that of the last use
+    starting: int  # descriptor of the lock that its starter holds until it serves
+    keep: float  # seconds after the last use
+    context: int  # tokens of one request
+    slots: int  # requests that are computed at the same time
+    threads: int
+    template: str = ""  # the chat template; "": the model's own
+    prefix: str = ""  # system text that most requests begin with
+    saved: str = ""  # path: the state of the model after `prefix`; read, or written once
+    login: str = ""  # directory that exists while the user is logged in; "": not known
+
+
+class ServerRecord(Struct, frozen=True, kw_only=True):
+    """A server that runs. `began` tells its process from a later one with the same number."""
+
+    url: str
+    key: str
+    pid: int
+    began: str
+    model: str
+    since: float  # seconds since 1970
+    keep: float
+
+
+class Observed(Struct, frozen=True):
+    """What decides whether a server goes on."""
+
+    recorded: bool = True  # its record is there and names it
+    logged_in: bool = True
+    in_use: bool = False
+    idle: float = 0.0  # seconds since the last use
+    memory: float = 1.0  # share of the machine's memory that is available
+
+
+def reason_to_end(seen: Observed, keep: float) -> str:
+    """Why the server should end now, or ""."""
+    if not seen.recorded:
+        return "its record is gone"
+    if not seen.logged_in:
+        return "the user has logged out"
+    if seen.in_use:
+        return ""
+    if seen.memory < LEAST_FREE:
+        return "memory is short"
+    return f"unused for {seen.idle:.0f} s" if seen.idle >= keep else ""
+
+
+def process_start(pid: int) -> str:
+    """When a process began, in the kernel's own count; "" if it does not run.
+
+    Without /proc it is "?" for each process that runs.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        if os.path.isdir("/proc/self"):
+            return ""
+        try:
+            os.kill(pid, 0)
+        except OSError:
+            return ""
+        return "?"
+    return "" if fields[0] in b"ZX" else fields[19].decode()
+
+
+def serve(load: Callable[[Order], tuple[str, object]]) -> NoReturn:
+    """Carry out the order on stdin.
+
+    `load` begins to serve; it returns the address, and what must be held to go on serving.
+    """
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    os.umask(0o077)
+    url, _server = load(order)
+    if order.prefix:
+        _read_prefix(order, url)
+    _write_record(order, url)
+    _say_ready(url)
+    os.close(order.starting)  # it was inherited, and with it the lock
+    _watch(order)
+
+
+def _write_record(order: Order, url: str) -> None:
+    record = ServerRecord(
+        url=url,
+        key=order.key,
+        pid=os.getpid(),
+        began=process_start(os.getpid()),
+        model=order.model,
+        since=time.time(),
+        keep=order.keep,
+    )
+    draft = Path(f"{order.record}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    made(draft, msgspec.json.encode(record))
+    os.replace(draft, order.record)
+
+
+def _say_ready(url: str) -> None:
+    try:
+        sys.stdout.write(f"{url}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # its starter was killed; others may use it
+        pass
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+def _read_prefix(order: Order, url: str) -> None:
+    """Let each slot begin where the model has read the prefix.
+
+    Reading it takes seconds, restoring the state that llama.cpp saved takes milliseconds.
+    A failure costs only time: the first request then reads the prefix itself.
+    """
+    name = os.path.basename(order.saved)
+    try:
+        if not os.path.exists(order.saved):
+            system = {"role": "system", "content": order.prefix}
+            read = {"messages": [system, {"role": "user", "content": ""}], "max_tokens": 1}
+            _post(order, url, "/v1/chat/completions", {**read, "id_slot": 0})
+            _post(order, url, "/slots/0?action=save", {"filename": name})
+        for slot in range(order.slots):
+            _post(order, url, f"/slots/{slot}?action=restore", {"filename": name})
+        os.utime(order.saved)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"refold: the prefix is not restored: {error}\n")
+        Path(order.saved).unlink(missing_ok=True)
+
+
+def _post(order: Order, url: str, path: str, body: dict[str, Any]) -> None:
+    headers = {"Authorization": f"Bearer {order.key}", "Content-Type": "application/json"}
+    asked = urllib.request.Request(url + path, json.dumps(body).encode(), headers)
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(asked, timeout=_PREFILL) as answer:
+        answer.read()
+
+
+def _watch(order: Order) -> NoReturn:
+    """Wait until there is a reason to end; then end with the lock on `use`."""
+    use = opened(order.use, os.O_RDWR | os.O_CREAT)
+    os.utime(use)
+
+    def stopped(_signal: int, _frame: object) -> None:
+        _end(order)
+
+    signal.signal(signal.SIGTERM, stopped)
+    while True:
+        alone = _locked(use)
+        if reason_to_end(_observe(order, use, alone), order.keep):
+            _end(order)
+        if alone:
+            fcntl.flock(use, fcntl.LOCK_UN)
+        time.sleep(_LOOK)
+
+
+def _observe(order: Order, use: int, alone: bool) -> Observed:
+    return Observed(
+        recorded=_names_us(order.record),
+        logged_in=not order.login or os.path.isdir(order.login),
+        in_use=not alone,
+        idle=time.time() - os.fstat(use).st_mtime,
+        memory=available_memory(),
+    )
+
+
+def _end(order: Order) -> NoReturn:
+    if _names_us(order.record):
+        Path(order.record).unlink(missing_ok=True)
+    os._exit(0)
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _names_us(record: str) -> bool:
+    try:
+        return (
+            msgspec.json.decode(Path(record).read_bytes(), type=ServerRecord).pid
+            == os.getpid()
+        )
+    except (OSError, msgspec.MsgspecError):
+        return False
+
+
+def available_memory() -> float:
+    """The share of the machine's memory that programs can still get; 1 if unknown."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 1.0
+    sizes = {
+        name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)
+    }
+    return sizes.get("MemAvailable", 1) / (sizes.get("MemTotal", 0) or 1)
+
+
+def llama(order: Order) -> tuple[str, object]:
+    """Load the model with llama.cpp; it serves as long as the second value is held."""
+    xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types
+
+    params = xllamacpp.CommonParams()
+    params.model.path = order.model
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0  # the system chooses a free one
+    params.api_keys = [order.key]
+    params.cors_origins = ""  # no web page may call it
+    params.n_ctx = order.context * min(order.slots, 2)  # shared: few requests are long
+    params.kv_unified = True
+    params.n_parallel = order.slots
+    params.cache_ram_mib = 512  # states of conversations that have lost their slot
+    params.cpuparams.n_threads = order.threads
+    params.cpuparams_batch.n_threads = order.threads
+    params.warmup = False  # the prefix does the same
+    params.use_jinja = True
+    if order.template:
+        params.chat_template = order.template
+    params.ui = False
+    params.endpoint_slots = False  # it would tell what was asked
+    if order.saved:
+        params.slot_save_path = os.path.join(os.path.dirname(order.saved), "")
+    server = xllamacpp.Server(params)
+    return server.listening_address, server
+
+
+if __name__ == "__main__":
+    serve(llama)
