@@ -1,11 +1,12 @@
 """How much a command may use, and who looks whether it does.
 
-Some limits the kernel keeps: they are set by the shell before the command begins. The
-rest is counted while it runs. Who ends the command is `commands`.
+Some limits the kernel keeps: they are set before the command begins. The rest is counted
+while it runs. Who ends the command is `commands`.
 """
 
 import os
 import re
+import resource
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -38,18 +39,32 @@ class Limits(Struct, frozen=True, kw_only=True):
         return self.memory or _physical() * 3 // 4
 
 
-def set_first(limits: Limits, queues: int, *, own_users: bool) -> str:
-    """Shell words that set what the kernel keeps. With `own_users` nobody else counts."""
-    orders = [
-        "ulimit -c 0",
-        f"ulimit -q {queues}",
-        # Where memory runs out all the same, the kernel ends the command and not us. Less
-        # address space would not do: sanitizers take terabytes and use little.
-        "echo 500 >/proc/self/oom_score_adj",
+# Where memory runs out all the same, the kernel ends the command and not us. Less address
+# space would not do: sanitizers take terabytes and use little.
+_ENDED_FIRST = 500
+
+
+def set_first(queues: int) -> str:
+    """Shell words that set what the kernel keeps, for a command without a space of its own."""
+    score = f"echo {_ENDED_FIRST} >/proc/self/oom_score_adj"
+    return f"{{ ulimit -c 0; ulimit -q {queues}; {score}; }} 2>/dev/null; "
+
+
+def hold(pid: int, limits: Limits, queues: int) -> None:
+    """Set what the kernel keeps for a process that waits, and all that it will start.
+
+    It is in a space of its own: nobody else's processes count as its user's, unless that is
+    root.
+    """
+    most = {resource.RLIMIT_CORE: 0, resource.RLIMIT_MSGQUEUE: queues}
+    if os.geteuid() != 0:
         # Threads count as processes here, so it is no more than a stop to the worst.
-        *([f"ulimit -u {limits.processes * 8}"] if own_users else []),
-    ]
-    return f"{{ {'; '.join(orders)}; }} 2>/dev/null; "
+        most[resource.RLIMIT_NPROC] = limits.processes * 8
+    for kind, bound in most.items():
+        with suppress(OSError, ValueError):  # gone, or more than it may have
+            resource.prlimit(pid, kind, (bound, bound))
+    with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb") as file:
+        file.write(b"%d" % _ENDED_FIRST)
 
 
 def crowded(limits: Limits, before: int) -> bool:

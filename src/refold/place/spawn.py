@@ -8,6 +8,8 @@ import os
 import re
 import select
 import shlex
+import socket
+import struct
 import subprocess
 import time
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ from refold import programs
 from refold.errors import ToolFailed
 from refold.place.bubblewrap import failed
 from refold.place.command_output import pipe
-from refold.place.limits import Limits, set_first
+from refold.place.limits import Limits, hold, set_first
 from refold.place.port import NOTHING_MORE, CommandExtras
 from refold.place.reaper import NAME, Mark, new_mark
 from refold.place.sandbox import Launch
@@ -27,16 +29,20 @@ from refold.values.printable_names import escaped
 from refold.values.tools import Confines
 
 _BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
+_SH = ("/bin/sh", "-c")  # where it is no bash, it starts in half the time
 _FIRST = re.compile(rb'"child-pid": *(\d+)')
+_SENDER = struct.Struct("@iII")  # who sent something: process, user, group
 _PATIENCE = 5.0  # seconds for a sandbox to be set up
 
 # Outside there is nobody: bash takes the place of the shell that set the limits.
 _ALONE = 'exec /bin/bash --noprofile --norc -c "$1"'
-# The space of processes ends with its first one, and so would what still prints.
+# The space of processes ends with its first one, and so would what still prints. What it
+# reads from is the gate, until it is let go. It starts bash in a subshell, or it would say
+# of what ended bash where the command prints.
 _FIRST_OF_ALL = """
 exec 3>&2 2>/dev/null
-echo >&{ready}; read -r -n 1 <&{go} || exit 1; exec {ready}>&- {go}<&-
-/bin/bash --noprofile --norc -c "$1" 2>&3 3>&-
+echo >&0; read -r go || exit 1; exec <{stdin}
+(exec /bin/bash --noprofile --norc -c "$1" 2>&3 3>&-)
 code=$? n=0
 while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 20 ]; do n=$((n+1)); sleep 0.01; done
 exit $code
@@ -74,21 +80,20 @@ class Order(Struct, frozen=True):
     given: CommandExtras = NOTHING_MORE
 
 
-def shell(
-    order: Order, held: Launch, limits: Limits, queues: int, gate: tuple[int, int] = (1, 0)
-) -> tuple[str, ...]:
-    """The shell that sets limits, waits at the gate, and then gives the line to bash."""
-    first = set_first(limits, queues, own_users=held.own_space and os.geteuid() != 0)
-    ready, go = gate
-    waiting = _FIRST_OF_ALL.replace("{ready}", str(ready)).replace("{go}", str(go))
-    body = waiting if held.own_space else _ALONE
-    return (*_BASH, first + _libraries(order, held) + body, "bash", order.command)
-
-
-def _libraries(order: Order, held: Launch) -> str:
-    """Where a command finds libraries is not where bubblewrap does: the workspace, maybe."""
+def shell(order: Order, held: Launch, queues: int) -> tuple[str, ...]:
+    """The shell that gives the line to bash: with limits, or when it is let go."""
     if not held.own_space:
-        return ""
+        return (*_BASH, set_first(queues) + _ALONE, "bash", order.command)
+    number = order.given.stdin
+    stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
+    # Other shells know no descriptor above 9, and drop names that are none to them.
+    plain = number is None and all(name.isidentifier() for name in order.environ)
+    body = _libraries(order) + _FIRST_OF_ALL.replace("{stdin}", stdin)
+    return (*(_SH if plain else _BASH), body, "bash", order.command)
+
+
+def _libraries(order: Order) -> str:
+    """Where a command finds libraries is not where bubblewrap does: the workspace, maybe."""
     left = order.environ.keys() - programs.plain(order.environ).keys()
     words = (f"{name}={shlex.quote(order.environ[name])}" for name in sorted(left))
     return "".join(f"export {word}; " for word in words)
@@ -104,46 +109,62 @@ def start(
     mark = new_mark(os.environ.get(NAME, ""))
     news, told = ends
     reading = writing = -1
-    gate = [-1, -1, -1, -1]  # ready: ours, its; go: its, ours
+    stdin, passed = order.given.stdin, ()
+    ours = its = None
     environ = programs.plain(order.environ) if held.own_space else order.environ
     try:
         reading, writing = pipe()
         if held.own_space:
-            gate = [*os.pipe(), *os.pipe()]
+            ours, its = socket.socketpair()
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            passed = (told,) if stdin is None else (told, stdin)
+            stdin = its.fileno()
         process = programs.start(
-            (*held.words, *shell(order, held, limits, mark.queues, (gate[1], gate[2]))),
+            (*held.words, *shell(order, held, mark.queues)),
             cwd="/" if held.own_space else order.cwd,
             env={**environ, **held.environ, NAME: mark.token},
-            stdin=subprocess.DEVNULL if order.given.stdin is None else order.given.stdin,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=writing,
             stderr=writing,
             start_new_session=True,
-            pass_fds=(told, gate[1], gate[2]) if held.own_space else (),
+            pass_fds=passed,
         )
     except (OSError, ValueError) as error:
-        close(reading, news, gate[0], gate[3])
+        close(reading, news)
+        if ours:
+            ours.close()
         raise cannot(order.cwd, error) from error
     finally:
-        close(writing, told, gate[1], gate[2])
-    try:
-        first = _first(news) if held.own_space else 0
-        problem = _let_go(held, first, gate[0], gate[3]) if first else ""
-    finally:
-        close(gate[0], gate[3])
+        close(writing, told)
+        if its:
+            its.close()
+    if not ours:
+        return RunningCommand(process, reading, mark, held, news)
+    with ours:
+        first = _first(news)
+        problem = _let_go(held, first, ours, (limits, mark.queues)) if first else ""
     return RunningCommand(process, reading, mark, held, news, first, problem)
 
 
-def _let_go(held: Launch, first: int, ready: int, go: int) -> str:
+def _let_go(
+    held: Launch, first: int, gate: socket.socket, limits: tuple[Limits, int]
+) -> str:
     """Let the command run when its walls stand as they should. Else why they do not."""
     compared = held.mounts.comparison() if held.mounts else None
-    waiting = select.poll()
-    waiting.register(ready, select.POLLIN)
-    if not waiting.poll(_PATIENCE * 1000) or not os.read(ready, 1):
+    gate.settimeout(_PATIENCE)
+    try:
+        ready, about, *_ = gate.recvmsg(1, socket.CMSG_SPACE(_SENDER.size))
+    except TimeoutError:
+        ready, about = b"", []
+    if not ready:
         return ""  # it has ended: bubblewrap says why
     if compared and (problem := compared(first)):
         return problem
-    with suppress(BrokenPipeError):
-        os.write(go, b"!")
+    for _, kind, sender in about:
+        if kind == socket.SCM_CREDENTIALS:
+            hold(_SENDER.unpack(sender)[0], *limits)
+    with suppress(OSError):  # it has ended
+        gate.send(b"\n")
     return ""
 
 
