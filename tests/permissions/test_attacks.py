@@ -105,7 +105,7 @@ def run_what_is_allowed(
     sandbox = find(os.environ, Wish(roots=(os.path.realpath(workspace),)))
     if not sandbox.confines:
         pytest.skip(sandbox.notice)
-    commands = ShellCommands(os.environ, sandbox)
+    commands = ShellCommands(os.environ, lambda: sandbox)
 
     async def go() -> None:
         for line, found in allowed:

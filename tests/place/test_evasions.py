@@ -202,7 +202,7 @@ def test_no_library_of_the_workspace_is_loaded_outside(
     for name in ("libcap.so.2", "libselinux.so.1", "libpcre2-8.so.0"):
         (ws.root / name).write_text("no library")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(ws.root))
-    ws.commands = ShellCommands(os.environ, ws.sandbox)
+    ws.commands = ShellCommands(os.environ, lambda: ws.sandbox)
 
     assert ws.sandbox.kind == "bubblewrap"
     assert ws.run("echo $LD_LIBRARY_PATH").text == f"{ws.root}\n"

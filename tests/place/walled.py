@@ -24,7 +24,7 @@ LONG = 30.0  # seconds; no test comes near
 class Walled:
     def __init__(self, root: Path, sandbox: Sandbox, limits: Limits) -> None:
         self.root, self.sandbox = root, sandbox
-        self.commands = ShellCommands(os.environ, sandbox, limits)
+        self.commands = ShellCommands(os.environ, lambda: sandbox, limits)
 
     def run(
         self,

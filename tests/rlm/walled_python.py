@@ -87,9 +87,8 @@ class Session:
 @contextmanager
 def workers(root: Path) -> Generator[PythonWorkers]:
     """As a session has them, which makes its worker itself."""
-    commands = ShellCommands(
-        os.environ, find(os.environ, Wish(roots=(str(root.resolve()),)))
-    )
+    sandbox = find(os.environ, Wish(roots=(str(root.resolve()),)))
+    commands = ShellCommands(os.environ, lambda: sandbox)
     try:
         yield PythonWorkers(commands, str(root))
     finally:
@@ -102,7 +101,8 @@ async def python(
 ) -> AsyncGenerator[Session]:
     root.mkdir(exist_ok=True)
     wanted = Wish(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
-    commands = ShellCommands(os.environ, find(os.environ, wanted))
+    sandbox = find(os.environ, wanted)
+    commands = ShellCommands(os.environ, lambda: sandbox)
     try:
         async with PythonWorkers(commands, str(root.resolve()))(limits, FUNCTIONS) as found:
             yield Session(found)

@@ -34,7 +34,6 @@ from refold.prompts import system_text
 from refold.prompts.system_text import RenderedPrompt
 from refold.session.recorder import Recorder
 from refold.values.tools import Effect
-from refold.views.system_prompt_diff import differences
 
 MAIN = "main"
 GONE = "the agent {agent!r} of this session is not there any more: main works instead"
@@ -113,6 +112,8 @@ class TurnContext:
             replace(each, tools=tuple(t for t in each.tools if t.name not in asking))
             for each in (before, now)
         ]
+        from refold.views.system_prompt_diff import differences
+
         return differences(told[0], told[1], only=_LASTING)
 
     def _agent(self, view: View) -> Profile:

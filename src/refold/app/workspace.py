@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -29,16 +30,16 @@ from refold.permissions.decide import (
 )
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule, is_about, is_elsewhere, reads
-from refold.place.checkpoints import Checkpoints
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.limits import Limits
 from refold.place.port import Commands, Files, Real, Snapshots
-from refold.place.reaper import reap_strays
-from refold.place.sandbox import find, remove_strays
-from refold.place.sandbox_rules import Wish
 from refold.skills.directories import shipped
 from refold.tools.contract import Tool
+
+if TYPE_CHECKING:
+    from refold.place.checkpoints import Checkpoints
+    from refold.place.sandbox import Sandbox
 
 _MIB = 1024 * 1024
 _MOST_ELSEWHERE = 5_000  # paths that are looked at outside the workspace
@@ -87,15 +88,37 @@ class Workspace:
             unread=self._unread if hides else None,
             unshown=self._unshown,
         )
-        self.sandbox = find(environ, self._wish(hides=hides))
         limits = settings.limits
         self.commands = ShellCommands(
             environ,
-            self.sandbox,
+            lambda: self.sandbox,
             Limits(
                 processes=limits.command_processes,
                 memory=limits.command_memory_mib * _MIB,
                 disks=(*where.real, str(paths.data), tempfile.gettempdir()),
+            ),
+        )
+
+    @cached_property
+    def sandbox(self) -> "Sandbox":
+        from refold.place.sandbox import find  # found out while the model is asked
+        from refold.place.sandbox_rules import Wish
+
+        sandbox = self._settings.sandbox
+        return find(
+            self._environ,
+            Wish(
+                roots=self._where.real,
+                profile=sandbox.profile,
+                network=sandbox.network,
+                writable=_at_home(sandbox.writable),
+                readable=_at_home(sandbox.readable),
+                own=self._own,
+                shared=self._shared,
+                quarantine=os.path.join(os.path.realpath(self._paths.data), "quarantine"),
+                unread=partial(self._all_unread, self.rules)
+                if _hide(self.rules)
+                else tuple,
             ),
         )
 
@@ -141,7 +164,8 @@ class Workspace:
         return self._where.real
 
     def close(self) -> None:
-        self.commands.close()
+        if "sandbox" in self.__dict__:  # it was asked for
+            self.sandbox.close()
 
     @cached_property
     def _facts(self) -> Facts:
@@ -155,20 +179,6 @@ class Workspace:
             trees=(os.path.realpath(self._paths.data / "worktrees"),),
             sandboxed=self.sandbox.confines,
             follow=self.files.real,
-        )
-
-    def _wish(self, *, hides: bool) -> Wish:
-        sandbox = self._settings.sandbox
-        return Wish(
-            roots=self._where.real,
-            profile=sandbox.profile,
-            network=sandbox.network,
-            writable=_at_home(sandbox.writable),
-            readable=_at_home(sandbox.readable),
-            own=self._own,
-            shared=self._shared,
-            quarantine=os.path.join(os.path.realpath(self._paths.data), "quarantine"),
-            unread=partial(self._all_unread, self.rules) if hides else tuple,
         )
 
     def _unread(self, real: Real) -> str:
@@ -221,8 +231,10 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
 
 def checkpoints(
     roots: Sequence[Path | str], paths: Paths, environ: Mapping[str, str], session: str
-) -> Checkpoints:
+) -> "Checkpoints":
     """Where the files of these directories are kept for this session."""
+    from refold.place.checkpoints import Checkpoints
+
     ours = (paths.config, paths.data, paths.state)
     return Checkpoints(roots, paths.data / "checkpoints", environ, session, ours=ours)
 
@@ -241,6 +253,9 @@ def _at_home(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _tidy() -> None:
+    from refold.place.reaper import reap_strays
+    from refold.place.sandbox import remove_strays
+
     reap_strays()
     remove_strays()
 

@@ -16,7 +16,6 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import own_address
 from refold.cli.flags import PICK
-from refold.cli.sessions.catalogue_notice import Waiting
 from refold.client.launch import Launch, Opened
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
 from refold.client.session import Session
@@ -248,6 +247,8 @@ def place_of(found: Namespace) -> SessionDirectory:
         if newest is None:
             return SessionDirectory(found.workspace or here())
         found.resume = newest.id
+    from refold.cli.sessions.catalogue_notice import Waiting
+
     session = home.named(found.resume, here(), Waiting())
     found.resume = session.id
     return resumed_in(session.path, here())

@@ -12,7 +12,6 @@ from anyio import CancelScope
 
 from refold.agents.registry import choose_agent
 from refold.app.app import App
-from refold.client.permissions import Permissions
 from refold.client.protocol import (
     ApprovalResponse,
     Cancel,
@@ -273,6 +272,8 @@ class Dispatcher:
 
     def _granted(self, order: ApprovalResponse, found: Permission | Questions) -> str:
         """The rule that goes with this yes: one of those that were offered, and no other."""
+        from refold.client.permissions import Permissions
+
         offered = Permissions(self._app, self._engine).offers(found)
         if not offered:
             raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")

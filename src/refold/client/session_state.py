@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from refold.app.policies import budget
 from refold.client.launch import Launch, Opened
-from refold.client.permissions import Permissions
 from refold.client.workspace import SessionWorkspace
 from refold.config.settings import Settings
 from refold.errors import BadInput
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from refold.client.catalogue import SessionCatalogue
     from refold.client.choices import AgentChoices, Configuration, ModelChoices
     from refold.client.knowledge import Notes, Skills
+    from refold.client.permissions import Permissions
     from refold.client.reports import Reports
     from refold.skills.slash_commands import Shortcuts
 
@@ -226,7 +226,9 @@ class SessionState:
         return self._engine.patience.shown(call_id, hash_)
 
     @property
-    def permissions(self) -> Permissions:
+    def permissions(self) -> "Permissions":
+        from refold.client.permissions import Permissions
+
         return Permissions(self._app, self._engine)
 
     @property

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from refold import __version__
 from refold.client.session import Session
-from refold.client.types import Entry, Frame, View
+from refold.client.types import Entry, Frame, View, events
 from refold.errors import RefoldError
 from refold.headless.streams import Gone, answer_text, complain, ended, write, write_bytes
 from refold.values.live import CallComing, Progress, TextCame, ThinkingCame
@@ -52,7 +52,8 @@ class StreamWriter:
     def __init__(self, format_: str, *, live: bool) -> None:
         self._format, self._live = format_, live
         self.asked: Asked = approval_request
-        self.finished, self.outlet = anyio.Event(), Outlet()
+        self.finished, self.model_asked = anyio.Event(), anyio.Event()
+        self.outlet = Outlet()
         self._session: Session | None = None
         self._id = ""
         self._last = ""  # the type of the newest document
@@ -88,6 +89,10 @@ class StreamWriter:
         async for frame in frames:
             if self._format != STREAM and isinstance(frame.item, _NEVER_A_NOTICE):
                 continue
+            if isinstance(frame.item, Entry) and isinstance(
+                frame.item.event, events.ModelAsked
+            ):
+                self.model_asked.set()
             found = list(documents_of(frame, live=live, asked=self.asked))
             found += self._estimated(frame)
             more = after(frame.item) if isinstance(frame.item, Entry) else None

@@ -98,12 +98,13 @@ class _Run:
         session.check_model()
         timed_out = False
         async with anyio.create_task_group() as group:
-            group.start_soon(tell_notices, session)
+            group.start_soon(tell_notices, session, complain, out.model_asked)
             named, problems = session.workspace.named_images(words)
             for problem in problems:
                 complain(problem)
             message = HeadlessPrompt(words, (*self._images, *named), typed)
             timed_out = await turn(session, message, out, task.timeout, stops)
+            out.model_asked.set()  # or none was
         document = self._document()
         if timed_out:
             late = f"it took longer than {task.timeout:g} s"
@@ -133,8 +134,15 @@ async def _verified(session: Session) -> "VerifyReport":
     return report
 
 
-async def tell_notices(session: Session, say: Callable[[str], None] = complain) -> None:
-    """What the machine can hold a command to is found out while the model is asked."""
+async def tell_notices(
+    session: Session, say: Callable[[str], None], asked: anyio.Event | None = None
+) -> None:
+    """What the machine can hold a command to is found out while the model answers.
+
+    `asked` is set when it is asked, or will not be.
+    """
+    if asked is not None:
+        await asked.wait()
     for notice in await anyio.to_thread.run_sync(session.protection_notices):
         say(notice)
 

@@ -9,7 +9,8 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -18,12 +19,13 @@ from refold.place.environment import LOOKING as LOOKING_GIT
 from refold.place.environment import environment
 from refold.place.limits import Limits
 from refold.place.port import LOOKING, NOTHING_MORE, CommandExtras, Finished
-from refold.place.sandbox import Launch, Sandbox
-from refold.place.sandbox_rules import nothing
-from refold.place.spawn import Order
-from refold.place.supervise import Supervisor
 from refold.values.printable_names import escaped
 from refold.values.tools import Confines
+
+if TYPE_CHECKING:
+    from refold.place.sandbox import Launch, Sandbox
+    from refold.place.spawn import Order
+    from refold.place.supervise import Supervisor
 
 _TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set up
 
@@ -31,21 +33,32 @@ _TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set u
 class ShellCommands:
     """`ours` is the environment that commands are given the harmless part of.
 
-    Without a sandbox a command can do what the person can.
+    Without a sandbox a command can do what the person can. `sandbox` is asked for it when
+    the first command begins: a session may run none, and a first request runs none.
     """
 
     def __init__(
         self,
         ours: Mapping[str, str] | None = None,
-        sandbox: Sandbox | None = None,
+        sandbox: "Callable[[], Sandbox] | None" = None,
         limits: Limits | None = None,
     ) -> None:
-        given = os.environ if ours is None else ours
-        roots = sandbox.wish.roots if sandbox else ()
-        self._looking = environment(given, roots) | LOOKING_GIT
-        self._environment = environment(given)
-        self._sandbox, self._limits = sandbox, limits or Limits()
-        self._unread: Callable[[], Sequence[str]] = nothing
+        self._given = os.environ if ours is None else ours
+        self._of_session, self._limits = sandbox, limits or Limits()
+        self._unread: Callable[[], Sequence[str]] = tuple
+
+    @cached_property
+    def _sandbox(self) -> "Sandbox | None":
+        return self._of_session() if self._of_session else None
+
+    @cached_property
+    def _looking(self) -> dict[str, str]:
+        roots = self._sandbox.wish.roots if self._sandbox else ()
+        return environment(self._given, roots) | LOOKING_GIT
+
+    @cached_property
+    def _environment(self) -> dict[str, str]:
+        return environment(self._given)
 
     def has(self, program: str) -> bool:
         return shutil.which(program, path=self._looking["PATH"]) is not None
@@ -65,6 +78,8 @@ class ShellCommands:
         on_output: Callable[[str], None] | None = None,
         given: CommandExtras = NOTHING_MORE,
     ) -> Finished:
+        from refold.place.spawn import Order  # a first request runs nothing
+
         environ = self._environment if confines.writes else self._looking
         order = Order(command, cwd, confines, environ, given)
         broken = ""
@@ -76,12 +91,14 @@ class ShellCommands:
 
     def close(self) -> None:
         """End of the session. What commands kept in their private /tmp goes, too."""
-        if self._sandbox:
-            self._sandbox.close()
+        if sandbox := self.__dict__.get("_sandbox"):
+            sandbox.close()
 
     async def _once(
-        self, order: Order, seconds: float | None, on_output: Callable[[str], None] | None
+        self, order: "Order", seconds: float | None, on_output: Callable[[str], None] | None
     ) -> tuple[Finished, str]:
+        from refold.place.supervise import Supervisor
+
         limits = order.given.limits or self._limits
         walls = partial(self._walls, order)
         running = Supervisor(order, limits, seconds, on_output, walls)
@@ -97,7 +114,9 @@ class ShellCommands:
             running.close()
         return running.finished(), running.broken
 
-    def _walls(self, order: Order, status: int) -> Launch:
+    def _walls(self, order: "Order", status: int) -> "Launch":
+        from refold.place.sandbox import Launch
+
         if not os.path.isdir(order.cwd):
             raise ToolFailed(
                 f"The command could not be started in {escaped(order.cwd)}: "
@@ -110,7 +129,7 @@ class ShellCommands:
         )
 
 
-async def _until_over(running: Supervisor) -> None:
+async def _until_over(running: "Supervisor") -> None:
     while not running.over:
         await anyio.wait_readable(running.news)
         running.hear()

@@ -15,6 +15,7 @@ from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
 from refold.place.openat import by_walking
 from refold.place.port import Real
+from refold.safe_open import read_regular
 from refold.values.path_names import below
 from refold.values.printable_names import escaped
 
@@ -160,6 +161,16 @@ def listed(
         problems.append(f"{called} cannot be listed: {error.strerror}")
         return []
     return sorted(there, key=lambda each: each.name)
+
+
+def shipped_file(path: str, at_most: int) -> bytes:
+    """What is in a file of ours. Raises as `content_of`."""
+    try:
+        return read_regular(path, at_most)[0]
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ToolFailed(f"it cannot be read: {error.strerror}") from error
 
 
 def content_of(path: str, bound: str, at_most: int) -> bytes:
