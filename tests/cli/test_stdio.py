@@ -300,7 +300,7 @@ def test_only_the_rule_that_was_offered_can_be_granted(
         type="tool_approval_response", call_id=asked["call_id"], allowed=True, grant="bash"
     )
 
-    assert "was not offered" in program.until("error")["reason"]
+    assert "does not cover this call" in program.until("error")["reason"]
     assert not (tmp_path / "a.txt").exists()
 
 

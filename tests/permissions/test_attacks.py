@@ -30,6 +30,7 @@ MODES: dict[str, Mode] = {
     "read_only_auto": "default",
     "accept_edits": "accept-edits",
     "auto_all": "bypass",
+    "sandbox": "sandbox",
 }
 VERDICTS = {
     "auto": {"allow"},
@@ -67,6 +68,30 @@ def test_a_known_attack_has_no_effect_and_an_everyday_line_is_not_asked_about(
         assert {f.verdict for f in found} <= VERDICTS[case["expect"]]
     run_what_is_allowed(case, list(zip(lines, found, strict=True)), workspace)
     assert holds(case.get("oracle", ""), workspace)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_in_mode_sandbox_an_attack_that_runs_stays_in_the_workspace(
+    case: dict[str, Any], workspace: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("s3cret\n")
+    prepare(case, workspace)
+    lines = case.get("steps") or [case["command"]]
+
+    found = [judged({**case, "mode": "sandbox"}, line, workspace) for line in lines]
+
+    if case["expect"] == "deny":
+        assert {f.verdict for f in found} == {"deny"}
+    assert all(f.confines.narrow or not f.confines.writes for f in found if _free(f))
+    run_what_is_allowed(case, list(zip(lines, found, strict=True)), workspace)
+    assert outside.read_text() == "s3cret\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside.txt", "ws"]
+
+
+def _free(found: Decision) -> bool:
+    """Does it run without a question, and by no rule?"""
+    return found.verdict == "allow" and not found.rule
 
 
 def prepare(case: dict[str, Any], workspace: Path) -> None:

@@ -35,15 +35,15 @@ FAR_EDIT = on_file("write_file", "../elsewhere/b.txt", FACTS)
 @pytest.mark.parametrize(
     ("touch", "expected"),
     [
-        (LOOK, "allow allow allow ask allow"),
-        (EDIT, "ask allow deny ask allow"),
-        (RUN, "ask ask deny ask allow"),
-        (NET, "ask ask ask ask allow"),
-        (SELF, "allow allow allow allow allow"),
-        (ASK, "ask ask ask ask ask"),
-        (OTHER, "ask ask deny ask allow"),
-        (FAR_LOOK, "ask ask ask ask allow"),
-        (FAR_EDIT, "ask ask deny ask allow"),
+        (LOOK, "allow allow allow allow ask allow"),
+        (EDIT, "ask allow allow deny ask allow"),
+        (RUN, "ask ask allow deny ask allow"),
+        (NET, "ask ask ask ask ask allow"),
+        (SELF, "allow allow allow allow allow allow"),
+        (ASK, "ask ask ask ask ask ask"),
+        (OTHER, "ask ask ask deny ask allow"),
+        (FAR_LOOK, "ask ask ask ask ask allow"),
+        (FAR_EDIT, "ask ask ask deny ask allow"),
     ],
     ids=lambda value: value.tool if isinstance(value, Access) else "",
 )
@@ -57,7 +57,7 @@ def test_without_rules_the_mode_and_what_a_call_can_do_decide(
 
 @pytest.mark.parametrize(
     ("sandboxed", "expected"),
-    [(True, "allow allow allow ask allow"), (False, "ask ask deny ask allow")],
+    [(True, "allow allow allow allow ask allow"), (False, "ask ask ask deny ask allow")],
 )
 def test_code_only_looks_where_walls_hold_it(sandboxed: bool, expected: str) -> None:
     facts = replace(FACTS, sandboxed=sandboxed)
@@ -107,7 +107,7 @@ def test_in_mode_plan_no_rule_lets_anything_be_changed(touch: Access) -> None:
         (EDIT, "default", rules(allow=["write_file(src/*)"]),
          Decision("ask", reason="no rule allows write_file here")),
         (EDIT, "accept-edits", (),
-         Decision("allow", reason="edits run unasked in mode accept-edits")),
+         Decision("allow", reason="mode accept-edits allows edits in the workspace")),
         (OTHER, "bypass", (),
          Decision("allow", reason="everything runs unasked in mode bypass")),
         (LOOK, "default", (),

@@ -5,6 +5,7 @@ house notices what they would do is tested first.
 """
 
 import pytest
+from msgspec.structs import replace
 
 from tests.redteam.breakers import BREAKERS
 from tests.redteam.house import SECRET, Attack, House
@@ -50,3 +51,13 @@ def test_no_attack_does_harm(house: House, attack: Attack) -> None:
     found = house.attack(attack)
 
     assert found.harm == (), found.heard
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ALL, ids=lambda attack: attack.name)
+def test_no_attack_does_harm_in_mode_sandbox(house: House, attack: Attack) -> None:
+    """There, programs of the repository may run and write in it; they reach nothing else."""
+    found = house.attack(replace(attack, mode="sandbox"))
+
+    inside = ("ran: ",) if attack.mode == "bypass" else ("ran: ", "made: ")
+    assert [each for each in found.harm if not each.startswith(inside)] == [], found.heard

@@ -264,6 +264,21 @@ def test_edits_are_accepted_from_a_question_on(
     assert all((tonight.here / name).exists() for name in ("one", "two", "three"))
 
 
+def test_a_rule_can_be_written_and_is_refused_if_it_does_not_cover_the_call(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening([("bash", '{"command": "make test"}')], "Done.")
+
+    rows = tonight.tell(
+        "go", "w", "bash(make x)", "make test", "bash(make te*)", "s", "/quit"
+    )
+
+    assert any(row.startswith("'bash(make x)' does not cover this call") for row in rows)
+    assert any(row.startswith("'make test' is not a permission rule") for row in rows)
+    assert "  └ yes, and bash(make te*) for this session" in rows
+    assert tonight.events(Granted) == [Granted("bash(make te*)")]
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -310,7 +325,7 @@ def test_a_no_goes_to_the_model_with_its_reason(evening: Callable[..., Evening])
 
     rows = tonight.tell("go", "?", "n", "too early")
 
-    assert "Press y, s, a, e, n, or Ctrl+C to stop the turn." in rows
+    assert "Press y, s, a, w, e, n, or Ctrl+C to stop the turn." in rows
     assert rows[-5:-3] == ["  └ no: too early", "All right."]
     assert tonight.events(Answered) == [Answered("call-1", False, "too early")]
     assert (tonight.here / "hello.py").read_text(encoding="utf-8") == HELLO
@@ -500,7 +515,7 @@ def test_commands_are_obeyed(evening: Callable[..., Evening]) -> None:
         "  script/two",
         "there is no model 'three': one or two",
         "accept-edits: edits inside the workspace run without asking, too",
-        "'all' is not a mode. There are default, accept-edits, plan, rules-only, bypass.",
+        "'all' is not a mode. There are default, accept-edits, sandbox, plan, rules-only, bypass.",
         "There is no command /modelx. Did you mean /model?",
         "<1% of window",
         "Two.",

@@ -271,17 +271,21 @@ class Dispatcher:
         raise BadInput(f"no call {call_id!r} waits for an answer")
 
     def _granted(self, order: ApprovalResponse, found: Permission | Questions) -> str:
-        """The rule that goes with this yes: one of those that were offered, and no other."""
+        """The rule that goes with this yes: one that was offered, or that covers the call."""
         from refold.client.permissions import Permissions
 
-        offered = Permissions(self._app, self._engine).offers(found)
+        permissions = Permissions(self._app, self._engine)
+        offered = permissions.offers(found)
         if not offered:
             raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
         kinds = ("session", "always")
         rule = order.rule or (offered[0] if order.grant in kinds else order.grant)
-        if rule not in offered:
+        if rule in offered:
+            return rule
+        try:
+            permissions.check_offer(found, rule)
+        except BadInput as error:
             raise BadInput(
-                f"{rule!r} was not offered for {order.call_id!r}: say session or always, "
-                f"with one of the rules {', '.join(map(repr, offered))}"
-            )
+                f"{error}; rules for {order.call_id!r}: {', '.join(map(repr, offered))}"
+            ) from error
         return rule

@@ -128,6 +128,21 @@ class Permissions:
             return False
         return found.verdict == "allow"
 
+    def check_offer(self, request: Permission | Questions, rule: str) -> None:
+        """Raises `BadInput` if `rule`, as somebody typed it, does not let this call pass."""
+        made = self._engine.as_made(request.call.call)
+        tool = self._tool(made.name)
+        if not parse(rule, "allow", "what you typed").pattern:
+            raise BadInput(f"{rule!r} allows every call: write tool(pattern)")
+        if tool is None or request.call.once:
+            raise BadInput("no rule can allow this call; it is asked about each time")
+        about = describe_access(tool, tool.parse(made.arguments), self.facts())
+        found = judge(about, self._app, self._engine.view, (rule,))
+        if found.verdict != "allow":
+            raise BadInput(
+                f"{rule!r} does not cover this call, so it would ask again: {found.reason}"
+            )
+
     def manner(self, call: ToolCall) -> "RunConditions | None":
         """How a command would be run by what holds now; None for what runs none."""
         from refold.views.questions import RunConditions

@@ -142,6 +142,7 @@ def stricter(own: Decision, other: Decision) -> Decision:
         mine.network and theirs.network,
         tuple(path for path in mine.opened if path in theirs.opened),
         tuple(path for path in mine.seen if path in theirs.seen),
+        mine.narrow or theirs.narrow,
     )
     return replace(first, once=first.once or second.once, confines=both)
 

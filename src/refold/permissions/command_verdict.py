@@ -13,6 +13,7 @@ from refold.permissions.facts import Access, Decision, Facts, protected
 from refold.permissions.rules import LEAVE_PLAN, Rule, about, ours, reads, said_by, writes
 from refold.permissions.shell.catastrophes import catastrophe
 from refold.permissions.shell.command_patterns import covers, holds
+from refold.permissions.shell.discards import discards
 from refold.permissions.shell.git_read_only import steers
 from refold.permissions.shell.named_files import NamedFile, named
 from refold.permissions.shell.nested_commands import Running, running
@@ -20,10 +21,28 @@ from refold.permissions.shell.plain_script import SimpleCommand, taken_apart
 from refold.permissions.shell.quoting import shown
 from refold.permissions.shell.read_only import Looked, survey
 from refold.permissions.shell.script import Script, read
-from refold.permissions.shell.words import Held
+from refold.permissions.shell.words import MARKS, Held
 from refold.values.modes import Mode, Verdict
-from refold.values.path_names import below
+from refold.values.path_names import below, steering
 from refold.values.tools import Confines
+
+# A sandboxed command has these for itself, or they hold nothing.
+_OF_EVERY_COMMAND = (
+    "/tmp", "/var/tmp", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
+    "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/dev/tty",
+)  # fmt: skip
+# Programs and what they need: each sandbox shows them, to read.
+_OF_THE_SYSTEM = (
+    "/bin",
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/nix",
+    "/opt",
+    "/proc",
+    "/sbin",
+    "/usr",
+)
 
 
 class _Command(Struct, frozen=True):
@@ -69,6 +88,7 @@ def decide_command(
         or _by_mode(mode)
         or _looking(command, mode)
         or _allowed(command, rules, mode)
+        or _in_sandbox(command, mode, facts)
         or _asked(command)
     )
     return structs.replace(decision, confines=_joined(confines, decision.confines))
@@ -277,6 +297,49 @@ def _covering(part: Looked, given: Sequence[Rule]) -> Rule | None:
     return next((r for r in given if covers(r.pattern, part.part)), None)
 
 
+def _in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision | None:
+    """In mode `sandbox`: allowed, if the sandbox holds all that it does."""
+    if mode != "sandbox":
+        return None
+    if reason := _leaves_sandbox(command, facts):
+        return Decision("ask", reason=f"mode sandbox does not cover it: {reason}")
+    reason = "the sandbox keeps it to the workspace, without network or keys"
+    return Decision("allow", reason=reason, confines=Confines(narrow=True))
+
+
+def _leaves_sandbox(command: _Command, facts: Facts) -> str:
+    """Why the sandbox is not enough for this command, or ""."""
+    if not facts.sandboxed:
+        return "no sandbox works on this machine"
+    if command.access.network:
+        return "it wants to reach the network"
+    if not command.found.commands:
+        return command.unread or "it holds no command"
+    if command.found.broken or command.found.hidden:
+        return command.unread or "it cannot be read for certain"
+    for words in command.found.commands:
+        if MARKS.search(words[0].value):
+            return "which program it runs is not known before it runs"
+    for file in command.files:
+        if _is_elsewhere(file, facts):
+            return f"it names {file.real}, which is outside the workspace"
+        if not file.looks and steering(file.real.split("/")):
+            return f"{file.real} instructs agents or tools"
+    return discards(command.found)
+
+
+def _is_elsewhere(file: NamedFile, facts: Facts) -> bool:
+    """Outside the workspace, and not what every sandboxed command has."""
+    real = file.real
+    if not real.startswith("/") or real.startswith("//"):  # the second: of an address
+        return False
+    if not facts.outside(real):
+        return False
+    if any(below(real, one) for one in (*facts.shared, *_OF_EVERY_COMMAND)):
+        return False
+    return not (file.looks and any(below(real, one) for one in _OF_THE_SYSTEM))
+
+
 def _asked(command: _Command) -> Decision:
     return Decision("ask", reason=f"no rule allows this command, and {command.problem}")
 
@@ -301,4 +364,4 @@ def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
 
 def _joined(one: Confines, other: Confines) -> Confines:
     opened = tuple(dict.fromkeys((*one.opened, *other.opened)))
-    return Confines(one.writes, one.network, opened, one.seen)
+    return Confines(one.writes, one.network, opened, one.seen, other.narrow)

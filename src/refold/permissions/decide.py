@@ -102,8 +102,8 @@ def _by_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None:
     if access.effect is Effect.SELF:
         return Decision("allow", reason="it changes only the session")
     edits = access.effect is Effect.CHANGE and not _not_meant(access, facts)
-    if mode == "accept-edits" and edits:
-        return Decision("allow", reason="edits run unasked in mode accept-edits")
+    if mode in ("accept-edits", "sandbox") and edits:
+        return Decision("allow", reason=f"mode {mode} allows edits in the workspace")
     return None
 
 

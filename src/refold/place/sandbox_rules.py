@@ -65,6 +65,14 @@ _TOOLS = """
     .local/bin .local/lib .local/share/uv .local/share/pipx .local/share/mise
     .local/share/pnpm miniconda3 anaconda3 miniforge3 .nix-profile .ghcup/bin .juliaup
 """
+# Below the home directory: packages that builds read. Nobody keeps secrets in them.
+_PACKAGES = """
+    .cargo/registry .cargo/git .rustup go/pkg .cache/go-build .m2/repository .gradle/caches
+    .gradle/wrapper .npm .cache/npm .cache/yarn .yarn/berry .cache/pnpm .local/share/pnpm/store
+    .cache/pip .cache/uv .cache/pypoetry .cache/pre-commit .gem .bundle/cache .nuget/packages
+    .ivy2/cache .cache/coursier .pub-cache .hex .mix .cabal/packages .stack .opam
+    .cache/ms-playwright .cache/Cypress .cache/ccache .cache/electron
+"""
 _SOCKETS = "/proc/net/unix"
 # Below /run, and needed by everybody: names to addresses, and where some keep programs.
 _SEEN = ("/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers")
@@ -157,9 +165,10 @@ class Layout:
         """
         wish = self._wish
         writes = confines.writes
+        wide = writes and not confines.narrow  # it reads the disk, but for keys
         network = confines.network or wish.network
         more = [p for p in (*self.writable, *self.repositories) if os.path.isdir(p)]
-        own = self._covered(network=network, writes=writes)
+        own = self._covered(network=network, wide=wide)
         return Walls(
             private=room.private,
             cwd=room.cwd,
@@ -167,7 +176,7 @@ class Layout:
             hidden=tuple(path for path in own if not os.path.isdir(path)),
             unread=(
                 # A search by what only looks would show what is in them.
-                *(() if writes else _still_shut(found.keys, confines.opened)),
+                *(() if wide else _still_shut(found.keys, confines.opened)),
                 *sockets(
                     among=(*wish.roots, *self.writable) if room.guards_sockets else ("/",),
                     save=wish.roots if network else (),
@@ -175,12 +184,13 @@ class Layout:
             ),
             seen=(
                 *needed(),
-                *(self._home_elsewhere() if writes else self._tools),
+                *(self._home_elsewhere() if wide else self._tools),
+                *(_existing(_at(self._home, _PACKAGES)) if writes and not wide else ()),
                 *self._shared(),
                 *seen,
                 *filter(os.path.exists, confines.seen),
             ),
-            links=() if writes else self._system[1],
+            links=() if wide else self._system[1],
             instead=() if writes else tuple(self._without_programs(found, room.private)),
             roots=wish.roots,
             open=(*wish.roots, *more) if writes else (),
@@ -201,14 +211,14 @@ class Layout:
         """Something in the home, by a setting that says so."""
         return any(below(os.path.join(self._home, path), one) for one in self.writable)
 
-    def _covered(self, *, network: bool, writes: bool) -> list[str]:
+    def _covered(self, *, network: bool, wide: bool) -> list[str]:
         own = [os.path.realpath(path) for path in self._wish.own if os.path.exists(path)]
         own += [
             *agents(self._home),
             *([] if network else keys(self._home)),
         ]
-        # What only looks may run unasked, and is shown nothing that nobody named.
-        own += [] if writes else ["/", *of_the_system()]
+        # What may run unasked is shown nothing that nobody named.
+        own += [] if wide else ["/", *of_the_system()]
         return [path for path in own if path not in self._wish.roots]
 
     def _without_programs(

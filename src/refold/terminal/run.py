@@ -26,7 +26,7 @@ from refold.views.styled import Line
 
 IDLE = 600.0  # seconds without a message after which notes are made unasked
 # bypass is not among them: it must be asked for by name.
-_CYCLE: Sequence[Mode] = ("default", "accept-edits", "plan")
+_CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
 
 
 async def run(
@@ -162,7 +162,10 @@ class ModeKey:
         while True:
             await self._once()
             try:
-                await here.session.set_mode(mode_after(here.session.mode))
+                sandboxed = here.session.permissions.facts().sandboxed
+                await here.session.set_mode(
+                    mode_after(here.session.mode, sandboxed=sandboxed)
+                )
             except RefoldError as error:
                 here.printer.line(sentence(error))
             here.reader.redraw()
@@ -174,9 +177,10 @@ class ModeKey:
         self._pressed -= 1
 
 
-def mode_after(mode: Mode) -> Mode:
-    at = _CYCLE.index(mode) + 1 if mode in _CYCLE else 0
-    return _CYCLE[at % len(_CYCLE)]
+def mode_after(mode: Mode, *, sandboxed: bool) -> Mode:
+    """The next mode. Mode sandbox is left out where no sandbox works."""
+    modes: list[Mode] = [each for each in _CYCLE if sandboxed or each != "sandbox"]
+    return modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0]
 
 
 async def learn_when_idle(here: Terminal, idle: float) -> None:

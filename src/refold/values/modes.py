@@ -6,14 +6,18 @@ from typing import Literal, TypeAlias
 # May a call run? The strictest verdict wins.
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 
-# What runs without asking: read-only calls; also edits in the workspace; read-only calls
-# and nothing else, even if allowed; only what a rule allows; everything.
-Mode: TypeAlias = Literal["default", "accept-edits", "plan", "rules-only", "bypass"]
+# What runs without asking: read-only calls; also edits in the workspace; also commands that
+# the sandbox keeps to it; read-only calls and nothing else, even if allowed; only what a rule
+# allows; everything.
+Mode: TypeAlias = Literal[
+    "default", "accept-edits", "sandbox", "plan", "rules-only", "bypass"
+]
 
 # Names of modes, with those that other agents use.
 MODES: Mapping[str, Mode] = {
     "default": "default",
     "accept-edits": "accept-edits",
+    "sandbox": "sandbox",
     "plan": "plan",
     "rules-only": "rules-only",
     "bypass": "bypass",

@@ -41,10 +41,12 @@ class Confines(Struct, frozen=True):
 
     With `writes` it may change files below the workspace, except protected ones that are not
     in `opened`: absolute paths, links resolved, that the user saw. Without `writes` it reads
-    the workspace, what programs need, and `seen`: paths that it names and a rule allows.
+    the workspace, what programs need, and `seen`: paths that it names and a rule allows; with
+    `narrow`, a command that writes reads no more than that either.
     """
 
     writes: bool = False
     network: bool = False
     opened: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
+    narrow: bool = False

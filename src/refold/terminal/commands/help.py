@@ -13,7 +13,7 @@ from refold.views.wrap import cells, cut
 
 _KEYS = (
     ("Esc Enter", "a line break; so does a backslash at the end"),
-    ("Shift+Tab", "the next mode: default, accept-edits, plan"),
+    ("Shift+Tab", "the next mode: default, accept-edits, sandbox, plan"),
     ("Ctrl+C", "while it works: redirect or stop"),
     ("Ctrl+L", "clear the screen; the session continues"),
     ("message, Enter", "while it works: sent at the next step"),

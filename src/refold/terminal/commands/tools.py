@@ -79,6 +79,6 @@ def happens(tool: Tool, permissions: Permissions) -> str:
         return "read-only commands" if commands else _PLANNING
     if mode == "rules-only":
         return "needs an allow rule"
-    if tool.effect is Effect.CHANGE and mode == "accept-edits":
+    if tool.effect is Effect.CHANGE and mode in ("accept-edits", "sandbox"):
         return "runs without asking in the workspace"
     return "asks, unless it is read-only" if commands else _ASKED

@@ -4,12 +4,14 @@ Only what is pressed here is an answer; a question answered elsewhere meanwhile 
 back by whoever cancels `ask`.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
 
 from refold.client.session import Session
 from refold.client.types import Permission, Questions
+from refold.errors import RefoldError
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.values.modes import Mode
@@ -29,6 +31,12 @@ STOPPED = "stopped at a question"
 _SAVE: Line = (
     ("strong", "y "), ("plain", "save it"), ("strong", " · n "), ("plain", "back "),
 )  # fmt: skip
+
+# A mode that would not ask: as a choice, and as the answer.
+_EASIER: Mapping[Mode, tuple[str, str]] = {
+    "accept-edits": ("accept edits from here on", "edits run without asking"),
+    "sandbox": ("mode sandbox from here on", "sandboxed commands run without asking"),
+}
 
 
 class PermissionAnswer(Struct, frozen=True):
@@ -50,7 +58,7 @@ async def ask(
     printer.gap()
     put.show()
     while True:
-        pressed = await reader.choice(_choices(put.rule, put.keys), put.keys)
+        pressed = await reader.choice(put.choices, put.keys)
         if (answer := await put.answer(pressed)) is not None:
             return answer
 
@@ -93,6 +101,7 @@ class _Question:
         printer: Printer,
         reader: TerminalReader,
     ) -> None:
+        self._request = request
         found, self._who = request.call, child_label(request.who, session.view.children)
         made, tool = session.as_made(found.call), session.tool(found.call.name)
         self._permissions = session.permissions
@@ -110,14 +119,23 @@ class _Question:
         self._rules = list(self._permissions.offers(request))
         more = is_folded(self._asked, printer.room, most=self._most)
         grants = "sar" if len(self._rules) > 1 else "sa" if self._rules else ""
-        # Where mode accept-edits would not have asked.
-        edits = "e" if self._permissions.runs_unasked(request, "accept-edits") else ""
-        self.keys = f"y{grants}{edits}n{'v' if more else ''}"
+        self._easier: Mode | None = self._mode_that_would_not_ask(request)
+        write = "w" if self._rules else ""
+        self.keys = f"y{grants}{write}{'e' if self._easier else ''}n{'v' if more else ''}"
 
     @property
     def rule(self) -> str:
         """What "session" and "always" add."""
         return self._rules[0] if self._rules else ""
+
+    def _mode_that_would_not_ask(self, request: Permission) -> Mode | None:
+        modes: tuple[Mode, ...] = ("accept-edits", "sandbox")
+        unasked = self._permissions.runs_unasked
+        return next((mode for mode in modes if unasked(request, mode)), None)
+
+    @property
+    def choices(self) -> Line:
+        return _choices(self.rule, self._easier, self.keys)
 
     def show(self, *, whole: bool = False) -> None:
         printer, most = self._printer, 0 if whole else self._most
@@ -136,9 +154,11 @@ class _Question:
                 return await self._always()
             case "n":
                 return await _refused(self._reader)
-            case "e" | Key.SHIFT_TAB if "e" in self.keys:
-                said = "yes, and edits run without asking from here on"
-                return PermissionAnswer(True, said, mode="accept-edits")
+            case "e" | Key.SHIFT_TAB if self._easier:
+                said = f"yes, and {_EASIER[self._easier][1]} from here on"
+                return PermissionAnswer(True, said, mode=self._easier)
+            case "w" if "w" in self.keys:
+                await self._write_rule()
             case "r":
                 self._rules = [*self._rules[1:], self._rules[0]]
             case "v":
@@ -149,6 +169,25 @@ class _Question:
                 hint = f"Press {', '.join(self.keys)}, or Ctrl+C to stop the turn."
                 self._printer.say(hint, "dim")
         return None
+
+    async def _write_rule(self) -> None:
+        """The person edits the rule that `s` and `a` add. What cannot be used is said."""
+        edits = self._reader.vi() is not None  # else what was typed cannot be changed
+        text = self.rule
+        while True:
+            prompt = line("rule: " if edits else f"rule ({on_one_line(text)}): ", "dim")
+            match await self._reader.brief(prompt, text if edits else ""):
+                case str(written) if written.strip():
+                    text = written.strip()
+                case _:
+                    return
+            try:
+                self._permissions.check_offer(self._request, text)
+            except RefoldError as error:
+                self._printer.say(on_one_line(str(error)), "warn")
+                continue
+            self._rules = [text, *(rule for rule in self._rules if rule != text)]
+            return
 
     async def _always(self) -> PermissionAnswer | None:
         """The rule once more, and where it will stand."""
@@ -179,14 +218,15 @@ async def _refused(reader: TerminalReader) -> PermissionAnswer | None:
             return PermissionAnswer(False, "stopped", stop=True)
 
 
-def _choices(rule: str, keys: str) -> Line:
+def _choices(rule: str, easier: Mode | None, keys: str) -> Line:
     shown = on_one_line(rule)
     meanings = {
         "y": "once",
         "s": f"this session: {shown}",
         "a": "always",
         "r": "another rule",
-        "e": "accept edits from here on",
+        "w": "write a rule",
+        "e": _EASIER[easier][0] if easier else "",
         "n": "no, and why",
         "v": "view all",
     }

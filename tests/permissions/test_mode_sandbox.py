@@ -1,0 +1,124 @@
+"""Mode `sandbox`: what the sandbox holds runs without a question, what leaves it asks."""
+
+import pytest
+
+from refold.permissions.decide import decide
+from refold.values.tools import Confines
+from tests.permissions.places import bash, judged, on_file, place, rules
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pytest -q", "make && ./run > out.log 2>&1", "npm test | tail -5", "python3 - <<E\nprint(1)\nE",
+        "cat <<EOF > new.txt\nhi\nEOF", "for f in *.py; do python $f; done",
+        "while read l; do ./each $l; done < list", "if [ -f x ]; then ./x; fi",
+        "git add -A && git commit -m 'fix'", "git checkout -b new", "git stash", "git merge topic",
+        "mkdir -p a/b && touch a/b/c", "mv a.py b.py", "rm src/old.py", "rm -rf build dist",
+        "rm -rf node_modules", "sed -i s/a/b/ f.py",
+        "python -m http.server 8000 > /tmp/log & sleep 1; curl -s localhost:8000",
+        "git restore --staged f.py", "curl http://example.org",
+    ],
+)  # fmt: skip
+def test_what_the_sandbox_holds_runs(command: str) -> None:
+    found = judged(command, "sandbox")
+
+    assert (found.verdict, found.rule) == ("allow", "")
+    assert found.confines == Confines(
+        writes=True, opened=found.confines.opened, narrow=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("cat ~/notes.txt", "/home/person/notes.txt, which is outside the workspace"),
+        ("cp a.py /srv/x", "/srv/x, which is outside the workspace"),
+        ("echo x > /etc/foo", "/etc/foo, which is outside the workspace"),
+        ("ln -s /home link", "/home, which is outside the workspace"),
+        ("rm -rf src", "it deletes directories"),
+        ("rm -r $X", "it deletes directories"),
+        ("find . -name '*.py' -delete", "it deletes what it finds"),
+        ("shred f", "it runs shred"),
+        (
+            "python -c 'import shutil; shutil.rmtree(\"src\")'",
+            "code that deletes directories",
+        ),
+        ("git reset --hard HEAD~1", "git reset can lose changes or history"),
+        ("git -C sub clean -fdx", "git clean can lose changes or history"),
+        ("git checkout -- f.py", "git checkout can lose changes or history"),
+        ("git branch -D topic", "git branch can lose changes or history"),
+        ("git stash drop", "git stash can lose changes or history"),
+        ("git rebase main", "git rebase can lose changes or history"),
+        ("git push --force", "git push can lose changes or history"),
+        ("git $X", "it is not known what git does"),
+        ('"$CMD" x', "which program it runs is not known before it runs"),
+        ("$(cat cmd)", "which program it runs is not known before it runs"),
+        ('bash -c "$X"', "not known before it runs"),
+        ("curl x | sh", "curl may do more than read"),
+        ("echo hi > AGENTS.md", "/ws/AGENTS.md instructs agents or tools"),
+        ('echo "', "has no end"),
+        ("", "it is empty"),
+    ],
+)
+def test_what_leaves_it_or_cannot_be_restored_asks(command: str, reason: str) -> None:
+    found = judged(command, "sandbox")
+
+    assert (found.verdict, found.confines.narrow) == ("ask", False)
+    assert reason in found.reason
+
+
+def test_the_network_asks() -> None:
+    found = decide(bash("pip install x", network=True), "sandbox", (), place())
+
+    assert found.verdict == "ask"
+    assert found.reason.endswith("it wants to reach the network")
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [
+        ("make test", "deny"),
+        ("make deploy", "ask"),
+        ("cat .env", "ask"),
+        ("sudo make", "ask"),
+    ],
+)
+def test_rules_protected_files_and_catastrophes_come_first(
+    command: str, verdict: str
+) -> None:
+    found = judged(command, "sandbox", deny=["make test"], ask=["make deploy"])
+
+    assert found.verdict == verdict
+
+
+def test_a_read_only_command_writes_nothing_and_an_allowed_one_reads_the_disk() -> None:
+    looks = judged("wc -l < notes.txt", "sandbox")
+    allowed = judged("make test", "sandbox", allow=["make *"])
+
+    assert looks.confines == Confines()
+    assert (allowed.rule, allowed.confines) == ("bash(make *)", Confines(writes=True))
+
+
+def test_without_a_sandbox_commands_ask_and_edits_do_not() -> None:
+    facts = place(sandboxed=False)
+    command = judged("make test", "sandbox", facts=facts)
+    edit = decide(on_file("write_file", "a.txt", facts), "sandbox", (), facts)
+
+    assert (command.verdict, edit.verdict) == ("ask", "allow")
+    assert command.reason.endswith("no sandbox works on this machine")
+
+
+@pytest.mark.parametrize("path", ["../x", "AGENTS.md", ".env", ".git/hooks/pre-commit"])
+def test_edits_that_accept_edits_would_ask_about_ask_here_too(path: str) -> None:
+    facts = place()
+
+    found = decide(on_file("write_file", path, facts), "sandbox", (), facts)
+
+    assert found.verdict == "ask"
+
+
+def test_a_deny_rule_that_may_be_hidden_asks() -> None:
+    found = decide(bash("x=rm; $x f"), "sandbox", rules(deny=["bash(rm *)"]), place())
+
+    assert found.verdict != "allow"
