@@ -8,8 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import anyio
 import pytest
 
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, wire_server
 from tests.cli.contract import documents
 from tests.cli.running import LONG, call, command, script
 
@@ -274,3 +278,25 @@ def test_whatever_comes_through_stdin_is_words(tmp_path: Path, given: bytes) -> 
     found = documents(done.stdout.decode())
     assert (done.returncode, found[-1]["text"]) == (0, "Hello.")
     assert found[1]["text"] == given.decode("utf-8-sig", errors="replace")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["text", "json"])
+def test_that_a_model_is_asked_again_stands_on_stderr(tmp_path: Path, how: str) -> None:
+    async def run() -> "subprocess.CompletedProcess[bytes]":
+        busy = Answer(b"{}", status=503)
+        yes = answer("openai-chat", Reply("Yes."))
+        async with wire_server(busy, yes) as server:
+            environ = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "nobody"}
+            return await anyio.run_process(
+                command("-p", "Hi", "-m", "openai-chat/some", "--output-format", how),
+                cwd=tmp_path,
+                env={**os.environ, **environ},
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+
+    done = anyio.run(run)
+
+    assert done.returncode == 0
+    assert done.stderr.decode().count("; trying again in ") == 1

@@ -19,7 +19,7 @@ from refold.client.session import Session
 from refold.client.types import Entry, Frame, View, events
 from refold.errors import RefoldError
 from refold.headless.streams import Gone, answer_text, complain, ended, write, write_bytes
-from refold.values.live import CallComing, Progress, TextCame, ThinkingCame
+from refold.values.live import Waiting
 from refold.values.text import clean
 from refold.views.notices import ESTIMATED, warnings
 from refold.views.stream_json.documents import Notice, Result
@@ -41,8 +41,8 @@ _HOW = "rights are given with --allow, --permission-mode or --yolo; --output-for
 _UNREAD = "nobody reads the output any more"
 _ENDED_WELL = ("answered", "final", "plan_ready")
 _PATIENCE = 2.0  # seconds for a reader who reads nothing, once we are to end
-# Most of what is news, and of which only those hear who read all of it.
-_NEVER_A_NOTICE = (TextCame, ThinkingCame, CallComing, Progress)
+# All that is told of the news to those who do not read them: as documents of `Notice`, `Retry`.
+_A_NOTICE = (Waiting, events.JournalRepaired)
 _AT_ONCE = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
 
 
@@ -87,20 +87,19 @@ class StreamWriter:
             await self.lines([init(session.view, self._id, __version__), *first])
         left = False
         async for frame in frames:
-            if self._format != STREAM and isinstance(frame.item, _NEVER_A_NOTICE):
-                continue
-            if isinstance(frame.item, Entry) and isinstance(
-                frame.item.event, events.ModelAsked
-            ):
+            news = frame.item.event if isinstance(frame.item, Entry) else frame.item
+            if isinstance(news, events.ModelAsked):
                 self.model_asked.set()
+            if self._format != STREAM:
+                if isinstance(news, _A_NOTICE):
+                    _notices(documents_of(frame, live=live))
+                _notices(self._estimated(frame))
+                continue
             found = list(documents_of(frame, live=live, asked=self.asked))
             found += self._estimated(frame)
             more = after(frame.item) if isinstance(frame.item, Entry) else None
             if more is not None:
                 found.append(more)
-            if self._format != STREAM:
-                _notices(found)
-                continue
             await self.lines(found)
             # Tried again at each event: there may have been nothing to stop yet.
             if self.gone and not left:
