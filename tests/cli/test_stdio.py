@@ -297,7 +297,10 @@ def test_only_the_rule_that_was_offered_can_be_granted(
     asked = program.until("tool_approval_request")
 
     program.say(
-        type="tool_approval_response", call_id=asked["call_id"], allowed=True, grant="bash(make x)"
+        type="tool_approval_response",
+        call_id=asked["call_id"],
+        allowed=True,
+        grant="bash(make x)",
     )
 
     assert "does not cover this call" in program.until("error")["reason"]
