@@ -19,6 +19,7 @@ from refold.config.settings import Roles, Settings
 from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.catalog import ProviderSpec
+from refold.provider.model_aliases import ALIASES, newest
 from refold.provider.model_figures import Figures, directory_in
 from refold.provider.port import Provider
 from refold.session.redactor import Redactor
@@ -133,8 +134,18 @@ class Models:
         if any(letter.isspace() for letter in name):
             raise BadInput(f"{name!r} is not a model name: provider/model holds no space")
         try:
-            return self.connections.named(name).full
+            spec, model = found = self.connections.named(name)
+            if isinstance(spec, ProviderSpec) and (meant := self._newest(model, spec)):
+                return f"{spec.name}/{meant}"
+            return found.full
         except BadInput as error:
+            if of_family := self._of_family(name):
+                return of_family
+            if name.lower() == "claude":
+                raise BadInput(
+                    "'claude' is not a model: use sonnet, opus or haiku, or claude-code "
+                    "for the command line of Claude Code"
+                ) from error
             if guesses := self._meant(name):
                 hint = " or ".join(guesses)
                 raise BadInput(
@@ -159,9 +170,17 @@ class Models:
             if spec.model and connections.keys.at_hand(spec) and not self._moved(spec)
         ]
         found += [
+            f"{spec.name}/{model}"
+            for spec in connections.known
+            if spec.model and connections.keys.at_hand(spec) and not self._moved(spec)
+            for alias in ALIASES
+            if (model := self._newest(alias, spec))
+        ]
+        found += [
             f"{spec.name}/{each.name}"
             for spec in connections.known
-            if spec.own and (listed := self.figures.listed(spec))
+            if (spec.own or connections.keys.at_hand(spec))
+            and (listed := self.figures.listed(spec))
             for each in listed.models[:_MOST_OF_ONE]
         ]
         return tuple(dict.fromkeys((*found, *connections.installed())))
@@ -241,6 +260,23 @@ class Models:
             links = [(each, partial(connect, each)) for each in (name, *others)]
             self._chains[name] = Fallback(links)
         return self._chains[name]
+
+    def _of_family(self, alias: str) -> str:
+        """The model that an alias means: of a provider with a key, or else of any; or ""."""
+        if alias.lower() not in ALIASES:
+            return ""
+        known, at_hand = self.connections.known, self.connections.keys.at_hand
+        keyed = [spec for spec in known if at_hand(spec)]
+        for spec in (*keyed, *known):
+            if model := self._newest(alias, spec):
+                return f"{spec.name}/{model}"
+        return ""
+
+    def _newest(self, alias: str, spec: ProviderSpec) -> str:
+        if alias.lower() not in ALIASES:
+            return ""
+        listed = self.figures.listed(spec)
+        return newest(alias, spec.name, (m.name for m in (listed.models if listed else ())))
 
     def _meant(self, name: str) -> list[str]:
         """What a name without a provider may be: a role, or a model that somebody has."""

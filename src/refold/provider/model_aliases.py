@@ -1,0 +1,59 @@
+"""Short names of models, such as `sonnet`: each means the newest model of a family. Pure.
+
+Which providers there are, and which of them have a key, is known to `app.models`. What a
+provider sells is in `known_models`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from refold.provider.known_models import seller
+from refold.provider.prices import sold_by
+
+# A pattern matches the whole name of a model; its groups are the parts of the version.
+_FAMILIES: Mapping[str, str] = {
+    "sonnet": r"claude-sonnet-(\d{1,2})(?:[-.](\d{1,2}))?",
+    "opus": r"claude-opus-(\d{1,2})(?:[-.](\d{1,2}))?",
+    "haiku": r"claude-haiku-(\d{1,2})(?:[-.](\d{1,2}))?",
+    "gpt": r"gpt-(\d{1,2})(?:\.(\d{1,2}))?(?:-sol)?",
+    "mini": r"gpt-(\d{1,2})(?:\.(\d{1,2}))?-mini",
+    "flash": r"gemini-(\d{1,2})(?:\.(\d{1,2}))?-flash",
+    "flash-lite": r"gemini-(\d{1,2})(?:\.(\d{1,2}))?-flash-lite",
+}
+ALIASES = tuple(_FAMILIES)
+# Whose list of known models is searched, and how it writes names that its API accepts:
+# the list has further spellings, and models that a seller has behind another API.
+_SPELLING: Mapping[str, str] = {
+    "anthropic": r"claude-[a-z]+-[\d-]+",
+    "openai": r"gpt-[^/]+",
+    "gemini": r"gemini-[^/]+",
+    "openrouter": r"(?:anthropic|openai|google)/.+",
+}
+
+
+def newest(alias: str, provider: str, listed: Iterable[str] = ()) -> str:
+    """The newest model of the family that this provider has; "" if it has none.
+
+    `listed` are further models, which the provider itself reported.
+    """
+    pattern = _FAMILIES.get(alias.lower())
+    if pattern is None:
+        return ""
+    sells = sold_by(provider)
+    known = (
+        name
+        for each in (seller(sells).models if sells in _SPELLING else ())
+        for name in each.names
+        if re.fullmatch(_SPELLING[sells], name)
+    )
+    found = [
+        (_version(match), -len(name), name)
+        for name in (*known, *listed)
+        # A provider that sells models of others puts their maker before a slash.
+        if (match := re.fullmatch(pattern, name.rpartition("/")[2]))
+    ]
+    return max(found)[2] if found else ""
+
+
+def _version(match: re.Match[str]) -> tuple[int, ...]:
+    return tuple(int(part or 0) for part in match.groups())
