@@ -19,7 +19,7 @@ from refold.config.settings import Roles, Settings
 from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.catalog import ProviderSpec
-from refold.provider.model_aliases import ALIASES, newest
+from refold.provider.known_models import ALIASES
 from refold.provider.model_figures import Figures, directory_in
 from refold.provider.port import Provider
 from refold.session.redactor import Redactor
@@ -275,6 +275,8 @@ class Models:
     def _newest(self, alias: str, spec: ProviderSpec) -> str:
         if alias.lower() not in ALIASES:
             return ""
+        from refold.provider.model_aliases import newest
+
         listed = self.figures.listed(spec)
         return newest(alias, spec.name, (m.name for m in (listed.models if listed else ())))
 

@@ -11,6 +11,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct
 
+# Short names; `model_aliases`, which is loaded for one of them, has what each means.
+ALIASES = ("sonnet", "opus", "haiku", "gpt", "mini", "flash", "flash-lite")
+
 
 class PriceTier(Struct, frozen=True, array_like=True):
     """US dollars for a million tokens, once a request reads more than `over` tokens.

@@ -20,7 +20,6 @@ _FAMILIES: Mapping[str, str] = {
     "flash": r"gemini-(\d{1,2})(?:\.(\d{1,2}))?-flash",
     "flash-lite": r"gemini-(\d{1,2})(?:\.(\d{1,2}))?-flash-lite",
 }
-ALIASES = tuple(_FAMILIES)
 # Whose list of known models is searched, and how it writes names that its API accepts:
 # the list has further spellings, and models that a seller has behind another API.
 _SPELLING: Mapping[str, str] = {
