@@ -255,13 +255,16 @@ def test_words_come_from_stdin_when_there_are_none_on_the_command_line(
         (["-p", "Hi", "-m", "antropic/x"], "there is no provider 'antropic'; did you mean"),
         (["-p", "Hi", "-m", "anthropic/x"], "there is no key for Anthropic"),
         (["-p", "Hi", "-m", "local/qwen2.5-coder-0.5b"], "is not installed: `refold local"),
-        (["-p", "Hi", "--nonsense"], "unrecognized arguments: --nonsense"),
-        (["-p", "Hi", "--modle", "x"], "arguments: --modle x; did you mean --model?"),
+        (["-p", "Hi", "--nonsense"], "unknown option --nonsense"),
+        (["-p", "Hi", "--modle", "x"], "unknown option --modle; did you mean --model?"),
         (
             ["-p", "Hi", "--timeout", "0"],
             "'0' is not a number of seconds above 0 (see refold",
         ),
-        (["-p", "Hi", "--max-turn=3"], "--max-turn=3; did you mean --max-turns?"),
+        (
+            ["-p", "Hi", "--max-turn=3"],
+            "unknown option --max-turn; did you mean --max-turns?",
+        ),
         (
             ["-p", "--output-format", "jsn"],
             "(there are text, json, stream-json); did you mean json?",

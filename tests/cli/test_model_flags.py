@@ -331,7 +331,7 @@ def test_a_call_whose_bytes_are_lost_takes_no_other_with_it(
     code = main(["sessions", "requests", id_, "1"])
 
     assert first.endswith("not whole")
-    assert "failed: mine is too busy or broken (503)" in second
+    assert "failed: mine: overloaded (503)" in second
     assert code == 1
     assert "is missing" in capfd.readouterr().err
 

@@ -29,13 +29,13 @@ HOW = "--help)"
         ("--yolo sessions list",
          "the subcommand goes before all flags: refold sessions …"),
         ("-p hi --modle openai/x",
-         f"unrecognized arguments: --modle openai/x; did you mean --model? (see refold {HOW}"),
+         f"unknown option --modle; did you mean --model? (see refold {HOW}"),
         ("fix it --modle x",
-         f"unrecognized arguments: it --modle x; did you mean --model? (see refold {HOW}"),
+         f"unknown option --modle; did you mean --model? (see refold {HOW}"),
         ("doctor --ofline",
-         f"unrecognized arguments: --ofline; did you mean --offline? (see refold doctor {HOW}"),
+         f"unknown option --ofline; did you mean --offline? (see refold doctor {HOW}"),
         ("sessions list --jsn",
-         f"unrecognized arguments: --jsn; did you mean --json? (see refold sessions list {HOW}"),
+         f"unknown option --jsn; did you mean --json? (see refold sessions list {HOW}"),
         ("config", "the following arguments are required: WHAT: show, get, set, unset, path, "
          f"edit (see refold config {HOW}"),
         ("memory", "the following arguments are required: WHAT: show, edit, forget, update, diff, "

@@ -836,7 +836,22 @@ def test_a_rule_against_circles_is_off_at_zero(key: str, probe: Probe, build: An
 
 
 def test_every_setting_is_changed_here() -> None:
-    assert set(CHANGED) == set(flat(Settings()))
+    # Tables of names: tests/terminal/test_every_command.py, and below.
+    tables = {"model_aliases", "command_aliases"}
+
+    assert {*CHANGED, *tables} == set(flat(Settings()))
+
+
+def test_a_name_of_ones_own_stands_for_a_model(build: Build) -> None:
+    async def asked() -> str:
+        async with wire_server(answer("openai-chat", Line("Hi."))) as server:
+            plain = mine(
+                providers__mine__base_url=server.url, model_aliases__fast="mine/quick"
+            )
+            await said_by(build(settings={**plain, "model": "fast"}))
+            return json.loads(server.heard[0].body)["model"]
+
+    assert anyio.run(asked) == "quick"
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_a_quota_that_is_used_up_is_not_asked_for_again() -> None:
     found = failing("openai-chat", Answer(body, 429))
 
     assert type(found) is Refused
-    assert "paid" in str(found)
+    assert "not enough credit" in str(found)
 
 
 @pytest.mark.parametrize("wire", [w for w in WIRES if w != "ollama"])

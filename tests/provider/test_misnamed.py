@@ -18,7 +18,7 @@ NAMES = [
     ("name", "says"),
     [
         ("Antropic", "there is no provider 'Antropic'; did you mean anthropic?"),
-        ("open-ai", "there is no provider 'open-ai'; did you mean openai or openai-chat?"),
+        ("open-ai", "there is no provider 'open-ai'; did you mean openai?"),
         ("zzz", "there is no provider 'zzz'; refold models --all lists them"),
         ("", "there is no provider ''; refold models --all lists them"),
     ],

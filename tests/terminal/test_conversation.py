@@ -494,7 +494,7 @@ def test_help_on_a_narrow_screen_has_one_column(evening: Callable[..., Evening])
     tonight = evening()
     tonight.paper = Printer(tonight.out, Look(room=lambda: 40))
 
-    rows = tonight.tell("/help")
+    rows = tonight.tell("/help all")
 
     at = rows.index("  /undo")
     assert rows[at + 1] == "      undo everything since your last message"

@@ -46,8 +46,9 @@ def said(*typed: str, seen: Seen, then: tuple[Line, ...] = ()) -> Typing:
 
 
 ROWS: Mapping[str, Typing] = {
-    "help": Typing("/help", "/?", "/help /tag", seen=(
-        "Plans and rewinding", r"  /rename \[NAME\] +show or set the name of this session",
+    "help": Typing("/help", "/help all", "/? keys", "/help /tag", seen=(
+        "Commands", r"  /undo +undo everything .*", "Plans and rewinding",
+        "  Shift.Tab +the next mode: .*", r"  /rename \[NAME\] +show or set the name of this session",
         r"/tag \[\+TAG\|-TAG\]", "  While a turn runs, it runs at once.")),
     "sessions": Typing("/sessions", "1", seen=(
         r"1 +now  fence work: paint the fence", 'Resumed "fence work".', "  It is blue.")),
@@ -97,6 +98,12 @@ ROWS: Mapping[str, Typing] = {
     "undo": said("/undo", "y", "/history", seen=(r"   \(rewound\)",)),
     "context": Typing("/context", seen=("Nothing has been sent to a model yet.",)),
     "compact": Typing("/compact", seen=("There are no messages yet, .*",)),
+    "status": said("/status", "/status now", seen=(
+        r"version +refold \d.*", r"session +\d{8}-.*", r"model +script/one", r"mode +default",
+        r"rules +0 from settings, 0 allowed for this session", r"context +<1% of window",
+        "/status takes no argument, not 'now'")),
+    "doctor": Typing("/doctor --offline", "/doctor now", seen=(
+        r"ok +python .*", "type /doctor, or /doctor --offline, not 'now'")),
     "todos": Typing("/todos", seen=("There are no todos.",)),
     "cost": said("/cost", seen=(r".*\d+ out.*",)),
     "budget": Typing("/budget 2", seen=(r".*\$2.*",)),
@@ -158,6 +165,20 @@ def test_a_command_does_what_its_row_says(name: str, desk: Callable[..., Desk]) 
 
     assert [each for each in row.seen if not any(re.fullmatch(each, r) for r in rows)] == []
     assert not any("never read" in row for row in rows)
+
+
+def test_a_word_of_ones_own_stands_for_a_command(
+    desk: Callable[..., Desk], home: Path
+) -> None:
+    file = home / "refold/config.toml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('[command_aliases]\nt = "/tag +x"\nu = "/u"\nhelp = "/quit"\n')
+
+    rows = desk().tell("/t", "/t +y", "/u", "/help keys", "/tag")
+
+    assert "#x #y" in rows
+    assert "command_aliases: 'u' stands for '/u', not a command" in rows
+    assert any(row.startswith("  Shift+Tab") for row in rows)
 
 
 @pytest.mark.parametrize("name", ROWS)

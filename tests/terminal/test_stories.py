@@ -194,7 +194,7 @@ def test_an_unknown_command_names_the_nearest(starts: Starts) -> None:
     at.type("/csot" + ENTER)
     at.until("There is no command /csot. Did you mean /cost?")
     at.type("/hel")
-    at.until("/help [NAME]  list what you can type here")
+    at.until("/help [NAME|all|keys]  list what you can type here")
     at.type("\t")
     at.until("› /help")
     at.type(ENTER)

@@ -213,9 +213,9 @@ class _DefinitionReader:
         return any(fnmatchcase(tool, name) for tool in self._known)
 
     def _no_tool(self, name: str) -> str:
-        from difflib import get_close_matches
+        from refold.values.similar_names import similar
 
-        near = get_close_matches(name.casefold(), list(self._known), 1, 0.5)
+        near = similar(name, self._known, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"there is no tool {escaped(name)[:60]!r}{hint}"
 

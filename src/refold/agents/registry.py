@@ -73,10 +73,10 @@ class Registry(Struct, frozen=True):
         return with_settings(profile, self.code_settings) if self.code_settings else profile
 
     def _unknown(self, name: str, folded: str, use: Use) -> str:
-        from difflib import get_close_matches
+        from refold.values.similar_names import similar
 
         there = [*BUILTIN, *ALIASES, *(each.name for each in self.profiles)]
-        near = get_close_matches(folded, there, n=1)
+        near = similar(folded, there, 1)
         guess = f" Did you mean {near[0]!r}?" if near else ""
         # Its definition may be invalid.
         why = next((p for p in self.problems if f"/{folded}" in p.split(":")[0]), "")

@@ -24,6 +24,7 @@ from refold.provider.model_figures import Figures, directory_in
 from refold.provider.port import Provider
 from refold.session.redactor import Redactor
 from refold.tools.contract import Tool
+from refold.values.similar_names import similar
 from refold.values.usage import Usage
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class Models:
             name = getattr(roles, name) or roles.main or self._found()
             if name in ROLES:
                 raise BadInput(f"a role is set to {name!r}: name a model, provider/model")
+        name = self._settings.model_aliases.get(name, name)
         if not name or name.startswith((SCRIPT, SMALL)):
             return name
         if any(letter.isspace() for letter in name):
@@ -284,13 +286,13 @@ class Models:
         """What a name without a provider may be: a role, or a model that somebody has."""
         if "/" in name:
             return []
-        from difflib import get_close_matches
-
         from refold.provider.prices import find
 
         known = [spec for spec in self.connections.known if find(spec.name, name)]
         found = [f"{spec.name}/{name}" for spec in known]
-        return found[:3] or get_close_matches(name.lower(), ROLES, cutoff=0.7)
+        return found[:3] or similar(
+            name, [*ROLES, *self._settings.model_aliases]
+        )
 
     def _found(self) -> str:
         """What there is a key for, then Ollama, then an embedded model."""

@@ -222,9 +222,9 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
     for rule in rules:
         known = any(is_about(rule.tool, name, effect) for name, effect in here.items())
         if not known and not is_elsewhere(rule.tool):
-            from difflib import get_close_matches
+            from refold.values.similar_names import similar
 
-            near = get_close_matches(rule.tool.lower(), here, 1, 0.4)
+            near = similar(rule.tool, here, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here)}"
             raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
 

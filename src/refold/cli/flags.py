@@ -62,9 +62,9 @@ def _meant(word: str) -> str:
     """What to say of a single word that looks like a subcommand but is none, or ""."""
     if word in SUBCOMMANDS or not word.isalpha() or not word.islower():
         return ""
-    from difflib import get_close_matches
+    from refold.values.similar_names import similar
 
-    near = get_close_matches(word, SUBCOMMANDS, n=1, cutoff=0.8)
+    near = similar(word, SUBCOMMANDS, 1)
     if word not in _ELSEWHERE and not near:
         return ""
     instead = _ELSEWHERE.get(word) or (f"refold {near[0]}" if near else "")
@@ -74,11 +74,11 @@ def _meant(word: str) -> str:
 
 def _too_many(first: str, more: Sequence[str]) -> str:
     """The error for a second positional argument: a message without quotes, or a subcommand."""
-    from difflib import get_close_matches
+    from refold.values.similar_names import similar
 
     if first in SUBCOMMANDS:
         return f"the subcommand goes before all flags: refold {first} …"
-    near = get_close_matches(first, SUBCOMMANDS, n=1)
+    near = similar(first, SUBCOMMANDS, 1)
     meant = f"; or did you mean the subcommand {near[0]}?" if near else ""
     whole = " ".join((first, *more))
     return f'a message is one argument, in quotation marks: refold "{whole}"{meant}'
@@ -108,7 +108,7 @@ def session_parser() -> Parser:
         help="resume the newest session of this directory")  # fmt: skip
     resumed("-r", "--resume", nargs="?", const=PICK, metavar="ID",
         help="resume a session by id or name; without one, choose from a list")  # fmt: skip
-    add("--fork", action="store_true",
+    add("--fork", "--fork-session", dest="fork", action="store_true",
         help="with -c or -r: continue in a copy of the session")  # fmt: skip
     add("--at", type=_event, metavar="EVENT", help="with --fork: copy up to this event")
     add("-w", "--worktree", nargs="?", const="", metavar="NAME",
@@ -146,6 +146,7 @@ def _add_permissions(parser: Parser) -> None:
     add(
         "--yolo",
         "--no-approval",
+        "--dangerously-skip-permissions",
         action="store_true",
         help="same as --permission-mode bypass",
     )
@@ -159,6 +160,7 @@ def _add_permissions(parser: Parser) -> None:
         help="ask about matching calls; repeatable")  # fmt: skip
     add("--trust", action="store_true",
         help="trust this directory's settings and instructions, this time")  # fmt: skip
+    add("-C", "--cwd", metavar="DIR", default="", help="work in this directory")
     add("--add-dir", action="append", default=[], metavar="DIR",
         help="add a directory to the workspace; repeatable")  # fmt: skip
 

@@ -74,6 +74,13 @@ def _dispatch(found: Namespace) -> int:
     return subcommand.run(found)
 
 
+def _go_to(directory: str) -> None:
+    try:
+        os.chdir(os.path.expanduser(directory))
+    except OSError as error:
+        raise BadInput(f"--cwd {directory!r}: {error.strerror}") from error
+
+
 def session(found: Namespace) -> int:
     """A session in the terminal, or one task without a terminal."""
     if found.version:
@@ -81,6 +88,8 @@ def session(found: Namespace) -> int:
 
         write(f"refold {__version__}\n")
         return 0
+    if found.cwd:
+        _go_to(found.cwd)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not found.print and found.input_format == "text":
         return _in_a_terminal(found)

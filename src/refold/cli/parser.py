@@ -17,6 +17,27 @@ _MISSING = "the following arguments are required: "
 _UNKNOWN = "unrecognized arguments: "
 _UNKNOWN_FLAG = re.compile(rf"{_UNKNOWN}(?:.*? )?(--?\w[^ =]*)")
 
+# They take protection away, or what was asked for: only suggested for a single slip.
+_RISKY = frozenset({"--yolo", "--no-approval", "--dangerously-skip-permissions", "--trust",
+                    "--no-session", "--allow", "--allowedTools"})  # fmt: skip
+# Options of other agents that are something else here.
+_OF_OTHERS = {
+    "--verbose": "--log-level debug writes more to the log; the terminal shows each call",
+    "--settings": "settings are in config.toml (refold config show)",
+    "--mcp-config": "refold has no MCP client yet",
+    "-y": "to run everything without asking, write --yolo",
+    "--full-auto": "use --permission-mode sandbox",
+    "--sandbox": "commands always run in the sandbox; see also --permission-mode sandbox",
+    "--ask-for-approval": "use --permission-mode",
+    "--profile": "use --permission-mode, --model and --agent",
+    "--oss": "use -m local/qwen2.5-coder-1.5b, or -m ollama/NAME",
+    "--output-schema": "use --json-schema",
+    "--include-directories": "use --add-dir",
+    "--approval-mode": "use --permission-mode",
+    "--session-id": "use -r ID",
+    "--prompt": "use -p",
+}
+
 
 class Parser(ArgumentParser):
     """Raises `BadInput` for a bad command line, with the nearest name as a suggestion."""
@@ -43,23 +64,32 @@ class Parser(ArgumentParser):
 
     def _with_near(self, message: str) -> str:
         """The message, with the nearest name that exists."""
-        from difflib import get_close_matches
+        from refold.values.similar_names import similar
 
         if message.startswith(_MISSING):
             return f"{message}{self._to_choose_from(message)}"
         if found := _NO_CHOICE.search(message):
             there = [name for name in re.findall(r"'([^']*)'", found[2]) if name != HIDDEN]
-            near = get_close_matches(found[1], there, n=1)
+            near = similar(found[1], there, 1)
             said = f"invalid choice: '{found[1]}' (there are {', '.join(there)})"
             message = message[: found.start()] + said
         else:
             typed = _UNKNOWN_FLAG.match(message)
-            near = (
-                get_close_matches(typed[1], self._option_string_actions, n=1)
-                if typed
-                else []
-            )
+            near = similar(typed[1], self._harmless(typed[1]), 1) if typed else []
+            if typed and (instead := _OF_OTHERS.get(typed[1])):
+                return f"unknown option {typed[1]}: {instead}"
+            message = f"unknown option {typed[1]}" if typed else message
         return f"{message}; did you mean {near[0]}?" if near else message
+
+    def _harmless(self, typed: str) -> list[str]:
+        """The flags to suggest: none that takes protection away, but for a single slip."""
+        from rapidfuzz.distance import OSA
+
+        return [
+            flag
+            for flag in self._option_string_actions
+            if flag not in _RISKY or OSA.distance(flag, typed) <= 1
+        ]
 
     def _to_choose_from(self, message: str) -> str:
         for action in self._actions:

@@ -172,6 +172,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     models: Roles = Roles()
     effort: Effort = ""  # reasoning effort of the model; "": the provider's default
+    model_aliases: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  # your short names
+    command_aliases: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  # for slash commands
     fallback_models: tuple[str, ...] = ()  # models to use while the main one is unavailable
     log_requests: bool = False  # save model requests and responses as sent, secrets masked
     log_level: LogLevel = "info"  # the lowest level that is written to `refold logs`

@@ -73,7 +73,9 @@ def told(
     ]
     chain: dict[str, tuple[Origin, ...]] = {}
     for key, origin in (pair for layer in layers for pair in layer):
-        chain[key] = (*chain.get(key, ()), origin)
+        # A table of names that the user chose is shown as one setting.
+        shown = table if (table := key.partition(".")[0]) in _OF_NAMES else key
+        chain[shown] = (*chain.get(shown, ()), origin)
     return SettingOrigins(combined(layers).settings, chain, tuple(problems), found, state)
 
 
@@ -98,6 +100,9 @@ def _good(read: Callable[[], Layer], problems: list[str]) -> Iterator[tuple[str,
         except BadInput as error:
             if str(error) not in problems:
                 problems.append(str(error))
+
+
+_OF_NAMES = ("model_aliases", "command_aliases")
 
 
 async def in_words(

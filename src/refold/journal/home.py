@@ -219,9 +219,9 @@ def _something_was_said(path: Path) -> bool:
 
 
 def _unknown(text: str, names: Sequence[str]) -> str:
-    from difflib import get_close_matches  # only for this sentence
+    from refold.values.similar_names import similar  # only for this sentence
 
-    near = get_close_matches(text, sorted(names, reverse=True), 1, cutoff=0.5)
+    near = similar(text, sorted(names, reverse=True), 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"there is no session {text!r}{hint} (`refold sessions list` shows all)"
 

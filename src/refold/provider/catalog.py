@@ -166,7 +166,7 @@ def server(
         spec.label,
         base_url,
         name=spec.name,
-        url_env=spec.url_env,
+        url_env=spec.url_env if spec.url_env in environ else "",  # not to blame if not set
         key_env=spec.key_env,
         advice=spec.advice,
     )

@@ -74,11 +74,11 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
     if status not in _NEVER_TOO_LONG and (status == 413 or re.search(_TOO_LONG, what)):
         return TooLong(f"The conversation does not fit {_model(peer, reply)} {ending}")
     if status == 402 or re.search(_NO_MONEY, what):
-        return Refused(f"{peer.label} wants the account to be paid for {ending}")
+        return Refused(f"{peer.label}: not enough credit on this account {ending}")
     if status in _BUSY or status >= 500:
         wait = retry_after(reply.headers, reply.now)
         wait = _retry_info(reply.body) if wait is None else wait
-        return Overloaded(f"{peer.label} is too busy or broken {ending}", retry_after=wait)
+        return Overloaded(f"{peer.label}: {_trouble(status)} {ending}", retry_after=wait)
     if status in (401, 403) or re.search(_WRONG_KEY, what):
         return Refused(f"{peer.label} refused {_key(peer)} {ending}")
     if status == 404:
@@ -91,6 +91,18 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
             f": {_address(peer)}"
         )
     return Refused(f"{peer.label} refused the request for {_model(peer, reply)} {ending}")
+
+
+def _trouble(status: int) -> str:
+    match status:
+        case 429:
+            return "rate limit reached"
+        case 503 | 529:
+            return "overloaded"
+        case 408 | 504:
+            return "no response in time"
+        case _:
+            return "error at the provider"
 
 
 def no_stream(peer: Peer, reply: ResponseStart) -> ProviderError:

@@ -8,6 +8,7 @@ statuses, `connect` opens connections, and each wire parses its own responses.
 
 import re
 import select
+import socket
 import ssl
 import time
 import zlib
@@ -422,12 +423,9 @@ class Http:
 
     def _unreachable(self, why: str) -> Unreachable:
         peer = self.peer
-        look = " and ".join(
-            filter(None, (peer.url_env and f"check {peer.url_env}", peer.advice))
-        )
-        return Unreachable(
-            f"cannot reach {peer.label} at {peer.base_url}: {why}; {look or 'check the network'}"
-        )
+        url = f"check {peer.url_env}" if peer.url_env else ""
+        look = " and ".join(filter(None, (url, peer.advice))) or "check the network"
+        return Unreachable(f"cannot reach {peer.label} at {peer.base_url}: {why}; {look}")
 
     def _clean(self, error: ProviderError) -> ProviderError:
         error.args = tuple(masked(str(arg), self._secret) for arg in error.args)
@@ -447,6 +445,8 @@ def _why(error: OSError) -> str:
             return f"it does not speak TLS as it should ({root.reason or root})"
         case ConnectionRefusedError():
             return "nobody listens there (connection refused)"
+        case socket.gaierror():
+            return f"the name cannot be resolved ({root.strerror or root})"
         case OSError():
             return root.strerror or str(root)
         case _:

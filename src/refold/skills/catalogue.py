@@ -226,11 +226,11 @@ def _hidden(item: DirectoryEntry) -> bool:
 
 
 def _no_such(name: str, there: Sequence[str]) -> str:
-    from difflib import get_close_matches
+    from refold.values.similar_names import similar
 
     wanted = name.strip().casefold()
     near = [each for each in there if wanted and wanted in each]
-    near = near or get_close_matches(wanted, there, 1, 0.5)
+    near = near or similar(wanted, there, 1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:50])}"
     return (
         f"there is no skill {escaped(name)[:80]!r}; {hint if there else 'there are none'}"

@@ -7,7 +7,6 @@ The caller names the other variables that hold secrets.
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 
 from msgspec.structs import replace
 
@@ -26,6 +25,7 @@ from refold.provider.command.spec import (
     json_paths,
 )
 from refold.provider.settings import CLAUDE_KEYS, CODEX_KEYS, GEMINI_KEYS, key_names
+from refold.values.similar_names import similar
 
 
 def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
@@ -35,8 +35,9 @@ def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
         if spec.name == name.lower():
             return spec
     names = [spec.name for spec in known]
-    near = get_close_matches(name.lower(), names, cutoff=0.5) or names
-    raise BadInput(f"there is no command line {name!r}; did you mean {' or '.join(near)}?")
+    near = similar(name, names)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
+    raise BadInput(f"there is no command line {name!r}; {hint}")
 
 
 def named(text: str, own: Sequence[CommandSpec] = ()) -> tuple[CommandSpec, str] | None:

@@ -23,7 +23,7 @@ from refold.views.escape import on_one_line
 # Commands that stand in the module of another one, with which they share what they do.
 _MODULES: Mapping[str, str] = {
     "add-dir": "cd", "worktree": "cd", "agents": "agent", "approval": "mode",
-    "background": "tree", "stop": "tree", "effort": "model", "execute": "plan",
+    "doctor": "status", "background": "tree", "stop": "tree", "effort": "model", "execute": "plan",
     "plans": "plan", "format": "config", "note": "memory", "search": "resume",
     "sessions": "resume", "tag": "rename", "undo": "rewind",
 }  # fmt: skip
@@ -49,9 +49,19 @@ class CommandRunner:
         if (found := command_in(typed)) is None:
             return
         try:
-            await run_command(*found, self._terminal)
+            await run_command(*self._meant(*found), self._terminal)
         except RefoldError as error:
             self._terminal.printer.line(sentence(error))
+
+    def _meant(self, name: str, rest: str) -> tuple[str, str]:
+        """The command behind an alias of the user's (`command_aliases`), or what was typed."""
+        aliases = self._terminal.session.settings.command_aliases
+        if find(name) is not None or (alias := aliases.get(name)) is None:
+            return name, rest
+        found = command_in(f"/{alias.removeprefix('/')} {rest}".rstrip())
+        if found is None or found[0] in aliases:
+            raise BadInput(f"command_aliases: {name!r} stands for {alias!r}, not a command")
+        return found
 
 
 async def run_command(name: str, rest: str, here: Terminal) -> None:

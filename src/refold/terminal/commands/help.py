@@ -1,12 +1,12 @@
-"""/help: all commands by group, the keys, or one command in detail."""
+"""/help: what is used most and the keys; all commands; or one command in detail."""
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 
 from refold.client.types import Offered
 from refold.errors import BadInput
 from refold.terminal.commands.table import GROUPS, SlashCommand, commands
 from refold.terminal.terminal import Terminal
+from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
@@ -22,8 +22,11 @@ _KEYS = (
     ("!command", "run a shell command yourself"),
     ("#text", "save a note"),
 )
+_USUAL = (
+    "model", "mode", "plan", "undo", "rewind", "compact", "context", "cost", "status", "resume",
+    "clear", "agents", "export", "init", "quit",
+)  # fmt: skip
 _TWO_COLUMNS = 60  # cells that they need
-_NEAR = 0.65  # a lower one would offer /tools for /hooks
 _WIDE = 24  # cells of the left column, at most
 AT_ONCE = "While a turn runs, it runs at once."
 LATER = "While a turn runs, it waits until the turn is over."
@@ -31,10 +34,26 @@ LATER = "While a turn runs, it waits until the turn is over."
 
 async def run(here: Terminal, rest: str) -> None:
     own = here.session.shortcuts.offered()
-    if rest:
-        here.printer.lines(found(rest, commands(), own))
+    room, topic = here.printer.room, rest.strip().casefold()
+    if not rest:
+        here.printer.lines(usual(commands(), room))
+    elif topic in ("all", "keys"):
+        here.printer.lines(
+            _section("Keys", _KEYS, room)
+            if topic == "keys"
+            else all_of(commands(), own, room)
+        )
     else:
-        here.printer.lines(all_of(commands(), own, here.printer.room))
+        here.printer.lines(found(rest, commands(), own))
+
+
+def usual(table: Sequence[SlashCommand], room: int) -> Iterator[Line]:
+    """One screen: the commands that are used most, the keys, and where the others are."""
+    named = {command.name: command for command in table}
+    rows = [(f"/{name}", named[name].about) for name in _USUAL if name in named]
+    yield from _section("Commands", rows, room)
+    yield from _section("Keys", _KEYS, room)
+    yield line("/help all lists all commands, /help NAME describes one.", "dim")
 
 
 def all_of(
@@ -83,7 +102,7 @@ def found(name: str, table: Sequence[SlashCommand], own: Sequence[Offered]) -> l
 def unknown(name: str, table: Sequence[SlashCommand], own: Sequence[Offered]) -> str:
     """The error for an unknown command, with the nearest name."""
     names = [known for command in table for known in command.names]
-    near = get_close_matches(name, [*names, *(each.name[1:] for each in own)], 1, _NEAR)
+    near = similar(name, [*names, *(each.name[1:] for each in own)], 1)
     hint = f"Did you mean /{on_one_line(near[0])}?" if near else "/help lists all commands."
     return f"There is no command /{cut(on_one_line(name), 60)}. {hint}"
 

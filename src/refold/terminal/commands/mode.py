@@ -5,13 +5,13 @@ What a mode means is decided in `permissions`.
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 from refold.errors import BadInput
 from refold.terminal.commands.table import MODES
 from refold.terminal.terminal import Terminal
 from refold.values import modes
 from refold.values.modes import Mode
+from refold.values.similar_names import similar
 
 MEANINGS: Mapping[Mode, str] = {
     "default": "read-only calls run without asking; edits and commands ask",
@@ -42,7 +42,7 @@ async def change(here: Terminal, wanted: Mode) -> None:
 def _named(text: str) -> Mode:
     if (found := modes.MODES.get(text)) is not None:
         return found
-    near = get_close_matches(text.lower(), modes.MODES, 1, 0.5)
+    near = similar(text, modes.MODES, 1)
     hint = (
         f"Did you mean {modes.MODES[near[0]]}?"
         if near

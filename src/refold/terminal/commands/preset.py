@@ -1,12 +1,12 @@
 """/preset: list the system prompts of the agent main, and set the default."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from refold.client.session import Session
 from refold.errors import BadInput
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.terminal import Terminal
+from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
 from refold.views.wrap import cells
 
@@ -49,7 +49,7 @@ def _list(here: Terminal) -> None:
 
 
 def _no_preset(name: str, there: list[str]) -> str:
-    near = get_close_matches(name, there, n=1)
+    near = similar(name, there, 1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     names = ", ".join(there) or "none"
     return f"there is no preset {name!r}. {hint}Available: {names}"

@@ -97,16 +97,20 @@ async def run(here: Terminal, rest: str) -> None:
     known = programs.Programs(os.environ, (directory,))
     own = os.environ.get("SHELL", "")
     program = own if own.startswith("/") else known.find(own) or "/bin/sh"
-    command = (program, "-c", rest)
-    here.printer.fresh()
-    here.printer.no_status()
-    if here.printer.look.moves and os.isatty(0) and os.isatty(1):
-        ran = await _in_a_terminal(rest, command, directory, here.printer)
-    else:
-        ran = await _through_a_pipe(rest, command, directory, here.printer)
+    ran = await show(here, rest, (program, "-c", rest))
     if ran.code:
         here.printer.say(how_it_ended(ran.code), "warn")
     await here.session.ran(rest, as_message(ran))
+
+
+async def show(here: Terminal, words: str, command: Sequence[str]) -> Ran:
+    """Run a program in the session's directory, and show what it prints."""
+    directory = here.session.view.session.directory or "."
+    here.printer.fresh()
+    here.printer.no_status()
+    if here.printer.look.moves and os.isatty(0) and os.isatty(1):
+        return await _in_a_terminal(words, command, directory, here.printer)
+    return await _through_a_pipe(words, command, directory, here.printer)
 
 
 async def _in_a_terminal(

@@ -158,7 +158,9 @@ def _context() -> tuple[SlashCommand, ...]:
                 more="FOCUS is what the summary must preserve."),
         SlashCommand("todos", "the todo list and its progress", at_once=True, group="context"),
         SlashCommand("cost", "tokens and cost of this session; `turns` lists every turn",
-                "[turns]", words=("turns",), at_once=True, group="context"),
+                "[turns]", ("usage", "stats"), words=("turns",), at_once=True, group="context"),
+        SlashCommand("status", "model, mode, sandbox, rules and directory of this session",
+                at_once=True, group="context"),
         SlashCommand("budget", "show or set the budget of a turn",
                 "[USD|tokens N|calls N|seconds N|off]",
                 words=("tokens", "calls", "seconds", "off"), at_once=True, group="context"),
@@ -199,12 +201,14 @@ def _knowledge() -> tuple[SlashCommand, ...]:
 
 def _terminal() -> tuple[SlashCommand, ...]:
     return (
-        SlashCommand("help", "list what you can type here, or describe one command", "[NAME]",
-                ("?",), at_once=True),
+        SlashCommand("help", "list what you can type here, or describe one command",
+                "[NAME|all|keys]", ("?",), at_once=True),
         SlashCommand("shell", "run a command yourself, as does a line that begins with !",
                 "COMMAND", at_once=True),
         SlashCommand("config", "show the settings, and where each comes from", "[KEY]",
                 at_once=True, more="KEY may be a table. refold config set changes a setting."),
+        SlashCommand("doctor", "check this installation", "[--offline]",
+                words=("--offline",)),
         SlashCommand("theme", "show or change the colours", f"[{'|'.join(THEMES)}] [save]",
                 words=THEMES, at_once=True, more="`save` makes it the default."),
         SlashCommand("vi", "switch between vi and Emacs keys", "[on|off]", words=("on", "off")),

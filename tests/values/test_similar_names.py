@@ -1,0 +1,23 @@
+"""Only names that are really near are suggested."""
+
+import pytest
+
+from refold.values.similar_names import similar
+
+NAMES = ("model", "openai", "openai-chat", "claude-code", "coro", "tools", "tree", "doctor")
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("modle", ["model"]), ("MODEL", ["model"]), ("doctr", ["doctor"]),
+        ("claude", ["claude-code"]), ("open-ai", ["openai"]), ("toosl", ["tools"]), ("foo", []),
+        ("hooks", []), ("trace", []), ("x", []), ("", []),
+    ],
+)  # fmt: skip
+def test_the_nearest_are_found_and_others_are_not(typed: str, found: list[str]) -> None:
+    assert similar(typed, NAMES) == found
+
+
+def test_at_most_so_many_and_the_nearest_first() -> None:
+    assert similar("tool", ["tools", "spool", "tool-"]) == ["tool-", "tools"]
