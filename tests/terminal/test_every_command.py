@@ -99,11 +99,11 @@ ROWS: Mapping[str, Typing] = {
     "context": Typing("/context", seen=("Nothing has been sent to a model yet.",)),
     "compact": Typing("/compact", seen=("There are no messages yet, .*",)),
     "status": said("/status", "/status now", seen=(
-        r"version +refold \d.*", r"session +\d{8}-.*", r"model +script/one", r"mode +default",
-        r"rules +0 from settings, 0 allowed for this session", r"context +<1% of window",
+        r"version +refold \d.*", r"session +\d{8}-.*", r"model +script/own", r"mode +default",
+        r"rules +0 from settings, 0 allowed for this session", r"context +(<1% of window|context window of unknown size|nothing sent yet)",
         "/status takes no argument, not 'now'")),
     "doctor": Typing("/doctor --offline", "/doctor now", seen=(
-        r"ok +python .*", "type /doctor, or /doctor --offline, not 'now'")),
+        r"ok +refold .*", "type /doctor, or /doctor --offline, not 'now'")),
     "todos": Typing("/todos", seen=("There are no todos.",)),
     "cost": said("/cost", seen=(r".*\d+ out.*",)),
     "budget": Typing("/budget 2", seen=(r".*\$2.*",)),

@@ -24,7 +24,6 @@ from refold.provider.model_figures import Figures, directory_in
 from refold.provider.port import Provider
 from refold.session.redactor import Redactor
 from refold.tools.contract import Tool
-from refold.values.similar_names import similar
 from refold.values.usage import Usage
 
 if TYPE_CHECKING:
@@ -287,12 +286,11 @@ class Models:
         if "/" in name:
             return []
         from refold.provider.prices import find
+        from refold.values.similar_names import similar
 
         known = [spec for spec in self.connections.known if find(spec.name, name)]
         found = [f"{spec.name}/{name}" for spec in known]
-        return found[:3] or similar(
-            name, [*ROLES, *self._settings.model_aliases]
-        )
+        return found[:3] or similar(name, [*ROLES, *ALIASES, *self._settings.model_aliases])
 
     def _found(self) -> str:
         """What there is a key for, then Ollama, then an embedded model."""

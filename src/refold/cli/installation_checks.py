@@ -243,7 +243,7 @@ def settings(ground: CheckContext) -> Iterator[Finding]:
         yield from _rights(file)
     if not found.problems:
         number = len(found.chain)
-        changed = f"{number} of {len(found.values)} set" if number else "all as they come"
+        changed = f"{number} of {len(found.values)} set" if number else "all defaults"
         yield Finding("settings", "ok", f"{changed} (refold config show)")
 
 

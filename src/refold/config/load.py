@@ -213,7 +213,8 @@ def _check(key: str, found: Origin, given: str) -> None:
         if asked in RENAMED:
             now = _as_written(RENAMED[asked], found)
             raise BadInput(f"{found.place}: the setting {given!r} was renamed to {now!r}")
-        near = get_close_matches(asked, tables or [*_SYNONYMS, *known], 1, 0.5)
+        settings = [name for name, value in known.items() if value != {}]
+        near = get_close_matches(asked, tables or [*_SYNONYMS, *settings], 1, 0.5)
         near = [_as_written(name, found) for name in near]
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
         if inside := [name for name in known if name.startswith(f"{asked}.")]:

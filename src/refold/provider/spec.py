@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.values.similar_names import similar
 
 Wire: TypeAlias = Literal[
     "anthropic", "openai-responses", "openai-chat", "gemini", "ollama"
@@ -63,6 +62,8 @@ class ProviderSpec(Struct, frozen=True):
 
 def no_provider(name: str, names: Iterable[str]) -> BadInput:
     """`names` are those there are. All of them would be a wall: the nearest, or where to look."""
+    from refold.values.similar_names import similar
+
     near = similar(name, names)
     way_out = (
         f"did you mean {' or '.join(near)}?" if near else "refold models --all lists them"

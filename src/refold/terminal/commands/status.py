@@ -5,6 +5,7 @@
 import sys
 
 from refold import __version__
+from refold.client.types import View
 from refold.errors import BadInput
 from refold.terminal.commands import shell
 from refold.terminal.greeting import shown
@@ -45,6 +46,12 @@ def _rows(here: Terminal) -> list[tuple[str, str]]:
         ("rules", f"{given[0]} from settings, {given[1]} allowed for this session"),
         ("directory", ", ".join([shown(about.directory), *more])),
         ("checkpoints", "yes" if session.workspace.checkpoints else "no"),
-        ("context", window_share(view.account.last_usage, view.conversation.system_prompt.window)
-         or "nothing sent yet"),
-    ]  # fmt: skip
+        ("context", _context(view)),
+    ]
+
+
+def _context(view: View) -> str:
+    used, window = view.account.last_usage, view.conversation.system_prompt.window
+    if not view.turn.seq:
+        return "nothing sent yet"
+    return window_share(used, window) or "context window of unknown size"
