@@ -74,7 +74,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> str:
         ("refold config set limits.ste", ["limits.steps"]),
         ("refold config get --x limits.ste", ["limits.steps"]),
         ("refold auth set anth", ["anthropic"]),
-        ("refold -r --for", ["--fork"]),  # -r may be without an id
+        ("refold -r --for", ["--fork", "--fork-session"]),  # -r may be without an id
         ("refold --agent expl", ["explore"]),
         ("refold --agent co", []),  # it works only for other agents
         ("refold --preset cod", ["coding"]),
@@ -178,7 +178,7 @@ def test_fish_is_offered_what_can_stand_there(
         "refold config get limits.ste": ["limits.steps"],
         "refold -m ollama/qw": ["ollama/qwen:7b"],
         "refold -p x sess": [],
-        "refold -r --for": ["--fork"],
+        "refold -r --for": ["--fork", "--fork-session"],
         "refold -r \\$": ["$(date) `date`"],
     }
     lines = "; ".join(

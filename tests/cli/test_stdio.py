@@ -303,7 +303,7 @@ def test_only_the_rule_that_was_offered_can_be_granted(
         grant="bash(make x)",
     )
 
-    assert "allows every call" in program.until("error")["reason"]
+    assert "does not cover this call" in program.until("error")["reason"]
     assert not (tmp_path / "a.txt").exists()
 
 

@@ -80,8 +80,8 @@ def test_an_agent_is_chosen_at_the_start_and_when_a_session_is_taken_up(
 def test_an_agent_that_is_none_is_one_sentence(
     script: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["-p", "hi", "--script", script, "--agent", "reviw"]) == 1
-    assert "there is no agent 'reviw'. Did you mean 'review'?" in capsys.readouterr().err
+    assert main(["-p", "hi", "--script", script, "--agent", "reviews"]) == 1
+    assert "there is no agent 'reviews'. Did you mean 'review'?" in capsys.readouterr().err
 
 
 def test_a_flag_wins_over_the_budget_that_was_chosen_before(script: str) -> None:

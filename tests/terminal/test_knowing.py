@@ -182,7 +182,7 @@ def test_what_is_off_says_so(evening: Evenings) -> None:
 def test_agents_are_listed_and_chosen(evening: Evenings) -> None:
     tonight = evening()
 
-    rows = tonight.tell("/agent", "/agents", "/agent REVIEW", "/agent", "/agent reviw")
+    rows = tonight.tell("/agent", "/agents", "/agent REVIEW", "/agent", "/agent reviews")
 
     assert "main (/agent NAME changes it)" in rows
     marked = [row for row in rows if row.startswith("* ")]
@@ -190,7 +190,7 @@ def test_agents_are_listed_and_chosen(evening: Evenings) -> None:
     assert marked[0].startswith("* main")
     assert any(row.startswith("From the next turn: review. ") for row in rows)
     assert "review (/agent NAME changes it)" in rows
-    assert any("there is no agent 'reviw'. Did you mean 'review'?" in row for row in rows)
+    assert any("there is no agent 'reviews'. Did you mean 'review'?" in row for row in rows)
     (chosen,) = tonight.events(AgentChosen)
     assert isinstance(chosen, AgentChosen)
     assert chosen.agent == "review"
