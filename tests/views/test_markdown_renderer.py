@@ -55,6 +55,27 @@ def test_cut_anywhere_the_same_is_printed(
     assert shown == at_once
 
 
+WORDY = st.lists(
+    st.sampled_from(
+        (*BITS, "one two three four five six seven ", "**bold words here** ", "some **open ",
+         "x* y ", "[link ", "](u) ", "`` ` `` ", " __", "snake_case ", "2*3*4 ", "_em_ ", "=== \n")
+    ),
+    max_size=60,
+).map("".join).map(visible)  # fmt: skip
+
+
+@given(WORDY, st.integers(1, 40), st.integers(20, 120), st.booleans())
+def test_rows_that_are_printed_early_are_those_that_are_printed_at_once(
+    said: str, size: int, room: int, styled: bool
+) -> None:
+    pieces = MarkdownRenderer(room, styled=styled)
+    shown: list[Piece] = []
+    for at in range(0, len(said), size):
+        shown += pieces.add(said[at : at + size])
+
+    assert bare([tuple(shown + pieces.end())]) == printed(said, room, styled=styled)
+
+
 @given(TEXTS, ROOMS, st.booleans(), st.booleans())
 def test_no_line_is_wider_than_the_screen_but_a_lone_address(
     said: str, room: int, styled: bool, links: bool
@@ -256,12 +277,51 @@ def test_code_is_printed_line_by_line_and_words_when_they_are_finished() -> None
 
 
 def test_a_new_width_counts_from_the_next_block_on() -> None:
-    rooms = iter([20, 10])
-    prose = MarkdownRenderer(lambda: next(rooms))
+    room = 20
+    prose = MarkdownRenderer(lambda: room)
 
-    shown = prose.add("one two three four\n\none two three four") + prose.end()
+    shown = prose.add("one two three four five six seven eight nine ten ")
+    room = 10
+    shown += prose.add("eleven twelve\n\none two three four") + prose.end()
 
-    assert bare([tuple(shown)]) == "one two three four\n\none two\nthree four\n"
+    assert bare([tuple(shown)]) == (
+        "one two three four\nfive six seven eight\nnine ten eleven\ntwelve\n\n"
+        "one two\nthree four\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "early"),
+    [
+        ("one two three four five six seven eight", "one two three four\n"),
+        ("- one two three four five six seven eight", "• one two three four\n"),
+        ("> one two three four five six seven eight", "│ one two three four\n"),
+        ("one **two three** four five six seven eight", "one two three four\n"),
+        ("one `two three` four five six seven eight", "one two three four\n"),
+        ("one **two three four five six seven eight", ""),
+        ("one [two three four five six seven eight", ""),
+        ("one `two three four five six seven eight", ""),
+        ("[a]: one two three four five six seven eight", ""),
+        ("| one two three four | five six seven eight", ""),
+        ("# one two three four five six seven eight", ""),
+    ],
+)
+def test_a_row_is_printed_once_nothing_can_change_it(said: str, early: str) -> None:
+    prose = MarkdownRenderer(20)
+
+    shown = [prose.add(letter) for letter in f"{said} "]
+    before = bare([tuple(piece for pieces in shown for piece in pieces)])
+
+    assert before[: len(early) or None] == early
+    rest = bare([tuple(prose.end())])
+    assert (before + rest).split() == printed(said, 20).split()
+
+
+def test_what_is_printed_as_a_paragraph_stays_one_when_it_is_underlined() -> None:
+    assert printed("one two three four five six\n===\nx", 20) == (
+        "one two three four\nfive six\nx\n"
+    )
+    assert printed("one two\n===\nx", 20) == "one two\nx\n"
 
 
 def test_an_endless_line_is_printed_on_its_way_and_goes_on_being_what_it_was() -> None:

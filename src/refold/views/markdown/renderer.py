@@ -1,11 +1,17 @@
 """Print the text of a model as Markdown while it arrives.
 
-A block is printed when it is finished, code line by line, and nothing is ever taken back; the
-result does not depend on how the text was cut into pieces. Only whole lines are parsed, each
-once. Text must have been escaped before (`escape`).
+A paragraph is printed row by row, code line by line, any other block when it is finished, and
+nothing is ever taken back; the result does not depend on how the text was cut into pieces. A row is
+printed once nothing that follows can change it: no mark of emphasis, code or a link is open in
+it. The last row of a paragraph waits, because an underline can make it a heading. Text must have
+been escaped before (`escape`).
 """
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.views.markdown.blocks import Blocks, Container, Leaf
 from refold.views.markdown.highlight import Highlighter
@@ -18,6 +24,13 @@ WIDEST = 100  # cells of prose: longer lines are hard to read; code and tables m
 _LONGEST = 4_000  # characters of a line that wait for its end
 _OPENING = 60  # characters at the start of a line that decide which block it begins
 _LEAST = 10  # cells for text, however deeply nested
+# What could follow an open mark and close it, behind a word and, for code, behind a blank. A row
+# that none of them changes is settled.
+_CLOSERS = {
+    "*": ("x*", "x**", "x***"), "_": ("x_", "x__"), "~": ("x~~",),
+    "`": ("x`", "x``", "x```", "`", "``", "```"), "[": ("x](u)", "x](u", "x](<u>)"),
+    "](": ("x)", "x))", 'x")', "x')", "x>)"),
+}  # fmt: skip
 _RULE = 40  # cells
 _END: Piece = ("plain", "\n")
 # By level; deeper ones look like the last. Without styles their marks are printed.
@@ -44,9 +57,12 @@ class MarkdownRenderer:
         self._flow = None if marks else StreamWrapper(min(self._room(), WIDEST))
         self._styled, self._signs = styled, signs
         self._blocks, self._spans = Blocks(), Spans(SpanOptions(styled, links))
+        self._marks = self._spans if styled else Spans(SpanOptions())
         self._code: Highlighter | None = None
         self._held: list[str] = []  # of the line that has not ended
         self._size, self._going_on = 0, False
+        self._open: _OpenParagraph | None = None
+        self._unseen = 0  # characters since its rows were laid out
 
     @property
     def whole_rows(self) -> bool:
@@ -66,7 +82,11 @@ class MarkdownRenderer:
         out = self._hold(first)
         for part in more:
             out += self._end_line()
+            out += self._settled_rows()
             out += self._hold(part)
+        self._unseen += len(text)
+        if self._unseen >= min(self._room() or WIDEST, WIDEST):  # one more row, about
+            out += self._settled_rows()
         return out
 
     def end(self) -> list[Piece]:
@@ -108,15 +128,94 @@ class MarkdownRenderer:
     def _printed(self, leaves: list[Leaf]) -> list[Piece]:
         out: list[Piece] = []
         for leaf in leaves:
-            room = self._room()
-            around = _Margin(leaf, room, signs=self._signs)
-            if leaf.gap >= 0:
-                out += (around.gap, _END)
-            for number, row in enumerate(self._rows(leaf, room and around.left)):
+            begun, self._open = self._open, None
+            if begun is None:
+                out += self._laid_out(leaf, self._room())
+                continue
+            # What is on the screen stays a paragraph, whatever an underline makes of it.
+            kind = "words" if leaf.kind in ("heading", "table") else leaf.kind
+            rows = self._laid_out(replace(leaf, kind=kind), begun.room, after=begun.rows)
+            out += rows
+            if not rows and (left := begun.rows - self._count(leaf, begun.room)) > 0:
+                self._open = _OpenParagraph(begun.room, left)  # of the head of a table
+        return out
+
+    def _laid_out(
+        self, leaf: Leaf, room: int, *, after: int = 0, before: int | None = None
+    ) -> list[Piece]:
+        """Rows of a block, without the first `after`, which are printed, and from `before` on."""
+        out: list[Piece] = []
+        around = _Margin(leaf, room, signs=self._signs)
+        if leaf.gap >= 0 and not after:
+            out += (around.gap, _END)
+        for number, row in enumerate(self._rows(leaf, room and around.left)):
+            if after <= number and (before is None or number < before):
                 out += around.rest if number else around.first
                 out += row
                 out.append(_END)
         return out
+
+    def _count(self, leaf: Leaf, room: int) -> int:
+        wide = _Margin(leaf, room, signs=self._signs).left
+        return len(_filled(self._spans.words(leaf.lines), wide))
+
+    def _settled_rows(self) -> list[Piece]:
+        """Rows of the open paragraph that nothing can change any more."""
+        self._unseen = 0
+        room = self._open.room if self._open else self._room()
+        leaf = self._open_paragraph(room) if room else None
+        if leaf is None:
+            return []
+        done = self._open.rows if self._open else 0
+        wide = _Margin(leaf, room, signs=self._signs).left
+        if sum(map(len, leaf.lines)) <= min(wide, WIDEST) and len(leaf.lines) == 1:
+            return []
+        settled = self._settled(leaf, wide)
+        if settled <= done:
+            return []
+        self._open = _OpenParagraph(room, settled)
+        return self._laid_out(leaf, room, after=done, before=settled)
+
+    def _open_paragraph(self, room: int) -> Leaf | None:
+        """The paragraph that is not finished, with the line that has not ended."""
+        held = "".join(self._held)
+        if self._going_on or (held and len(held) < min(room, _OPENING) and not self._open):
+            return None
+        blocks = deepcopy(self._blocks)
+        if held and blocks.line(held):
+            return None  # that line ends it, or is something else
+        leaves = blocks.end()
+        if not leaves or leaves[0].kind != "words" or leaves[0].lines[0].startswith("["):
+            return None  # no paragraph, or one that may define a link
+        *lines, last = leaves[0].lines
+        whole, last = (
+            not held,
+            last.partition("|")[0],
+        )  # what follows may be cells of a table
+        if not whole or last != leaves[0].lines[-1]:
+            # A word that has not ended may get too long for its row.
+            last = last[: last.rfind(" ")] if " " in last else ""
+        lines += [last] if last else []
+        return replace(leaves[0], lines=tuple(lines)) if lines else None
+
+    def _settled(self, leaf: Leaf, room: int) -> int:
+        """How many rows stay as they are, whatever follows."""
+        rows = _filled(self._spans.words(leaf.lines), room)
+        *lines, last = leaf.lines
+        count = len(rows) - 1
+        # A mark that is closed is not seen any more.
+        shown = "".join(
+            text for style, text in self._marks.words(leaf.lines) if style != "code"
+        )
+        for closers in (each for mark, each in _CLOSERS.items() if mark in shown):
+            for closer in closers:
+                # The next word, on this line or on one of its own.
+                more = last + (" " if self._held else "\n") + closer
+                other = _filled(self._spans.words((*lines, *more.split("\n"))), room)
+                same = zip(rows[:count], other, strict=False)
+                least = min(count, len(other))
+                count = next((at for at, (a, b) in enumerate(same) if a != b), least)
+        return count
 
     def _rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
         match leaf.kind:
@@ -158,6 +257,13 @@ class MarkdownRenderer:
         else:
             pieces = self._code.line(text) if self._code else [("code", text)]
         yield from hard_wrap(pieces, room) if room else [tuple(pieces)]
+
+
+class _OpenParagraph(Struct, frozen=True):
+    """A paragraph of which so many rows are printed, for this width."""
+
+    room: int
+    rows: int
 
 
 class _Margin:
