@@ -34,6 +34,7 @@ from refold.journal.store.port import MemoryStore
 from refold.provider.port import Provider
 from refold.session.hub import Frame
 from refold.session.session import Session
+from refold.terminal.greeting import greet
 from refold.terminal.input.reader import Key, Later
 from refold.terminal.run import IDLE, PromptLoop
 from refold.terminal.screen.capabilities import Look
@@ -41,6 +42,7 @@ from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import Showing
 from refold.terminal.work import Work
 from refold.testing.providers import Line, Reply, ScriptedProvider
+from refold.values.modes import Mode
 from refold.values.usage import NO_LIMIT
 from refold.views.styled import Line as Shown
 from refold.views.styled import bare
@@ -645,3 +647,26 @@ def test_a_slow_answer_is_cut_where_ctrl_c_came(tmp_path: Path) -> None:
 
     assert anyio.run(story) == "Short."
     assert tonight.out.getvalue().count("word") < 500
+
+
+def test_the_first_lines_name_the_branch_and_what_runs_without_asking(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/HEAD").write_text("ref: refs/heads/topic\n")
+    out = io.StringIO()
+
+    async def greeted(*modes: Mode) -> None:
+        provider = ScriptedProvider()
+        session = handle_on(await opened(provider, tmp_path), provider, tmp_path)
+        for mode in modes:
+            await session.set_mode(mode)
+            greet(session, Printer(out, Look()))
+
+    anyio.run(greeted, "default", "bypass")
+
+    rows = [row for row in out.getvalue().split("\n") if row.startswith(("refold", "Mode"))]
+    assert [row.partition(str(tmp_path))[2] for row in rows[:2]] == [
+        " · topic", " · topic · mode bypass",
+    ]  # fmt: skip
+    assert rows[2].startswith("Mode bypass: everything runs without asking, except ")

@@ -319,3 +319,20 @@ def test_a_theme_counts_for_the_prompt_too_at_once(starts: Starts) -> None:
 
     assert at.end() == 0
     assert [before, dark, mono] == [("›", "blue"), ("›", "87afff"), ("›", "default")]
+
+
+def test_after_esc_a_slash_is_a_slash_and_esc_twice_lists_the_points(
+    starts: Starts,
+) -> None:
+    at = starts("talk")
+    at.type("first" + ENTER)
+    at.until("One." + "\n\n10 in")
+    at.until_asked()
+    at.type(ESC + "/tag +x" + ENTER)
+    at.until("#x")
+    at.until_asked()
+    at.type(ESC + ESC)
+    at.until("/rewind N goes back to before N")
+    at.type("\x04")
+
+    assert at.end() == 0

@@ -40,6 +40,14 @@ class SessionWorkspace:
         return self._engine.view.session.directory
 
     @property
+    def branch(self) -> str:
+        """The branch that is checked out; "" where none is, or no repository."""
+        from refold.prompts.repository import git_state, root_of
+
+        found = git_state(root_of(self.directory)) if self.directory else None
+        return found.branch if found else ""
+
+    @property
     def roots(self) -> tuple[str, ...]:
         """Its further directories."""
         return self._engine.view.session.roots

@@ -11,11 +11,14 @@ from refold.views.notices import unsent_messages, unsent_notice
 from refold.views.number_format import outcome_line
 
 _WIDEST = 100  # cells
+_BYPASS = "Mode bypass: everything runs without asking, except what asks in every mode (sudo, .env, …)."
 
 
 def greet(session: Session, printer: Printer) -> None:
     view = session.view
     heading(session, printer)
+    if session.mode == "bypass":
+        printer.say(_BYPASS, "warn")
     for notice in session.notices():
         printer.say(on_one_line(notice), "warn")
     sign = printer.look.sign("prompt")
@@ -34,7 +37,9 @@ def heading(session: Session, printer: Printer) -> None:
     """What works here, and where that is."""
     model = on_one_line(session.model)
     where = shown(session.view.session.directory)
-    said = "".join(f" · {part}" for part in (model, where) if part)
+    branch = on_one_line(session.workspace.branch)
+    mode = f"mode {session.mode}" if session.mode != "default" else ""
+    said = "".join(f" · {part}" for part in (model, where, branch, mode) if part)
     printer.line((("strong", "refold"), ("dim", said)))
 
 

@@ -13,6 +13,7 @@ from refold.views.wrap import cells, cut
 
 _KEYS = (
     ("Esc Enter", "a line break; so does a backslash at the end"),
+    ("Esc Esc", "with nothing typed: list the points to rewind to"),
     ("Shift+Tab", "the next mode: default, accept-edits, sandbox, plan"),
     ("Ctrl+C", "while it works: redirect or stop"),
     ("Ctrl+L", "clear the screen; the session continues"),

@@ -56,6 +56,7 @@ def editing(pasted: Pasted, doing: Doing) -> KeyBindings:
 
     _ending(keys, doing.ahead)
     _leaving_words(keys)
+    _after_escape(keys)
     return keys
 
 
@@ -93,6 +94,26 @@ def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
         @keys.add("escape", "[", "1", "3", ";", modifier, "u", filter=here)
         def _(event: KeyPressEvent) -> None:
             _new_line(event)
+
+
+def _after_escape(keys: KeyBindings) -> None:
+    """Esc is a way out of a menu: what is typed after it is not Alt and that key.
+
+    Esc twice, with nothing typed, lists the points to rewind to.
+    """
+    here = has_focus(DEFAULT_BUFFER) & emacs_mode
+
+    @keys.add("escape", "/", filter=here)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("/")
+        event.current_buffer.start_completion()
+
+    @keys.add("escape", "escape", filter=here)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if not buffer.text:
+            buffer.text = "/rewind"
+            buffer.validate_and_handle()
 
 
 def _new_line(event: KeyPressEvent) -> None:
