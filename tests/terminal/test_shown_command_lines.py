@@ -156,13 +156,21 @@ def test_every_flag_in_a_sentence_is_one_of_ours() -> None:
     told = [
         (page.name, flag)
         for page in PAGES
-        for code in ALONE.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+        for code in ALONE.findall(ours(page))
         if code.startswith("--")
         for flag in re.findall(r"(?<!\S)--[a-z][\w-]*", code)
     ]
 
     assert told
     assert [found for found in told if found[1] not in known] == []
+
+
+def ours(page: Path) -> str:
+    """The prose of a page; of tables that compare, without the column of the other agent."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    if page.name == "coming-from.md":
+        return re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE)
+    return text
 
 
 def flags(parser: Parser) -> Iterator[str]:
