@@ -41,6 +41,9 @@ _TO_BEGIN = 30.0  # seconds for a process to come up on a busy machine
 _LAST_NEWS = 3.0  # seconds until we hear how a process ended
 _PROCESSES = 128
 _GLANCES = 20
+# Each pool of memory that glibc makes for a thread reserves 64 to 128 MiB of addresses, and it
+# makes eight a core: on a large machine they alone would use up what code may reserve.
+_FEW_POOLS = "MALLOC_ARENA_MAX=2"
 _LAST_WORDS = 300  # characters
 _UNHEARD = 10_000  # messages to it that wait
 _BROKEN = 71  # the code of a worker whose connection was taken away
@@ -239,7 +242,7 @@ class Process:
         with self._scope:
             try:
                 finished = await commands.run(
-                    f"exec {shlex.join(words)}",
+                    f"{_FEW_POOLS} exec {shlex.join(words)}",
                     cwd=cwd, seconds=None, confines=Confines(), given=given,
                 )  # fmt: skip
                 self._how = _how(finished)
