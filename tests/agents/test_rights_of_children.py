@@ -19,7 +19,14 @@ from refold.testing.providers import ScriptedProvider
 from refold.values.modes import Mode, Verdict
 from refold.values.tools import Confines, Effect
 
-MODES: tuple[Mode, ...] = ("default", "accept-edits", "plan", "rules-only", "bypass")
+MODES: tuple[Mode, ...] = (
+    "default",
+    "accept-edits",
+    "sandbox",
+    "plan",
+    "rules-only",
+    "bypass",
+)
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 STRICT: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 FACTS = Facts(("/ws",), "/home/person", ("/home/person/.config/refold",), sandboxed=True)

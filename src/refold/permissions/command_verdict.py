@@ -4,6 +4,7 @@ The order of precedence is that of `decide`. `shell` parses the command line.
 """
 
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct, structs
@@ -21,7 +22,7 @@ from refold.permissions.shell.plain_script import SimpleCommand, taken_apart
 from refold.permissions.shell.quoting import shown
 from refold.permissions.shell.read_only import Looked, survey
 from refold.permissions.shell.script import Script, read
-from refold.permissions.shell.words import MARKS, Held
+from refold.permissions.shell.words import BRACKET, MARKS, QUERY, STAR, Held
 from refold.values.modes import Mode, Verdict
 from refold.values.path_names import below, steering
 from refold.values.tools import Confines
@@ -43,6 +44,8 @@ _OF_THE_SYSTEM = (
     "/sbin",
     "/usr",
 )
+# A glob without a directory can only become a file of the workspace.
+_A_FILE_HERE = re.compile(f"[\\w.+{STAR}{QUERY}{BRACKET}\\]-]+")
 
 
 class _Command(Struct, frozen=True):
@@ -313,12 +316,11 @@ def _leaves_sandbox(command: _Command, facts: Facts) -> str:
         return "no sandbox works on this machine"
     if command.access.network:
         return "it wants to reach the network"
-    if not command.found.commands:
-        return command.unread or "it holds no command"
-    if command.found.broken or command.found.hidden:
-        return command.unread or "it cannot be read for certain"
+    if reason := _unjudged(command):
+        return reason
     for words in command.found.commands:
-        if MARKS.search(words[0].value):
+        program = words[0].value
+        if MARKS.search(program) and not _A_FILE_HERE.fullmatch(program):
             return "which program it runs is not known before it runs"
     for file in command.files:
         if _is_elsewhere(file, facts):
@@ -326,6 +328,18 @@ def _leaves_sandbox(command: _Command, facts: Facts) -> str:
         if not file.looks and steering(file.real.split("/")):
             return f"{file.real} instructs agents or tools"
     return discards(command.found)
+
+
+def _unjudged(command: _Command) -> str:
+    found = command.found
+    if not found.commands:
+        emptied = next((r.target.text for r in found.redirects if r.writes), "")
+        return (
+            f"it empties {emptied}" if emptied else command.unread or "it holds no command"
+        )
+    if found.broken or found.hidden:
+        return command.unread or "it cannot be read for certain"
+    return ""
 
 
 def _is_elsewhere(file: NamedFile, facts: Facts) -> bool:

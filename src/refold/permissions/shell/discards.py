@@ -7,17 +7,20 @@ several readings the worst counts.
 """
 
 import re
+from collections.abc import Callable
+from itertools import pairwise
 
+from refold.permissions.shell.git_read_only import sort_out_git
 from refold.permissions.shell.nested_commands import Running, name_of
 from refold.permissions.shell.words import MARKS
 
 _GONE = frozenset({"shred", "srm", "rimraf", "trash", "trash-put", "wipe", "dd"})
+_REMOVES = frozenset({"rm", "rmdir", "unlink", *_GONE})
 # What builds and tools make anew.
 _MADE = frozenset(
     [
         "build",
         "dist",
-        "out",
         "target",
         "node_modules",
         "__pycache__",
@@ -33,13 +36,9 @@ _MADE = frozenset(
         ".parcel-cache",
         ".svelte-kit",
         ".gradle",
-        "coverage",
         "htmlcov",
         ".coverage",
         ".nyc_output",
-        "tmp",
-        "temp",
-        "logs",
         ".eggs",
         "bazel-bin",
         "bazel-out",
@@ -51,33 +50,57 @@ _MADE_ENDINGS = (".egg-info", ".pyc", ".o", ".class", ".log", ".tmp")
 _REMOVES_TREES = re.compile(
     r"rmtree|rmSync|rmdirSync|removeSync|remove_dir_all|deltree|os\.removedirs|FileUtils\.rm"
 )
-# git's subcommands that can lose changes, branches or history; with these words only, if given.
+# git's subcommands that keep changes, branches and history, except with one of these words.
+# Any other may lose them: an alias, too.
 _GIT: dict[str, tuple[str, ...]] = {
-    "reset": ("--hard", "--merge", "--keep"),
-    "clean": (),
-    "checkout": ("-f", "--force", "--", ".", "-B", "--ours", "--theirs"),
-    "switch": ("-f", "--force", "--discard-changes", "-C"),
-    "restore": (),
-    "stash": ("drop", "clear"),
-    "branch": ("-D", "-d", "-f", "-M", "--delete", "--force"),
-    "tag": ("-d", "-f", "--delete", "--force"),
-    "rebase": (),
-    "filter-branch": (),
-    "filter-repo": (),
-    "fast-import": (),
+    "add": (),
+    "am": ("--abort", "--skip", "--quit"),
+    "apply": (),
+    "archive": (),
+    "bisect": (),
+    "branch": ("-D", "-d", "-f", "-M", "-C", "--delete", "--force"),
+    "cherry-pick": ("--abort", "--skip", "--quit"),
+    "clone": (),
+    "fetch": ("-f", "--force", "-p", "--prune", "-P", "--prune-tags"),
+    "format-patch": (),
+    "init": (),
+    "merge": ("--abort", "--quit"),
+    "mv": ("-f", "--force"),
+    "notes": ("remove", "prune", "-f", "--force"),
+    "pull": ("-f", "--force", "-r", "--rebase"),
     "reflog": ("expire", "delete"),
-    "gc": (),
-    "prune": (),
-    "update-ref": (),
-    "symbolic-ref": (),
-    "replace": (),
-    "worktree": ("remove", "prune"),
-    "submodule": ("deinit",),
-    "push": (),
+    "remote": ("remove", "rm", "prune", "rename", "set-url"),
+    "revert": ("--abort", "--skip", "--quit"),
+    "stash": ("drop", "clear"),
+    "submodule": ("deinit", "-f", "--force"),
+    "switch": (
+        "-f",
+        "--force",
+        "--discard-changes",
+        "-C",
+        "--force-create",
+        "-m",
+        "--merge",
+    ),
+    "tag": ("-d", "-f", "--delete", "--force"),
+    "worktree": ("remove", "prune", "-f", "--force", "-B"),
 }
+_OVERWRITING = (
+    "-f",
+    "--force",
+    "-B",
+    "-m",
+    "--merge",
+    "-p",
+    "--patch",
+    "--ours",
+    "--theirs",
+)
+_NEW_BRANCH = ("-b", "--orphan")
 _WITH_VALUE = frozenset(
     {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
 )
+_NOT_KEPT = re.compile(r"(?:/var)?/tmp(?:/|$)|(?:.*/)?\.git(?:/|$)")  # by checkpoints
 
 
 def discards(found: Running) -> str:
@@ -93,13 +116,40 @@ def discards(found: Running) -> str:
 
 
 def _of(name: str, values: list[str]) -> str:
+    if name == "git":
+        return _of_git(values)
     if name in _GONE:
         return f"{name} destroys what it writes over" if name == "dd" else f"it runs {name}"
-    if name == "rm" and _recursive(values) and not all(map(_made, _operands(values))):
-        return "it deletes directories"
-    if name == "find" and not {"-delete", "rm"}.isdisjoint(values):
-        return "it deletes what it finds"
-    return _of_git(values) if name == "git" else ""
+    reason, does = _LOSING.get(name, ("", lambda _: False))
+    return reason if does(values) else ""
+
+
+def _removes_trees(values: list[str]) -> bool:
+    return _recursive(values) and not all(map(_made, _operands(values)))
+
+
+def _removes_found(values: list[str]) -> bool:
+    return not {"-delete", *_REMOVES}.isdisjoint(values)
+
+
+def _deletes_extras(values: list[str]) -> bool:
+    return any(value.startswith("--del") for value in values)
+
+
+def _hides(values: list[str]) -> bool:
+    return any(map(_NOT_KEPT.match, _moved_to(values)))
+
+
+def _moved_to(values: list[str]) -> list[str]:
+    """Where `mv` may move to: its last word, or that of `-t`."""
+    option = re.compile(r"-[A-Za-z]*t(.+)|--target-directory=(.+)")
+    glued = [one[1] or one[2] for one in map(option.fullmatch, values) if one]
+    given = [
+        after
+        for before, after in pairwise(values)
+        if before == "--target-directory" or re.fullmatch(r"-[A-Za-z]*t", before)
+    ]
+    return [*glued, *given, *values[-1:]]
 
 
 def _recursive(values: list[str]) -> bool:
@@ -126,20 +176,60 @@ def _of_git(values: list[str]) -> str:
     word, rest = (values[at], values[at + 1 :]) if at < len(values) else ("", [])
     if MARKS.search(word):
         return "it is not known what git does"
-    if word not in _GIT or (word == "restore" and "--staged" in rest and "-W" not in rest):
-        return ""
-    worst = _GIT[word]
-    if worst and not any(_is(each, worst) for each in rest):
-        return ""
-    return f"git {word} can lose changes or history"
+    if not word or not sort_out_git(["git", *values[at:]])[1].problem:
+        return ""  # it only reads
+    return "" if _keeps(word, rest) else f"git {word} can lose changes or history"
+
+
+def _keeps(word: str, rest: list[str]) -> bool:
+    match word:
+        case "checkout":
+            return _switches(rest)
+        case "restore":
+            staged = any(_is(each, ("-S", "--staged")) for each in rest)
+            return staged and not any(_is(each, ("-W", "--worktree")) for each in rest)
+        case "rm":
+            return "--cached" in rest
+        case "commit":  # of which most words are a message
+            return not any(_shortened(each, "--amend") for each in rest)
+        case _:
+            return word in _GIT and not any(_is(each, _GIT[word]) for each in rest)
+
+
+def _switches(rest: list[str]) -> bool:
+    """Does `git checkout` go to a branch? What looks like a file may be one."""
+    if any(_is(each, (*_OVERWRITING, "--", ".")) for each in rest):
+        return False
+    if any(each in _NEW_BRANCH for each in rest):
+        return True
+    names = [each for each in rest if not each.startswith("-") or each == "-"]
+    return len(names) == 1 and "." not in names[0] and not names[0].endswith("/")
 
 
 def _is(word: str, worst: tuple[str, ...]) -> bool:
-    """Also `-fd` for `-f`; a word with unknown parts may be each of them."""
+    """Also `-fd` for `-f` and `--del` for `--delete`; unknown parts may be any of them."""
     short = {each[1] for each in worst if len(each) == 2 and each[0] == "-"}
     cluster = re.fullmatch(r"-([A-Za-z]+)", word)
     return (
         word in worst
         or bool(MARKS.search(word))
         or bool(cluster and short & set(cluster[1]))
+        or any(_shortened(word, each) for each in worst)
     )
+
+
+def _shortened(word: str, option: str) -> bool:
+    return len(word) > 3 and word.startswith("--") and option.startswith(word)
+
+
+# By program: what it loses, and whether it does with these words.
+_LOSING: dict[str, tuple[str, Callable[[list[str]], bool]]] = {
+    "rm": ("it deletes directories", _removes_trees),
+    "find": ("it deletes what it finds", _removes_found),
+    "xargs": ("it deletes what another command lists", _removes_found),
+    "parallel": ("it deletes what another command lists", _removes_found),
+    "rsync": ("it deletes what the other side does not have", _deletes_extras),
+    "mv": ("it moves files to where checkpoints do not keep them", _hides),
+    "truncate": ("it shortens files", bool),
+    "cp": ("it empties files", lambda values: "/dev/null" in values),
+}
