@@ -92,6 +92,15 @@ def test_whose_prompt_it_is(
     assert part(brief(project, places).text(material, NEVER), "prompt") == prompt
 
 
+def test_a_small_model_is_not_told_a_path_to_copy(project: Path, places: Paths) -> None:
+    small = part(brief(project, places).text(Material(small=True), NEVER), "environment")
+    whole = part(brief(project, places).text(Material(), NEVER), "environment")
+
+    assert str(project) not in small
+    assert "Paths are relative to the folder." in small
+    assert f"You work in: {project}" in whole
+
+
 def test_a_small_model_is_told_little(project: Path, places: Paths) -> None:
     told = brief(project, places).text(Material(small=True), NEVER)
 

@@ -147,6 +147,45 @@ def test_what_cannot_be_read_is_told_in_a_sentence(
         read(place, path=path)
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("file.txt", "The files there are notes.md, number.txt."),
+        ("numbers.txt", "Did you mean number.txt?"),
+        ("sub/number.txt", "Did you mean sub/numbers.txt?"),
+        ("sub/none/number.txt", "there is no such file"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_names_there_are(
+    place: ToolDirectory, path: str, said: str
+) -> None:
+    for name in ("number.txt", "notes.md", "sub/numbers.txt"):
+        (place.directory / name).parent.mkdir(exist_ok=True)
+        put(place, name, b"1")
+
+    with pytest.raises(ToolFailed) as found:
+        read(place, path=path)
+
+    assert said in str(found.value)
+
+
+def test_names_outside_the_workspace_are_not_told(place: ToolDirectory) -> None:
+    put(place, "../secret-plan", b"1")
+
+    with pytest.raises(ToolFailed) as found:
+        read(place, path=str(place.directory.parent / "secret-plans"))
+
+    assert "Did you mean" not in str(found.value)
+
+
+def test_many_names_are_not_listed(place: ToolDirectory) -> None:
+    for number in range(9):
+        put(place, f"{number}.txt", b"1")
+
+    with pytest.raises(ToolFailed, match=r"there is no such file or directory\.$"):
+        read(place, path="something")
+
+
 def test_a_file_with_a_hostile_name_can_be_kept_in_a_journal(place: ToolDirectory) -> None:
     put(place, os.fsdecode(b"bad\xff\nname"), b"x")
 

@@ -186,7 +186,9 @@ class SystemPromptBuilder:
             said = (
                 *asked.notices, *shadowed(self._shelves(trusted)), *self._unheeded(),
             )  # fmt: skip
-            self._found = _Found(environment(whole), environment(around), asked, said)
+            # A small model makes mistakes in long paths, and takes a second for each.
+            small = environment(replace(around, directory=""))
+            self._found = _Found(environment(whole), small, asked, said)
         return self._found
 
     def _trust(self) -> str:

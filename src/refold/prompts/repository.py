@@ -133,7 +133,7 @@ _MOST = 8  # directories that are named
 class Environment(Struct, frozen=True, kw_only=True):
     """What is true of the place. `today` is an ISO date."""
 
-    directory: str
+    directory: str  # "": paths are relative to it, and nobody needs its name
     more: tuple[str, ...] = ()  # other directories of the workspace
     today: str
     platform: str
@@ -142,7 +142,9 @@ class Environment(Struct, frozen=True, kw_only=True):
 
 
 def environment(around: Environment) -> str:
-    lines = [f"You work in: {escaped(around.directory)}"]
+    lines = ["Paths are relative to the folder."]
+    if around.directory:
+        lines = [f"You work in: {escaped(around.directory)}"]
     if around.more:
         named = [escaped(each) for each in around.more[:_MOST]]
         unnamed = len(around.more) - len(named)

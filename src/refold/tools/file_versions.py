@@ -21,7 +21,11 @@ def current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
     """The content of a file that was read here and has not changed since, or raise."""
     name = files.called(real)
     if files.kind(real) == "nothing":
-        raise ToolFailed(f"There is no file {name}: write_file makes one.")
+        from refold.tools.file_names import names_there
+
+        names = names_there(files, real)
+        hint = f" {names}" if names else ""
+        raise ToolFailed(f"There is no file {name}: write_file makes one.{hint}")
     now = files.read(real)
     if escaped(real) not in known:
         raise ToolFailed(

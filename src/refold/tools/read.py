@@ -48,6 +48,11 @@ async def read_file(
 def _file(path: str, first: int, count: int, files: Files) -> Reply:
     real = files.real(path)
     name = files.called(real)
+    if files.kind(real) == "nothing":
+        from refold.tools.file_names import names_there
+
+        if names := names_there(files, real):
+            raise ToolFailed(f"Cannot read {name}: there is no such file. {names}")
     content = files.read(real)
     text, oddity = _text(content, name)
     seen = (ReadRange(escaped(real), sha256(content).hexdigest()),)

@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from refold.config.paths import paths
 from refold.provider.local.download import runtime_is_here
 from refold.provider.local.models import LocalModel, Shelf, default_directory, find
+from refold.provider.local.server import ServerStatus, running_servers
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 REFOLD = Path(sys.executable).with_name("refold")
@@ -47,19 +50,9 @@ def do(model: LocalModel, asks: str, here: Path) -> dict[str, object]:
     return json.loads(done.stdout)
 
 
-def left_behind() -> set[str]:
-    """Servers of models whose refold is gone. Those of other tests have theirs."""
-    found: set[str] = set()
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            if "refold.provider.local.server" not in (directory / "cmdline").read_text():
-                continue
-            parent = (directory / "stat").read_text().rpartition(")")[2].split()[1]
-            if "refold" not in Path("/proc", parent, "cmdline").read_text():
-                found.add(directory.name)
-        except OSError:
-            continue
-    return found
+def serving() -> list[ServerStatus]:
+    """The servers that run for this test's home."""
+    return list(running_servers(paths(os.environ).state / "local", time.time()))
 
 
 def test_it_makes_a_file(model: LocalModel, tmp_path: Path) -> None:
@@ -72,15 +65,17 @@ def test_it_makes_a_file(model: LocalModel, tmp_path: Path) -> None:
 def test_it_reads_a_number_and_tells_it(model: LocalModel, tmp_path: Path) -> None:
     (tmp_path / "number.txt").write_text("4217\n")
 
-    found = do(model, "Read the file number.txt and tell me the number in it.", tmp_path)
+    found = do(model, "Read number.txt and tell me the number in it.", tmp_path)
 
     assert "4217" in str(found["text"])
     assert (tmp_path / "number.txt").read_text() == "4217\n"
 
 
-def test_its_server_ends_with_it(model: LocalModel, tmp_path: Path) -> None:
-    before = left_behind()
-
+def test_its_server_ends_soon_after_it(model: LocalModel, tmp_path: Path) -> None:
     do(model, "Say hello.", tmp_path)
 
-    assert left_behind() - before == set()
+    last = time.monotonic() + 15  # without anything in the background it waits one second
+    while serving() and time.monotonic() < last:
+        time.sleep(0.2)
+    assert serving() == []
+    assert list((paths(os.environ).state / "local").glob("*.log"))  # there was one

@@ -1,0 +1,34 @@
+"""What to say of a file that is not there: which names near it are.
+
+A model that misremembers a name is told the right one, instead of asking for it in a call
+of its own. Only names inside the workspace are told.
+"""
+
+import posixpath
+
+from refold.errors import ToolFailed
+from refold.place.port import Files, Real
+from refold.values.printable_names import escaped
+from refold.values.similar_names import similar
+
+_FEW = 8  # files that are named though none is near
+
+
+def names_there(files: Files, real: Real) -> str:
+    """A sentence with the names that may be meant, or ""; `real` is not there."""
+    above = Real(posixpath.dirname(real))
+    if files.outside(real) is not None or files.kind(above) != "directory":
+        return ""
+    try:
+        names = [entry.name for entry in files.items(above) if entry.kind == "file"]
+    except ToolFailed:
+        return ""
+    if near := similar(posixpath.basename(real), names):
+        return f"Did you mean {' or '.join(_called(files, above, near))}?"
+    if 0 < len(names) <= _FEW:
+        return f"The files there are {', '.join(_called(files, above, sorted(names)))}."
+    return ""
+
+
+def _called(files: Files, above: Real, names: list[str]) -> list[str]:
+    return [escaped(files.called(Real(posixpath.join(above, name)))) for name in names]
