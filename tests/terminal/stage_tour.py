@@ -13,7 +13,7 @@ from refold.cli.tour import Scene, give_tour
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.stopping import stopping
 from refold.engine.world import Model, World
-from refold.errors import BadInput
+from refold.errors import BadInput, Refused, Unreachable
 from refold.journal.store.file import FileStore
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
@@ -43,9 +43,15 @@ async def opening(provider: Provider, directory: Path) -> Scene:
     return Scene(handle_on(session, provider, directory), JOURNAL / "events.jsonl")
 
 
-async def keep_key(provider: str, key: str) -> str:
+async def check_key(provider: str, key: str) -> None:
     if "wrong" in key:
-        raise BadInput(f"{provider} does not know this key")
+        raise Refused(f"{provider} does not know this key")
+    if "offline" in key:
+        raise Unreachable("no network")
+
+
+async def keep_key(provider: str, key: str) -> str:
+    Path("key").write_text(f"{provider} {key}", encoding="utf-8")
     return f"{provider}/model"
 
 
@@ -53,14 +59,17 @@ async def install(name: str) -> str:
     raise BadInput("the model cannot be fetched: no network")
 
 
-async def remember(model: str) -> None:
-    Path("remembered").write_text(model, encoding="utf-8")
+async def remember(setting: str, value: str) -> None:
+    with Path("remembered").open("a", encoding="utf-8") as file:
+        file.write(f"{setting} = {value}\n")
 
 
 async def first_run() -> int:
     offers = Offers(
         providers=("anthropic", "openai"),
+        check_key=check_key,
         keep_key=keep_key,
+        sandboxed=lambda: True,
         embedded=(
             Embedded("qwen2.5-coder-1.5b", 1_117_320_768),
             Embedded("qwen2.5-coder-0.5b", 491_400_064, "makes more mistakes"),

@@ -414,7 +414,7 @@ def test_ctrl_c_in_the_first_run_is_130(
         at.until("or q to leave")
         if keys:
             at.type(keys if display == "line" else f"{keys}\n")
-            at.until("The key")
+            at.until("Which provider")
         at.type(CTRL_C)
 
         assert at.end() == 130

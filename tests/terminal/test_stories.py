@@ -287,16 +287,26 @@ def test_a_terminal_is_left_as_it_was_found(starts: Starts, number: signal.Signa
 
 
 @pytest.mark.slow
-def test_the_first_run_leads_to_the_tour(starts: Starts) -> None:
+def test_the_first_run_leads_to_the_tour(starts: Starts, tmp_path: Path) -> None:
     at = starts(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
     at.until("or q to leave")
     at.type("2")
     at.until("the model cannot be fetched: no network")
     at.until("or q to leave")  # what is typed before a question is not its answer
     at.type("1")
+    at.until("Which provider")
+    at.type("anthropc" + ENTER)
+    at.until("did you mean anthropic")
+    at.until("is the key for?")
+    at.type("\x7fic" + ENTER)  # what was typed is still there
     at.until("The key")
+    at.type("sk-or-v1-of-another" + ENTER)
+    at.until("This is a key for openrouter. It was not sent.")
+    at.until("it is not shown")
     at.type("sk-ant-wrong" + ENTER)
-    at.until("anthropic does not know this key")
+    at.until("anthropic does not accept the key: anthropic does not know this key")
+    at.until("b back")
+    at.type("b")
     at.until("or q to leave")
     at.type("4")
     at.until("Enter begins")
@@ -315,7 +325,35 @@ def test_the_first_run_leads_to_the_tour(starts: Starts) -> None:
 
     assert at.end() == 0
     assert "sk-ant" not in at.raw
+    assert not (tmp_path / "key").exists()
     assert any(row.split()[1:2] == ["TurnEnded"] for row in at.rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "kept"), [("1", "permission_mode = sandbox\n"), (ENTER, "")]
+)
+def test_a_key_that_cannot_be_checked_is_not_lost(
+    starts: Starts, tmp_path: Path, mode: str, kept: str
+) -> None:
+    at = starts(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
+    at.until("or q to leave")
+    at.type("1")
+    at.until("Which provider")
+    at.type("openai" + ENTER)
+    at.until("https://platform.openai.com/api-keys")
+    at.until("The key")
+    at.type("sk-offline" + ENTER)
+    at.until("The key could not be checked: no network")
+    at.until("b back")
+    at.type("k")
+    at.until("openai/model is now the default model.")
+    at.until("Enter for 2")
+    at.type(mode)
+
+    assert at.end() == 0
+    assert (tmp_path / "key").read_text() == "openai sk-offline"
+    assert (tmp_path / "remembered").read_text() == f"model = openai/model\n{kept}"
 
 
 @pytest.mark.slow

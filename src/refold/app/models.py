@@ -7,7 +7,6 @@ is reached says `connections`.
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -104,7 +103,13 @@ class Models:
         elif asked.record or asked.replay:
             self._fixed, self._tape = _from_cassettes(asked, self.masks)
         self._offline: tuple[str, ...] | None = None  # what no key at hand is needed for
+        self._of_ollama: tuple[str, ...] = ()
         self._fallback = tuple(map(self.full, settings.fallback_models))
+
+    def chosen(self) -> bool:
+        """Is there a model, and did anybody choose it, if only by a key or by installing it?"""
+        found = self.default()
+        return bool(found) and found not in self._of_ollama
 
     @property
     def scripted(self) -> bool:
@@ -301,7 +306,10 @@ class Models:
             if spec.model and keys.at_hand(spec):
                 return f"{spec.name}/{spec.model}"
         if self._offline is None:  # asked once: nobody is kept waiting twice
-            found = (*self._of_keyring(), *ollama_models(self._environ))
+            from refold.app.local_servers import ollama_models
+
+            self._of_ollama = ollama_models(self._environ)
+            found = (*self._of_keyring(), *self._of_ollama)
             self._offline = (*found, *self.connections.installed())
         return next(iter(self._offline), "")
 
@@ -336,43 +344,3 @@ def _by_code(found: Provider, small: bool) -> Provider:
     from refold.provider.code_acting import CodeActing
 
     return CodeActing(found, small=small)
-
-
-def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
-    """A provider's name in full, and its address with another host or port.
-
-    Raises `BadInput` for one that does not run on a machine of one's own.
-    """
-    if any(sign in host for sign in "/@ ") or not (host or port):
-        raise BadInput(f"--host takes the name of a machine, not {host!r}; --port its port")
-    mine = ", ".join(spec.name for spec in catalog.providers() if spec.own)
-    try:
-        spec = catalog.find(provider)
-    except BadInput as error:
-        raise BadInput(
-            f"{provider!r} has no server that could be elsewhere: --host and --port are "
-            f"for {mine}, ollama-cli"
-        ) from error
-    if not spec.own:
-        raise BadInput(
-            f"{spec.label} runs on its own machines: --host and --port are for a server "
-            f"of yours; set [providers.{spec.name}] base_url for another address"
-        )
-    old = urlsplit(spec.base_url)
-    where = f"[{host}]" if ":" in host else host or old.hostname
-    where = f"{where}:{port or old.port}"
-    return spec.name, f"{old.scheme}://{where}{old.path}"
-
-
-def ollama_models(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What an Ollama on this machine has, if one answers at once."""
-    import json
-    import urllib.request
-
-    url = catalog.address(catalog.find("ollama"), environ)
-    try:
-        with urllib.request.urlopen(f"{url}/api/tags", timeout=0.5) as answer:
-            models = json.load(answer)["models"]
-        return tuple(f"ollama/{model['name']}" for model in models)
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()

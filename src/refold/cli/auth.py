@@ -212,7 +212,7 @@ async def _asked(
         return "there is no key, and none is needed", True
     what = f"the key {_ends(held.key)} ({_where(held)})"
     try:
-        await _let_in(here, spec, held.given)
+        await try_key(spec, here.environ, held.given)
     except Refused as error:
         return f"{what} did not let us in: {error}", False
     except (ProviderError, BadInput) as error:
@@ -220,21 +220,22 @@ async def _asked(
     if spec.name in _ASKED_ELSEWHERE:
         return f"{what} is taken", True
     try:
-        await _let_in(here, spec, _NOBODYS)
+        await try_key(spec, here.environ, _NOBODYS)
     except ProviderError:
         return f"{what} is taken", True
     return f"{spec.label} lists its models to any key, so {what} is as good as any", True
 
 
-async def _let_in(here: KeyContext, spec: ProviderSpec, key: str) -> None:
+async def try_key(spec: ProviderSpec, environ: Mapping[str, str], key: str) -> None:
+    """One request that costs nothing. Raises `Refused` if the provider refuses the key."""
     if path := _ASKED_ELSEWHERE.get(spec.name):
-        http = catalog.server(spec, here.environ, key=key, idle=20, connecting=5)
+        http = catalog.server(spec, environ, key=key, idle=20, connecting=5)
         try:
             await http.get(path)
         finally:
             await http.aclose()
     else:
-        await list_models(spec, here.environ, key=key)
+        await list_models(spec, environ, key=key)
 
 
 def _remove(here: KeyContext, name: str) -> int:

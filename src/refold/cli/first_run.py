@@ -1,6 +1,7 @@
-"""The first run: if no model is set up, ask which one to use, and set it up.
+"""The first run: if nobody chose a model yet, ask for one, and set it up.
 
-`choose` only asks; how a key is stored and a model is downloaded is passed in as `Offers`.
+`choose` only asks and shows; how a key is checked and stored, a model downloaded and a setting
+written is passed in as `Offers`. Nothing is asked of a session that has a key or a setting.
 """
 
 import os
@@ -10,16 +11,20 @@ from typing import Literal
 import anyio
 from msgspec import Struct
 
-from refold.app.models import SMALL, ollama_models
+from refold.app.app import App
+from refold.app.local_servers import LocalServer, local_servers
+from refold.app.model_connections import SMALL
+from refold.cli.auth import try_key
 from refold.cli.local import install
+from refold.cli.permissions import ClaudeRules
 from refold.cli.tour import give_tour, opening_with
+from refold.config.api_keys import wrong
 from refold.config.credentials import store
-from refold.config.paths import Paths
 from refold.config.set_setting import remember
-from refold.config.settings import Terminal
-from refold.errors import RefoldError
+from refold.errors import BadInput, ProviderError, RefoldError, Refused
 from refold.provider import catalog
 from refold.provider.local.models import MODELS, Shelf, default_directory, find
+from refold.provider.spec import ProviderSpec, no_provider
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.terminal.this_terminal import this_terminal
@@ -30,12 +35,24 @@ from refold.views.styled import Line
 _SPEED = 5e6  # bytes per second of a usual connection
 _MAKERS = {
     "sk-ant-": "anthropic", "sk-or-": "openrouter", "gsk_": "groq", "xai-": "xai",
-    "AIza": "gemini", "sk-": "openai",
+    "AIza": "gemini",
 }  # fmt: skip
-_NAMED = 3  # providers in the menu; the question for a key lists all
+_KEY_PAGES = {
+    "anthropic": "https://platform.claude.com/settings/keys",
+    "openai": "https://platform.openai.com/api-keys",
+    "gemini": "https://aistudio.google.com/apikey",
+    "openrouter": "https://openrouter.ai/settings/keys",
+    "groq": "https://console.groq.com/keys",
+    "xai": "https://console.x.ai",
+    "mistral": "https://console.mistral.ai/api-keys",
+    "deepseek": "https://platform.deepseek.com/api_keys",
+}
+_NAMED = 3  # providers in the menu; the next question lists all
+_SHOWN_MODELS = 9  # of one server: each has a key to press
+_SMALL_MODEL = "for small tasks, not for large changes"
 
 
-class ModelChoice(Struct, frozen=True):
+class FirstChoice(Struct, frozen=True):
     """`model` is the full name, provider/model, of what was chosen."""
 
     what: Literal["model", "tour", "leave"]
@@ -53,86 +70,128 @@ class Embedded(Struct, frozen=True):
 class Offers(Struct, frozen=True, kw_only=True):
     """What can be chosen, and the functions that set it up.
 
-    `keep_key(provider, key)` stores a key and returns the model to use with it.
-    `install(name)` downloads a model, shows the progress and returns its full name.
-    `remember(model)` makes it the default. All of them may raise `RefoldError`; then the
-    error is shown, and the question asked again. `ollama` has full names.
+    `check_key(provider, key)` raises `Refused` if the provider does not accept the key, another
+    `ProviderError` if it could not be asked. `keep_key(provider, key)` stores it and returns the
+    model to use with it. `install(name)` downloads a model, shows the progress and returns its
+    full name. `remember(setting, value)` writes a setting of the person. All of them may raise
+    `RefoldError`; then the error is shown and the question asked again.
+
+    `sandboxed` says whether mode `sandbox` can be offered; it may take a moment.
     """
 
     providers: Sequence[str]
+    check_key: Callable[[str, str], Awaitable[None]]
     keep_key: Callable[[str, str], Awaitable[str]]
-    ollama: Sequence[str] = ()
+    servers: Sequence[LocalServer] = ()
     embedded: Sequence[Embedded] = ()
     install: Callable[[str], Awaitable[str]]
-    remember: Callable[[str], Awaitable[None]]
+    remember: Callable[[str, str], Awaitable[None]]
+    sandboxed: Callable[[], bool] = lambda: False
+    claude: ClaudeRules | None = None
 
 
 class _Row(Struct, frozen=True):
     text: str
     about: str
-    does: Callable[[], Awaitable[ModelChoice | None]]
+    does: Callable[[], Awaitable[FirstChoice | None]]
 
 
-def first_run(places: Paths, seen: Terminal) -> bool:
+def first_run(app: App) -> bool:
     """Ask for a model. True if there is one now."""
-    return anyio.run(_first_run, places, seen)
+    return anyio.run(_first_run, app)
 
 
-async def _first_run(places: Paths, seen: Terminal) -> bool:
-    keyed = [spec for spec in catalog.providers() if spec.key_env and spec.model]
+async def _first_run(app: App) -> bool:
+    places, seen = app.paths, app.settings.terminal
+    here = this_terminal(display=seen.display, theme=seen.theme)
+    choice = await choose(_offers(app), *here)
+    if choice.what == "tour":
+        await give_tour(opening_with(places), *here)
+    return choice.what == "model"
+
+
+def _offers(app: App) -> Offers:
+    places = app.paths
+
+    def spec(name: str) -> ProviderSpec:
+        return catalog.find(name)
+
+    async def check_key(name: str, key: str) -> None:
+        await try_key(spec(name), os.environ, key)
 
     async def keep_key(name: str, key: str) -> str:
-        spec = catalog.find(name)
-        store(places.credentials, spec.name, key)
-        return f"{spec.name}/{spec.model}"
+        store(places.credentials, name, key)
+        return f"{name}/{spec(name).model}"
 
     async def fetch(name: str) -> str:
         shelf = Shelf(default_directory(os.environ))
         await anyio.to_thread.run_sync(install, find(name), shelf)
         return SMALL + name
 
-    async def keep_model(model: str) -> None:
-        remember(places, "model", model)
+    async def keep(setting: str, value: str) -> None:
+        remember(places, setting, value)
 
-    choice = await choose(
-        Offers(
-            providers=[spec.name for spec in keyed],
-            keep_key=keep_key,
-            ollama=ollama_models(os.environ),
-            embedded=[Embedded(each.name, each.size) for each in MODELS],
-            install=fetch,
-            remember=keep_model,
-        ),
-        *(here := this_terminal(display=seen.display, theme=seen.theme)),
+    keyed = [each for each in catalog.providers() if each.key_env and each.model]
+    return Offers(
+        providers=[each.name for each in keyed if each.name != "openai-chat"],
+        check_key=check_key,
+        keep_key=keep_key,
+        servers=local_servers(os.environ),
+        embedded=[Embedded(each.name, each.size, _SMALL_MODEL) for each in MODELS],
+        install=fetch,
+        remember=keep,
+        sandboxed=lambda: app.workspace.sandbox.confines,
+        claude=ClaudeRules.found_in(app.workspace.directory, places.folders),
     )
-    if choice.what == "tour":
-        await give_tour(opening_with(places), *here)
-    return choice.what == "model"
 
 
 async def choose(
     offers: Offers, paper: Printer | None = None, reading: TerminalReader | None = None
-) -> ModelChoice:
+) -> FirstChoice:
     """Ask until something is chosen, and set that up."""
     if paper is None or reading is None:
         paper, reading = this_terminal()
-    return await _ModelMenu(offers, paper, reading).choose()
+    return await _Questions(offers, paper, reading).choose()
 
 
-class _ModelMenu:
+class _Questions:
     def __init__(self, offers: Offers, paper: Printer, reading: TerminalReader) -> None:
         self._offers, self._paper, self._reading = offers, paper, reading
 
-    async def choose(self) -> ModelChoice:
-        rows = self._rows()
-        keys = "".join(str(n) for n in range(1, len(rows) + 1))
+    async def choose(self) -> FirstChoice:
         self._paper.say("Welcome to refold.", "heading")
         self._paper.say("No model is configured yet. Which one do you want to use?")
+        choice = await self._one_of(self._rows()) or FirstChoice("leave")
+        if choice.what == "model":
+            await self._ask_for_mode()
+            await self._ask_for_rules()
+        return choice
+
+    def _rows(self) -> list[_Row]:
+        offers = self._offers
+        more = len(offers.providers) - _NAMED
+        several = ", ".join(offers.providers[:_NAMED])
+        several += f" and {more} more" if more > 0 else ""
+        rows = [_Row("an API key", f"{several}; only you can read it", self._provider)]
+        for server in offers.servers:
+            many = len(server.models)
+            about = f"{many} models" if many > 1 else server.models[0].partition("/")[2]
+            title = f"{server.label} on this machine"
+            rows.append(_Row(title, on_one_line(about), self._of_server(server)))
+        rows += [
+            _Row(f"{found.name}, embedded", _embedded(found), self._install(found.name))
+            for found in offers.embedded
+        ]
+        return [*rows, _Row("a guided tour", "no key, no network, one minute", self._tour)]
+
+    async def _one_of(self, rows: Sequence[_Row]) -> FirstChoice | None:
+        """None: the person leaves."""
+        keys = "".join(str(n) for n in range(1, len(rows) + 1))
         self._show(rows)
         while True:
             pressed = _or_stop(await self._reading.choice(_prompt(keys), f"{keys}q"))
             if isinstance(pressed, Key) or pressed == "q":
-                return ModelChoice("leave")
+                return None
             if not pressed:
                 self._paper.say(f"Press a number from 1 to {len(rows)}, or q.", "dim")
                 continue
@@ -142,22 +201,6 @@ class _ModelMenu:
             except RefoldError as error:
                 self._paper.say(visible(str(error)), "bad")
             self._show(rows)
-
-    def _rows(self) -> list[_Row]:
-        offers = self._offers
-        more = len(offers.providers) - _NAMED
-        several = ", ".join(offers.providers[:_NAMED])
-        several += f" and {more} more" if more > 0 else ""
-        rows = [_Row("an API key", f"{several}; only you can read it", self._key)]
-        if offers.ollama:
-            many = len(offers.ollama)
-            about = f"{many} models here" if many > 1 else offers.ollama[0]
-            rows.append(_Row("Ollama on this machine", on_one_line(about), self._ollama))
-        rows += [
-            _Row(f"{found.name}, embedded", _embedded(found), self._install(found.name))
-            for found in offers.embedded
-        ]
-        return [*rows, _Row("a guided tour", "no key, no network, one minute", self._tour)]
 
     def _show(self, rows: Sequence[_Row]) -> None:
         self._paper.gap()
@@ -170,58 +213,169 @@ class _ModelMenu:
             else:  # the description on a line of its own
                 self._paper.line(start)
                 self._paper.say(f"     {row.about}", "dim")
-        if not self._offers.ollama:
+        if not self._offers.servers:
             self._paper.gap()
-            self._paper.say("Ollama does not answer on this machine.", "dim")
+            self._paper.say(
+                "No Ollama, LM Studio or llama.cpp server answers on this machine.", "dim"
+            )
         self._paper.gap()
 
-    async def _key(self) -> ModelChoice | None:
-        prompt: Line = (("plain", "The key (it is not shown): "),)
-        key = await self._reading.secret(prompt)
-        if key == "":  # many press Enter after the number
-            key = await self._reading.secret(prompt)
-        key = _or_stop(key)
-        if isinstance(key, Key) or not key.strip():
-            self._paper.say("No key was given.", "warn")
-            return None
-        key = key.strip()
-        provider = next((p for start, p in _MAKERS.items() if key.startswith(start)), "")
-        if provider not in self._offers.providers:
-            asked = f"Which provider is it for? ({', '.join(self._offers.providers)}) "
-            said = await self._reading.brief((("plain", asked),))
-            provider = said.strip().lower() if isinstance(said, str) else ""
-        if provider not in self._offers.providers:
-            self._paper.say("There is no such provider, so the key was not stored.", "warn")
-            return None
-        return await self._chosen(await self._offers.keep_key(provider, key))
+    async def _provider(self) -> FirstChoice | None:
+        names = self._offers.providers
+        self._paper.say(", ".join(names), "dim")
+        said = ""
+        while True:
+            asked: Line = (("plain", "Which provider is the key for? "),)
+            answer = _or_stop(await self._reading.brief(asked, said))
+            if isinstance(answer, Key) or not (said := answer.strip()):
+                return None
+            try:
+                name = catalog.find(said.lower()).name
+                if name not in names:
+                    raise no_provider(said, names)
+            except BadInput as error:
+                self._paper.say(visible(str(error)), "bad")
+                continue
+            return await self._key(name)
 
-    async def _ollama(self) -> ModelChoice | None:
-        names = self._offers.ollama[:9]
-        if len(names) == 1:
-            return await self._chosen(names[0])
-        for number, name in enumerate(names, start=1):
-            self._paper.line((("strong", f"  {number}  "), ("plain", on_one_line(name))))
-        keys = "".join(str(n) for n in range(1, len(names) + 1))
-        pressed = await self._reading.choice(_prompt(keys), keys)
-        if isinstance(pressed, Key) or not pressed:
-            return None
-        return await self._chosen(names[int(pressed) - 1])
+    async def _key(self, name: str) -> FirstChoice | None:
+        if page := _KEY_PAGES.get(name):
+            self._paper.say(f"Keys are made at {page}", "dim")
+        while True:
+            key = await self._typed_key(name)
+            if not key:
+                self._paper.say("No key was given.", "warn")
+                return None
+            if (kept := await self._checked(name, key)) is not None:
+                return (
+                    await self._chosen(await self._offers.keep_key(name, key))
+                    if kept
+                    else None
+                )
 
-    def _install(self, name: str) -> Callable[[], Awaitable[ModelChoice]]:
-        async def install() -> ModelChoice:
+    async def _typed_key(self, name: str) -> str:
+        """A key that looks like one of this provider; "" for none."""
+        prompt: Line = (("plain", f"The key for {name} (it is not shown): "),)
+        while True:
+            key = _or_stop(await self._reading.secret(prompt))
+            if key == "":  # many press Enter after the name
+                key = _or_stop(await self._reading.secret(prompt))
+            if isinstance(key, Key) or not (key := key.strip()):
+                return ""
+            maker = next((p for start, p in _MAKERS.items() if key.startswith(start)), name)
+            if problem := wrong(key):
+                self._paper.say(f"This is not a key: {problem}.", "bad")
+            elif maker != name:
+                self._paper.say(f"This is a key for {maker}. It was not sent.", "bad")
+            else:
+                return key
+
+    async def _checked(self, name: str, key: str) -> bool | None:
+        """Shall the key be kept? None: another one shall be typed."""
+        while True:
+            self._paper.say(f"Checking the key with {name}…", "dim")
+            try:
+                await self._offers.check_key(name, key)
+            except Refused as error:
+                self._paper.say(visible(f"{name} does not accept the key: {error}"), "bad")
+            except (ProviderError, BadInput) as error:
+                self._paper.say(visible(f"The key could not be checked: {error}"), "warn")
+            else:
+                self._paper.say(f"{name} accepts the key.", "good")
+                return True
+            match await self._what_now():
+                case "c":
+                    continue
+                case "k":
+                    return True
+                case "t":
+                    return None
+                case _:
+                    return False
+
+    async def _what_now(self) -> str | Key:
+        asked: Line = (
+            ("plain", "c check again · k keep it unchecked · t type another · b back "),
+            ("person", "› "),
+        )
+        while not (pressed := _or_stop(await self._reading.choice(asked, "cktb"))):
+            self._paper.say("Press c, k, t or b.", "dim")
+        return pressed
+
+    def _of_server(
+        self, server: LocalServer
+    ) -> Callable[[], Awaitable[FirstChoice | None]]:
+        async def ask() -> FirstChoice | None:
+            names = server.models[:_SHOWN_MODELS]
+            if len(names) == 1:
+                return await self._chosen(names[0])
+            for number, name in enumerate(names, start=1):
+                self._paper.line(
+                    (("strong", f"  {number}  "), ("plain", on_one_line(name)))
+                )
+            if left := len(server.models) - len(names):
+                self._paper.say(f"     and {left} more; /model chooses them later", "dim")
+            keys = "".join(str(n) for n in range(1, len(names) + 1))
+            pressed = _or_stop(
+                await self._reading.choice(_prompt(keys, "Esc goes back"), keys)
+            )
+            if isinstance(pressed, Key) or not pressed:
+                return None
+            return await self._chosen(names[int(pressed) - 1])
+
+        return ask
+
+    def _install(self, name: str) -> Callable[[], Awaitable[FirstChoice]]:
+        async def install() -> FirstChoice:
             return await self._chosen(await self._offers.install(name))
 
         return install
 
-    async def _tour(self) -> ModelChoice:
-        return ModelChoice("tour")
+    async def _tour(self) -> FirstChoice:
+        return FirstChoice("tour")
 
-    async def _chosen(self, model: str) -> ModelChoice:
-        await self._offers.remember(model)
+    async def _chosen(self, model: str) -> FirstChoice:
+        await self._offers.remember("model", model)
         self._paper.say(
             f"{on_one_line(model)} is now the default model. /model changes it.", "good"
         )
-        return ModelChoice("model", model)
+        return FirstChoice("model", model)
+
+    async def _ask_for_mode(self) -> None:
+        """Which questions there will be. What was chosen is a setting like any other."""
+        if not await anyio.to_thread.run_sync(self._offers.sandboxed):
+            return
+        self._paper.gap()
+        self._paper.say("What may refold do without asking?")
+        self._paper.line((
+            ("strong", "  1  "), ("plain", "edit and run commands here"),
+            ("dim", "  in a sandbox, without network and keys"),
+        ))  # fmt: skip
+        self._paper.line((
+            ("strong", "  2  "), ("plain", "only read"),
+            ("dim", "  each edit and each command that changes something asks"),
+        ))  # fmt: skip
+        self._paper.gap()
+        asked: Line = (("plain", "1 or 2, Enter for 2 › "),)
+        if _or_stop(await self._reading.choice(asked, "12")) == "1":
+            await self._offers.remember("permission_mode", "sandbox")
+            self._paper.say(
+                "Mode sandbox is now the default. Shift+Tab changes it.", "good"
+            )
+        else:
+            self._paper.say("refold asks. Shift+Tab changes that.", "good")
+
+    async def _ask_for_rules(self) -> None:
+        if not (claude := self._offers.claude):
+            return
+        self._paper.gap()
+        self._paper.say("Claude Code has permission rules for this directory:")
+        for row in claude.shown():
+            self._paper.say(f"  {row}", "dim")
+        asked: Line = (("plain", "Import them? y/N › "),)
+        if _or_stop(await self._reading.choice(asked, "yn")) == "y":
+            claude.take()
+            self._paper.say("They hold in this directory from now on.", "good")
 
 
 def _embedded(found: Embedded) -> str:
@@ -237,5 +391,5 @@ def _or_stop(answer: str | Key) -> str | Key:
     return answer
 
 
-def _prompt(keys: str) -> Line:
-    return (("plain", f"1 to {keys[-1]}, or q to leave "), ("person", "› "))
+def _prompt(keys: str, way_out: str = "or q to leave") -> Line:
+    return (("plain", f"1 to {keys[-1]}, {way_out} "), ("person", "› "))

@@ -35,10 +35,10 @@ def run(found: Namespace) -> int:
 def _opened(found: Namespace, trees: WorkingTrees) -> int:
     _ask_about_the_folder(found)
     app = app_of(found, attended=True)
-    if not app.models.default():
+    if not app.models.chosen():
         from refold.cli.first_run import first_run
 
-        if not first_run(app.paths, app.settings.terminal):
+        if not first_run(app):
             return 0
         app = app_of(found, attended=True)
     app.workspace.sandbox.begin()  # it is tried while the rest is loaded

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.app.models import own_address
 from refold.cli.flags import PICK
 from refold.client.launch import Launch, Opened
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
@@ -193,6 +192,8 @@ def _at_an_address(found: Namespace) -> tuple[dict[str, object], Mapping[str, st
     host, port = found.host or "", found.port or 0
     if (variables := own_server(provider, host, port)) is not None:
         return {}, variables
+    from refold.app.local_servers import own_address
+
     name, url = own_address(provider, host, port)
     return {f"providers.{name}.base_url": url}, {}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 
 from refold.cli.output import confirmed
 from refold.cli.rule_tests import (
@@ -183,8 +184,8 @@ def import_rules(found: Namespace) -> int:
     for name, content in _contents(found.file, folder).items():
         carried = carried_over(_permissions(name, content))
         _tell(name, _known(carried, rules))
-    for verdict, texts in rules.items():
-        write("".join(on_one_line(f"{verdict:<5}  {text}") + "\n" for text in texts))
+    theirs = ClaudeRules(folder, rules, paths(os.environ).folders)
+    write("".join(f"{row}\n" for row in theirs.shown()))
     if not any(rules.values()):
         raise BadInput("there is no rule to take over")
     if found.print:
@@ -192,10 +193,45 @@ def import_rules(found: Namespace) -> int:
     if not confirmed(f"Shall these rules hold in {on_one_line(folder)}?"):
         write("Nothing was taken over.\n")
         return 1
-    file = paths(os.environ).folders
-    Folders(file).add(folder, rules)
-    write(f"They hold in {on_one_line(folder)} from now on, and are stored in {file}.\n")
+    theirs.take()
+    write(
+        f"They hold in {on_one_line(folder)} from now on, and are stored in {theirs.file}.\n"
+    )
     return 0
+
+
+class ClaudeRules(Struct, frozen=True):
+    """The rules of Claude Code's settings for `folder`, as ours; `file` keeps what is taken."""
+
+    folder: str
+    rules: Mapping[Verdict, list[str]]
+    file: Path
+
+    @staticmethod
+    def found_in(folder: str, file: Path) -> "ClaudeRules | None":
+        """None: there are none, or they cannot be read."""
+        rules: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
+        try:
+            for name, content in small_files(
+                folder, _DIRECTORY, _FILES, lambda _: False
+            ).items():
+                list(_known(carried_over(_permissions(name, content)), rules))
+        except BadInput:
+            return None
+        found = ClaudeRules(folder, rules, file)
+        return found if any(rules.values()) else None
+
+    def shown(self) -> tuple[str, ...]:
+        """A line for each rule."""
+        return tuple(
+            on_one_line(f"{verdict:<5}  {text}")
+            for verdict, texts in self.rules.items()
+            for text in texts
+        )
+
+    def take(self) -> None:
+        """Let them hold in the folder from now on."""
+        Folders(self.file).add(self.folder, self.rules)
 
 
 def _contents(given: str, folder: str) -> Mapping[str, bytes]:

@@ -1,0 +1,84 @@
+"""Model servers of the person's own: which run on this machine, and where else one may be.
+
+Each is asked once, at its usual address or the one that its variable gives, and has half a
+second to answer. `provider.local` is the model that refold runs itself.
+"""
+
+import json
+import re
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.provider import catalog
+from refold.provider.spec import ProviderSpec
+
+_SECONDS = 0.5  # that a server has to answer
+_MOST = 1_000_000  # bytes of its answer
+_NO_WRITER = re.compile(r"embed|rerank|whisper", re.IGNORECASE)
+
+
+class LocalServer(Struct, frozen=True):
+    """A server that answered. `models`: full names, provider/model."""
+
+    label: str
+    models: tuple[str, ...]
+
+
+def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
+    """The servers that answer and have a model, in the order of the catalogue."""
+    own = [spec for spec in catalog.providers() if spec.own]
+    found = ((spec, _models(spec, environ)) for spec in sorted(own, key=_after_ollama))
+    return tuple(LocalServer(spec.label, models) for spec, models in found if models)
+
+
+def ollama_models(environ: Mapping[str, str]) -> tuple[str, ...]:
+    return _models(catalog.find("ollama"), environ)
+
+
+def _after_ollama(spec: ProviderSpec) -> bool:
+    return spec.name != "ollama"
+
+
+def _models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, ...]:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    path, key = ("/api/tags", "name") if spec.wire == "ollama" else ("/models", "id")
+    try:
+        url = catalog.address(spec, environ)
+        with direct.open(f"{url}{path}", timeout=_SECONDS) as answer:
+            page = cast("dict[str, Any]", json.loads(answer.read(_MOST)))
+        listed = page["models" if spec.wire == "ollama" else "data"]
+        names = [str(model[key]) for model in listed]
+    except (OSError, ValueError, KeyError, TypeError, BadInput):
+        return ()
+    return tuple(f"{spec.name}/{name}" for name in names if not _NO_WRITER.search(name))
+
+
+def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
+    """A provider's name in full, and its address with another host or port.
+
+    Raises `BadInput` for one that does not run on a machine of one's own.
+    """
+    if any(sign in host for sign in "/@ ") or not (host or port):
+        raise BadInput(f"--host takes the name of a machine, not {host!r}; --port its port")
+    mine = ", ".join(spec.name for spec in catalog.providers() if spec.own)
+    try:
+        spec = catalog.find(provider)
+    except BadInput as error:
+        raise BadInput(
+            f"{provider!r} has no server that could be elsewhere: --host and --port are "
+            f"for {mine}, ollama-cli"
+        ) from error
+    if not spec.own:
+        raise BadInput(
+            f"{spec.label} runs on its own machines: --host and --port are for a server "
+            f"of yours; set [providers.{spec.name}] base_url for another address"
+        )
+    old = urlsplit(spec.base_url)
+    where = f"[{host}]" if ":" in host else host or old.hostname
+    where = f"{where}:{port or old.port}"
+    return spec.name, f"{old.scheme}://{where}{old.path}"

@@ -1,0 +1,75 @@
+"""Servers of models on this machine are found where they answer, and nothing else is."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from refold.app.local_servers import LocalServer, local_servers
+
+NOWHERE = "http://127.0.0.1:9"
+SILENT = {
+    "OLLAMA_HOST": NOWHERE,
+    "VLLM_BASE_URL": f"{NOWHERE}/v1",
+    "LMSTUDIO_BASE_URL": f"{NOWHERE}/v1",
+    "LLAMA_CPP_BASE_URL": f"{NOWHERE}/v1",
+}
+
+
+@contextmanager
+def serving(pages: Mapping[str, object]) -> Iterator[str]:
+    """A server on loopback that answers these paths with JSON; its address."""
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = pages.get(self.path)
+            self.send_response(200 if found is not None else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(found).encode())
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.slow
+def test_ollama_comes_first_and_models_that_write_nothing_are_left_out() -> None:
+    ollama = {"/api/tags": {"models": [{"name": "qwen3:8b"}]}}
+    studio = {"/v1/models": {"data": [{"id": "gemma-4"}, {"id": "text-embedding-nomic"}]}}
+    with serving(ollama) as one, serving(studio) as other:
+        found = local_servers(
+            {**SILENT, "OLLAMA_HOST": one, "LMSTUDIO_BASE_URL": f"{other}/v1"}
+        )
+
+    assert found == (
+        LocalServer("Ollama", ("ollama/qwen3:8b",)),
+        LocalServer("LM Studio", ("lmstudio/gemma-4",)),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [None, {}, {"data": []}, {"data": [{"name": "x"}]}, {"data": 3}, ["x"], "x"]
+)
+def test_what_is_no_list_of_models_is_no_server(page: object) -> None:
+    with serving({"/v1/models": page}) as address:
+        assert local_servers({**SILENT, "LLAMA_CPP_BASE_URL": f"{address}/v1"}) == ()
+
+
+@pytest.mark.slow
+def test_a_proxy_is_not_asked_for_a_server_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", NOWHERE)
+    with serving({"/v1/models": {"data": [{"id": "m"}]}}) as address:
+        found = local_servers({**SILENT, "LLAMA_CPP_BASE_URL": f"{address}/v1"})
+
+    assert found == (LocalServer("llama.cpp", ("llama-cpp/m",)),)
