@@ -7,6 +7,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.engine.budget import Price, ask_beside
@@ -16,9 +17,13 @@ from refold.engine.policies.step_limit import going_on
 from refold.engine.request_log import Trace
 from refold.engine.world import Model, SystemPrompt, World
 from refold.errors import BadInput, ProviderError
+from refold.journal.events.child_events import ChildAnswered, ChildAsked
 from refold.journal.events.kinds import (
+    Answered,
+    Ended,
     Entry,
     Event,
+    Judged,
     ModelAnswered,
     ModelAsked,
     ModelFailed,
@@ -29,6 +34,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.state.fold import View, fold, used
+from refold.journal.state.turn import Turn
 from refold.journal.store.port import MemoryStore
 from refold.prompts.summary import summary_prompt
 from refold.provider.port import Came, Delta, Request, Sent
@@ -38,7 +44,7 @@ from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.contract import Reply as Said
 from refold.tools.contract import tool
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, Spoken, Text, ToolCall
 from refold.values.tools import Effect
 from refold.values.usage import Budget, Spent, Usage
 from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather, world
@@ -47,6 +53,7 @@ from tests.engine.long_talks import words
 WORDS = Log([Spoken(0, Message("user", (Text("How many?"),)))])
 LEAF = Request(WORDS, max_output=100)
 STEP = 0.05
+CALL = ToolCall("b", "bash", Raw(b"{}"))
 
 
 def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
@@ -377,3 +384,38 @@ def test_a_model_asked_beside_the_talk_is_traced_like_any_other() -> None:
     sent = [anyio.run(store.get, each.request) for each in traced]
     assert len(traced) == 3
     assert sent[-1] == summary_prompt().encode()
+
+
+def at(*told: tuple[float, Event]) -> Turn:
+    return fold([Entry(n, event, at=when) for n, (when, event) in enumerate(told, 1)]).turn
+
+
+def test_the_clock_of_a_turn_does_not_count_the_wait_for_the_user() -> None:
+    begun = (100.0, TurnStarted(0))
+    asked, too = (
+        (110.0, Judged("a", "ask")),
+        (112.0, ChildAsked("child-1/b", "child-1", "", CALL)),
+    )
+    first, last = (140.0, Answered("a", True)), (150.0, ChildAnswered("child-1/b", True))
+
+    assert at(begun, asked).seconds(until=130.0) == 10.0
+    assert at(begun, asked, too, first).seconds(until=145.0) == 10.0
+    assert at(begun, asked, too, first, last).seconds(until=160.0) == 20.0
+    assert at(begun, (110.0, Judged("a", "allow"))).seconds(until=130.0) == 30.0
+
+
+def test_a_question_that_is_never_answered_stops_the_clock_until_its_call_ends() -> None:
+    begun, asked = (100.0, TurnStarted(0)), (110.0, Judged("a", "ask"))
+    ended = (150.0, Ended("a", "refused", "Refused: nobody answered."))
+
+    assert at(begun, asked, ended).seconds(until=155.0) == 15.0
+
+
+def test_a_turn_that_waits_for_the_user_keeps_within_its_seconds() -> None:
+    begun, asked, answered = (
+        (100.0, TurnStarted(0)), (101.0, Judged("a", "ask")), (900.0, Answered("a", True)),
+    )  # fmt: skip
+    told = (begun, asked, answered, (905.0, Ended("a", "done", "")))
+    view = fold([Entry(n, event, at=when) for n, (when, event) in enumerate(told, 1)])
+
+    assert used(view).seconds == 6.0

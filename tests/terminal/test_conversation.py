@@ -26,9 +26,11 @@ from refold.journal.events.kinds import (
     ModelAsked,
     ModelChosen,
     Said,
+    SessionResumed,
     Started,
     Stopped,
     TurnEnded,
+    TurnStarted,
 )
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import Provider
@@ -486,8 +488,11 @@ def test_a_turn_that_another_process_began_lasts_from_when_it_was_taken_up(
     tonight = evening()
     showing = Showing(tonight.paper, lambda: 0.0)
 
-    showing.show(Frame(5, 0, Entry(5, ModelAsked(), at=100.0)))
-    showing.show(Frame(6, 0, Entry(6, TurnEnded("answered"), at=107.5)))
+    for seq, (when, event) in enumerate((
+        (10.0, TurnStarted(0)), (12.0, ModelAsked()), (100.0, SessionResumed("x", "/")),
+        (107.5, TurnEnded("answered")),
+    ), 4):  # fmt: skip
+        showing.show(Frame(seq, 0, Entry(seq, event, at=when)))
 
     assert "7.5 s" in tonight.out.getvalue()
 

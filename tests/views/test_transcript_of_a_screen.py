@@ -73,7 +73,7 @@ def test_everything_stands_under_a_mark_that_says_whose_it_is() -> None:
 ‹ Done.
 
 · the last command failed with code 2: ls
-· 18 in · 2 out · 2 min 50 s
+· 18 in · 2 out · 2 min 40 s
 
 › Then that.
   (queued for the next turn)"""

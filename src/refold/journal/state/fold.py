@@ -214,7 +214,7 @@ def used(view: View) -> BudgetUsed:
         dollars=spent.dollars + dollars,
         tokens=spent.usage.uncached + tokens,
         calls=spent.answers + len(held) + sum(each.calls or 0 for each in lent),
-        seconds=max(0.0, turn.now - turn.started_at),
+        seconds=turn.seconds(until=turn.now),
         priced=not spent.unpriced and all(each.dollars is not None for each in held),
         reserved_dollars=dollars,
         reserved_tokens=tokens,

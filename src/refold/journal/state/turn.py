@@ -11,12 +11,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.journal.events.child_events import (
+    ChildAnswered,
+    ChildAsked,
     ChildBorn,
     ChildEnded,
     ChildGranted,
     NestedCallMade,
 )
 from refold.journal.events.kinds import (
+    Answered,
     AnswerRejected,
     Checkpointed,
     Compacted,
@@ -24,6 +27,7 @@ from refold.journal.events.kinds import (
     Entry,
     Forked,
     Imported,
+    Judged,
     ModelAnswered,
     ModelAsked,
     ModelFailed,
@@ -62,6 +66,10 @@ HEARS = (
     Forked,
     Imported,
     NestedCallMade,
+    Judged,
+    Answered,
+    ChildAsked,
+    ChildAnswered,
 )
 # A new turn starts without the effect of all other kinds.
 OUTLIVES = (TurnStarted, Stopped, TurnEnded, Imported)
@@ -102,6 +110,9 @@ class Turn(Struct, frozen=True):
     granted: tuple[tuple[str, Budget], ...] = ()  # to running subagents, by name
     started_at: float = 0.0  # seconds since 1970
     now: float = 0.0  # the time of the latest response or result
+    questions: tuple[str, ...] = ()  # open ones to the user, by call
+    asked_at: float = 0.0  # when the first of these was asked
+    waited: float = 0.0  # seconds for the user's decisions, without those still open
     nested: tuple[ToolCall, ...] = ()  # open calls made by code within other calls
     denials: tuple[Denial, ...] = ()
     changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
@@ -109,11 +120,18 @@ class Turn(Struct, frozen=True):
     reason: str = ""
     ended_calls: tuple[int, int] = (0, 0)  # of this answer: calls ended, of them refused
 
+    def seconds(self, until: float) -> float:
+        """How long it has been at work by then: without the waits for the user."""
+        open_wait = max(0.0, until - self.asked_at) if self.questions else 0.0
+        return max(0.0, until - self.started_at - self.waited - open_wait)
+
 
 def apply(turn: Turn, entry: Entry) -> Turn:
     match entry.event:  # the most frequent kinds first
-        case Ended() | Checkpointed() | AnswerRejected():
-            return _call_ended(turn, entry.event, entry.at)
+        case Ended() | Checkpointed() | AnswerRejected() | NestedCallMade():
+            return _called(turn, entry.event, entry.at)
+        case Judged() | ChildAsked() | Answered() | ChildAnswered():
+            return _question(turn, entry.event, entry.at)
         case ModelAnswered() | ModelFailed():
             return _answered(turn, entry.event, entry.at)
         case ModelAsked() | Reserved() | Settled() | Compacted():
@@ -125,12 +143,31 @@ def apply(turn: Turn, entry: Entry) -> Turn:
             return replace(began, outcome=turn.outcome, reason=turn.reason)
         case ChildBorn() | ChildGranted() | ChildEnded() | Forked():
             return _granted(turn, entry.event)
-        case NestedCallMade(call):
-            return replace(turn, nested=(*turn.nested, call))
         case Stopped() | TurnEnded() | Imported():
             return _over(turn, entry.event, entry.seq)
         case _:
             return turn
+
+
+def _question(
+    turn: Turn, event: Judged | ChildAsked | Answered | ChildAnswered, at: float
+) -> Turn:
+    match event:
+        case Judged(id_, "ask") | ChildAsked(id_) if turn.seq:
+            asked_at = turn.asked_at if turn.questions else at
+            return replace(turn, questions=(*turn.questions, id_), asked_at=asked_at)
+        case Answered(id_) | ChildAnswered(id_):
+            return _not_asked(turn, id_, at)
+        case _:
+            return turn
+
+
+def _not_asked(turn: Turn, id_: str, at: float) -> Turn:
+    if id_ not in turn.questions:
+        return turn
+    left = tuple(each for each in turn.questions if each != id_)
+    wait = 0.0 if left else max(0.0, at - turn.asked_at)
+    return replace(turn, questions=left, waited=turn.waited + wait)
 
 
 def _reserved(
@@ -209,12 +246,14 @@ def _without(
     return tuple([each for each in held if each[0] != seq])
 
 
-def _call_ended(
-    turn: Turn, event: Ended | Checkpointed | AnswerRejected, at: float
+def _called(
+    turn: Turn, event: Ended | Checkpointed | AnswerRejected | NestedCallMade, at: float
 ) -> Turn:
     match event:
         case Ended():
             return _ended(turn, event, at)
+        case NestedCallMade(call):
+            return replace(turn, nested=(*turn.nested, call))
         case Checkpointed(changed=changed):
             return replace(turn, now=at, changed=merged(turn.changed, changed))
         case AnswerRejected():
@@ -222,6 +261,7 @@ def _call_ended(
 
 
 def _ended(turn: Turn, end: Ended, at: float) -> Turn:
+    turn = _not_asked(turn, end.call_id, at)
     calls = turn.last_answer.message.calls if turn.last_answer else ()
     if end.call_id not in [call.id for call in calls]:
         return _changed_by(_by_code(turn, end, at), end)

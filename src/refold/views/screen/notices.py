@@ -28,6 +28,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.journal.state.fold import View
+from refold.journal.state.turn import Turn
 from refold.views.children_list import child_notice
 from refold.views.cost import budget_text
 from refold.views.escape import on_one_line, visible
@@ -75,10 +76,13 @@ def told(entry: Entry, window: int, before: View, view: View) -> Iterator[News]:
         yield News(seq=entry.seq, at=entry.at, line=line(ESTIMATED, "warn"))
 
 
-def turn_over(entry: Entry, end: TurnEnded, began: float, view: View) -> TurnOver:
+def turn_over(
+    entry: Entry, end: TurnEnded, turn: Turn, earlier: float, view: View
+) -> TurnOver:
+    """`turn` as it was before its end, of which `earlier` seconds do not count."""
     return TurnOver(
         seq=entry.seq, at=entry.at, outcome=end.outcome, reason=end.reason,
-        seconds=max(0.0, entry.at - began), spent=view.turn.spent, last=view.account.last_usage,
+        seconds=max(0.0, turn.seconds(until=entry.at) - earlier), spent=view.turn.spent, last=view.account.last_usage,
         window=view.conversation.system_prompt.window, model=view.turn.model,
         asked=view.conversation.system_prompt.model, warnings=warnings(view), unheard=unsent_notice(view),
     )  # fmt: skip

@@ -51,7 +51,7 @@ class Screen(Struct, frozen=True):
     coming: tuple[Coming, ...] = ()
     status: Status = Status()
     moved: tuple[ChildMoved, ...] = ()  # the newest news of each child at work, newest last
-    began: float = 0.0  # when this turn was begun, or taken up by another process
+    earlier: float = 0.0  # seconds of this turn before another process took it up
     window: int = 32_000  # tokens, where that of the model is not known
     view: View = field(default_factory=View)
 
@@ -86,18 +86,18 @@ def screen_at(view: View, window: int = 32_000) -> Screen:
 def _after(screen: Screen, entry: Entry) -> Screen:
     before, view = screen.view, apply(screen.view, entry)
     kind = type(entry.event)
-    began = entry.at if kind in _BEGINS or not screen.began else screen.began
+    earlier = view.turn.seconds(until=entry.at) if kind in _BEGINS else screen.earlier
     open_, new = _blocks(screen.open, entry, view)
     if kind in notices.HEARS:
         new += notices.told(entry, screen.window, before, view)
-    changed: dict[str, Any] = {"view": view, "began": began, "open": open_}
+    changed: dict[str, Any] = {"view": view, "earlier": earlier, "open": open_}
     if kind in status.HEARS:
         changed["status"] = status.after(screen.status, entry, open_)
     if screen.coming and kind in conversation.ENDS:
         changed["coming"] = ()
     match entry.event:
         case TurnEnded() as end:
-            new.append(notices.turn_over(entry, end, began, view))
+            new.append(notices.turn_over(entry, end, before.turn, earlier, view))
             changed["moved"] = ()
         case ChildEnded(child):
             changed["moved"] = tuple(m for m in screen.moved if not _below(m, child))
