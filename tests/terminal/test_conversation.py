@@ -324,6 +324,48 @@ def test_a_rule_given_at_one_question_answers_the_others_it_covers(
     ]  # fmt: skip
 
 
+_SEVERAL = [
+    ("write_file", f'{{"path": "{name}", "content": "x"}}')
+    for name in ("one", "two", "six")
+]
+
+
+def test_all_calls_of_one_answer_are_shown_and_decided_by_one_key(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening(
+        [*_SEVERAL, ("write_file", '{"path": ".env", "content": "x"}')], "Done."
+    )
+
+    rows = tonight.tell("go", "o", "y", "n", "", "/quit")
+
+    assert [row for row in rows if row.startswith("? ")] == [
+        "? Create one?", "? Create one?", "? Create two?", "? Create six?", "? Create .env?",
+    ]  # fmt: skip
+    assert [row for row in rows if row.startswith("  └ ")][:1] == ["  └ yes to all 3, once"]
+    made = [(tonight.here / name).exists() for name in ("one", "two", "six", ".env")]
+    assert made == [True, True, True, False]
+    assert [each.allowed for each in tonight.events(Answered)] == [True, True, True, False]
+
+
+def test_all_calls_of_one_answer_can_be_refused_or_taken_one_by_one(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening(_SEVERAL, "Pity.")
+    typist = Typist("go", "o", Key.ESC, "y", "o", "n", "not these", "/quit")
+
+    rows = tonight.tell(typist=typist)
+
+    assert "  └ no to all 2: not these" in rows
+    asked = [words for words in typist.asked if "view and decide all" in words]
+    assert [words.split("decide all ")[1][0] for words in asked] == ["3", "3", "2"]
+    answers = tonight.events(Answered)
+    assert answers[0] == Answered("call-0", True)
+    assert answers[1:] == [
+        Answered(f"call-{number}", False, "not these") for number in (1, 2)
+    ]
+
+
 def test_a_no_goes_to_the_model_with_its_reason(evening: Callable[..., Evening]) -> None:
     tonight = evening([READ], [EDIT], "All right.")
 

@@ -29,6 +29,7 @@ from refold.views.styled import Line
 
 TWICE = 2.0  # seconds in which a second Ctrl+C means it
 _TICK = 0.1
+_JUDGING = 0.3  # seconds a question waits for the others of the same answer
 
 
 class Work:
@@ -168,12 +169,16 @@ class Work:
             if (found := self._asker.waiting()) is None:
                 await self._cursor.more()
                 continue
+            with anyio.move_on_after(_JUDGING):
+                while self._asker.judging:
+                    await self._cursor.more()
+            found = self._asker.waiting() or found
             await self._cursor.caught_up(found.call.since or self._session.view.seq)
             async with self._taken():
                 if self._asker.is_open(found.id):
                     self._ring("a question for you")
-                    await self._asker.put(found)
-                    self._transcript.asked(found.id)
+                    for decided in await self._asker.put(found):
+                        self._transcript.asked(decided)
                     self._bell.seen()
 
     async def _listen(self) -> None:

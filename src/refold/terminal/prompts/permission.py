@@ -4,10 +4,11 @@ Only what is pressed here is an answer; a question answered elsewhere meanwhile 
 back by whoever cancels `ask`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.client.session import Session
 from refold.client.types import Permission, Questions
@@ -31,6 +32,11 @@ STOPPED = "stopped at a question"
 _SAVE: Line = (
     ("strong", "y "), ("plain", "save it"), ("strong", " · n "), ("plain", "back "),
 )  # fmt: skip
+_ALL: Line = (
+    ("strong", "y "), ("plain", "all of them, once"), ("strong", " · n "),
+    ("plain", "none of them, and why"), ("strong", " · esc "),
+    ("plain", "one by one"), ("dim", " · ctrl+c stop "),
+)  # fmt: skip
 
 # A mode that would not ask: as a choice, and as the answer.
 _EASIER: Mapping[Mode, tuple[str, str]] = {
@@ -48,6 +54,7 @@ class PermissionAnswer(Struct, frozen=True):
     mode: Mode | None = None  # that follows a yes
     answers: tuple[str, ...] = ()
     stop: bool = False
+    also: tuple[Permission, ...] = ()  # other questions that this answers
 
 
 async def ask(
@@ -86,9 +93,33 @@ async def send(
         rule=answer.rule,
         answers=answer.answers,
     )
+    for other in answer.also:
+        await session.answer(other, answer.allowed, answer.reason)
     if sent and answer.mode:
         await session.set_mode(answer.mode)
     return sent
+
+
+def _beside(request: Permission, session: Session) -> list[Permission]:
+    """The open questions that may be decided together with this one, in their order.
+
+    Those of the same agent, but none that is asked in every mode.
+    """
+    asked = (each for each in session.requests if isinstance(each, Permission))
+    return [each for each in asked if each.who == request.who and not each.call.once]
+
+
+def _to_approve(request: Permission, session: Session) -> CallToApprove:
+    found = request.call
+    made, tool = session.as_made(found.call), session.tool(found.call.name)
+    return CallToApprove(
+        made,
+        tool,
+        found.reason,
+        session.permissions.manner(made),
+        found.changes,
+        session.view.session.directory,
+    )
 
 
 class _Question:
@@ -101,18 +132,10 @@ class _Question:
         printer: Printer,
         reader: TerminalReader,
     ) -> None:
-        self._request = request
-        found, self._who = request.call, child_label(request.who, session.view.children)
-        made, tool = session.as_made(found.call), session.tool(found.call.name)
+        self._request, self._session = request, session
+        self._who = child_label(request.who, session.view.children)
         self._permissions = session.permissions
-        self._asked = CallToApprove(
-            made,
-            tool,
-            found.reason,
-            self._permissions.manner(made),
-            found.changes,
-            session.view.session.directory,
-        )
+        self._asked = _to_approve(request, session)
         self._printer, self._reader = printer, reader
         height = printer.look.height()
         self._most = lines_for_height(height - 1 if height and request.who else height)
@@ -120,8 +143,12 @@ class _Question:
         more = is_folded(self._asked, printer.room, most=self._most)
         grants = "sar" if len(self._rules) > 1 else "sa" if self._rules else ""
         self._easier: Mode | None = self._mode_that_would_not_ask(request)
-        write = "w" if self._rules else ""
-        self.keys = f"y{grants}{write}{'e' if self._easier else ''}n{'v' if more else ''}"
+        beside = _beside(request, session)
+        self._together = beside if request in beside and len(beside) > 1 else ()
+        self.keys = "".join((
+            "y", grants, "w" if self._rules else "", "e" if self._easier else "", "n",
+            "o" if self._together else "", "v" if more else "",
+        ))  # fmt: skip
 
     @property
     def rule(self) -> str:
@@ -135,12 +162,14 @@ class _Question:
 
     @property
     def choices(self) -> Line:
-        return _choices(self.rule, self._easier, self.keys)
+        return _choices(self.rule, self._easier, self.keys, len(self._together))
 
     def show(self, *, whole: bool = False) -> None:
-        printer, most = self._printer, 0 if whole else self._most
-        printer.lines(asker_line(self._who))
-        printer.lines(permission_question(self._asked, printer.room, most=most))
+        self._printer.lines(asker_line(self._who))
+        self._show(self._asked, 0 if whole else self._most)
+
+    def _show(self, asked: CallToApprove, most: int) -> None:
+        self._printer.lines(permission_question(asked, self._printer.room, most=most))
 
     async def answer(self, pressed: str | Key) -> PermissionAnswer | None:
         """What this key says; None: ask again."""
@@ -154,21 +183,28 @@ class _Question:
                 return await self._always()
             case "n":
                 return await _refused(self._reader)
+            case "o" if self._together:
+                return await self._decide_all(self._together)
             case "e" | Key.SHIFT_TAB if self._easier:
                 said = f"yes, and {_EASIER[self._easier][1]} from here on"
                 return PermissionAnswer(True, said, mode=self._easier)
-            case "w" if "w" in self.keys:
-                await self._write_rule()
-            case "r":
-                self._rules = [*self._rules[1:], self._rules[0]]
-            case "v":
-                self.show(whole=True)
+            case "w" | "r" | "v" if pressed in self.keys:
+                await self._without_answer(pressed)
             case Key.CTRL_C | Key.CTRL_D:
                 return PermissionAnswer(False, "stopped", stop=True)
             case _:
                 hint = f"Press {', '.join(self.keys)}, or Ctrl+C to stop the turn."
                 self._printer.say(hint, "dim")
         return None
+
+    async def _without_answer(self, pressed: str) -> None:
+        match pressed:
+            case "w":
+                await self._write_rule()
+            case "r":
+                self._rules = [*self._rules[1:], self._rules[0]]
+            case _:
+                self.show(whole=True)
 
     async def _write_rule(self) -> None:
         """The person edits the rule that `s` and `a` add. What cannot be used is said."""
@@ -188,6 +224,30 @@ class _Question:
                 continue
             self._rules = [text, *(rule for rule in self._rules if rule != text)]
             return
+
+    async def _decide_all(self, asked: Sequence[Permission]) -> PermissionAnswer | None:
+        """Show all of these whole, and answer them with one key. None: one by one."""
+        for number, each in enumerate(asked, 1):
+            self._printer.say(f"{number} of {len(asked)}", "dim")
+            self._show(_to_approve(each, self._session), 0)
+        others = tuple(each for each in asked if each != self._request)
+        while True:
+            match await self._reader.choice(_ALL, "yn"):
+                case "y":
+                    said = f"yes to all {len(asked)}, once"
+                    return PermissionAnswer(True, said, also=others)
+                case "n":
+                    if (no := await _refused(self._reader)) is None:
+                        return None
+                    said = no.said.replace("no", f"no to all {len(asked)}", 1)
+                    return no if no.stop else replace(no, said=said, also=others)
+                case Key.CTRL_C | Key.CTRL_D:
+                    return PermissionAnswer(False, "stopped", stop=True)
+                case Key.ESC:
+                    self.show()
+                    return None
+                case _:
+                    self._printer.say("Press y, n, Esc, or Ctrl+C to stop the turn.", "dim")
 
     async def _always(self) -> PermissionAnswer | None:
         """The rule once more, and where it will stand."""
@@ -218,7 +278,7 @@ async def _refused(reader: TerminalReader) -> PermissionAnswer | None:
             return PermissionAnswer(False, "stopped", stop=True)
 
 
-def _choices(rule: str, easier: Mode | None, keys: str) -> Line:
+def _choices(rule: str, easier: Mode | None, keys: str, together: int) -> Line:
     shown = on_one_line(rule)
     meanings = {
         "y": "once",
@@ -228,6 +288,7 @@ def _choices(rule: str, easier: Mode | None, keys: str) -> Line:
         "w": "write a rule",
         "e": _EASIER[easier][0] if easier else "",
         "n": "no, and why",
+        "o": f"view and decide all {together}",
         "v": "view all",
     }
     parts: list[tuple[str, str]] = [(key, meanings[key]) for key in keys]

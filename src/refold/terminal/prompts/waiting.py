@@ -4,6 +4,8 @@ One question at a time, in the order in which they came up. Whoever answers firs
 wins, here or elsewhere; too long a silence on this screen is a no.
 """
 
+from collections.abc import Sequence
+
 import anyio
 
 from refold.client.session import Session
@@ -32,6 +34,11 @@ class Asker:
         found = self._session.requests
         return next((r for r in found if isinstance(r, Permission | Questions)), None)
 
+    @property
+    def judging(self) -> bool:
+        """Is it still being decided which other calls of the same answer have to ask?"""
+        return any(call.stage == "called" for call in self._session.view.conversation.calls)
+
     def is_open(self, call_id: str) -> bool:
         return any(found.id == call_id for found in self._session.requests)
 
@@ -48,8 +55,11 @@ class Asker:
         if not self.is_open(call_id):
             scope.cancel()
 
-    async def put(self, request: Permission | Questions) -> None:
-        """Ask, send the answer, and say on the screen what came of it."""
+    async def put(self, request: Permission | Questions) -> Sequence[str]:
+        """Ask, send the answer, and say on the screen what came of it.
+
+        Gives the ids of the calls that were decided on.
+        """
         answer = self._answered = None
         with anyio.CancelScope() as scope:
             self._put = (request.id, scope)
@@ -65,6 +75,8 @@ class Asker:
             self._printer.under([(("good" if answer.allowed else "warn", answer.said),)])
         else:
             self._printer.under([(("warn", self._elsewhere()),)])
+        others = answer.also if answer else ()
+        return [request.id, *(other.id for other in others)]
 
     async def _ask(self, request: Permission | Questions) -> permission.PermissionAnswer:
         if isinstance(request, Questions):
