@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import anyio
@@ -9,16 +10,18 @@ import anyio
 from refold.client.catalogue import SessionCatalogue
 from refold.config.paths import paths
 from refold.journal.home import Home
-from refold.terminal.prompts.session_picker import pick
+from refold.terminal.prompts.picker import pick
 from refold.terminal.this_terminal import this_terminal
+from refold.views.session_list import session_picker
 
 
 def main(display: str) -> None:
     screen, reading = this_terminal(display=display)
     catalogue = SessionCatalogue(Home(paths(os.environ).data / "sessions"), Path.cwd())
     cards = anyio.run(catalogue.sessions)
-    picked = anyio.run(pick, screen, reading, cards, catalogue.typed_so_far)
-    screen.say(f"picked: {picked or 'none'}.")
+    picker = session_picker(cards, time.time())
+    picked = anyio.run(pick, screen, reading, picker, catalogue.typed_so_far)
+    screen.say(f"picked: {picked.chosen.id if picked and picked.chosen else 'none'}.")
 
 
 if __name__ == "__main__":

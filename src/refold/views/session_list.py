@@ -1,27 +1,22 @@
-"""Sessions in a list: a line or a document for each, search results, and a picker. Pure.
+"""Sessions in a list: a line or a document for each, search results, rows of a picker. Pure.
 
-The catalogue finds the sessions. In the picker, typing narrows the list: each word must occur
-in the name, title, tags or id, or in a message (which a search has to find first). The terminal
-reads the keys and draws.
+The catalogue finds the sessions.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from refold.journal.catalogue.session_card import ENDS, FOUND, Card, Hit
 from refold.views.escape import on_one_line
+from refold.views.picker import Picker, PickerItem
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
-Search = Callable[[str], frozenset[str]]  # the ids of sessions with these words
-
 _OPEN = "open"
 _TITLE = 20  # cells of a title, at least
-_ROWS = 12  # at most, however high the screen
 
 
 def card_line(card: Card, room: int, *, everywhere: bool) -> str:
@@ -130,92 +125,18 @@ def _split(snippet: str) -> Iterator[str]:
             yield rest
 
 
-class SessionPicker(Struct, frozen=True):
-    """`cards`: the newest first. `matches`: ids of sessions whose messages contain `query`."""
+def session_picker(cards: Iterable[Card], now: float) -> Picker:
+    """Sessions are found by name, title, tags and id. `cards` are the newest first."""
 
-    cards: tuple[Card, ...]
-    query: str = ""
-    at: int = 0
-    matches: frozenset[str] = frozenset()
+    def choice(card: Card) -> PickerItem:
+        about = card.about
+        found_by = " ".join((about.name, about.title, card.id, *about.tags))
+        return PickerItem(card.id, partial(_row, card, now), found_by)
 
-    @property
-    def shown(self) -> tuple[Card, ...]:
-        """Sessions that match the query by name first, then those that match by their messages."""
-        words = self.query.casefold().split()
-        if not words:
-            return self.cards
-        named = [card for card in self.cards if _fits(card, words)]
-        ids = {card.id for card in named}
-        said = (c for c in self.cards if c.id in self.matches and c.id not in ids)
-        return (*named, *said)
-
-    @property
-    def chosen(self) -> Card | None:
-        shown = self.shown
-        return shown[min(self.at, len(shown) - 1)] if shown else None
+    return Picker("Resume which session?", (*map(choice, cards),))
 
 
-def with_query(picking: SessionPicker, text: str) -> SessionPicker:
-    """Another query: select the first result."""
-    if text == picking.query:
-        return picking
-    return replace(picking, query=text, at=0, matches=frozenset())
-
-
-def with_matches(picking: SessionPicker, text: str, ids: frozenset[str]) -> SessionPicker:
-    """Add the results of a search for `text`, unless the query has changed."""
-    if text != picking.query:
-        return picking
-    before = picking.chosen
-    found = replace(picking, matches=ids)
-    shown = found.shown
-    return replace(found, at=shown.index(before) if before in shown else 0)
-
-
-def moved(picking: SessionPicker, by: int) -> SessionPicker:
-    """Move the selection by so many, within the list."""
-    last = len(picking.shown) - 1
-    return replace(picking, at=max(0, min(picking.at + by, last)))
-
-
-def picker_rows(picking: SessionPicker, room: int, height: int, now: float) -> list[Line]:
-    """The visible part of the list, and how many there are."""
-    shown, many = picking.shown, max(min(height, _ROWS), 1)
-    at = min(picking.at, len(shown) - 1)
-    first = max(0, min(at - many // 2, len(shown) - many))
-    found = [
-        _row(card, room, now, here=first + n == at)
-        for n, card in enumerate(shown[first : first + many])
-    ]
-    if not shown:
-        return [(("dim", "  nothing fits"),)]
-    if len(shown) > many:
-        found.append((("dim", f"  {at + 1} of {len(shown)}"),))
-    return found
-
-
-def numbered_rows(cards: Sequence[Card], room: int, now: float) -> list[Line]:
-    """The list with numbers, for a terminal without cursor control."""
-    wide = len(str(len(cards)))
-    return [
-        (("plain", f"{n:>{wide}}  "), *_words(card, room - wide - 2, now))
-        for n, card in enumerate(cards, start=1)
-    ]
-
-
-def _fits(card: Card, words: Sequence[str]) -> bool:
-    about = card.about
-    text = " ".join((about.name, about.title, card.id, *about.tags)).casefold()
-    return all(word in text for word in words)
-
-
-def _row(card: Card, room: int, now: float, *, here: bool) -> Line:
-    mark = ("accent", "› ") if here else ("plain", "  ")
-    words = _words(card, room - 2, now)
-    return (mark, *((("strong", text) for _, text in words) if here else words))
-
-
-def _words(card: Card, room: int, now: float) -> Line:
+def _row(card: Card, now: float, room: int) -> Line:
     when = f"{_ago(now - card.changed):>6}  "
     came_to = state(card)
     tail = "" if came_to == "answered" else f"  {came_to}"

@@ -1,9 +1,10 @@
 """`-r` without a name: a person picks a session of this directory; nobody else guesses.
 
-How the list is drawn is decided in `terminal.prompts.session_picker`.
+How the list is drawn is decided in `terminal.prompts.picker`.
 """
 
 import os
+import time
 from collections.abc import Sequence
 
 import anyio
@@ -16,7 +17,8 @@ from refold.errors import BadInput
 from refold.headless.streams import complain
 from refold.journal.catalogue.session_card import Card, called
 from refold.journal.home import Home
-from refold.terminal.prompts.session_picker import pick
+from refold.terminal.prompts.picker import pick
+from refold.views.session_list import session_picker
 
 _NAMED = 5
 
@@ -28,7 +30,9 @@ def pick_one(terminal: TerminalSettings) -> str:
 
     printer, reader = this_terminal(display=terminal.display, theme=terminal.theme)
     search = SessionCatalogue(home, here()).typed_so_far
-    return anyio.run(pick, printer, reader, cards, search)
+    picker = session_picker(cards, time.time())
+    found = anyio.run(pick, printer, reader, picker, search)
+    return found.chosen.id if found and found.chosen else ""
 
 
 def nobody_picks() -> BadInput:

@@ -8,6 +8,8 @@ The catalogue finds sessions; `Terminal.switch` opens one.
 import time
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from refold.client.catalogue import LAST
 from refold.client.launch import Target
 from refold.client.session import Session
@@ -15,11 +17,12 @@ from refold.client.types import Card
 from refold.errors import BadInput
 from refold.terminal.greeting import heading
 from refold.terminal.input.completion import CompletionChoice
-from refold.terminal.prompts.session_picker import pick
+from refold.terminal.prompts.picker import pick
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 from refold.views.history import recap
-from refold.views.session_list import SessionPicker, by_session, hit_lines, numbered_rows
+from refold.views.picker import numbered_rows
+from refold.views.session_list import by_session, hit_lines, session_picker
 from refold.views.styled import line
 
 _WIDEST = 100  # cells
@@ -36,9 +39,11 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 async def run(here: Terminal, rest: str) -> None:
     catalogue = here.session.catalogue
     if not rest:
-        cards = await others(here)
-        if id_ := await pick(here.printer, here.reader, cards, catalogue.typed_so_far):
-            await switch_to(here, id_)
+        picker = session_picker(await others(here), time.time())
+        search = catalogue.typed_so_far
+        found = await pick(here.printer, here.reader, picker, search)
+        if found and found.chosen:
+            await switch_to(here, found.chosen.id)
     elif rest == LAST:
         await switch_to(here, (await others(here))[0].id)
     else:
@@ -83,15 +88,15 @@ async def others(here: Terminal) -> Sequence[Card]:
 
 async def run_sessions(here: Terminal, rest: str) -> None:
     """The newest; with words, those whose name, title or tag contains them."""
-    cards = await others(here)
-    found = SessionPicker(tuple(cards), rest).shown
+    picker = session_picker(await others(here), time.time())
+    found = replace(picker, query=rest).shown
     if not found:
         raise BadInput(f"no other session of this directory matches {rest!r}")
     shown = found[:_MOST]
-    here.printer.lines(numbered_rows(shown, here.printer.room, time.time()))
+    here.printer.lines(numbered_rows(shown, here.printer.room))
     if more := len(found) - len(shown):
         here.printer.say(f"{more} older ones: /sessions WORDS, or /resume", "dim")
-    await switch_to_one(here, [card.id for card in shown])
+    await switch_to_one(here, [each.id for each in shown])
 
 
 async def run_search(here: Terminal, rest: str) -> None:

@@ -1,9 +1,7 @@
-"""The list of sessions, drawn by prompt_toolkit while it is picked from.
+"""A list, drawn by prompt_toolkit while it is picked from.
 
-Nothing of it stays on the screen. What the keys mean is `views.session_list`.
+Nothing of it stays on the screen. What the keys mean is `views.picker`.
 """
-
-import time
 
 import anyio
 from prompt_toolkit.application import Application
@@ -20,14 +18,14 @@ from prompt_toolkit.layout import (
     Window,
 )
 
-from refold.client.types import Card
 from refold.terminal.input.line_editor.drawing import ESC_ALONE, drawing
 from refold.terminal.screen.printer import Printer
-from refold.views.session_list import (
+from refold.views.picker import (
+    Picker,
     Search,
-    SessionPicker,
     moved,
     picker_rows,
+    turned,
     with_matches,
     with_query,
 )
@@ -40,26 +38,26 @@ _STEPS = {
 }  # fmt: skip
 
 
-async def picked(printer: Printer, cards: tuple[Card, ...], search: Search) -> str:
-    """The id of the one that was chosen; "" where the person has left."""
-    return await _List(printer, cards, search).run()
+async def picked(printer: Printer, picker: Picker, search: Search | None) -> Picker | None:
+    """The list as it was left by Enter; None where the person has left."""
+    return await _List(printer, picker, search).run()
 
 
 class _List:
-    def __init__(self, printer: Printer, cards: tuple[Card, ...], search: Search) -> None:
+    def __init__(self, printer: Printer, picker: Picker, search: Search | None) -> None:
         self._printer, self._search = printer, search
-        self._picking = SessionPicker(cards)
+        self._picking = picker
         self._buffer = Buffer(multiline=False, on_text_changed=self._typed)
         self._app = self._application()
 
-    async def run(self) -> str:
+    async def run(self) -> Picker | None:
         try:
             return await self._app.run_async(handle_sigint=False)
         except EOFError:  # the terminal is gone
-            return ""
+            return None
 
-    def _application(self) -> Application[str]:
-        ask = "Resume which session? "
+    def _application(self) -> Application[Picker | None]:
+        ask = f"{self._picking.title} "
         typed = VSplit(
             [
                 Window(FormattedTextControl([("class:strong", ask)]), width=len(ask)),
@@ -68,7 +66,7 @@ class _List:
             height=1,
         )
         rows_ = Window(FormattedTextControl(self._rows), dont_extend_height=True)
-        app = Application[str](
+        app = Application[Picker | None](
             layout=Layout(HSplit([typed, rows_])),
             key_bindings=self._keys(),
             erase_when_done=True,
@@ -83,14 +81,14 @@ class _List:
 
         @keys.add("enter")
         def _(event: KeyPressEvent) -> None:
-            if (card := self._picking.chosen) is not None:
-                event.app.exit(result=card.id)
+            if self._picking.chosen is not None:
+                event.app.exit(result=self._picking)
 
         for name in ("escape", "c-c", "c-d"):
 
             @keys.add(name, eager=name != "escape")
             def _(event: KeyPressEvent) -> None:
-                event.app.exit(result="")
+                event.app.exit(result=None)
 
         for name, by in _STEPS.items():
 
@@ -98,12 +96,18 @@ class _List:
             def _(event: KeyPressEvent, by: int = by) -> None:
                 self._picking = moved(self._picking, by)
 
+        for name, by in (("left", -1), ("right", 1)) if self._picking.dial else ():
+
+            @keys.add(name)
+            def _(event: KeyPressEvent, by: int = by) -> None:
+                self._picking = turned(self._picking, by)
+
         return keys
 
     def _rows(self) -> StyleAndTextTuples:
         height = (self._printer.look.height() or 24) - _ABOVE
         found: StyleAndTextTuples = []
-        for row in picker_rows(self._picking, self._printer.room - 1, height, time.time()):
+        for row in picker_rows(self._picking, self._printer.room - 1, height):
             found += [(f"class:{style}", text) for style, text in row]
             found.append(("", "\n"))
         return found[:-1]
@@ -112,10 +116,10 @@ class _List:
         text = buffer.text.strip()
         if text != self._picking.query:
             self._picking = with_query(self._picking, text)
-            if text:
-                self._app.create_background_task(self._look_for(text))
+            if text and self._search:
+                self._app.create_background_task(self._look_for(text, self._search))
 
-    async def _look_for(self, text: str) -> None:
-        ids = await anyio.to_thread.run_sync(self._search, text)
+    async def _look_for(self, text: str, search: Search) -> None:
+        ids = await anyio.to_thread.run_sync(search, text)
         self._picking = with_matches(self._picking, text, ids)
         self._app.invalidate()

@@ -1,4 +1,4 @@
-"""Choosing one of many sessions: typing narrows, arrows move, and all of it is a value."""
+"""Choosing one of many: typing narrows, arrows move, and all of it is a value."""
 
 import re
 
@@ -6,14 +6,19 @@ import pytest
 
 from refold.journal.catalogue.session_card import Card
 from refold.journal.state.session_info import SessionInfo
-from refold.views.session_list import (
-    SessionPicker,
+from refold.views.picker import (
+    Dial,
+    Picker,
+    PickerItem,
     moved,
     numbered_rows,
+    picker_at,
     picker_rows,
+    turned,
     with_matches,
     with_query,
 )
+from refold.views.session_list import session_picker
 from refold.views.styled import bare
 
 NOW = 1_000_000.0
@@ -30,8 +35,15 @@ CARDS = (
 )
 
 
-def ids(picking: SessionPicker) -> list[str]:
-    return [card.id for card in picking.shown]
+ALL = session_picker(CARDS, NOW)
+
+
+def ids(picking: Picker) -> list[str]:
+    return [each.id for each in picking.shown]
+
+
+def chosen(picking: Picker) -> str:
+    return picking.chosen.id if picking.chosen else ""
 
 
 @pytest.mark.parametrize(
@@ -46,11 +58,11 @@ def ids(picking: SessionPicker) -> list[str]:
     ],
 )
 def test_what_is_typed_narrows_the_list(typed: str, shown: list[str]) -> None:
-    assert ids(with_query(SessionPicker(CARDS), typed)) == shown
+    assert ids(with_query(ALL, typed)) == shown
 
 
 def test_what_was_said_in_a_session_counts_after_what_it_is_called() -> None:
-    picking = with_query(SessionPicker(CARDS), "tree")
+    picking = with_query(ALL, "tree")
 
     found = with_matches(picking, "tree", frozenset("ac"))
 
@@ -59,48 +71,48 @@ def test_what_was_said_in_a_session_counts_after_what_it_is_called() -> None:
 
 
 def test_the_one_that_was_reached_stays_chosen_when_more_is_found() -> None:
-    picking = moved(with_query(SessionPicker(CARDS), "the"), 1)
+    picking = moved(with_query(ALL, "the"), 1)
 
     found = with_matches(picking, "the", frozenset("ab"))
 
     assert ids(found) == ["d", "c", "b", "a"]
-    assert found.chosen == picking.chosen == CARDS[1]
+    assert chosen(found) == chosen(picking) == "c"
 
 
 @pytest.mark.parametrize(("steps", "at"), [([1], 1), ([-1], 0), ([9], 3), ([9, -1], 2)])
 def test_arrows_stop_at_the_ends(steps: list[int], at: int) -> None:
-    picking = SessionPicker(CARDS)
+    picking = ALL
 
     for step in steps:
         picking = moved(picking, step)
 
-    assert picking.chosen == CARDS[at]
+    assert chosen(picking) == CARDS[at].id
 
 
 def test_typing_begins_at_the_top_again_and_nothing_can_be_chosen_of_none() -> None:
-    picking = moved(SessionPicker(CARDS), 3)
+    picking = moved(ALL, 3)
 
-    assert with_query(picking, "the").chosen == CARDS[0]
+    assert chosen(with_query(picking, "the")) == "d"
     assert with_query(picking, "zebra").chosen is None
-    assert bare(picker_rows(with_query(picking, "zebra"), 40, 9, NOW)) == "  nothing fits"
+    assert bare(picker_rows(with_query(picking, "zebra"), 40, 9)) == "  nothing fits"
 
 
 def test_as_much_is_drawn_as_there_is_room_for() -> None:
-    picking = moved(SessionPicker(CARDS), 2)
+    picking = moved(ALL, 2)
 
-    assert bare(picker_rows(picking, 40, 9, NOW)) == (
+    assert bare(picker_rows(picking, 40, 9)) == (
         "     now  Paint the door\n"
         "   2 min  roof: Mend the r… #house  open\n"
         "›    2 h  屋根を直す  failed\n"
         "     4 d  Plant a tree"
     )
-    assert bare(picker_rows(picking, 40, 2, NOW)) == (
+    assert bare(picker_rows(picking, 40, 2)) == (
         "   2 min  roof: Mend the r… #house  open\n›    2 h  屋根を直す  failed\n  3 of 4"
     )
 
 
 def test_where_nothing_moves_each_has_a_number() -> None:
-    assert bare(numbered_rows(CARDS[2:], 40, NOW)) == (
+    assert bare(numbered_rows(ALL.choices[2:], 40)) == (
         "1     2 h  屋根を直す  failed\n2     4 d  Plant a tree"
     )
 
@@ -110,8 +122,20 @@ def test_no_title_orders_a_screen_about() -> None:
         "e", SessionInfo(title="\x1b[2J\rx\u202e", name="\x07", tags=("\x9b",)), NOW
     )
 
-    drawn = bare(
-        [*picker_rows(SessionPicker((evil,)), 60, 9, NOW), *numbered_rows([evil], 60, NOW)]
-    )
+    picker = session_picker([evil], NOW)
+    drawn = bare([*picker_rows(picker, 60, 9), *numbered_rows(picker.choices, 60)])
 
     assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", drawn) == []
+
+
+def test_a_dial_is_turned_within_its_values_and_drawn_below() -> None:
+    one = PickerItem("x", lambda room: (("plain", "x"),), "x")
+    picking = picker_at(Picker("?", (one,), dial=Dial("effort", ("low", "high"))), "x")
+
+    assert bare(picker_rows(picking, 40, 9)) == "› x\n  effort:   low →"
+    right = turned(turned(picking, 1), 1)
+    assert bare(picker_rows(right, 40, 9)) == "› x\n  effort: ← high"
+    assert right.dial
+    assert right.dial.value == "high"
+    assert turned(right, -9) == picking
+    assert turned(ALL, 1) == ALL

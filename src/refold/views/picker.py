@@ -1,0 +1,146 @@
+"""A list to pick from, which typing narrows: its state, what keys do to it, its rows. Pure.
+
+The terminal reads the keys and draws; `terminal.prompts.picker` is what asks.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.views.styled import Line
+
+Search: TypeAlias = Callable[[str], frozenset[str]]  # the ids of further choices
+_ROWS = 12  # at most, however high the screen
+
+
+class PickerItem(Struct, frozen=True):
+    """`row` draws it in so many cells. `found_by` are words that a query may match."""
+
+    id: str
+    row: Callable[[int], Line]
+    found_by: str
+
+
+class Dial(Struct, frozen=True):
+    """One more value, which the left and right keys change."""
+
+    label: str
+    values: tuple[str, ...]
+    at: int = 0
+
+    @property
+    def value(self) -> str:
+        return self.values[self.at]
+
+
+class Picker(Struct, frozen=True):
+    """`matches`: ids that a search found for `query`."""
+
+    title: str
+    choices: tuple[PickerItem, ...]
+    query: str = ""
+    at: int = 0
+    matches: frozenset[str] = frozenset()
+    dial: Dial | None = None
+
+    @property
+    def shown(self) -> tuple[PickerItem, ...]:
+        """Those that hold each word of the query, then those that a search found."""
+        words = self.query.casefold().split()
+        if not words:
+            return self.choices
+        named = [each for each in self.choices if _fits(each, words)]
+        ids = {each.id for each in named}
+        found = (c for c in self.choices if c.id in self.matches and c.id not in ids)
+        return (*named, *found)
+
+    @property
+    def chosen(self) -> PickerItem | None:
+        shown = self.shown
+        return shown[min(self.at, len(shown) - 1)] if shown else None
+
+
+def picker_at(picking: Picker, id_: str) -> Picker:
+    """With this choice selected, if it is there."""
+    ids = [each.id for each in picking.choices]
+    return replace(picking, query="", at=ids.index(id_)) if id_ in ids else picking
+
+
+def with_query(picking: Picker, text: str) -> Picker:
+    """Another query: select the first result."""
+    if text == picking.query:
+        return picking
+    return replace(picking, query=text, at=0, matches=frozenset())
+
+
+def with_matches(picking: Picker, text: str, ids: frozenset[str]) -> Picker:
+    """Add the results of a search for `text`, unless the query has changed."""
+    if text != picking.query:
+        return picking
+    before = picking.chosen
+    found = replace(picking, matches=ids)
+    shown = found.shown
+    return replace(found, at=shown.index(before) if before in shown else 0)
+
+
+def moved(picking: Picker, by: int) -> Picker:
+    """Move the selection by so many, within the list."""
+    last = len(picking.shown) - 1
+    return replace(picking, at=max(0, min(picking.at + by, last)))
+
+
+def turned(picking: Picker, by: int) -> Picker:
+    """Turn the dial by so many, within its values."""
+    dial = picking.dial
+    if dial is None:
+        return picking
+    at = max(0, min(dial.at + by, len(dial.values) - 1))
+    return replace(picking, dial=replace(dial, at=at))
+
+
+def picker_rows(picking: Picker, room: int, height: int) -> list[Line]:
+    """The visible part of the list, how many there are, and the dial."""
+    shown, many = picking.shown, max(min(height, _ROWS), 1)
+    at = min(picking.at, len(shown) - 1)
+    first = max(0, min(at - many // 2, len(shown) - many))
+    found = [
+        _row(each, room, here=first + n == at)
+        for n, each in enumerate(shown[first : first + many])
+    ]
+    if not shown:
+        found.append((("dim", "  nothing fits"),))
+    elif len(shown) > many:
+        found.append((("dim", f"  {at + 1} of {len(shown)}"),))
+    if picking.dial:
+        found.append(_dial(picking.dial))
+    return found
+
+
+def numbered_rows(choices: Sequence[PickerItem], room: int) -> list[Line]:
+    """The list with numbers, for a terminal without cursor control."""
+    wide = len(str(len(choices)))
+    return [
+        (("plain", f"{n:>{wide}}  "), *each.row(room - wide - 2))
+        for n, each in enumerate(choices, start=1)
+    ]
+
+
+def _fits(choice: PickerItem, words: Sequence[str]) -> bool:
+    text = choice.found_by.casefold()
+    return all(word in text for word in words)
+
+
+def _row(choice: PickerItem, room: int, *, here: bool) -> Line:
+    mark = ("accent", "› ") if here else ("plain", "  ")
+    row = choice.row(room - 2)
+    return (mark, *((("strong", text) for _, text in row) if here else row))
+
+
+def _dial(dial: Dial) -> Line:
+    before = "← " if dial.at else "  "
+    after = " →" if dial.at < len(dial.values) - 1 else ""
+    return (
+        ("dim", f"  {dial.label}: {before}"), ("strong", dial.value), ("dim", after),
+    )  # fmt: skip
