@@ -30,6 +30,7 @@ from refold.journal.events.kinds import (
     BudgetSet,
     Compacted,
     CompactionRequested,
+    Delivered,
     Ended,
     Entry,
     Event,
@@ -37,15 +38,18 @@ from refold.journal.events.kinds import (
     Frame,
     Granted,
     MemoryExtracted,
+    ModelAsked,
+    ModelFailed,
     Reserved,
     Said,
     Settled,
+    Started,
     TurnStarted,
 )
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
-from refold.values.control import Todo, Todos
-from refold.values.messages import ToolCall
+from refold.values.control import Final, Todo, Todos
+from refold.values.messages import Image, ToolCall
 from refold.values.usage import Budget
 from refold.views.stream_json.encode import documents_of
 
@@ -155,6 +159,17 @@ def told(event: Event) -> list[Plain]:
         (AgentChosen("review"), {"type": "agent_changed", "agent": "review"}),
         (ExternalEditsFound((("/a", "deleted"),)),
          {"type": "files_changed_elsewhere", "files": [{"path": "/a", "kind": "deleted"}]}),
+        (Delivered((1, 3)), {"type": "delivered", "messages": (1, 3)}),
+        (ModelAsked(), {"type": "model_start"}),
+        (ModelFailed("gone", "Unreachable", "So f"),
+         {"type": "error", "kind": "Unreachable", "reason": "gone", "partial": "So f"}),
+        (Started("c1"), {"type": "tool_start", "call_id": "c1"}),
+        (Said("Do: it", "person", "next", "k", (Image("b1", "image/png", "a.png"),), "it"),
+         {"type": "user_message", "text": "Do: it", "sender": "person", "when": "next",
+          "images": ["a.png"], "image_blobs": ["b1"], "typed": "it", "client_key": "k"}),
+        (Ended("c1", "done", "Given.", images=(Image("b2", "image/png"),), control=Final("7")),
+         {"type": "tool_result", "call_id": "c1", "outcome": "done", "text": "Given.",
+          "whole": "", "image_blobs": ["b2"], "final": "7"}),
     ],
 )  # fmt: skip
 def test_what_happens_beside_the_conversation_is_told(

@@ -153,9 +153,10 @@ def test_a_stream_begins_with_the_session_and_ends_with_the_result(
 
     found = documents(capfd.readouterr().out)
     assert [d["type"] for d in found] == [
-        "system", "user_message", "turn_start", "assistant_message", "tool_call",
-        "tool_approval_result", "checkpoint", "tool_result", "diff", "assistant_message",
-        "checkpoint", "turn_end", "result",
+        "system", "user_message", "turn_start", "delivered", "model_start",
+        "assistant_message", "tool_call", "tool_approval_result", "tool_start", "checkpoint",
+        "tool_result", "diff", "model_start", "assistant_message", "checkpoint", "turn_end",
+        "result",
     ]  # fmt: skip
     seqs = [d["seq"] for d in found if "seq" in d]
     assert seqs == sorted(seqs)
@@ -393,7 +394,8 @@ def test_sessions_are_listed_shown_and_checked(
     assert "‹ Hello." in shown
     assert "\x1b" not in shown
     assert [e["type"] for e in events] == [
-        "user_message", "turn_start", "assistant_message", "turn_end",
+        "user_message", "turn_start", "delivered", "model_start", "assistant_message",
+        "turn_end",
     ]  # fmt: skip
     assert whole == 0
 

@@ -34,6 +34,7 @@ from refold.journal.events.kinds import (
     Checkpointed,
     Compacted,
     CompactionRequested,
+    Delivered,
     EffortChosen,
     Ended,
     Entry,
@@ -47,6 +48,7 @@ from refold.journal.events.kinds import (
     MemoryExtracted,
     ModeChanged,
     ModelAnswered,
+    ModelAsked,
     ModelChosen,
     ModelFailed,
     PlanAnswered,
@@ -54,6 +56,7 @@ from refold.journal.events.kinds import (
     Rewound,
     Said,
     Settled,
+    Started,
     StepLimitSet,
     Stopped,
     TurnEnded,
@@ -61,7 +64,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.fold import View
 from refold.values.claims import Checked, Claim, Evidence, Finding
-from refold.values.control import EnterPlan, PlanReady, Todo, Todos
+from refold.values.control import EnterPlan, Final, PlanReady, Todo, Todos
 from refold.values.display import Asking, Diff, Option
 from refold.values.live import (
     CallComing,
@@ -102,7 +105,10 @@ EVENTS: tuple[Event, ...] = (
     ChildAsked("child-1/c7", "child-1", "code", CALL, "no rule", "h"),
     NestedCallMade(CALL, "c0"), VariableInjected("v", "b" * 64, (("/a", "h"),)), Forked("other", 4),
     Imported("other", "mine", "/a"), VariablesSaved("b", "", (("x", "int"),), (("f", "open"),)),
-    VariablesRestored("b", "", (("x", "int"),), ()),
+    VariablesRestored("b", "", (("x", "int"),), ()), Delivered((1,)), ModelAsked(),
+    Started("c1"), Said("Do: it", client_key="k", typed="it"),
+    ModelFailed("cut off", "Unreachable", "So f"),
+    Ended("c1", "done", "Given.", images=(Image("b" * 64, "image/png"),), control=Final("7")),
 )  # fmt: skip
 LIVE: tuple[Live, ...] = (
     TextCame("a"), ThinkingCame("b"), CallComing("bash"), Progress("c1", "x"),

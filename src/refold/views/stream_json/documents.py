@@ -53,13 +53,26 @@ class UserMessage(Written, frozen=True, kw_only=True, tag="user_message"):
     text: str
     sender: str
     when: Literal["now", "next"]
-    images: Sequence[str] | UnsetType = UNSET
+    images: Sequence[str] | UnsetType = UNSET  # their names
+    image_blobs: Sequence[str] | UnsetType = UNSET
+    typed: str | UnsetType = UNSET  # what a person wrote of it, if not all
+    client_key: str | UnsetType = UNSET  # that of its order
+
+
+class Delivered(Written, frozen=True, kw_only=True, tag="delivered"):
+    """The messages with these numbers are part of the conversation from here on."""
+
+    messages: Sequence[int]
 
 
 class TurnStart(Written, frozen=True, kw_only=True, tag="turn_start"):
     """A turn began."""
 
     turn: int
+
+
+class ModelStart(Written, frozen=True, kw_only=True, tag="model_start"):
+    """The model is called. If no response follows, the call is repeated."""
 
 
 class AssistantMessage(Written, frozen=True, kw_only=True, tag="assistant_message"):
@@ -132,13 +145,24 @@ class Question(Written, frozen=True, kw_only=True, tag="question"):
     who: str | UnsetType = UNSET
 
 
+class ToolStart(Written, frozen=True, kw_only=True, tag="tool_start"):
+    """The call is being executed."""
+
+    call_id: str
+
+
 class ToolResult(Written, frozen=True, kw_only=True, tag="tool_result"):
-    """The result that the model sees; `whole` is the blob with all of it, if it was cut."""
+    """The result that the model sees; `whole` is the blob with all of it, if it was cut.
+
+    `final` is the answer of the turn, where the call gives it.
+    """
 
     call_id: str
     outcome: Literal["done", "failed", "refused", "stopped", "unknown"]
     text: str
     whole: str
+    image_blobs: Sequence[str] | UnsetType = UNSET
+    final: str | UnsetType = UNSET
 
 
 class Diff(Written, frozen=True, kw_only=True, tag="diff"):
@@ -201,12 +225,16 @@ class ForkMade(Struct, frozen=True, kw_only=True, tag_field="type", tag="fork_ma
 
 
 class Error(Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
-    """A model call failed; or, with `line`, an order is invalid."""
+    """A model call failed; or, with `line`, an order is invalid.
+
+    `partial` is what had arrived of the response.
+    """
 
     kind: str
     reason: str
     seq: Seq | UnsetType = UNSET
     line: int | UnsetType = UNSET
+    partial: str | UnsetType = UNSET
 
 
 class Interrupted(Written, frozen=True, kw_only=True, tag="interrupted"):

@@ -24,7 +24,7 @@ from refold.journal.events.child_events import (
 )
 from refold.journal.events.kinds import Entry, Event, Frame, Judged
 from refold.journal.state.fold import View
-from refold.values.control import EnterPlan, PlanReady, Todos
+from refold.values.control import EnterPlan, Final, PlanReady, Todos
 from refold.values.display import Asking, Diff
 from refold.values.live import (
     CallComing,
@@ -52,7 +52,7 @@ OfEvent: TypeAlias = (
     | documents.FilesChangedElsewhere | documents.BudgetChosen | documents.StepsChosen | documents.ModeChanged | documents.ModelChanged
     | documents.EffortChanged | documents.AgentChanged | documents.Notice | documents.TurnEnd | documents.SubagentStart | documents.SubagentEnd
     | documents.SubagentBudget | documents.SubagentStopped | documents.VariableHanded | documents.Variables | documents.VariablesRestored
-    | documents.Forked | documents.Imported
+    | documents.Forked | documents.Imported | documents.Delivered | documents.ModelStart | documents.ToolStart
 )  # fmt: skip
 Document: TypeAlias = (
     documents.Init
@@ -135,19 +135,12 @@ def documents_of(
 
 def _of_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
     match event:
-        case kinds.Said(words, sender, when, images=images):
-            names = [p.name for p in images] if images else UNSET
-            yield documents.UserMessage(
-                seq=seq, text=words, sender=sender, when=when, images=names
-            )
+        case kinds.Said() as said:
+            yield _message(said, seq)
+        case kinds.Delivered(messages):
+            yield documents.Delivered(seq=seq, messages=messages)
         case kinds.TurnStarted():
             yield documents.TurnStart(seq=seq, turn=seq)
-        case kinds.ModelAnswered() as answer:
-            yield from _answer(answer, seq)
-        case kinds.ModelFailed(reason, kind):
-            yield documents.Error(kind=kind, reason=reason, seq=seq)
-        case kinds.AnswerRejected(notes):
-            yield documents.AnswerRejected(seq=seq, reason="\n".join(notes))
         case kinds.Stopped(reason, outcome):
             yield documents.Interrupted(seq=seq, outcome=outcome, reason=reason)
         case kinds.Rewound(mark):
@@ -155,7 +148,33 @@ def _of_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
         case kinds.TurnEnded(outcome, reason):
             yield documents.TurnEnd(seq=seq, outcome=outcome, reason=reason)
         case _:
+            yield from _of_model(event, seq)
+
+
+def _of_model(event: Event, seq: int) -> Iterator[OfEvent]:
+    match event:
+        case kinds.ModelAsked():
+            yield documents.ModelStart(seq=seq)
+        case kinds.ModelAnswered() as answer:
+            yield from _answer(answer, seq)
+        case kinds.ModelFailed(reason, kind, partial):
+            yield documents.Error(
+                kind=kind, reason=reason, seq=seq, partial=partial or UNSET
+            )
+        case kinds.AnswerRejected(notes):
+            yield documents.AnswerRejected(seq=seq, reason="\n".join(notes))
+        case _:
             return
+
+
+def _message(said: kinds.Said, seq: int) -> documents.UserMessage:
+    return documents.UserMessage(
+        seq=seq, text=said.text, sender=said.sender, when=said.when,
+        images=[image.name for image in said.images] or UNSET,
+        image_blobs=[image.blob for image in said.images] or UNSET,
+        typed=UNSET if said.typed is None else said.typed,
+        client_key=said.client_key or UNSET,
+    )  # fmt: skip
 
 
 def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[OfEvent]:
@@ -193,10 +212,14 @@ def _of_call(event: Event, seq: int) -> Iterator[OfEvent]:
                 seq=seq, call_id=call.id, tool=call.name, arguments=arguments(call),
                 within=within,
             )  # fmt: skip
+        case kinds.Started(call_id):
+            yield documents.ToolStart(seq=seq, call_id=call_id)
         case kinds.Ended(call_id, outcome, text) as end:
             yield documents.ToolResult(
-                seq=seq, call_id=call_id, outcome=outcome, text=text, whole=end.full_blob
-            )
+                seq=seq, call_id=call_id, outcome=outcome, text=text, whole=end.full_blob,
+                image_blobs=[image.blob for image in end.images] or UNSET,
+                final=end.control.answer if isinstance(end.control, Final) else UNSET,
+            )  # fmt: skip
             for shown in end.shown:
                 if isinstance(shown, Diff):
                     yield documents.Diff(
