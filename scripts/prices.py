@@ -37,6 +37,8 @@ BESIDE = frozenset(
     }
 )
 OURS = {"google": "gemini", "x-ai": "xai"}  # our name of a provider, where it is another
+# Begins of names that the list has for a seller, and that another address of it serves.
+ELSEWHERE = {"gemini": ("claude-",)}
 NAMED_FOR_ALL = ("anthropic", "openai", "google", "mistral", "deepseek", "x-ai")
 FAMILIES = (
     "claude-", "gpt-", "o1", "o3", "o4", "gemini-", "mistral-", "codestral", "devstral",
@@ -94,7 +96,10 @@ def _seller(seller: Provider, today: date) -> dict[str, object]:
 
 
 def _models(seller: Provider, today: date) -> Iterator[dict[str, object]]:
+    elsewhere = ELSEWHERE.get(OURS.get(seller.id, seller.id), ())
     for model in sorted(seller.models, key=lambda model: model.id):
+        if model.id.startswith(elsewhere):
+            continue
         names, terms = _names(seller, model), [*_terms(model, today)]
         if names and terms:
             window = {"window": model.context_window} if model.context_window else {}

@@ -77,6 +77,8 @@ def test_each_claim_is_told_with_its_verdict_and_why(
         ((GOOD, BARE), ("--strict",), 5),
         ((GOOD,), ("--strict",), 0),
         ((GOOD, {**BARE, "required": True}), (), 5),
+        ((GOOD, {"claim": "the tests pass", "required": True}), (), 5),
+        (({"claim": "the tests pass"},), (), 0),
         ((), (), 0),
         ((), ("--strict",), 5),
         ((WRONG,), (), 5),
@@ -306,3 +308,16 @@ def test_the_journal_of_a_child_that_is_not_as_it_was_is_told(
 
     assert main(["verify"]) == 1
     assert "child-1/events.jsonl" in capsys.readouterr().err
+
+
+def test_the_session_of_the_second_look_is_not_the_newest_of_the_directory(
+    answering: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    past = answering(GOOD)
+    verdict = says({"id": "1", "verdict": "supported", **HOLDS})
+    main(["verify", "--deep", "--script", second(tmp_path, LOOKS, verdict)])
+    capsys.readouterr()
+
+    main(["verify", "--json"])
+
+    assert json.loads(capsys.readouterr().out)["session_id"] == past.path.name

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -140,3 +141,16 @@ def test_an_agent_s_own_limit_does_not_widen_the_one_that_is_set(
                  "--max-turns", "1", "--output-format", "json"])  # fmt: skip
 
     assert (code, json.loads(capfd.readouterr().out)["outcome"]) == (2, "step_limit")
+
+
+@pytest.mark.parametrize(("tools", "told"), [("", True), ("tools: [bash]\n", False)])
+def test_skills_are_listed_only_for_an_agent_that_can_read_one(
+    folder: Path, tools: str, told: bool
+) -> None:
+    (folder / ".claude/agents/Looker.md").write_text(MINE.replace("role", f"{tools}role"))
+    (folder / "s.jsonl").write_text('{"text": "Seen."}\n')
+
+    main(["-p", "Look", "--script", "s.jsonl", "--agent", "looker", "--trust"])
+
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
+    assert ("read its skill with read_skill" in journal.read_text()) == told

@@ -629,3 +629,27 @@ def test_closed_streams_are_no_crash(workspace: Path) -> None:
     )
 
     assert (done.returncode, done.stdout) == (0, "Hello.\n")
+
+
+def test_what_a_subagent_was_denied_is_listed_with_its_address(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = (
+        call("task", prompt="Tidy up.", agent="code"),
+        {"for": "Tidy up.", **call("task", prompt="Remove it.", agent="code")},
+        {"for": "Remove it.", **call("bash", command="rm -r build")},
+        {"for": "Remove it.", "text": "I may not."},
+        {"for": "Tidy up.", "text": "It may not."},
+        {"text": "Nothing was done."},
+    )
+    path = script(workspace, *lines)
+
+    main(["-p", "Go", "--script", path, "--output-format", "json"])
+    (found,) = documents(capfd.readouterr().out)
+    main(["-p", "Go", "--script", path])
+    err = capfd.readouterr().err
+
+    assert [(d["call_id"], d["tool"]) for d in found["denials"]] == [
+        ("child-1/child-1/call-0", "bash")
+    ]
+    assert "refold: denied: bash rm -r build\n" in err

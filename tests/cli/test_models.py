@@ -334,3 +334,13 @@ def test_a_long_name_has_a_line_for_itself_and_none_is_too_wide() -> None:
 )  # fmt: skip
 def test_a_window_is_told_in_few_letters(tokens: int, told: str) -> None:
     assert short(tokens) == told
+
+
+def test_without_its_list_gemini_has_no_models_of_another_address(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    models("gemini", "--json")
+
+    names = rows(capfd.readouterr().out)
+    assert "gemini/gemini-2.5-pro" in names
+    assert not [name for name in names if "claude" in name]

@@ -258,3 +258,21 @@ def test_a_text_that_a_child_gives_stays_a_text_and_it_knows_what_it_was_given(
         path for path in journal.parent.rglob("blobs/*") if path.read_bytes() == b'"abc"'
     ]
     assert handed.name in journal.read_text()
+
+
+def test_a_program_that_a_limit_cut_off_is_not_printed_as_an_answer(
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REFOLD_BUDGET__CALLS", "1")
+    said = script(folder, {"text": "```python\nprint(context)\n```"}, {"text": "8080"})
+    words = ["rlm", "Which port?", "--context", "notes.txt", "--rlm", "--script", said]
+
+    code = main(words)
+    out = capfd.readouterr().out
+    main([*words, "--json"])
+    document = json.loads(capfd.readouterr().out)
+
+    assert (code, out) == (6, "")
+    assert (document["outcome"], document["text"]) == ("budget", "")

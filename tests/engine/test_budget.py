@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.engine.budget import Price, ask_beside
+from refold.engine.budget import Price, ask_beside, lacking
 from refold.engine.policies.budget import telling, within
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
@@ -33,7 +33,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.state.fold import View, fold, used
+from refold.journal.state.fold import BudgetUsed, View, fold, used
 from refold.journal.state.turn import Turn
 from refold.journal.store.port import MemoryStore
 from refold.prompts.summary import summary_prompt
@@ -46,7 +46,7 @@ from refold.tools.contract import tool
 from refold.values.growing import Log
 from refold.values.messages import Message, Spoken, Text, ToolCall
 from refold.values.tools import Effect
-from refold.values.usage import Budget, Spent, Usage
+from refold.values.usage import Budget, Estimate, Spent, Usage
 from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather, world
 from tests.engine.long_talks import words
 
@@ -206,6 +206,21 @@ def test_calls_and_time_end_a_turn_too(budget: Budget, reason: str) -> None:
         return await session.go()
 
     assert anyio.run(main).turn.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("budget", "need", "said"),
+    [
+        (Budget(dollars=0.041), Estimate(0.044, 0), "$0.0000 of $0.0410 are used; the next "
+         "call may cost $0.0440, which is more than is left"),
+        (Budget(tokens=100), Estimate(None, 120), "0 of 100 tokens are used; the next call "
+         "may take 120, which is more than is left"),
+    ],
+)  # fmt: skip
+def test_a_call_that_does_not_fit_is_told_with_enough_digits(
+    budget: Budget, need: Estimate, said: str
+) -> None:
+    assert lacking(BudgetUsed(), budget, need) == said
 
 
 def test_an_answer_that_ends_the_turn_has_not_run_out_of_anything() -> None:

@@ -9,16 +9,24 @@ import pytest
 from refold.engine.policies.stopping import CUT_SHORT
 from refold.engine.world import World
 from refold.errors import BadInput, JournalError
-from refold.journal.events.kinds import Entry, ModelAnswered, Started, TurnEnded
+from refold.journal.events.kinds import (
+    Entry,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    Started,
+    TurnEnded,
+)
 from refold.journal.state.fold import fold
 from refold.journal.store.port import Lease, MemoryStore
 from refold.permissions.rules import parse
 from refold.provider.port import Delta, Request
 from refold.session.session import Session
-from refold.testing.providers import ScriptedProvider, check_history
+from refold.testing.providers import FaultyProvider, ScriptedProvider, check_history
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.messages import Text
 from refold.values.tools import Effect
+from refold.views.activity import activity_of
 from tests.engine.house import BOOK, OPEN_HAND, WEATHER, entries, opened, run, world
 from tests.engine.worlds import talked
 
@@ -328,3 +336,32 @@ def test_a_rule_of_the_session_does_not_outlive_a_deny() -> None:
     assert "the rule book says deny" in anyio.run(grant)
     assert orders == []
     assert OPEN_HAND
+
+
+def test_a_model_call_that_a_crash_cut_off_counts_as_used_and_has_an_end() -> None:
+    left = list[bytes]()
+    store = MemoryStore()
+
+    async def crash() -> None:
+        provider = FaultyProvider("Rain.", fault="hang", times=99)
+        session = await opened(store, world(provider))
+        await session.inbox.say("Umbrella?")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            while session.view.turn.open_request is None:
+                await session.record.news(after=session.view.seq)
+            left.extend(store.lines)
+            group.cancel_scope.cancel()
+
+    anyio.run(crash)
+    again = MemoryStore(*left)
+    view = run(again, world(ScriptedProvider("Rain.")))
+
+    first, second = activity_of(entries(again)).steps
+    reserved = next(e.event for e in entries(again) if isinstance(e.event, ModelAsked))
+    assert isinstance(first.end, ModelFailed)
+    assert first.end.reason.startswith("refold was ended before the response came")
+    assert second.end is not None
+    assert reserved.tokens > 0
+    assert view.account.spent.usage.uncached == reserved.tokens + 10 + len("Rain.")
+    assert view.account.spent.usage.estimated

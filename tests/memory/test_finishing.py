@@ -256,3 +256,13 @@ def test_it_ends_by_itself_whatever_its_provider_does(
         assert place.remembering.pending.sessions() == [session]
 
     with_a_model(doing, place, lambda _: Answer(then="hang"))
+
+
+def test_sessions_left_are_learned_in_the_order_of_time(place: Workplace) -> None:
+    pending = place.remembering.pending
+    for session in ("20260102-000000-bbbb", "20260101-000000-aaaa", "20260103-000000-cccc"):
+        pending.put(session)
+
+    assert pending.sessions() == [
+        "20260101-000000-aaaa", "20260102-000000-bbbb", "20260103-000000-cccc",
+    ]  # fmt: skip

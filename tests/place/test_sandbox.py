@@ -357,6 +357,31 @@ def test_a_linked_worktree_can_be_committed_to(tmp_path: Path) -> None:
     assert not (tmp_path / "main/file").exists()
 
 
+def test_read_only_git_works_in_a_linked_worktree_and_starts_no_program(
+    tmp_path: Path,
+) -> None:
+    needs_bubblewrap()
+    main, mark = tmp_path / "main", tmp_path / "ws/ran"
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(main)]
+    main.mkdir()
+    for words in (
+        "init -q",
+        "commit -q --allow-empty -m first",
+        f"worktree add -q {tmp_path}/ws",
+        f"config core.fsmonitor {tmp_path}/ws/monitor",
+    ):
+        subprocess.run([*git, *words.split()], check=True)
+    monitor = tmp_path / "ws/monitor"
+    monitor.write_text("#!/bin/sh\necho ran >&2\n")
+    monitor.chmod(0o755)
+
+    with walled(tmp_path / "ws") as ws:
+        found = ws.run("git log --format=%s; git status --short", writes=False)
+
+    assert (found.code, found.text) == (0, "first\n?? monitor\n")
+    assert not mark.exists()
+
+
 def test_a_profile_that_only_reads_and_more_that_can_be_written(
     tmp_path: Path, home: Path
 ) -> None:

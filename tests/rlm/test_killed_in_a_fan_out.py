@@ -13,8 +13,10 @@ import pytest
 
 from refold.journal.events import codec
 from refold.journal.events.kinds import Entry
+from refold.journal.state.fold import fold
 from refold.journal.store.log_file import NAME
 from refold.rlm.call_context import answered_leaves
+from refold.views.activity import activity_of, leaf_counts
 from tests.rlm.fanning_out import MANY, SESSION
 
 HERE = Path(__file__).parent
@@ -43,6 +45,11 @@ def test_what_was_answered_before_a_kill_is_not_asked_again(
     assert len(asked) == MANY
     assert again == len(asked_before) - len(done)
     assert len(done) >= after - 16
+    view, activity = fold(_entries(journal)), activity_of(_entries(journal))
+    unknown = [leaf for leaf in activity.leaves if leaf.end and leaf.end.failed]
+    assert leaf_counts(activity).open == 0
+    assert len(unknown) == again
+    assert view.account.spent.usage.estimated == bool(unknown)
 
 
 def _started(home: Path, heard: Path) -> "subprocess.Popen[str]":

@@ -21,7 +21,7 @@ from refold.agents.worktree import Worktree, Worktrees
 from refold.engine.authorize import ParentRights
 from refold.engine.world import BudgetGrant, Shared
 from refold.errors import JournalError, first
-from refold.journal.events.child_events import ChildBorn, ChildEnded
+from refold.journal.events.child_events import ChildBorn, ChildEnded, Denial
 from refold.journal.events.kinds import AgentChosen, BudgetSet, Event, ModeChanged, Said
 from refold.journal.state.children import Child
 from refold.journal.state.fold import View
@@ -33,6 +33,7 @@ from refold.values.modes import Outcome
 from refold.values.text import clean
 
 GRACE = 2.0  # seconds in which a child that is stopped may settle its calls
+_MOST_DENIALS = 100  # that an end repeats; the journal of the child has all
 _TASK = "task"  # the client key of its first words
 _DONE: frozenset[str] = frozenset(("answered", "final", "plan_ready"))
 _PAUSED: frozenset[str] = frozenset(("step_limit", "budget", "stuck"))
@@ -237,6 +238,10 @@ def ended(child: str, session: Session) -> ChildEnded:
         view.account.spent + view.account.children_spent,
         session.record.head,
         as_json=turn.as_json,
+        denials=tuple(
+            Denial(replace(d.call, id=f"{child}/{d.call.id}"), d.reason)
+            for d in turn.denials[:_MOST_DENIALS]
+        ),
     )
 
 

@@ -243,6 +243,7 @@ class App:
             settings.limits.question_seconds or None,
             settings.memory,
             given,
+            self.wishes.checks,
         )
         snapshots = self.snapshots(id_)
         session, self._opened = await self._opener(store).open(id_, snapshots, manners)

@@ -41,6 +41,7 @@ SINCE = "since this session was left: {what}"
 # The parts of a system text that are not others every day.
 _LASTING = ("prompt", "instructions", "skills", "agents", "tools")
 _LEAST_RESULT = 1_000  # characters
+_READ_SKILL = "read_skill"
 _LISTED = 4_000  # characters of the list of skills
 
 
@@ -180,8 +181,7 @@ class TurnContext:
             prompt=agent.short if traits.small and agent.short else agent.prompt,
             own="" if self._child else wishes.own_system,
             memory=self._memory if agent.memory else "",
-            # A small model has no way to read one.
-            skills=self._listed(traits.window) if agent.skills and not traits.small else "",
+            skills=self._listed(agent, traits),
             more=wishes.more_system,
             schema=self._schema,
             small=traits.small,
@@ -201,13 +201,16 @@ class TurnContext:
             return ""
         return self._around.remembering().told(trusted=trusted)
 
-    def _listed(self, window: int) -> str:
-        """The list of skills, as far as there is room."""
-        if not self._hall.settings.skills:
+    def _listed(self, agent: Profile, traits: Traits) -> str:
+        """The list of skills, as far as there is room, for an agent that can read one."""
+        settings = self._hall.settings
+        if not (settings.skills and agent.skills) or traits.small:
             return ""
-        room = system_text.room(
-            "skills", window or self._hall.settings.context.default_window_tokens
-        )
+        active, deferred = tools_of(agent, self._supplies.tools)
+        if all(tool.spec.name != _READ_SKILL for tool in (*active, *deferred)):
+            return ""
+        window = traits.window or settings.context.default_window_tokens
+        room = system_text.room("skills", window)
         return self._around.skills.listed(min(_LISTED, room))
 
     @cached_property

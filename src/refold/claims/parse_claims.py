@@ -1,4 +1,4 @@
-"""Finds the claims in an answer: every JSON object in it that has `evidence`.
+"""Finds the claims in an answer: JSON objects with `evidence`, or with a required `claim`.
 
 Evidence comes as models write it: a map, a line of text "path:12-14: quote", or a list of
 those. Evidence that cannot be parsed is kept and supports nothing; it is never left out.
@@ -39,7 +39,7 @@ def in_answer(answer: str) -> tuple[Claim, ...]:
     found, rest = list[Claim](), list[str]()
     for value in _values(answer, rest):
         for item in _objects(value):
-            if _key(item, "evidence") is not None:
+            if _is_claim(item):
                 found.append(_claim(item, len(found) + 1))
     unread = (Claim(UNREADABLE),) if _SPEAKS.search("".join(rest)) else ()
     return tuple(dict.fromkeys((*found, *unread)))
@@ -114,6 +114,13 @@ def _objects(value: object) -> Iterator[Mapping[str, Any]]:
                 left += reversed(cast("list[object]", value))
             case _:
                 pass
+
+
+def _is_claim(item: Mapping[str, Any]) -> bool:
+    """Has it evidence, or does it say that it needs some?"""
+    return _key(item, "evidence") is not None or (
+        isinstance(_key(item, "claim"), str) and _as_flag(_key(item, "required"))
+    )
 
 
 def _claim(item: Mapping[str, Any], number: int) -> Claim:

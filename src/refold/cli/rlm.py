@@ -150,6 +150,8 @@ async def _ask(
         document = _plain(result(session.view, session.id, time.monotonic() - began))
         if timed_out:
             document["reason"] = f"it took longer than {found.timeout:g} s"
+        if _is_program(session.view):
+            document["text"] = ""
         family = session.view.children
         document["route"] = {
             "way": way.way, "reason": way.reason, "tokens": size.tokens,
@@ -160,6 +162,13 @@ async def _ask(
         await launch.aclose()
     _tell(document, as_json=found.json)
     return TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
+
+
+def _is_program(view: View) -> bool:
+    """Was the last response code to be run? Then a limit cut the turn before any answer."""
+    last = next((s.message for s in reversed(view.conversation.messages)
+                 if s.message.role == "assistant"), None)  # fmt: skip
+    return view.turn.outcome in _CUT and last is not None and bool(last.calls)
 
 
 def _beginning(given: Material) -> InitialVariables:
@@ -219,6 +228,7 @@ def _app(
 
 # The outcomes with an answer; with others the last text is not one.
 _GIVEN = ("answered", "final", "step_limit", "budget")
+_CUT = ("step_limit", "budget", "stuck")
 
 
 def _tell(document: dict[str, object], *, as_json: bool) -> None:

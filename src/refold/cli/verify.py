@@ -76,7 +76,7 @@ def run(found: Namespace) -> int:
         checked = check(told.claims, seen_in(journals), today)
         second = None
         if found.deep and checked:
-            checked, second = look_again(found, folder, checked, today)
+            checked, second = look_again(found, node, checked, today)
     report = VerifyReport(node.session, told, checked, found.strict, second)
     if found.json:
         session_argument.tell(document(report))
@@ -124,13 +124,13 @@ class _Looked(NamedTuple):
 
 
 def look_again(
-    found: Namespace, folder: Path, checked: Sequence[Checked], today: Today
+    found: Namespace, node: Node, checked: Sequence[Checked], today: Today
 ) -> tuple[tuple[Checked, ...], Second]:
     """The claims after the second look, and what that was."""
     claims = asked(checked)
     if not claims:
         return tuple(checked), Second()
-    looked = anyio.run(_look, found, folder, order(claims))
+    looked = anyio.run(_look, found, node, order(claims))
     problem = looked.problem
     said: Mapping[str, Verdict] = {}
     view = looked.view
@@ -147,10 +147,10 @@ def look_again(
     return both, Second(looked.session, cost, problem)
 
 
-async def _look(found: Namespace, folder: Path, words: str) -> _Looked:
+async def _look(found: Namespace, node: Node, words: str) -> _Looked:
     id_, path = "", Path()
     try:
-        app = _app(found, folder)
+        app = _app(found, node)
         try:
             app.models.check(app.model_of(View()))
             id_, session = await app.start()
@@ -168,7 +168,8 @@ async def _look(found: Namespace, folder: Path, words: str) -> _Looked:
         return _Looked(id_, (), str(why))
 
 
-def _app(found: Namespace, folder: Path) -> App:
+def _app(found: Namespace, node: Node) -> App:
+    folder = _folder(node)
     places = paths(os.environ)
     flags = {
         "agent": AGENT,
@@ -183,6 +184,7 @@ def _app(found: Namespace, folder: Path) -> App:
         attended=False,
         script=Path(found.script).expanduser().absolute() if found.script else None,
         schema=SCHEMA,
+        checks=node.session,
         given=here.given,
     )
     return App(here.settings, places, os.environ, wishes)

@@ -46,12 +46,16 @@ def lacking(now: BudgetUsed, budget: Budget, need: Estimate) -> str:
         and dollars is not None
         and now.dollars + dollars > budget.dollars
     ):
-        next_one = f"and the next call may cost ${dollars:.2f}"
-        return f"${now.dollars:.2f} of ${budget.dollars:.2f} are used, {next_one}"
+        # Cents alone would round 0.041 and 0.044 to the same.
+        digits = 2 if dollars >= 1 else 4
+        next_one = (
+            f"the next call may cost ${dollars:.{digits}f}, which is more than is left"
+        )
+        return f"${now.dollars:.{digits}f} of ${budget.dollars:.{digits}f} are used; {next_one}"
     by_tokens = budget.tokens is not None and not (now.priced and dollars is not None)
     if by_tokens and now.tokens + tokens > (budget.tokens or 0):
-        next_one = f"and the next call may take {tokens:,}"
-        return f"{now.tokens:,} of {budget.tokens:,} tokens are used, {next_one}"
+        next_one = f"the next call may take {tokens:,}, which is more than is left"
+        return f"{now.tokens:,} of {budget.tokens:,} tokens are used; {next_one}"
     return ""
 
 

@@ -89,7 +89,8 @@ class Home:
     def newest_of(self, directory: Path) -> StoredSession | None:
         """The session last written of those that were started in `directory`.
 
-        A session without a message counts only if there is no other.
+        A session without a message counts only if there is no other, and one that checks
+        another's claims never does.
         """
         place, silent = _Place(directory), ""
         there = seen(self.root)
@@ -104,6 +105,8 @@ class Home:
                 if started and not place.is_(started):
                     continue
             if place.is_(works_in(path)):
+                if _checks_another(path):
+                    continue
                 if _something_was_said(path):
                     return self._session(id_)
                 silent = silent or id_
@@ -193,14 +196,31 @@ class _Place:
 def started_in(path: Path) -> str:
     """The directory that the first line of a session names."""
     try:
+        started = _first_event(path)
+    except WrongFormat as error:
+        return error.directory
+    return started.directory if started else ""
+
+
+def _first_event(path: Path) -> SessionStarted | None:
+    """The first line of a session. Raises `WrongFormat`."""
+    try:
         with (path / log_file.NAME).open("rb") as file:
             line = file.readline(LONGEST_START)
         entry, _ = next(codec.decode([line.removesuffix(b"\n")]))
-    except WrongFormat as error:
-        return error.directory
+    except WrongFormat:
+        raise
     except (OSError, Corrupt, DecodeError):
-        return ""
-    return entry.event.directory if isinstance(entry.event, SessionStarted) else ""
+        return None
+    return entry.event if isinstance(entry.event, SessionStarted) else None
+
+
+def _checks_another(path: Path) -> bool:
+    try:
+        started = _first_event(path)
+    except WrongFormat:
+        return False
+    return started is not None and bool(started.checks)
 
 
 def works_in(path: Path) -> str:

@@ -97,7 +97,7 @@ class Pending:
             (self._folder / session).unlink()
 
     def sessions(self) -> list[str]:
-        """The last put down first."""
+        """In the order of their ids, oldest first: a later wish must overwrite an earlier one."""
         try:
             with os.scandir(self._folder) as found:
                 files = [(each.name, each.stat().st_mtime) for each in found]
@@ -107,7 +107,7 @@ class Pending:
         for name, changed in files:
             if changed < young:
                 self.done(name)
-        return sorted((n for n, at in files if at >= young and n[:1] != "."), reverse=True)
+        return sorted(n for n, at in files if at >= young and n[:1] != ".")
 
     def try_(self, session: str) -> bool:
         """Note that it is tried once more. False if that was tried often enough.

@@ -188,6 +188,7 @@ class Layout:
                 *(_existing(_at(self._home, _PACKAGES)) if writes and not wide else ()),
                 *self._shared(),
                 *seen,
+                *filter(os.path.isdir, self.repositories),
                 *filter(os.path.exists, confines.seen),
             ),
             links=() if wide else self._system[1],
@@ -228,7 +229,7 @@ class Layout:
         for path in sorted(found.repositories):
             real = os.path.realpath(path)
             if not os.path.basename(path).startswith("config") or not any(
-                below(real, root) for root in self._wish.roots
+                below(real, root) for root in (*self._wish.roots, *self.repositories)
             ):
                 continue
             if (text := plain(real)) is not None:

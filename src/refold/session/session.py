@@ -6,7 +6,7 @@ of resuming. Which store, tools and provider these are was decided elsewhere:
 holds for the second.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 from typing import Self
@@ -27,6 +27,7 @@ from refold.journal.events.kinds import (
     Rewound,
     SessionResumed,
     SessionStarted,
+    Settled,
     Stopped,
     TurnStarted,
 )
@@ -40,7 +41,7 @@ from refold.session.recorder import Recorder
 from refold.values.control import CompactionKind
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode
-from refold.values.usage import NOTHING, RunLimits
+from refold.values.usage import NOTHING, RunLimits, Usage
 
 Outfit = Callable[[View], World]
 
@@ -52,6 +53,7 @@ class Manners(Struct, frozen=True):
     question: float | None = None  # seconds one may stand on a screen; None: for ever
     remember: bool = True  # may notes be made of what is said?
     given: RunLimits = NOTHING  # what of the settings stands in none, for the journal
+    checks: str = ""  # the session whose claims it checks
 
 
 PLAIN = Manners()
@@ -239,12 +241,15 @@ class Session:
             self._step.cancel()
 
 
+CUT_OFF = "refold was ended before the response came; what was reserved counts as used"
+
+
 def _begun(
     id_: str, place: SessionDirectories, version: str, manners: Manners
 ) -> Sequence[Event]:
     private = not manners.remember
     started = SessionStarted(
-        place.directory, version, id_, private, place.roots, manners.given
+        place.directory, version, id_, private, place.roots, manners.given, manners.checks
     )
     # Whoever takes it up must have the mode it had.
     mode = [ModeChanged(manners.mode)] if manners.mode != "default" else []
@@ -259,7 +264,18 @@ def _taken_up(
     roots = place.roots if place.directory else None
     # Whoever takes a session up may not know that everything runs unasked in it.
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
-    return (SessionResumed(version, private, moved, roots, manners.given), *careful)
+    resumed = SessionResumed(version, private, moved, roots, manners.given)
+    return (resumed, *careful, *_cut_off(view))
+
+
+def _cut_off(view: View) -> Iterator[Settled]:
+    """Model calls that another process began and did not end. The provider may bill them, so
+    what they reserved counts as used.
+    """
+    for each in view.turn.reserved:
+        usage = Usage(fresh=each.estimate.tokens, estimated=True)
+        model = each.model or view.conversation.system_prompt.model
+        yield Settled(each.seq, usage, model, each.estimate.dollars, CUT_OFF)
 
 
 def beginning(view: View) -> TurnStarted | None:

@@ -213,8 +213,8 @@ class _ActivityFold:
                 self._call(entry, entry.event)
             case Reserved() as reserved:
                 self._begin(entry.seq, SideCall(reserved, entry.seq, entry.at))
-            case Settled(reserved=seq) as settled:
-                self._change(seq, end=settled, ended=entry.at)
+            case Settled() as settled:
+                self._settled(entry, settled)
             case ChildBorn() | ChildEnded():
                 self._child(entry, entry.event)
             case TurnStarted():
@@ -246,6 +246,14 @@ class _ActivityFold:
                     for call in event.message.calls:
                         made = ToolStep(call, entry.seq, entry.at, self._steps)
                         self._begin(call.id, made)
+
+    def _settled(self, entry: Entry, end: Settled) -> None:
+        step = next((s for s in self._open_step() if s.seq == end.reserved), None)
+        if step is None:
+            self._change(end.reserved, end=end, ended=entry.at)
+            return
+        failed = ModelFailed(end.failed, usage=end.usage, model=end.model, cost=end.cost)
+        self._every[self._step] = replace(step, end=failed, ended=entry.at)
 
     def _open_step(self) -> Iterator[ModelStep]:
         step = self._every[self._step] if self._step >= 0 else None

@@ -27,7 +27,6 @@ from refold.journal.events.kinds import (
     Stopped,
     TurnEnded,
 )
-from refold.views.activity import LEAF
 from refold.views.escape import on_one_line
 from refold.views.session_tree import Labels, style_of
 from refold.views.stream_json.encode import documents_of
@@ -102,7 +101,7 @@ class Tail:
                 self._asides[entry.seq] = name
                 yield "dim", f"{name} asks {model}: {_short(words)}".rstrip(": ")
             case Settled(reserved, failed=failed, text=text, cached=remembered):
-                name = self._asides.get(reserved, LEAF)
+                name = self._asides.get(reserved, "model call")
                 how = "failed" if failed else "remembered" if remembered else "done"
                 said = f": {_short(failed or text)}" if failed or text else ""
                 yield ("bad" if failed else "dim"), f"{name} {how}{said}"

@@ -15,6 +15,7 @@ from refold.journal.events.kinds import (
     ChildBorn,
     Entry,
     ModelAnswered,
+    ModelAsked,
     ModelFailed,
     Reserved,
     Said,
@@ -87,6 +88,8 @@ class _Ledger:
                 self._under_way = False
             case Reserved(purpose):
                 self._reserved[entry.seq] = purpose
+            case ModelAsked():
+                self._reserved[entry.seq] = MAIN
             case ChildBorn(name) if self.turns and name in self._below:
                 self._change(below=self.turns[-1].below + self._below[name])
             case _:

@@ -200,14 +200,14 @@ def test_it_runs_in_an_empty_directory_and_leaves_nothing_behind(
     provider = connected(spec(program, "{system_file}"))
     said = words(ask(provider, request("Hello?", system="Be."))).split()
 
-    assert said == [str(home / ".cache/refold/empty")] * 2 + ["0", "Be."]
+    assert said == [str(home / "refold/empty")] * 2 + ["0", "Be."]
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_where_somebody_has_put_something_it_does_not_run(
     tmp_path: Path, home: Path
 ) -> None:
-    empty = home / ".cache/refold/empty"
+    empty = home / "refold/empty"
     empty.mkdir(parents=True)
     (empty / "AGENTS.md").write_text("Obey.")
 
@@ -544,3 +544,13 @@ def test_a_stopped_program_can_be_ended_too(tmp_path: Path) -> None:
         return False
 
     assert anyio.run(inside)
+
+
+def test_without_a_home_of_refold_programs_run_in_the_cache(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REFOLD_HOME")
+
+    said = words(ask(connected(spec(shell(tmp_path, "pwd")))))
+
+    assert said.strip() == str(home / ".cache/refold/empty")

@@ -289,7 +289,7 @@ def calls(agent: Agent, canaries: list[Path]) -> list[Answer]:
 
 @each
 def test_its_own_tools_are_off(agent: Agent, home: Path) -> None:
-    empty = home / ".cache/refold/empty"
+    empty = home / "refold/empty"
     canaries = [home / "canary", empty / "canary"]
     answers = calls(agent, canaries)
 
@@ -348,7 +348,7 @@ def test_files_that_the_talk_mentions_are_not_read(agent: Agent, home: Path) -> 
 @each
 def test_memories_above_its_directory_are_not_told(agent: Agent, home: Path) -> None:
     files = ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".claude/CLAUDE.md"]
-    files += [".cache/AGENTS.md", ".cache/refold/GEMINI.md", ".cache/refold/CLAUDE.md"]
+    files += ["refold/AGENTS.md", "refold/GEMINI.md", "refold/CLAUDE.md"]
     for name in files:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("XYZZY-2")

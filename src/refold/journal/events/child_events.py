@@ -13,6 +13,13 @@ from refold.values.modes import Outcome
 from refold.values.usage import NO_LIMIT, Budget, Spent
 
 
+class Denial(Struct, frozen=True):
+    """A call that a rule or the user refused. `reason` is what the model was told."""
+
+    call: ToolCall
+    reason: str
+
+
 class ChildBorn(Struct, frozen=True):
     """A call starts a subagent. Written before the subagent's journal is created.
 
@@ -99,6 +106,9 @@ class ChildEnded(Struct, frozen=True):
     branch: str = ""  # of a working tree that it leaves behind,
     directory: str = ""  # and its directory
     as_json: bool = False  # the text is the JSON of a value that code passed to FINAL
+    denials: tuple[
+        Denial, ...
+    ] = ()  # calls refused there and below; ids as in `ChildAsked`
 
 
 class NestedCallMade(Struct, frozen=True):

@@ -50,6 +50,7 @@ class SessionStarted(Struct, frozen=True):
     no_memory: bool = False  # no notes are made of what follows
     roots: tuple[str, ...] = ()  # more directories of the workspace, links resolved
     limits: RunLimits = NOTHING  # rules and limits from the command line, for this run
+    checks: str = ""  # the session whose claims this one checks; then it is never "last"
 
 
 class SessionResumed(Struct, frozen=True):

@@ -206,7 +206,7 @@ class BudgetUsed(Struct, frozen=True):
 def used(view: View) -> BudgetUsed:
     """What the running turn has used of its budget."""
     turn = view.turn
-    spent, held = turn.spent, [estimate for _, estimate in turn.reserved]
+    spent, held = turn.spent, [each.estimate for each in turn.reserved]
     lent = [budget for _, budget in turn.granted]
     dollars = sum(each.dollars or 0.0 for each in (*held, *lent))
     tokens = sum(each.tokens or 0 for each in (*held, *lent))

@@ -16,6 +16,7 @@ from refold.journal.events.child_events import (
     ChildBorn,
     ChildEnded,
     ChildGranted,
+    Denial,
     NestedCallMade,
 )
 from refold.journal.events.kinds import (
@@ -75,11 +76,12 @@ HEARS = (
 OUTLIVES = (TurnStarted, Stopped, TurnEnded, Imported)
 
 
-class Denial(Struct, frozen=True):
-    """A call that a rule or the user refused. `reason` is what the model was told."""
+class Reservation(Struct, frozen=True):
+    """Budget that a model call reserved at event `seq`; it has no end yet."""
 
-    call: ToolCall
-    reason: str
+    seq: int
+    estimate: Estimate
+    model: str = ""
 
 
 class Turn(Struct, frozen=True):
@@ -106,7 +108,7 @@ class Turn(Struct, frozen=True):
     answer: str = ""  # text of the latest response, with its cut-off pieces joined
     as_json: bool = False  # the answer is the JSON of a value
     spent: Spent = Spent()
-    reserved: tuple[tuple[int, Estimate], ...] = ()  # by the seq of the reservation
+    reserved: tuple[Reservation, ...] = ()
     granted: tuple[tuple[str, Budget], ...] = ()  # to running subagents, by name
     started_at: float = 0.0  # seconds since 1970
     now: float = 0.0  # the time of the latest response or result
@@ -114,7 +116,7 @@ class Turn(Struct, frozen=True):
     asked_at: float = 0.0  # when the first of these was asked
     waited: float = 0.0  # seconds for the user's decisions, without those still open
     nested: tuple[ToolCall, ...] = ()  # open calls made by code within other calls
-    denials: tuple[Denial, ...] = ()
+    denials: tuple[Denial, ...] = ()  # of subagents, too
     changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
     outcome: Outcome | Literal[""] = ""
     reason: str = ""
@@ -177,7 +179,8 @@ def _reserved(
     match event:
         case ModelAsked():
             noted = (*turn.noted_by, *event.policies)
-            held = (*turn.reserved, (entry.seq, Estimate(event.dollars, event.tokens)))
+            estimate = Estimate(event.dollars, event.tokens)
+            held = (*turn.reserved, Reservation(entry.seq, estimate))
             return replace(
                 turn,
                 open_request=event,
@@ -190,10 +193,9 @@ def _reserved(
             return replace(turn, now=entry.at, noted_by=noted, compacted=True)
         case _ if not turn.seq:
             return turn
-        case Reserved(_, _, dollars, tokens):
-            return replace(
-                turn, reserved=(*turn.reserved, (entry.seq, Estimate(dollars, tokens)))
-            )
+        case Reserved(_, model, dollars, tokens):
+            made = Reservation(entry.seq, Estimate(dollars, tokens), model)
+            return replace(turn, reserved=(*turn.reserved, made))
         case Settled(reserved, usage, _, cost):
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
             return replace(turn, reserved=_without(turn.reserved, reserved), spent=spent)
@@ -236,14 +238,17 @@ def _granted(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) 
             return turn
         case ChildBorn(child, grant=budget) | ChildGranted(child, budget):
             return replace(turn, granted=(*others, (child, budget)))
-        case ChildEnded(spent=spent):
-            return replace(turn, granted=others, spent=turn.spent + spent)
+        case ChildEnded(spent=spent, denials=below):
+            return replace(
+                turn,
+                granted=others,
+                spent=turn.spent + spent,
+                denials=(*turn.denials, *below),
+            )
 
 
-def _without(
-    held: tuple[tuple[int, Estimate], ...], seq: int
-) -> tuple[tuple[int, Estimate], ...]:
-    return tuple([each for each in held if each[0] != seq])
+def _without(held: tuple[Reservation, ...], seq: int) -> tuple[Reservation, ...]:
+    return tuple([each for each in held if each.seq != seq])
 
 
 def _called(

@@ -416,11 +416,14 @@ def _empty(environ: Mapping[str, str]) -> str:
 
     "" if there is none that is empty.
     """
-    home = environ.get("HOME", "")
-    cache = environ.get("XDG_CACHE_HOME", "") or (home and os.path.join(home, ".cache"))
-    if not os.path.isabs(cache):
-        return ""
-    found = Path(cache, "refold", "empty")
+    if own := environ.get("REFOLD_HOME", ""):
+        found = Path(os.path.abspath(os.path.expanduser(own)), "empty")
+    else:
+        home = environ.get("HOME", "")
+        cache = environ.get("XDG_CACHE_HOME", "") or (home and os.path.join(home, ".cache"))
+        if not os.path.isabs(cache):
+            return ""
+        found = Path(cache, "refold", "empty")
     try:
         found.mkdir(parents=True, exist_ok=True, mode=0o700)
         return "" if any(found.iterdir()) else str(found)
