@@ -342,7 +342,9 @@ def test_after_a_crash_anywhere_around_it_the_turn_goes_on(left: int) -> None:
 
     assert after.turn.outcome == "answered"
     assert 1 <= len(compactions(store)) <= 2
-    assert used(opened_) == used(before)
+    now, then = used(opened_), used(before)
+    assert (now.dollars, now.tokens, now.calls) == (then.dollars, then.tokens, then.calls)
+    assert now.reserved_tokens == 0  # what was cut off is settled as used
     assert after.account.spent.dollars >= before.account.spent.dollars
     assert words(Request(after.conversation.messages)).count("Again.") == 1
     assert after == fold(entries(store))
