@@ -118,6 +118,6 @@ def test_what_a_child_came_to_is_told_under_its_name_and_its_report_without_tags
     for text in (out.getvalue(), told):
         assert "child-1 (worker) begins: Work" in text
         assert "child-1 reports:\n  Rain." in text
-        assert "child-1 is done · " in text
+        assert "child-1 (worker) is done · " in text
         assert "<child" not in text
         assert "Done." in text.split("child-1 reports:")[1]

@@ -42,11 +42,16 @@ from refold.terminal.screen.transcript import Showing
 from refold.tools.builtin import builtin
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.display import ASK_USER, Note
-from refold.values.live import ChildMoved
+from refold.values.live import ChildMoved, TextCame, Within
 from refold.values.messages import Message, ToolCall
 from refold.values.tools import Effect
 from refold.values.usage import Spent, Usage
-from refold.views.children_list import child_label, child_lines, running_summary
+from refold.views.children_list import (
+    child_label,
+    child_lines,
+    live_rows,
+    running_summary,
+)
 from refold.views.styled import bare
 from tests.terminal.stage import world
 from tests.terminal.test_conversation import Evening, Typed, Typist
@@ -126,7 +131,12 @@ def test_a_question_of_a_child_says_whose_it_is_and_a_yes_for_the_session_counts
         "  no rule allows it",
     ]  # fmt: skip
     assert "  └ yes, and edit_file(./hello.py) for this session" in rows
-    assert "child-1 is done · 900 in · 10 out · $0.25" in rows
+    assert any(
+        row.startswith(
+            "child-1 (explore) is done · Look around for me. · 900 in · 10 out · $0.25"
+        )
+        for row in rows
+    )
     assert evening.events(Granted, ChildAnswered) == [
         Granted("edit_file(./hello.py)"),
         ChildAnswered("child-1/c7", True, hash="h1"),
@@ -305,7 +315,7 @@ def test_a_child_is_told_once_and_where_its_work_lies_besides(tmp_path: Path) ->
 
     news = [
         "child-1 (explore) begins: Look around for me.",
-        "child-1 is done · 900 in · 10 out · $0.25",
+        "child-1 (explore) is done · Look around for me. · 900 in · 10 out · $0.25",
     ]
     assert here == news
     assert apart == [*news, "● task explore", "  └ child-1 done: look"]
@@ -320,7 +330,10 @@ def test_a_report_is_shown_as_the_child_s_and_without_the_tags_for_the_model(
     rows, _ = told(tmp_path, errand_with(report, until=Said))
 
     at = rows.index("child-1 reports:")
-    assert rows[at + 1 : at + 3] == ["  Two.", "child-1 is done · 900 in · 10 out · $0.25"]
+    assert rows[at + 1] == "  Two."
+    assert rows[at + 2].startswith(
+        "child-1 (explore) is done · Look around for me. · 900 in · 10 out · $0.25 · "
+    )
     assert not [row for row in rows if "<child" in row or row == "› Two."]
 
 
@@ -333,3 +346,54 @@ def test_a_question_from_another_working_tree_says_so() -> None:
     assert child_label("child-1/child-2 (code)", apart).endswith("of its own,")
     assert child_label("child-1 (code)", Children((Child(BORN, 1),))) == "child-1 (code)"
     assert child_label("", apart) == ""
+
+
+def live(out: io.StringIO) -> Showing:
+    """What prints on a screen where rows can be taken back."""
+    look = Look(moves=True, up="\x1b[A", height=lambda: 24, room=lambda: 90)
+    return Showing(Printer(out, look), lambda: 3.0, TOOLS.get)
+
+
+def test_running_subagents_have_a_row_each_and_stay_with_two_lines_of_what_they_found() -> (
+    None
+):
+    out = io.StringIO()
+    showing = live(out)
+    two = replace(BORN, child="child-2", title="the other")
+    report = replace(ENDED, text="# Found\n\nIt is in `parse`.\n" + "word " * 60)
+    events: list[Event] = [SessionStarted("/w"), TurnStarted(1), BORN, two]
+
+    for seq, event in enumerate(events, start=1):
+        showing.show(Frame(seq, 0, Entry(seq, event)))
+    showing.show(Frame(4, 1, MOVED))
+    showing.show(Frame(4, 2, Within("child-2", TextCame("The other  one\nis"))))
+    showing.show(Frame(4, 3, replace(MOVED, node="child-2", label="begins", tokens=0)))
+    showing.show(Frame(4, 4, Within("child-2", TextCame("I see"))))
+    rows = [bare([row]) for row in showing.live()]
+    printed = out.getvalue()
+    showing.show(Frame(5, 0, Entry(5, report, at=9.0)))
+
+    assert printed == ""  # that they begin is seen
+    assert [" ".join(row.split()) for row in rows] == [
+        "child-1 (explore) Look around for me.: read_file hello.py 12.3k tokens · 0.0 s",
+        "child-2 (explore) the other: … I see 0 tokens · 0.0 s",
+    ]
+    assert all(len(row) <= 89 for row in rows)
+    told_ = out.getvalue().rstrip("\n").split("\n")
+    assert told_[0].startswith("child-1 (explore) is done · Look around for me. · 900 in")
+    assert told_[-2].startswith("  └ # Found It is in `parse`. word word")
+    assert told_[-1].startswith("    word")
+    assert told_[-1].endswith("…")
+    assert len(told_[-1]) <= 90
+
+
+def test_more_subagents_than_fit_are_counted_in_the_last_row() -> None:
+    family = Children(
+        tuple(Child(replace(BORN, child=f"child-{n}"), n) for n in range(1, 10))
+    )
+
+    rows = [bare([row]) for row in live_rows(family, {}, {}, 80, 4)]
+
+    assert len(rows) == 4
+    assert rows[-1] == "  … 6 more, see /tree"
+    assert live_rows(family, {}, {}, 80, 0) == []

@@ -159,7 +159,7 @@ def test_a_status_fits_on_one_line_however_narrow(columns: int, encoding: str) -
 
 def test_a_status_that_was_drawn_wider_is_taken_back_from_every_line() -> None:
     out, width = io.StringIO(), [60]
-    shown = Look(moves=True, width=lambda: width[0], back="<", up="^")
+    shown = Look(moves=True, width=lambda: width[0], back="<", up="^", refits=True)
     paper = Printer(out, shown)
 
     paper.status((("plain", "x" * 50),))
@@ -171,7 +171,7 @@ def test_a_status_that_was_drawn_wider_is_taken_back_from_every_line() -> None:
 
 def test_where_old_lines_are_cut_nothing_above_is_touched() -> None:
     out, width = io.StringIO(), [60]
-    paper = Printer(out, Look(moves=True, width=lambda: width[0], back="<"))
+    paper = Printer(out, Look(moves=True, width=lambda: width[0], back="<", up="^"))
 
     paper.status((("plain", "x" * 50),))
     width[0] = 20
@@ -243,3 +243,40 @@ def test_the_database_is_asked_and_padding_left_out(term: str, told: str) -> Non
     )  # fmt: skip
 
     assert (done.stdout.splitlines(), done.stderr) == ([told, "True"], "")
+
+
+def test_rows_of_a_status_are_drawn_anew_from_the_first_that_changed() -> None:
+    out = io.StringIO()
+    look_ = Look(moves=True, back="<", up="^", height=lambda: 24)
+    printer = Printer(out, look_)
+    one, two, three = ((("plain", text),) for text in ("one", "two", "three"))
+
+    printer.status(one, two)
+    printer.status(one, three)
+    printer.status(three)
+    printer.status(three, two)
+    printer.say("done")
+
+    assert out.getvalue() == (
+        "<one\ntwo"  # drawn
+        "<three"  # only its last row
+        "<^<three"  # one row less
+        "<three\ntwo"  # one row more: the cursor stood in its only row
+        "<^<done\n"  # nothing stays
+    )
+
+
+@pytest.mark.parametrize(
+    ("up", "height", "rows"),
+    [("^", 24, ["a", "b", "c"]), ("^", 5, ["b", "c"]), ("", 24, ["c"]), ("^", 0, ["c"])],
+    ids=["all", "low", "never up", "height unknown"],
+)
+def test_a_status_has_as_many_rows_as_can_be_taken_back(
+    up: str, height: int, rows: list[str]
+) -> None:
+    out = io.StringIO()
+    look_ = Look(moves=True, back="<", up=up, height=lambda: height)
+
+    Printer(out, look_).status(*[(("plain", each),) for each in "abc"])
+
+    assert out.getvalue().removeprefix("<").split("\n") == rows

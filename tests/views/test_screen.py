@@ -382,9 +382,9 @@ def test_what_happens_beside_the_talk_is_told_in_a_line_each() -> None:
         "2 files were restored to event 4.",
         "The plan was approved.",
         "child-1 (explore) begins: Look around",
-        "child-1 has failed: gone",
+        "child-1 (explore) has failed: gone · Look around · 10.0 s",
         "A background model call failed: no\\x1b[2J model",
-        "compacted: 1 old message left out, without a summary, 0% -> 0% of window",
+        "compacted: 1 old message left out, without a summary, <1% of window",
     ]
 
 

@@ -152,7 +152,9 @@ class Work:
                 drawn = self._printer.has_status
                 self._transcript.show(frame)
                 if drawn and not self._printer.has_status:  # at once, or it would flicker
-                    self._printer.status(self._transcript.status())
+                    self._printer.status(
+                        *self._transcript.live(), self._transcript.status()
+                    )
             if isinstance(frame.item, Entry):
                 self._cursor.shown = frame.seq
                 self._cursor.tell()
@@ -162,7 +164,7 @@ class Work:
         while True:
             await anyio.sleep(_TICK)
             if not self._lock.asking:
-                aloud.show(self._transcript.status())
+                aloud.show(self._transcript.status(), self._transcript.live())
 
     async def _ask(self) -> None:
         while True:

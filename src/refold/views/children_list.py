@@ -9,31 +9,104 @@ from collections.abc import Iterator, Mapping
 from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.journal.state.children import Child, Children
 from refold.values.live import ChildMoved
-from refold.views.escape import on_one_line
-from refold.views.number_format import dollars, spent_row, tokens
-from refold.views.styled import Line, Style, line
-from refold.views.wrap import cut, folded, text_lines
+from refold.views.escape import on_one_line, visible
+from refold.views.number_format import dollars, duration, spent_row, tokens
+from refold.views.styled import Line, Style, bare, line
+from refold.views.wrap import cells, cut, folded, text_lines, wrap_words
 
 _NAMED = 60  # cells of a task that has no title
+_REPORT = 400  # characters of a report that are looked at
+_REPORT_ROWS = 2
 _TAGS = re.compile(r"\A<child [^>]*>|</child>\s*\Z")
 _STATUS: Mapping[str, Style] = {
     "done": "good", "partial": "warn", "failed": "bad", "runs": "accent",
 }  # fmt: skip
 
 
-def child_notice(event: ChildBorn | ChildEnded, family: Children) -> Line | None:
-    """That it starts or has ended. Subagents started by code are too many for a line each."""
-    name = event.child
-    child = family.child(name)
-    if child is None or child.born.key:
+def child_begins(event: ChildBorn, family: Children) -> Line | None:
+    """None for subagents started by code: they are too many for a line each."""
+    if _by_code(event.child, family):
         return None
-    if isinstance(event, ChildBorn):
-        return line(f"{_who(event)} begins: {_title(event)}", "dim")
-    why = f": {on_one_line(event.reason)}" if event.reason else ""
+    return line(f"{_who(event)} begins: {_title(event)}", "dim")
+
+
+def child_ended(event: ChildEnded, family: Children, at: float) -> tuple[Line | None, str]:
+    """That it has ended, at that time, and the beginning of its report.
+
+    The report of a subagent in the background is not repeated: it comes as a message.
+    """
+    child = family.child(event.child)
+    if child is None or child.born.key:
+        return None, ""
     came = "has failed" if event.status == "failed" else f"is {event.status}"
-    used = f" · {spent_row(event.spent)}" if event.spent.answers else ""
-    said = f"{on_one_line(name)} {came}{why}{used}"
-    return line(said, "warn" if event.status == "failed" else "dim")
+    why = f": {on_one_line(event.reason)}" if event.reason else ""
+    used = spent_row(event.spent) if event.spent.answers else ""
+    took = duration(at - child.at) if child.at and at > child.at else ""
+    parts = (f"{_who(child.born)} {came}{why}", _title(child.born), used, took)
+    said = " · ".join(part for part in parts if part)
+    report = "" if child.born.background else " ".join(event.text.split())[:_REPORT]
+    return line(said, "warn" if event.status == "failed" else "dim"), report
+
+
+def report_rows(report: str, room: int) -> list[Line]:
+    """The beginning of a subagent's report, in at most two rows."""
+    rows = wrap_words(visible(report), room) if report else []
+    if len(rows) <= _REPORT_ROWS:
+        return rows
+    rest = " ".join(bare([row]).strip() for row in rows[_REPORT_ROWS - 1 :])
+    return [*rows[: _REPORT_ROWS - 1], line(cut(rest, room))]
+
+
+def live_rows(
+    family: Children,
+    moved: Mapping[str, ChildMoved],
+    seconds: Mapping[str, float],
+    room: int,
+    most: int,
+) -> list[Line]:
+    """A row for each running subagent: its task, what it does now, tokens and time.
+
+    `seconds`: for how long each has run. At most `most` rows; the last one counts the rest.
+    What `moved` says of one may be what it writes.
+    """
+    running = [child for child in family.running if not child.born.key]
+    fit = running if len(running) <= most else running[: max(most - 1, 0)]
+    rows = [_live_row(each, moved, seconds.get(each.name, 0.0), room) for each in fit]
+    if (left := len(running) - len(fit)) and most > 0:
+        rows.append(line(f"  … {left} more, see /tree", "dim"))
+    return rows
+
+
+def _live_row(
+    child: Child, moved: Mapping[str, ChildMoved], seconds: float, room: int
+) -> Line:
+    name = child.name
+    deeper = [each for node, each in moved.items() if node.startswith(f"{name}/")]
+    own = moved.get(name)
+    used = sum(each.tokens for each in (*deeper, *((own,) if own else ())))
+    head, tail = f"  {_who(child.born)} ", f" {tokens(used)} tokens · {duration(seconds)}"
+    newest = deeper[-1] if deeper else own
+    doing = on_one_line(newest.label) if newest and newest.label else "begins"
+    if child.stopped:
+        doing = "stopping"
+    elif deeper:
+        doing = f"{on_one_line(deeper[-1].node.removeprefix(name + '/'))}: {doing}"
+    left = room - cells(head) - cells(tail) - 1
+    title_room = max(left * 2 // 5, left - cells(doing) - 2, 4)
+    title = cut(_title(child.born), title_room)
+    room_left = max(left - cells(title) - 2, 4)
+    if cells(doing) > room_left and doing.startswith("… "):  # the newest words are its end
+        doing = f"… {doing[2 - room_left :]}"
+    doing = cut(doing, room_left)
+    pad = " " * max(left - cells(title) - 2 - cells(doing), 0)
+    return (
+        ("strong", head), ("dim", f"{title}: "), ("plain", doing + pad), ("dim", tail),
+    )  # fmt: skip
+
+
+def _by_code(name: str, family: Children) -> bool:
+    child = family.child(name)
+    return child is None or bool(child.born.key)
 
 
 def child_lines(
@@ -67,10 +140,12 @@ def report_lines(sender: str, words: str, room: int) -> Iterator[Line]:
         yield (("plain", "  "), *row)
 
 
-def running_summary(family: Children, moved: Mapping[str, ChildMoved], since: int) -> str:
+def running_summary(
+    family: Children, moved: Mapping[str, ChildMoved], since: int, *, doing: bool = True
+) -> str:
     """The running subagents, and the usage of those started after `since`.
 
-    "" if none runs. `moved` has the newest last.
+    "" if none runs. `moved` has the newest last. `doing`: and what the newest does.
     """
     running = family.running
     if not running:
@@ -86,11 +161,11 @@ def running_summary(family: Children, moved: Mapping[str, ChildMoved], since: in
     first, *others = running
     who = f"{len(running)} subagents" if others else _who(first.born)
     newest = list(moved.values())[-1] if moved else None
-    doing = on_one_line(newest.label) if newest else "begins"
+    does = on_one_line(newest.label) if newest else "begins"
     if newest and (others or "/" in newest.node):
-        doing = f"{on_one_line(newest.node)} ({on_one_line(newest.agent)}): {doing}"
+        does = f"{on_one_line(newest.node)} ({on_one_line(newest.agent)}): {does}"
     spent = f"{tokens(used)} tokens" if used else ""
-    return " · ".join(part for part in (who, spent, money, doing) if part)
+    return " · ".join(part for part in (who, spent, money, does if doing else "") if part)
 
 
 def _used(child: Child, moved: ChildMoved | None) -> tuple[int, float | None]:

@@ -46,7 +46,8 @@ def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:
         _percent(size, view, assumed) for size in (event.size_before, event.size_after)
     )
     style = "warn" if event.kind == "trim" else "dim"
-    return line(f"compacted: {what}, {before} -> {after} of window", style)
+    share = f"{before} -> {after}" if before != after else after
+    return line(f"compacted: {what}, {share} of window", style)
 
 
 def changed_elsewhere(files: Sequence[tuple[str, str]]) -> str:
@@ -84,7 +85,8 @@ def unsent_notice(view: View) -> str:
 def _percent(size: int, view: View, assumed: int) -> str:
     window = view.conversation.system_prompt.window or assumed
     told = (size + view.conversation.prompt_size) / view.conversation.chars_per_token
-    return f"{round(100 * told / window)}%"
+    percent = 100 * told / window
+    return f"{round(percent)}%" if percent >= 1 else "<1%"
 
 
 def _many(word: str, count: int) -> str:

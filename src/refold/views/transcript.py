@@ -66,8 +66,10 @@ def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> It
             yield from _under("∴ ", visible(text))
         case Called():
             yield from _called(block, label(block.call), directory)
-        case News(line=line):
+        case News(line=line, found=found):
             yield from _under("· ", bare([line]))
+            if found:
+                yield f"  └ {visible(found)}"
         case TurnOver():
             for row in turn_rows(block):
                 yield from _under("· ", bare([row]))

@@ -43,6 +43,7 @@ class Child(Struct, frozen=True):
     stopped: str = ""  # why it was asked to stop
     end: ChildEnded | None = None
     foreign: bool = False  # from before a fork or an import: read, never resumed
+    at: float = 0.0  # the journal's time of its start
 
     @property
     def name(self) -> str:
@@ -99,7 +100,7 @@ _ANSWERS_KEPT = 64
 def apply(children: Children, entry: Entry) -> Children:
     match entry.event:
         case ChildBorn() as born:
-            child = Child(born, entry.seq, born.grant)
+            child = Child(born, entry.seq, born.grant, at=entry.at)
             return replace(children, children=(*children.children, child))
         case ChildGranted(name, budget):
             return _with(children, name, granted=budget)

@@ -71,7 +71,7 @@ class Look(Struct, frozen=True):
     `room` is how wide text may be now, `height` how high the screen; 0: nobody knows.
     `width` is how wide it really is; 0: as `room` says. `paints` are the orders that
     begin a style, `reset` ends it, `back` takes a line back; `up` goes to the line above,
-    and is "" where nothing can stand there of a line that was drawn on this one.
+    and is "" where that cannot be done. `refits`: old lines are fitted to a new width.
     """
 
     color: bool = False
@@ -85,6 +85,7 @@ class Look(Struct, frozen=True):
     reset: str = "\x1b[0m"
     back: str = "\r\x1b[K"
     up: str = ""
+    refits: bool = False
     encoding: str = ""  # "": as Python has found it
     mono: bool = False  # painted without colours: bold, and the like
     links: bool = False  # words may carry one
@@ -152,7 +153,8 @@ def look(
         return replace(
             moving,
             paints=_paints(theme, colors),
-            up="\x1b[A" if again else "",
+            up="\x1b[A",
+            refits=again,
             links=are_opened(environ),
         )
     said = {
@@ -164,7 +166,8 @@ def look(
         paints={style: begin for style, begin in said.items() if begin},
         reset=known.reset,
         back=known.back,
-        up=known.up if again else "",
+        up=known.up,
+        refits=again,
     )
 
 

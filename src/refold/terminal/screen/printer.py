@@ -1,8 +1,8 @@
-"""Where text ends up: lines that stay, and one status line that never does.
+"""Where text ends up: lines that stay, and a status that never does.
 
-Append-only: what stands on the screen is never painted over. The status line is
-drawn only at the start of a line, and taken back before anything else is
-written. Whoever writes here has made the text visible before.
+Append-only: what stands on the screen is never painted over. The status is one row, or
+several where the cursor can go up. It is drawn only at the start of a line, and taken
+back before anything else is written. Whoever writes here has made the text visible before.
 """
 
 import re
@@ -25,7 +25,8 @@ class Printer:
         self._out = out
         self._at_start, self._after_gap = True, True
         self.written = 0  # how often something was, to stay
-        self._status, self._drawn = "", 0  # and how many cells it takes
+        self._status = tuple[str, ...]()  # its rows,
+        self._drawn = tuple[int, ...]()  # and how many cells each takes
 
     @property
     def room(self) -> int:
@@ -86,23 +87,51 @@ class Printer:
         if self.look.display == "plain":
             self._at_start = self._after_gap = False
 
-    def status(self, line: Line) -> None:
-        """Show a line for a while. Nothing is shown where it could not be taken back."""
+    def status(self, *rows: Line) -> None:
+        """Show rows for a while. Nothing is shown where it could not be taken back.
+
+        Where the cursor cannot go up, and on a low screen, only the last ones are shown.
+        """
         if not self.look.moves or not self._at_start:
             return
+        drawn = [self._fitted(row) for row in rows[-self.status_room :]]
+        shown = tuple(painted for painted, _ in drawn)
+        if not any(shown):
+            self.no_status()
+            return
+        if shown == self._status:
+            return
+        same = 0  # rows at the top that stay as they are
+        for before, after in zip(self._status, shown, strict=False):
+            if before != after:
+                break
+            same += 1
+        # The cursor stands in the last row that was drawn: that one is always drawn anew.
+        same = max(min(same, len(shown) - 1, len(self._status) - 1), 0)
+        back = self._back(same)
+        self._status, self._drawn = shown, tuple(cells_ for _, cells_ in drawn)
+        self._send(back + "\n".join(shown[same:]))
+
+    @property
+    def status_room(self) -> int:
+        """How many rows a status may have."""
+        height = self.look.height()
+        if not self.look.up or not height:
+            return 1
+        return max(height // 2, 1)
+
+    def _fitted(self, row: Line) -> tuple[str, int]:
+        """The row, painted and cut to the screen, and its width in cells."""
         encoding = self._encoding
         # What a cut is marked with is spelled longer where its sign is not to be had.
         left = self._width - 1 - (0 if is_all_of_unicode(encoding) else MOST)
-        shown, drawn = "", 0
-        for style, text in line:
+        painted, drawn = "", 0
+        for style, text in row:
             part = spelled(cut(spelled(text, encoding), left), encoding)
             left -= cells(part)
             drawn += cells(part)
-            shown += self.look.paint(style, part)
-        if shown != self._status:
-            back = self._back()
-            self._status, self._drawn = shown, drawn
-            self._send(back + shown)
+            painted += self.look.paint(style, part)
+        return painted, drawn
 
     @property
     def has_status(self) -> bool:
@@ -111,7 +140,7 @@ class Printer:
     def no_status(self) -> None:
         if self._status:
             back = self._back()
-            self._status, self._drawn = "", 0
+            self._status, self._drawn = (), ()
             self._send(back)
 
     def ring(self, order: str) -> None:
@@ -127,10 +156,12 @@ class Printer:
     def _encoding(self) -> str:
         return self.look.encoding or self._out.encoding or "utf-8"
 
-    def _back(self) -> str:
-        """Take back what was drawn, on every line that it stands on by now."""
-        look = self.look
-        above = max(self._drawn - 1, 0) // self._width if look.up else 0
+    def _back(self, keep: int = 0) -> str:
+        """Take the status back, but for so many rows at its top; all screen rows of each."""
+        look, drawn = self.look, self._drawn[keep:]
+        wide = self._width if look.refits else 0
+        broken = sum(max(each - 1, 0) // wide for each in drawn) if wide else 0
+        above = max(len(drawn) - 1, 0) + broken if look.up else 0
         return look.back + (look.up + look.back) * above
 
     def _write(self, painted: str, bare: str) -> None:

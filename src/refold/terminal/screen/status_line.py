@@ -3,7 +3,7 @@
 Only for the eye: nothing in here is recorded.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line
@@ -76,10 +76,10 @@ class PlainProgress:
         self._printer, self._clock = printer, clock
         self._written, self._since, self._due = -1, 0.0, _FIRST
 
-    def show(self, status: Line) -> None:
-        """This is being done: the wheel of a status line, and words."""
+    def show(self, status: Line, above: Sequence[Line] = ()) -> None:
+        """This is being done: the wheel of a status line, and words; `above` rows, if it can."""
         now, printer = self._clock(), self._printer
-        printer.status(status)
+        printer.status(*above, status)
         if printer.look.moves:
             return
         if printer.written != self._written:

@@ -9,14 +9,30 @@ are named in the line of what is done, and stand with their results.
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, assert_never
 
+from msgspec.structs import replace
+
 from refold.client.types import Entry, Frame, Tool, View
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import Doing
 from refold.terminal.screen.streamed_text import Speech
 from refold.values.display import ASK_USER
+from refold.values.live import (
+    CallComing,
+    ChildMoved,
+    Progress,
+    TextCame,
+    ThinkingCame,
+    Waiting,
+    Within,
+)
 from refold.values.tools import TASK
 from refold.views.call_summary import label
-from refold.views.children_list import report_lines, running_summary
+from refold.views.children_list import (
+    live_rows,
+    report_lines,
+    report_rows,
+    running_summary,
+)
 from refold.views.escape import visible
 from refold.views.number_format import duration
 from refold.views.screen.blocks import (
@@ -46,6 +62,7 @@ _MADE = 10  # calls that the code of one call makes, and that are printed
 _HINT = "; /expand shows all"
 _NAMED = 3  # of the calls that run side by side
 _SHORT = 24  # cells of such a name
+_TAIL = 60  # characters of what a subagent writes
 
 
 class Showing:
@@ -68,6 +85,9 @@ class Showing:
         self._put: set[str] = set()  # calls that were asked about here, until they run
         self._dense = False  # what was printed last is a line or two: the next stands close
         self._made: dict[str, int] = {}  # by the code of each call that runs
+        self._clock = clock
+        self._since = dict[str, float]()  # when each subagent was first seen at work
+        self._writing = dict[str, str]()  # the last words of each that writes
         self._doing = Doing(clock, printer.look.sign("wheel"))
         self._speech = Speech(printer, self._doing)
 
@@ -85,15 +105,50 @@ class Showing:
             self._comes(before.coming, now.coming)
         if now.open is not before.open:
             self._opened(before, now)
+        if isinstance(frame.item, Within):
+            self._child_writes(frame.item)
+        elif isinstance(frame.item, ChildMoved):
+            self._writing.pop(frame.item.node, None)
         if isinstance(frame.item, Entry) or now.status is not before.status:
             self._does(before.status, now.status)
         if now.view.turn.open_request is not before.view.turn.open_request:
             self._speech.anew()
 
+    def live(self) -> list[Line]:
+        """A row for each running subagent, above the status line; taken back as that is."""
+        running = self._now.view.children.running
+        if not running or not self._live_room:
+            return []
+        now = self._clock()
+        moved = {each.node: self._moved(each) for each in self._now.moved}
+        for each in running:
+            self._since.setdefault(each.name, now)
+        seconds = {name: now - since for name, since in self._since.items()}
+        room, most = self._printer.room, self._live_room
+        return live_rows(self._now.view.children, moved, seconds, room - 1, most)
+
+    def _moved(self, moved: ChildMoved) -> ChildMoved:
+        """With what it writes, if it writes."""
+        text = " ".join(self._writing.get(moved.node, "").split())
+        return replace(moved, label=f"… {text[-_TAIL:]}") if text else moved
+
+    def _child_writes(self, within: Within) -> None:
+        match within.live:
+            case TextCame(text) | ThinkingCame(text):
+                before = self._writing.get(within.node, "")
+                self._writing[within.node] = (before + text)[-2 * _TAIL :]
+            case CallComing() | Waiting() | Progress():
+                self._writing.pop(within.node, None)
+
+    @property
+    def _live_room(self) -> int:
+        return self._printer.status_room - 1 if self._printer.look.moves else 0
+
     def status(self) -> Line:
         """What is being done right now, for a line that will be taken back."""
         view, moved = self._now.view, {each.node: each for each in self._now.moved}
-        below = running_summary(view.children, moved, view.turn.seq)
+        alone = not self._live_room
+        below = running_summary(view.children, moved, view.turn.seq, doing=alone)
         if not below and self._doing.what:  # else a question has taken the line
             below = _side_by_side(self._now.open, self._last, self._tool)
         return self._doing.line(_waiting(view), below)
@@ -119,7 +174,10 @@ class Showing:
             case Called():
                 self._ended(block)
             case News():
-                self._beside(block.line)
+                # A live row shows that it works; where there is none, that it begins is said.
+                if not (block.begins and self._live_room):
+                    self._beside(block.line)
+                    self._printer.under(report_rows(block.found, self._printer.room - 4))
             case TurnOver():
                 self._close()
                 self._doing.over()

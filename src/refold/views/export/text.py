@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.journal.state.session_tree import Node
 from refold.values.display import Checklist, Diff, Note, Output
@@ -265,14 +266,21 @@ def _plain_session(told: ExportedSession, means: ExportOptions) -> Iterator[str]
     for name, value in told.facts:
         yield visible(f"{name:{wide}}  {value}\n")
     yield f"{_LINE}\n\n"
-    screen = told.screen
-    yield transcript(screen if means.thoughts else _unthought(screen), means.label) + "\n"
+    screen = _below_once(told.screen, thoughts=means.thoughts)
+    yield transcript(screen, means.label) + "\n"
     for children in told.children.values():
         for child in children:
             yield "\n\n"
             yield from _plain_session(child, means)
 
 
-def _unthought(screen: Screen) -> Screen:
-    done = type(screen.done)([b for b in screen.done if not isinstance(b, Thought)])
+def _below_once(screen: Screen, *, thoughts: bool) -> Screen:
+    """Without reports of subagents, which follow whole; and without thoughts, if so wished."""
+    done = type(screen.done)(
+        [
+            replace(each, found="") if isinstance(each, News) else each
+            for each in screen.done
+            if thoughts or not isinstance(each, Thought)
+        ]
+    )
     return Screen(done=done, open=screen.open, view=screen.view)

@@ -85,11 +85,17 @@ class Called(Struct, frozen=True, kw_only=True, tag="called"):
 
 
 class News(Struct, frozen=True, kw_only=True, tag="news"):
-    """Something that happened beside the talk, in a line."""
+    """Something that happened beside the conversation, in a line.
+
+    `begins`: the subagent that starts with it. `found`: the beginning of what one reports
+    that has ended.
+    """
 
     seq: int
     at: float
     line: Line
+    begins: str = ""
+    found: str = ""
 
 
 class TurnOver(Struct, frozen=True, kw_only=True, tag="turn_over"):

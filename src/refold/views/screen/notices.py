@@ -29,7 +29,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.fold import View
 from refold.journal.state.turn import Turn
-from refold.views.children_list import child_notice
+from refold.views.children_list import child_begins, child_ended
 from refold.views.cost import budget_text
 from refold.views.escape import on_one_line, visible
 from refold.views.notices import (
@@ -54,11 +54,14 @@ _LONGEST = 60  # cells of words that are quoted
 
 def told(entry: Entry, window: int, before: View, view: View) -> Iterator[News]:
     """`window` is what is assumed where that of the model is not known."""
+    begins = report = ""
     match entry.event:
         case Compacted() as made:
             found = compaction_notice(made, view, window)
-        case ChildBorn() | ChildEnded() as event:
-            found = child_notice(event, view.children)
+        case ChildBorn() as born:
+            found, begins = child_begins(born, view.children), born.child
+        case ChildEnded() as end:
+            found, report = child_ended(end, view.children, entry.at)
         case Stopped() if not view.turn.seq and (waits := unsent_notice(view)):
             found = line(waits, "dim")  # no end of a turn will tell it
         case Rewound(mark):
@@ -71,7 +74,7 @@ def told(entry: Entry, window: int, before: View, view: View) -> Iterator[News]:
                 or _mishap(entry) or _of_files_and_plans(entry)
             )  # fmt: skip
     if found is not None:
-        yield News(seq=entry.seq, at=entry.at, line=found)
+        yield News(seq=entry.seq, at=entry.at, line=found, begins=begins, found=report)
     if view.account.first_estimated == entry.seq:
         yield News(seq=entry.seq, at=entry.at, line=line(ESTIMATED, "warn"))
 
