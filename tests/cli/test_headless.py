@@ -16,6 +16,7 @@ from refold import Agent
 from refold.cli.main import main
 from refold.testing.providers import ScriptedProvider
 from tests.cli.contract import conforming
+from tests.sandbox_notice import without_sandbox_notice
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,8 @@ def test_the_answer_and_nothing_else_stands_on_stdout(
 ) -> None:
     code = main(["-p", "Hi", "--script", script(workspace, {"text": "Hello."})])
 
-    assert (code, *capfd.readouterr()) == (0, "Hello.\n", "")
+    out, err = capfd.readouterr()
+    assert (code, out, without_sandbox_notice(err)) == (0, "Hello.\n", "")
 
 
 def test_a_change_that_nobody_can_allow_is_denied_and_listed(
@@ -82,13 +84,11 @@ def test_as_text_what_was_denied_stands_on_stderr(
     main(["-p", "Write", "--script", path])
     one = capfd.readouterr()
     main(["-p", "Write", "--script", script(workspace, {"calls": many}, {"text": "No."})])
-    more = capfd.readouterr().err.splitlines()
+    more = without_sandbox_notice(capfd.readouterr().err).splitlines()
 
-    assert (one.out, one.err.splitlines()[0]) == (
-        "I may not.\n",
-        "refold: denied: bash touch 0",
-    )
-    assert "--allow" in one.err.splitlines()[1]
+    told = without_sandbox_notice(one.err).splitlines()
+    assert (one.out, told[0]) == ("I may not.\n", "refold: denied: bash touch 0")
+    assert "--allow" in told[1]
     assert len(more) == 6
     assert more[5].startswith("refold: 2 more were denied; ")
 
@@ -189,7 +189,9 @@ def test_the_step_limit_is_exit_code_2_and_continue_goes_on(
     second = main(["-p", "-c", "--script", path])
 
     assert (first, told.out) == (2, "One look done.\n")
-    assert told.err == "refold: step_limit: 1 answer was allowed; continue goes on\n"
+    assert without_sandbox_notice(told.err) == (
+        "refold: step_limit: 1 answer was allowed; continue goes on\n"
+    )
     assert (second, capfd.readouterr().out) == (0, "And the rest.\n")
 
 
@@ -214,7 +216,8 @@ def test_a_failed_model_is_exit_code_1_with_its_reason_on_stderr(
 
     code = main(["-p", "Hi", "--script", path])
 
-    assert (code, *capfd.readouterr()) == (
+    out, err = capfd.readouterr()
+    assert (code, out, without_sandbox_notice(err)) == (
         1, "", "refold: failed: the script has only 0 lines\n",
     )  # fmt: skip
 
@@ -453,7 +456,7 @@ def test_a_plan_is_the_answer_of_a_task_in_plan_mode(
     out, err = capfd.readouterr()
     assert (code, (workspace / "a.txt").exists()) == (0, False)
     if format_ == "text":
-        assert (out, err) == ("# Paint\n\n1. Buy paint\n", "")
+        assert (out, without_sandbox_notice(err)) == ("# Paint\n\n1. Buy paint\n", "")
         return
     (found,) = documents(out)
     assert (found["outcome"], found["text"]) == ("plan_ready", "# Paint\n\n1. Buy paint")
@@ -613,7 +616,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(workspace: Path) -> No
         )  # fmt: skip
 
     said = "refold: the output cannot be written: No space left on device\n"
-    assert (done.returncode, done.stderr) == (1, said)
+    assert (done.returncode, without_sandbox_notice(done.stderr)) == (1, said)
 
 
 def test_closed_streams_are_no_crash(workspace: Path) -> None:

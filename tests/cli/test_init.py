@@ -15,6 +15,7 @@ from refold.cli import init
 from refold.cli.build_files import Project
 from refold.cli.main import main
 from tests.cli.running import call, script
+from tests.sandbox_notice import without_sandbox_notice
 
 Ran = tuple[int, str, str]
 UNTRUSTED = "To let agents read AGENTS.md, trust this directory: refold trust add\n"
@@ -70,7 +71,8 @@ def test_the_model_writes_the_file_in_a_session(
 
     code, out, err = refold("--script", writing(tmp_path))
 
-    assert (code, out, err) == (0, f"Written.\n{UNTRUSTED}", "")
+    told = (code, out, without_sandbox_notice(err))
+    assert told == (0, f"Written.\n{UNTRUSTED}", "")
     assert written() == "# By the model\n"
 
 

@@ -15,6 +15,7 @@ from refold.cli.main import main
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from tests.sandbox_notice import without_sandbox_notice
 
 PNG = b"\x89PNG\r\n\x1a\n and the rest"
 
@@ -188,7 +189,8 @@ def test_pictures_are_seen_whether_they_are_flags_or_named_in_words(
     assert code == 0
     for name in ("a.png", "b.png"):
         assert base64.b64encode(PNG + name.encode()).decode() in sent
-    assert capfd.readouterr() == ("Hi.\n", "")
+    out, err = capfd.readouterr()
+    assert (out, without_sandbox_notice(err)) == ("Hi.\n", "")
 
 
 @pytest.mark.parametrize("name", ["b.png", "link.png"])

@@ -15,6 +15,7 @@ from refold.cli.main import main
 from refold.journal.home import Home
 from refold.session.recorder import Recorder
 from tests.cli.contract import documents
+from tests.sandbox_notice import without_sandbox_notice
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +85,7 @@ def test_a_directory_that_is_gone_is_told_and_it_goes_on_here(
 
     new = str(tmp_path / "renamed")
     assert code == 0
-    assert capfd.readouterr().err.splitlines() == [
+    assert without_sandbox_notice(capfd.readouterr().err).splitlines() == [
         f"refold: {here}, where this session worked, is gone: it goes on in {new}",
         f"refold: {more} belonged to this session and is gone: it goes on without",
     ]
@@ -106,13 +107,14 @@ def test_that_everything_runs_unasked_is_never_taken_over(
     say(here, "-c", answers=[{"text": "Hello."}])
     again = capfd.readouterr().err
 
+    err = without_sandbox_notice(err)
     assert [d["tool"] for d in documents(out)[0]["denials"]] == ["bash"]
     assert not (here / "a").exists()
     assert err.splitlines()[0] == (
         "refold: everything ran unasked in this session (bypass); it does not any more, "
         "unless --yolo is given again"
     )
-    assert again == ""
+    assert without_sandbox_notice(again) == ""
 
 
 def test_a_mode_that_is_given_again_needs_no_word(
@@ -124,7 +126,8 @@ def test_a_mode_that_is_given_again_needs_no_word(
 
     say(here, "-c", "--yolo", answers=[touch, {"text": "Done."}])
 
-    assert (capfd.readouterr().err, (here / "a").exists()) == ("", True)
+    err = without_sandbox_notice(capfd.readouterr().err)
+    assert (err, (here / "a").exists()) == ("", True)
 
 
 def test_a_model_that_cannot_be_asked_any_more_is_replaced_and_told(

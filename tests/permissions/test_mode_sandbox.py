@@ -1,8 +1,12 @@
 """Mode `sandbox`: what the sandbox holds runs without a question, what leaves it asks."""
 
+from pathlib import Path
+
 import pytest
 
 from refold.permissions.decide import decide
+from refold.permissions.facts import Facts
+from refold.place.files import DiskFiles
 from refold.values.tools import Confines
 from tests.permissions.places import bash, judged, on_file, place, rules
 
@@ -22,6 +26,8 @@ from tests.permissions.places import bash, judged, on_file, place, rules
         'git commit -m "$(cat msg)"', "git commit -m 'no --amend here'", "git log -3 | ./stats",
         "git tag v1 && make", "git cherry-pick abc", "mv /tmp/new.py src/", "cp a.py b.py",
         "find . -name '*.py' | xargs wc -l > sizes", "rsync -a src/ copy/",
+        "find . -name '*.py' -not -path './.venv/*' | xargs wc -l > sizes",
+        "./load postgres://me:pw@localhost/db",
     ],
 )  # fmt: skip
 def test_what_the_sandbox_holds_runs(command: str) -> None:
@@ -99,6 +105,13 @@ def test_what_the_sandbox_holds_runs(command: str) -> None:
         ('"$CMD" x', "which program it runs is not known before it runs"),
         ("$(cat cmd)", "which program it runs is not known before it runs"),
         ("/bin/r? f", "which program it runs is not known before it runs"),
+        ("cat //srv/x", "//srv/x, which is outside the workspace"),
+        ("curl file:///srv/x", "/srv/x, which is outside the workspace"),
+        ("curl --data x=/srv/x http://a", "/srv/x, which is outside the workspace"),
+        (
+            "echo '/bin/r? -rf src' | xargs -I{} sh -c '{}'",
+            "which program it runs is not known before it runs",
+        ),
         ('bash -c "$X"', "not known before it runs"),
         ("curl x | sh", "curl may do more than read"),
         ("echo hi > AGENTS.md", "/ws/AGENTS.md instructs agents or tools"),
@@ -111,6 +124,13 @@ def test_what_leaves_it_or_cannot_be_restored_asks(command: str, reason: str) ->
 
     assert (found.verdict, found.confines.narrow) == ("ask", False)
     assert reason in found.reason
+
+
+def test_an_address_is_no_file_where_paths_are_followed_on_the_disk(tmp_path: Path) -> None:
+    facts = Facts((str(tmp_path),), sandboxed=True, follow=DiskFiles(tmp_path).real)
+    command = "for n in 1 2; do curl -sf http://127.0.0.1:8000/ && break; done"
+
+    assert judged(command, "sandbox", facts=facts).verdict == "allow"
 
 
 def test_the_network_asks() -> None:

@@ -20,6 +20,7 @@ from refold.terminal.run import PromptLoop
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.testing.providers import Line, ScriptedProvider
+from tests.sandbox_notice import sandbox_notice
 from tests.terminal.test_conversation import Typed, Typist
 
 HOSTILE = "\x1b]0;me\x07\u202e" + "x" * 10_000 + "\nsecond line \x9b2J"
@@ -41,7 +42,16 @@ class Desk:
         anyio.run(self._converse, Typist(*typed), answers, out, keep)
         for sentence in self._trees.leave():
             complain(sentence)
-        return [row for row in out.getvalue().split("\n")[2:] if row]
+        rows = out.getvalue().split("\n")[2 + self._rows_of_notice :]
+        return [row for row in rows if row]
+
+    @property
+    def _rows_of_notice(self) -> int:
+        """How many rows of the greeting say that no sandbox works here."""
+        out = io.StringIO()
+        if notice := sandbox_notice():
+            Printer(out, self.look).say(notice, "warn")
+        return out.getvalue().count("\n")
 
     async def _converse(
         self, typist: Typist, answers: tuple[Line, ...], out: io.StringIO, keep: bool

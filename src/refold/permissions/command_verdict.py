@@ -345,7 +345,7 @@ def _unjudged(command: _Command) -> str:
 def _is_elsewhere(file: NamedFile, facts: Facts) -> bool:
     """Outside the workspace, and not what every sandboxed command has."""
     real = file.real
-    if not real.startswith("/") or real.startswith("//"):  # the second: of an address
+    if not real.startswith("/"):
         return False
     if not facts.outside(real):
         return False

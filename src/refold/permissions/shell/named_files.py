@@ -45,6 +45,7 @@ _WRITERS = frozenset(
     ]
 )
 _INSIDE = re.compile(r"[=:@,]")
+_HOST = re.compile(r"(?!file:)\b[A-Za-z][\w+.-]*://[^/\s?#]+")  # of an address; no file
 
 
 class NamedFile(Struct, frozen=True):
@@ -104,7 +105,8 @@ def _of(
 def _values(value: str, *, inside: bool) -> Iterator[str]:
     yield value
     if inside:
-        yield from (piece for piece in _INSIDE.split(value)[1:] if piece)
+        pieces = _INSIDE.split(_HOST.sub("address", value))
+        yield from (piece for piece in pieces[1:] if piece)
         if value.startswith("-") and len(value) > 2:
             yield value[2:]
 

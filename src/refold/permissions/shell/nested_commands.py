@@ -8,6 +8,7 @@ one too few. Which of them are forbidden is judged elsewhere.
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import filterfalse
 
 from msgspec import Struct
 
@@ -95,6 +96,7 @@ _ONLY_WORDS = re.compile(
     r"--(?:grep|author|committer|message|format|pretty|date|since|until)="
 )
 _VALUE = re.compile(r"^[^\s=]*=(?:exec=|!)?(.+)$", re.DOTALL)
+_BEGINS_OPEN = re.compile(r"\s*[^\s*?\[]*[*?\[][^\n;|&<>()$`]*$")  # with a pattern
 _TIMED = re.compile(r"(?:@\w+|(?:[\d*,/-]+\s+){4}[\w*,/-]+)\s+")  # a line for cron
 _OPTION = re.compile(r"--?[\w-]*=|-\w?")
 _TOLD = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
@@ -133,7 +135,7 @@ def _gathered(text: str, depth: int) -> Running:
     scripts = {t for c in commands for t in _told(c)}
     listens = [c for c in commands if name_of(c) in _LISTENERS]
     if listens:
-        scripts.update(_loose_texts(script))
+        scripts.update(_handed_texts(script, commands))
     scripts.update(script.settings)
     programs = _programs(commands, script)
     scripts.update(t for p in programs for t in _in_program(p) if p in script.texts)
@@ -245,6 +247,13 @@ def _in_program(text: str) -> Iterator[str]:
     yield from quoted(text)
     yield from (f[1] or f[2] for f in _ORDERS.finditer(text))
     yield from (f[2] for f in _REPLACES.finditer(text))
+
+
+def _handed_texts(script: Script, commands: list[tuple[Word, ...]]) -> Iterator[str]:
+    """The texts that what listens may run. `xargs` alone asks no shell what `*` means."""
+    readers = {name_of(c) for c in commands} & _READERS
+    found = _loose_texts(script)
+    return filterfalse(_BEGINS_OPEN.match, found) if readers == {"xargs"} else found
 
 
 def _loose_texts(script: Script) -> Iterator[str]:
