@@ -47,11 +47,12 @@ FOR_A_TASK = (
 )
 # What only a call needs, and nobody who is answered in words.
 FOR_A_CALL = {
-    "refold.permissions.command_verdict", "refold.permissions.shell.script",
+    "refold.agents.relay", "refold.engine.calls", "refold.permissions.decide",
+    "refold.permissions.path_patterns", "refold.permissions.command_verdict", "refold.permissions.shell.script",
     "refold.place.spawn", "refold.place.supervise", "tree_sitter",
     "refold.client.permissions", "refold.cli.sessions", "refold.views.system_prompt_diff",
 }  # fmt: skip
-MOST = 271  # modules of ours, from the first line to the last word; fewer is better
+MOST = 255  # modules of ours, from the first line to the last word; fewer is better
 FOR_A_PROMPT = (HEAVY - {"prompt_toolkit", "unittest", "xml"}) | {
     "h11", "refold.provider.http", "refold.provider.openai_chat",
     "refold.provider.text_protocol.parse",

@@ -16,7 +16,6 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.agents.profile import Profile
-from refold.agents.relay import Relay
 from refold.agents.worktree import Worktree, Worktrees
 from refold.engine.authorize import ParentRights
 from refold.engine.world import BudgetGrant, Shared
@@ -186,6 +185,8 @@ class ChildRun:
                 await session.go()  # settles the interrupted calls
 
     async def _until_done(self, session: Session) -> None:
+        from refold.agents.relay import Relay
+
         relay = Relay(self.child.born, session, self._parent)
         async with anyio.create_task_group() as group:
             group.start_soon(relay.questions)

@@ -22,12 +22,6 @@ from refold.config.paths import Paths, home
 from refold.config.settings import Settings
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
-from refold.permissions.decide import (
-    folders_with_unreadable,
-    readable,
-    unreadable,
-    unreadable_as_a_whole,
-)
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule, is_about, is_elsewhere, reads
 from refold.place.commands import ShellCommands
@@ -185,6 +179,8 @@ class Workspace:
         return self._denied(real, self.rules)
 
     def _denied(self, real: str, rules: Sequence[Rule]) -> str:
+        from refold.permissions.decide import unreadable
+
         main = self._main
         return unreadable(real, rules, self._facts) or (
             main._denied(real, rules) if main else ""
@@ -199,6 +195,12 @@ class Workspace:
         In the workspace that is every file that a rule means; elsewhere what a rule names,
         and what it means in the nearest folders below where its pattern begins.
         """
+        from refold.permissions.decide import (
+            folders_with_unreadable,
+            unreadable,
+            unreadable_as_a_whole,
+        )
+
         facts = self._facts
         elsewhere = {*filter(facts.outside, unreadable_as_a_whole(rules, facts))}
         for folder in filter(facts.outside, folders_with_unreadable(rules, facts)):
@@ -244,6 +246,8 @@ def _hide(rules: Sequence[Rule]) -> bool:
 
 
 def _unshown(real: str, rules: Sequence[Rule], facts: Facts) -> str:
+    from refold.permissions.decide import readable
+
     shown = readable(real, rules, facts)
     return "" if shown else "it is protected: name it, and the person is asked"
 

@@ -15,6 +15,7 @@ from collections.abc import (
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from msgspec import Struct
@@ -26,12 +27,13 @@ from refold.client.protocol import (
     ModeAfterPlan,
     PlanApproval,
 )
-from refold.client.questions import Approve, Question, answer_all, questions
-from refold.client.result import Result, result_of
 from refold.client.session_orders import SessionOrders
 from refold.errors import BadInput, first
 from refold.journal.events.kinds import Frame
-from refold.tools.images import image_file
+
+if TYPE_CHECKING:
+    from refold.client.questions import Approve, Question
+    from refold.client.result import Result
 
 
 class Switched(Struct, frozen=True):
@@ -45,7 +47,7 @@ class Session(SessionOrders):
     """One session. One turn runs at a time."""
 
     def __init__(
-        self, launch: Launch, opened: Opened, approve: Approve | None = None
+        self, launch: Launch, opened: Opened, approve: "Approve | None" = None
     ) -> None:
         super().__init__(launch, opened)
         self._approve, self._busy = approve, False
@@ -54,15 +56,17 @@ class Session(SessionOrders):
         """Close the journal. The session can be resumed; watchers come to their end."""
         await self._launch.leave(self._engine)
 
-    async def run(self, text: str, images: Sequence[str | Path] = ()) -> Result:
+    async def run(self, text: str, images: Sequence[str | Path] = ()) -> "Result":
         """Send a message and run the turn. Raises `BadInput` if one runs already.
 
         `images` are files for the model to see.
         """
+        from refold.tools.images import image_file
+
         shown = [image_file(Path(name), str(name)) for name in images]
         return await self._turn(lambda: self.say(text, images=shown))
 
-    async def continue_(self) -> Result:
+    async def continue_(self) -> "Result":
         """Continue where the last turn ended, or finish one that a crash cut off."""
 
         async def order() -> None:
@@ -71,11 +75,11 @@ class Session(SessionOrders):
 
         return await self._turn(order)
 
-    async def approve_plan(self, text: str = "", mode: ModeAfterPlan = "") -> Result:
+    async def approve_plan(self, text: str = "", mode: ModeAfterPlan = "") -> "Result":
         """Approve the plan that waits, or `text` instead of it, and carry it out."""
         return await self._turn(lambda: self.send(PlanApproval(0, True, text, mode=mode)))
 
-    async def reject_plan(self, feedback: str = "") -> Result:
+    async def reject_plan(self, feedback: str = "") -> "Result":
         """Reject the plan that waits. With `feedback` the model revises it."""
         order = PlanApproval(0, False, feedback=feedback)
         return await self._turn(lambda: self.send(order))
@@ -110,13 +114,17 @@ class Session(SessionOrders):
                     await self.cancel("nobody watches it any more")
 
     @property
-    def result(self) -> Result:
+    def result(self) -> "Result":
         """What the last turn came to."""
+        from refold.client.result import result_of
+
         return result_of(self.view, self.id)
 
     @property
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> "tuple[Question, ...]":
         """The calls that wait for `answer`."""
+        from refold.client.questions import questions
+
         return questions(self._engine)
 
     async def new(self) -> "Session":
@@ -135,7 +143,7 @@ class Session(SessionOrders):
         session = Session(self._launch, opened, self._approve)
         return Switched(session, opened.notices)
 
-    async def _turn(self, order: Callable[[], Awaitable[object]]) -> Result:
+    async def _turn(self, order: Callable[[], Awaitable[object]]) -> "Result":
         with self._alone():
             await order()
             return await self._to_the_end()
@@ -150,10 +158,12 @@ class Session(SessionOrders):
         finally:
             self._busy = False
 
-    async def _to_the_end(self) -> Result:
+    async def _to_the_end(self) -> "Result":
         with _one_error():
             async with anyio.create_task_group() as group:
                 if self._approve is not None:
+                    from refold.client.questions import answer_all
+
                     group.start_soon(answer_all, self._engine, self._approve)
                 await self.settle()
                 while self._approve is not None and self.questions:

@@ -6,7 +6,7 @@ Which orders there are is written in `client.protocol`, what becomes of one in
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
@@ -50,14 +50,9 @@ from refold.tools.contract import ImageData
 from refold.values.control import PlanReady
 from refold.values.modes import Effort, Mode
 from refold.values.usage import Budget
-from refold.views.stream_json.encode import (
-    Document,
-    PutToPerson,
-    Request,
-    approval_request,
-    documents_of,
-    question,
-)
+
+if TYPE_CHECKING:
+    from refold.views.stream_json.encode import Document, PutToPerson, Request
 
 
 class SessionOrders(SessionState):
@@ -98,11 +93,13 @@ class SessionOrders(SessionState):
         while await self.step():
             pass
 
-    def request(self, event: PutToPerson, seq: int) -> Request:
+    def request(self, event: "PutToPerson", seq: int) -> "Request":
         """The document about a call that is asked about, when this event says so.
 
         An answer without a hash is to what was shown last.
         """
+        from refold.views.stream_json.encode import approval_request, question
+
         found = self._put(event)
         if found is None:  # it was over before this could be said
             return approval_request(event, seq)
@@ -112,11 +109,13 @@ class SessionOrders(SessionState):
         made = self.as_made(found.call.call)
         return approval_request(event, seq, made, self.permissions.offers(found))
 
-    async def waiting(self) -> Sequence[Document]:
+    async def waiting(self) -> "Sequence[Document]":
         """What waits for a person, told as it was when it came up; its numbers are those."""
         wanted = {each.id for each in self.requests}
         if not wanted:
             return ()
+        from refold.views.stream_json.encode import documents_of
+
         entries = await self._engine.record.entries()
         newest = {id_: e for e in entries if (id_ := _id_of(e)) in wanted}
         found = [
@@ -126,7 +125,7 @@ class SessionOrders(SessionState):
         # A plan stands behind the result of the call that wrote it.
         return [told[-1] for told in found]
 
-    def _put(self, event: PutToPerson) -> Permission | Questions | None:
+    def _put(self, event: "PutToPerson") -> Permission | Questions | None:
         if isinstance(event, ChildAsked):
             return of_child(event)
         found = self.view.conversation.call(event.call_id)

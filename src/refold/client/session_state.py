@@ -26,13 +26,6 @@ from refold.values.control import Todo
 from refold.values.messages import ToolCall
 from refold.values.modes import Effort, Mode
 from refold.values.usage import Budget
-from refold.views.stream_json.snapshot import (
-    Choices,
-    Snapshot,
-    Status,
-    snapshot,
-    status,
-)
 
 if TYPE_CHECKING:
     from refold.client.catalogue import SessionCatalogue
@@ -41,6 +34,7 @@ if TYPE_CHECKING:
     from refold.client.permissions import Permissions
     from refold.client.reports import Reports
     from refold.skills.slash_commands import Shortcuts
+    from refold.views.stream_json.snapshot import Snapshot, Status
 
 _KEPT_NOWHERE = "no journal is kept here, so there are no other sessions"
 
@@ -132,8 +126,10 @@ class SessionState:
         return requests(self.view)
 
     @property
-    def status(self) -> Status:
+    def status(self) -> "Status":
         """What it does, what applies to the next turn, and what it has used: a document."""
+        from refold.views.stream_json.snapshot import Choices, status
+
         choices = Choices(
             model=self.model,
             agent=self.agent,
@@ -146,8 +142,10 @@ class SessionState:
         return status(self.view, choices, waiting)
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> "Snapshot":
         """The conversation as the model has it now, and the status: a document."""
+        from refold.views.stream_json.snapshot import snapshot
+
         return snapshot(self.view, self.status)
 
     @property

@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from refold.agents.worktree import Worktree, Worktrees
 from refold.errors import BadInput, ToolFailed
-from refold.place.guarded_paths import common_of, pointed_to
 from refold.prompts.repository import root_of
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
@@ -102,6 +101,8 @@ def _is_of(place: Path, root: str) -> bool:
 
 def _common(folder: str) -> str:
     """Where the repository of a working tree keeps what all of its trees share; or ""."""
+    from refold.place.guarded_paths import common_of, pointed_to
+
     place = os.path.join(folder, ".git")
     if not os.path.isdir(place):
         place = pointed_to(place)

@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.journal.state.fold import View
-from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import LEAVE_PLAN, Rule, parse
 from refold.tools.contract import Tool
@@ -97,13 +96,16 @@ def judge(
     view: View,
     also: Sequence[str] = (),
     above: ParentRights | None = None,
-    by: Deciding = decide,
+    by: Deciding | None = None,
 ) -> Decision:
     """What holds now. `also` are allow rules that a person might still give.
 
     `above` is who this session is a child of: it may do no more than that one, and what
     a person allowed there need not be asked here again.
     """
+    if by is None:
+        from refold.permissions.decide import decide as by  # the first call needs it
+
     granted = [*granted_in(view, above), *also]
     rules = [*grounds.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
     facts = grounds.facts()
@@ -231,6 +233,8 @@ class PreparedCalls:
             and all(facts.follow(path) == real for path, real in last.led.items())
         ):
             return last.decision
+        from refold.permissions.decide import decide
+
         led: dict[str, str] = {}
 
         def follow(path: str) -> str:

@@ -10,7 +10,7 @@ from typing import assert_never
 
 import anyio
 
-from refold.engine import calls, model_call
+from refold.engine import model_call
 from refold.engine.budget import estimate, request_more
 from refold.engine.checkpoint import save_if_changed
 from refold.engine.decide import (
@@ -51,8 +51,12 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
         case AskModel():
             await _ask(choice, choice.action, world, record)
         case RunCalls():
+            from refold.engine import calls  # no answer has made one until then
+
             await calls.run_ready(world, record)
         case SettleCalls(ids, reason):
+            from refold.engine import calls
+
             left = [c for c in record.view.conversation.calls if c.call.id in ids]
             await record(*(calls.settled(c, reason, world, record) for c in left), by=by)
         case Reject(notes):

@@ -10,7 +10,6 @@ from contextlib import aclosing
 import anyio
 from msgspec.structs import replace
 
-from refold.engine import calls
 from refold.engine.answer_draft import EMPTY, Draft
 from refold.engine.call_cost import Measured
 from refold.engine.checkpoint import begin_saving
@@ -97,9 +96,14 @@ async def _answered(draft: Draft, world: World, record: Record) -> None:
         return
     made = answer.message.calls
     opening: list[Event] = [*traced, answer]
-    for call in made:
-        opening += calls.begin_with_answer(call, world, record.view)
-    await record(*opening, kept=calls.must_keep(opening, made, world))
+    kept = False
+    if made:
+        from refold.engine import calls  # an answer in words needs none of it
+
+        for call in made:
+            opening += calls.begin_with_answer(call, world, record.view)
+        kept = calls.must_keep(opening, made, world)
+    await record(*opening, kept=kept)
 
 
 async def _traced(world: World, record: Record) -> list[RequestLogged]:

@@ -8,6 +8,7 @@ import select
 import sys
 from collections.abc import AsyncIterable, Callable, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -21,17 +22,10 @@ from refold.errors import RefoldError
 from refold.headless.streams import Gone, answer_text, complain, ended, write, write_bytes
 from refold.values.live import Waiting
 from refold.values.text import clean
-from refold.views.notices import ESTIMATED, warnings
-from refold.views.stream_json.documents import Notice, Result
-from refold.views.stream_json.encode import (
-    Asked,
-    Document,
-    approval_request,
-    documents_of,
-    init,
-)
-from refold.views.stream_json.live_documents import Retry
-from refold.views.stream_json.turn_result import EXIT_CODES, result
+
+if TYPE_CHECKING:
+    from refold.views.stream_json.documents import Result
+    from refold.views.stream_json.encode import Asked, Document
 
 STREAM = "stream-json"
 WAITING = 1_024  # pieces of news, behind a reader who is slow or stuck
@@ -51,7 +45,7 @@ class StreamWriter:
 
     def __init__(self, format_: str, *, live: bool) -> None:
         self._format, self._live = format_, live
-        self.asked: Asked = approval_request
+        self.asked: Asked | None = None
         self.finished, self.model_asked = anyio.Event(), anyio.Event()
         self.outlet = Outlet()
         self._session: Session | None = None
@@ -74,8 +68,8 @@ class StreamWriter:
         self,
         frames: AsyncIterable[Frame],
         session: Session,
-        after: Callable[[Entry], Document | None] = lambda _: None,
-        first: Iterable[Document] = (),
+        after: "Callable[[Entry], Document | None]" = lambda _: None,
+        first: "Iterable[Document]" = (),
     ) -> None:
         """Print the news. When nobody reads any more, the turn is stopped.
 
@@ -84,6 +78,8 @@ class StreamWriter:
         """
         live = self._live or self._format != STREAM
         if self._format == STREAM:
+            from refold.views.stream_json.encode import init
+
             await self.lines([init(session.view, self._id, __version__), *first])
         left = False
         async for frame in frames:
@@ -91,12 +87,13 @@ class StreamWriter:
             if isinstance(news, events.ModelAsked):
                 self.model_asked.set()
             if self._format != STREAM:
-                if isinstance(news, _A_NOTICE):
-                    _notices(documents_of(frame, live=live))
-                _notices(self._estimated(frame))
+                told = (
+                    [*self._documents(frame, live)] if isinstance(news, _A_NOTICE) else []
+                )
+                if told := [*told, *self._estimated(frame)]:
+                    _notices(told)
                 continue
-            found = list(documents_of(frame, live=live, asked=self.asked))
-            found += self._estimated(frame)
+            found = [*self._documents(frame, live), *self._estimated(frame)]
             more = after(frame.item) if isinstance(frame.item, Entry) else None
             if more is not None:
                 found.append(more)
@@ -106,14 +103,22 @@ class StreamWriter:
                 left = await session.cancel(_UNREAD)
         self.finished.set()
 
-    def _estimated(self, frame: Frame) -> list[Document]:
+    def _documents(self, frame: Frame, live: bool) -> "Iterable[Document]":
+        from refold.views.stream_json.encode import approval_request, documents_of
+
+        return documents_of(frame, live=live, asked=self.asked or approval_request)
+
+    def _estimated(self, frame: Frame) -> "list[Document]":
         """That costs are estimates from here on, said once in a session."""
         first = isinstance(frame.item, Entry) and frame.item.seq
         if not first or first != self._view.account.first_estimated:
             return []
+        from refold.views.notices import ESTIMATED
+        from refold.views.stream_json.documents import Notice
+
         return [Notice(seq=frame.seq, text=ESTIMATED)]
 
-    async def end(self, document: Result) -> None:
+    async def end(self, document: "Result") -> None:
         """The last word. Raises `Gone` or `RefoldError` where it did not go out."""
         if self._format == "text":
             await self._text(document)
@@ -121,7 +126,9 @@ class StreamWriter:
             await self.lines([document])
         self.outlet.settle()
 
-    async def _text(self, document: Result) -> None:
+    async def _text(self, document: "Result") -> None:
+        from refold.views.notices import warnings
+
         if text := document.text.rstrip():
             await self.outlet.put(answer_text(text))
         if self._session is not None:
@@ -131,7 +138,9 @@ class StreamWriter:
         if document.outcome not in _ENDED_WELL:
             ended(document.outcome, document.reason)
 
-    def result(self, seconds: float) -> Result:
+    def result(self, seconds: float) -> "Result":
+        from refold.views.stream_json.turn_result import result
+
         return result(self._view, self._id, seconds)
 
     def broken(self, error: BaseException) -> None:
@@ -150,7 +159,7 @@ class StreamWriter:
         except (Gone, RefoldError):
             return  # the first error is the one to be told
 
-    async def lines(self, found: Iterable[Document]) -> None:
+    async def lines(self, found: "Iterable[Document]") -> None:
         for document in found:
             if await self.outlet.put(_line(document)):
                 self._last = str(document.__struct_config__.tag)
@@ -165,13 +174,15 @@ class StreamWriter:
         return View() if self._session is None else self._session.view
 
 
-def exit_code(document: Result, *, unread: bool) -> int:
+def exit_code(document: "Result", *, unread: bool) -> int:
     """What a script learns without reading. An answer that did not get out is no 0."""
+    from refold.views.stream_json.turn_result import EXIT_CODES
+
     found = EXIT_CODES[document.outcome]
     return found or int(unread)
 
 
-def _line(document: Document) -> str:
+def _line(document: "Document") -> str:
     return msgspec.json.encode(document).decode() + "\n"
 
 
@@ -197,7 +208,10 @@ def _tell_denials(session: Session) -> None:
     complain(f"{also}{_HOW}")
 
 
-def _notices(found: Iterable[Document]) -> None:
+def _notices(found: "Iterable[Document]") -> None:
+    from refold.views.stream_json.documents import Notice
+    from refold.views.stream_json.live_documents import Retry
+
     for document in found:
         if isinstance(document, Notice):
             complain(document.text)

@@ -26,10 +26,10 @@ from refold.headless.stop_signals import Stops
 from refold.headless.streams import complain
 from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
 from refold.views.escape import on_one_line
-from refold.views.stream_json.documents import Result
 
 if TYPE_CHECKING:
     from refold.client.verify import VerifyReport
+    from refold.views.stream_json.documents import Result
 
 _MOST = 32 * 2**20  # bytes of words
 _SOON = 0.2  # seconds in which a pipe has said something, as a rule
@@ -120,7 +120,7 @@ class _Run:
         await out.end(document)
         return code or int(out.gone)
 
-    def _document(self) -> Result:
+    def _document(self) -> "Result":
         return self._out.result(time.monotonic() - self._began)
 
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
-from refold.place.guarded_paths import pointed_to, start_of
 from refold.place.private_files import make_directories
 from refold.safe_open import opened, unlinked
 
@@ -62,6 +61,8 @@ def profile_in(data: Path) -> Path:
 
 def _main_tree(mark: Path) -> Path | None:
     """The repository that a work tree belongs to, if that one says so too."""
+    from refold.place.guarded_paths import pointed_to, start_of
+
     where = Path(pointed_to(str(mark)))
     back = start_of(str(where / "gitdir"))
     kept_in = where.parent.parent

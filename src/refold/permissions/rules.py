@@ -19,7 +19,6 @@ from typing import Literal
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.permissions import path_patterns
 from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.values.modes import Verdict
 from refold.values.path_names import steering
@@ -99,6 +98,8 @@ def _holds(rule: Rule, example: str) -> bool:
     tool, allow = ours(rule.tool), rule.verdict == "allow"
     if not rule.pattern:
         return True
+    from refold.permissions import path_patterns
+
     facts = Facts(roots=("/workspace",), home="/home/person")
     path = _as_path(example, facts)
     ways: dict[_Kind, Callable[[], bool]] = {
@@ -197,6 +198,8 @@ def allowing(access: Access, rules: Sequence[Rule], facts: Facts) -> Decision | 
 
 def may_read(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
     """Does no deny or ask rule that names files speak against reading this one?"""
+    from refold.permissions import path_patterns
+
     return not any(
         rule.verdict != "allow"
         and rule.pattern
@@ -224,6 +227,8 @@ def said_by(rule: Rule) -> Decision:
 
 def _forbids(rule: Rule, access: Access, facts: Facts) -> bool:
     if access.files and kind_of(access.tool, access.effect) == "file":
+        from refold.permissions import path_patterns
+
         names = {n for t in access.files for n in (t.real, _absolute(t.path, facts))}
         return any(
             path_patterns.forbids(rule.pattern, name, facts) != "no" for name in names
@@ -249,6 +254,8 @@ def _allows_file(rule: Rule, real: str, facts: Facts) -> bool:
     if not rule.pattern:
         # A tool as a whole is allowed in the workspace; what lies outside has to be named.
         return not facts.outside(real)
+    from refold.permissions import path_patterns
+
     return path_patterns.allows(rule.pattern, real, facts)
 
 

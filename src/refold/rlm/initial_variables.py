@@ -5,13 +5,15 @@ crash has them, and the files that were read can be looked up. `repl` puts them 
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from refold.journal.events.child_events import VariableInjected
-from refold.rlm.call_context import Journal
+
+if TYPE_CHECKING:
+    from refold.rlm.call_context import Journal
 
 Files: TypeAlias = tuple[tuple[str, str], ...]  # real paths, and the sha256 of each
 MOST = 2_000  # files that an event names itself
@@ -30,7 +32,7 @@ class InitialVariables(Struct, frozen=True):
     files: Mapping[str, Files] = {}
 
 
-async def inject(begins: InitialVariables, record: Journal) -> None:
+async def inject(begins: InitialVariables, record: "Journal") -> None:
     """Record each variable once: initial variables never change afterwards."""
     for name, value in begins.values.items():
         if name in dict(record.view.account.injected):

@@ -14,7 +14,6 @@ from typing import Self
 import anyio
 from msgspec import Struct
 
-from refold.engine.calls import NOBODY
 from refold.engine.decide import ASKED_FOR, CompactConversation, decide
 from refold.engine.external_edits import look_elsewhere
 from refold.engine.loop import run_turn
@@ -231,6 +230,8 @@ class Session:
     async def _refuse_questions(self) -> None:
         """Questions that were put when somebody was there, and now nobody is."""
         for call in self.view.conversation.asked:
+            from refold.engine.calls import NOBODY
+
             await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY)
 
     def _stand_on(self, step: anyio.CancelScope) -> None:

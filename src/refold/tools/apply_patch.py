@@ -8,7 +8,7 @@ before the first file changes; then `place` writes all files in one operation.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from anyio import to_thread
 from msgspec import Meta, Struct
@@ -19,18 +19,22 @@ from refold.place.port import Files, Put, Real
 from refold.tools.contract import Reply, tool
 from refold.tools.edit import not_found
 from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
-from refold.tools.patch_format import Hunk, Section, read_patch
 from refold.tools.text_files import EditableText, check_sendable, written
 from refold.values.display import Diff
 from refold.values.printable_names import escaped
 from refold.values.text import restored
 from refold.values.tools import Effect
 
+if TYPE_CHECKING:
+    from refold.tools.patch_format import Hunk, Section
+
 _NO_TEXT = DiffText("@@ the file was no text @@", 0, 0)
 
 
 def named(arguments: Mapping[str, object]) -> tuple[str, ...]:
     """Every file that a patch would make, change, move or remove."""
+    from refold.tools.patch_format import read_patch
+
     found = read_patch(str(arguments.get("patch", "")))
     names = (name for section in found for name in (section.path, section.moved_to))
     return tuple(dict.fromkeys(name for name in names if name))
@@ -55,6 +59,8 @@ async def apply_patch(
 
 
 def _apply(patch: str, files: Files, known: Mapping[str, str]) -> Reply:
+    from refold.tools.patch_format import read_patch
+
     check_sendable(patch, "patch")
     asked = _Asked(files, known)
     try:
@@ -73,7 +79,7 @@ class _Asked:
         self._files, self._known = files, known
         self.puts, self.diffs, self.said = list[Put](), list[Diff](), list[str]()
 
-    def take(self, section: Section) -> None:
+    def take(self, section: "Section") -> None:
         real = self._files.real(section.path)
         match section.kind:
             case "add":
@@ -83,7 +89,7 @@ class _Asked:
             case "update":
                 self._update(real, section)
 
-    def _add(self, real: Real, section: Section) -> None:
+    def _add(self, real: Real, section: "Section") -> None:
         name = self._free(real, "change it with *** Update File")
         data = section.content.encode()
         self._put(Put(real, data, "", executable=section.executable))
@@ -99,7 +105,7 @@ class _Asked:
         self.diffs.append(Diff(escaped(real), "deleted", made.text, digest(before)))
         self.said.append(f"Deleted {self._files.called(real)}.")
 
-    def _update(self, real: Real, section: Section) -> None:
+    def _update(self, real: Real, section: "Section") -> None:
         name = self._files.called(real)
         before = current(real, self._files, self._known)
         data, made, remarks = _updated(before, section, name)
@@ -144,7 +150,7 @@ class _Asked:
 
 
 def _updated(
-    before: bytes, section: Section, name: str
+    before: bytes, section: "Section", name: str
 ) -> tuple[bytes, DiffText, tuple[str, ...]]:
     if not section.hunks:
         return before, DiffText("", 0, 0), ()
@@ -174,7 +180,7 @@ class Hunked(Struct, frozen=True):
     remarks: tuple[str, ...]
 
 
-def hunked(was: EditableText, hunks: Sequence[Hunk], name: str) -> Hunked:
+def hunked(was: EditableText, hunks: "Sequence[Hunk]", name: str) -> Hunked:
     """Do all hunks. Raises `ToolFailed` for one whose place is not clear."""
     hunks = [_as_in_file(hunk, was.plain) for hunk in hunks]
     bare = bool(was.plain) and not was.plain.endswith("\n")
@@ -200,7 +206,7 @@ def hunked(was: EditableText, hunks: Sequence[Hunk], name: str) -> Hunked:
     return Hunked(work.text, tuple(remarks))
 
 
-def _splices(hunk: Hunk, at: int) -> Iterable[_Splice]:
+def _splices(hunk: "Hunk", at: int) -> Iterable[_Splice]:
     start, come = at, list[str]()
     for sign, text in (*hunk.rows, (" ", "")):
         if sign == "+":
@@ -222,7 +228,7 @@ def _offsets(lines: Sequence[str]) -> list[int]:
     return found
 
 
-def _as_in_file(hunk: Hunk, text: str) -> Hunk:
+def _as_in_file(hunk: "Hunk", text: str) -> "Hunk":
     rows = tuple((sign, restored(line, text)) for sign, line in hunk.rows)
     return replace(hunk, rows=rows)
 
@@ -235,7 +241,7 @@ class _Search:
     """Where a hunk stands in `lines`, from line `done` on."""
 
     def __init__(
-        self, lines: Sequence[str], hunk: Hunk, done: int, name: str, what: str
+        self, lines: Sequence[str], hunk: "Hunk", done: int, name: str, what: str
     ) -> None:
         self._lines, self._hunk, self._done, self._name = lines, hunk, done, name
         self._what = f"{what} (line {hunk.line} of the patch)"
