@@ -36,7 +36,7 @@ _MOST_DENIALS = 100  # that an end repeats; the journal of the child has all
 _TASK = "task"  # the client key of its first words
 _DONE: frozenset[str] = frozenset(("answered", "final", "plan_ready"))
 _PAUSED: frozenset[str] = frozenset(("step_limit", "budget", "stuck"))
-_TAGS = re.compile(r"<(?=\s*/?\s*(?:child|reminder)\b)", re.IGNORECASE)
+_TAGS = r"(?i)<(?=\s*/?\s*(?:child|reminder)\b)"
 NOT_IN_WORKTREE = (
     "(Its working tree began at commit {base}. What is not committed here was not in it.)"
 )
@@ -274,7 +274,7 @@ async def background_report(end: ChildEnded, record: Recorder, longest: int) -> 
     child = record.view.children.child(end.child)
     agent = child.born.agent if child else ""
     words = await _cut(report_text(report_of(end, record.view)), record, longest)
-    tamed = _TAGS.sub("&lt;", words)
+    tamed = re.sub(_TAGS, "&lt;", words)
     return f'<child name="{end.child}" agent="{agent}" status="{end.status}">\n{tamed}\n</child>'
 
 

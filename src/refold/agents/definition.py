@@ -20,7 +20,7 @@ from refold.values.printable_names import escaped
 from refold.values.text import seen
 from refold.values.tools import Effect
 
-_NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
+_NAME = r"[a-z0-9]+(?:[-_.][a-z0-9]+)*"
 _LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 600
 # Names of fields in other tools, and ours.
 _ALSO = {
@@ -44,8 +44,8 @@ _GIVEN = {
     "Skill": ("list_skills", "read_skill"), "Agent": (TASK,), "agent": (TASK,),
     "ask_user_question": ("ask_user",),
 }  # fmt: skip
-_WORD = re.compile(r"([^(),]+?)\s*(?:\(([^()]*)\))?")
-_BETWEEN = re.compile(r",(?![^()]*\))")
+_WORD = r"([^(),]+?)\s*(?:\(([^()]*)\))?"
+_BETWEEN = r",(?![^()]*\))"
 _YES, _NO = frozenset(("true", "yes", "on")), frozenset(("false", "no", "off", "none"))
 
 
@@ -108,7 +108,7 @@ class _DefinitionReader:
 
     def _name(self, name: str) -> str:
         text = (self._text("name") or name).strip().casefold()
-        if not _NAME.fullmatch(text) or len(text) > _LONGEST_NAME:
+        if not re.fullmatch(_NAME, text) or len(text) > _LONGEST_NAME:
             raise BadDefinition(
                 f"the name {escaped(text)[:80]!r} is not of letters a to z, digits and "
                 f"hyphens, {_LONGEST_NAME} at most"
@@ -231,7 +231,7 @@ class _DefinitionReader:
         value = self._values.get(key)
         if value is None:
             return ()
-        many = _BETWEEN.split(value) if isinstance(value, str) else value
+        many = re.split(_BETWEEN, value) if isinstance(value, str) else value
         if not isinstance(many, list):
             raise BadDefinition(f"{key} is no list of words")
         words = cast("list[object]", many)
@@ -268,7 +268,7 @@ class _DefinitionReader:
 
 def _parts(written: str) -> tuple[str, str]:
     """`Bash(git *)` as its name and the text in parentheses."""
-    found = _WORD.fullmatch(written)
+    found = re.fullmatch(_WORD, written)
     return (found[1], found[2] or "") if found else (written, "")
 
 

@@ -50,7 +50,7 @@ _SECRETS = "it may contain secrets"
 _TOKENS = frozenset(
     (".git", ".git-credentials", ".npmrc", ".yarnrc", ".yarnrc.yml", ".envrc")
 )
-_ENDS = re.compile(r"\.(?:env|tfstate|tfvars)$")
+_ENDS = r"\.(?:env|tfstate|tfvars)$"
 
 
 def _nothing(real: Real) -> str:
@@ -257,4 +257,4 @@ def _holds_tokens(way: str) -> str:
     parts = way.casefold().split("/")
     if protected(f"/{parts[-1]}", Facts(), writes=False):  # whatever it lies in
         return _SECRETS
-    return _SECRETS if _TOKENS.intersection(parts) or _ENDS.search(parts[-1]) else ""
+    return _SECRETS if _TOKENS.intersection(parts) or re.search(_ENDS, parts[-1]) else ""

@@ -12,10 +12,10 @@ from refold.errors import BadInput
 from refold.headless.streams import write
 
 HIDDEN = "finish"  # of `refold memory`: started by refold itself
-_NO_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
+_NO_CHOICE = r"invalid choice: '(.*?)' \(choose from (.*)\)"
 _MISSING = "the following arguments are required: "
 _UNKNOWN = "unrecognized arguments: "
-_UNKNOWN_FLAG = re.compile(rf"{_UNKNOWN}(?:.*? )?(--?\w[^ =]*)")
+_UNKNOWN_FLAG = rf"{_UNKNOWN}(?:.*? )?(--?\w[^ =]*)"
 
 # They take protection away, or what was asked for: only suggested for a single slip.
 _RISKY = frozenset({"--yolo", "--no-approval", "--dangerously-skip-permissions", "--trust",
@@ -68,13 +68,13 @@ class Parser(ArgumentParser):
 
         if message.startswith(_MISSING):
             return f"{message}{self._to_choose_from(message)}"
-        if found := _NO_CHOICE.search(message):
+        if found := re.search(_NO_CHOICE, message):
             there = [name for name in re.findall(r"'([^']*)'", found[2]) if name != HIDDEN]
             near = similar(found[1], there, 1)
             said = f"invalid choice: '{found[1]}' (there are {', '.join(there)})"
             message = message[: found.start()] + said
         else:
-            typed = _UNKNOWN_FLAG.match(message)
+            typed = re.match(_UNKNOWN_FLAG, message)
             near = similar(typed[1], self._harmless(typed[1]), 1) if typed else []
             if typed and (instead := _OF_OTHERS.get(typed[1])):
                 return f"unknown option {typed[1]}: {instead}"

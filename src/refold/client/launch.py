@@ -30,7 +30,7 @@ from refold.views.escape import on_one_line
 Ask: TypeAlias = Callable[[Sequence[str], str], Awaitable[bool]]
 Commands: TypeAlias = Callable[[], Collection[str]]
 MENDED = "the journal was damaged at its end; lost: {lost}"
-_SHORTCUT = re.compile(r"/([\w:-]+)(?:\s+(.*))?", re.DOTALL)
+_SHORTCUT = r"(?s)/([\w:-]+)(?:\s+(.*))?"
 _NOT_KEPT = (
     "no journal is kept here, so the session cannot go on elsewhere: leave, and begin one "
     "there"
@@ -154,7 +154,7 @@ class Launch:
 
         Raises `BadInput` where an argument is missing.
         """
-        found = _SHORTCUT.fullmatch(typed.strip())
+        found = re.fullmatch(_SHORTCUT, typed.strip())
         if found is not None:
             shortcuts, name = self.app.shortcuts(self.commands()), found[1]
             if shortcuts.find(name) is not None:

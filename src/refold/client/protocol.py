@@ -191,7 +191,7 @@ class User(Struct, frozen=True, tag_field="type", tag="user"):
     message: _Message
 
 
-_NONE_OF = re.compile(r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`")
+_NONE_OF = r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`"
 Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
     | Interrupt | Cancel | Continue | CompactConversation | Rewind | Fork | SetMode
@@ -213,7 +213,7 @@ def order_in(line: bytes) -> Order:
 
 def _in_words(problem: str) -> str:
     """What msgspec says, and what could stand there instead."""
-    found = _NONE_OF.search(problem)
+    found = re.search(_NONE_OF, problem)
     if found is None:
         return problem
     there = (

@@ -18,7 +18,7 @@ from refold.agents.worktree import Worktree, Worktrees
 from refold.errors import BadInput, ToolFailed
 from refold.prompts.repository import root_of
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"
 _BRANCH = "refold/{name}"
 
 
@@ -85,7 +85,7 @@ def _begin(name: str, directory: str, said: str) -> tuple[_Begun, str]:
 
 
 def _named(name: str, said: str) -> str:
-    if name and (not _NAME.fullmatch(name) or ".." in name or name.endswith(".lock")):
+    if name and (not re.fullmatch(_NAME, name) or ".." in name or name.endswith(".lock")):
         hint = " (a first message stands before the flag, or behind --)"
         raise BadInput(
             f"{said} {name!r} is not a name for a working tree: letters, digits, '.', '_' "

@@ -247,7 +247,7 @@ def _unknown(text: str, names: Sequence[str]) -> str:
 
 
 # Lines of these kinds name a directory. The text may also be in a call's arguments.
-_MARKS = re.compile(rb'"kind":"(?:SessionResumed|Imported)"')
+_MARKS = rb'"kind":"(?:SessionResumed|Imported)"'
 
 
 def whereabouts(session: Path) -> SessionDirectories:
@@ -286,7 +286,7 @@ def _told(news: Iterable[Event]) -> SessionDirectories:
 
 def _newest_first(data: mmap.mmap) -> Iterator[Event]:
     begins = sorted(
-        {0, *(data.rfind(b"\n", 0, m.start()) + 1 for m in _MARKS.finditer(data))}
+        {0, *(data.rfind(b"\n", 0, m.start()) + 1 for m in re.finditer(_MARKS, data))}
     )
     for first in reversed(begins):
         last = data.find(b"\n", first)

@@ -105,7 +105,7 @@ def _put_away(file: Path) -> None:
 # The log read back: its entries in order, and what is added while somebody looks.
 
 _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is not waited for
-_LINE = re.compile(r"(\S+) (debug|info|warning|error) (\d+) (\S+) (.*)")
+_LINE = r"(\S+) (debug|info|warning|error) (\d+) (\S+) (.*)"
 
 
 class Entry(Struct, frozen=True):
@@ -188,7 +188,7 @@ def _entries(lines: Iterable[str]) -> Iterator[Entry]:
     level: Level = "info"
     held = list[str]()
     for line in lines:
-        if found := _LINE.fullmatch(line):
+        if found := re.fullmatch(_LINE, line):
             if held:
                 yield Entry(level, "\n".join(held))
             level, held = _level(found[2]), [line]

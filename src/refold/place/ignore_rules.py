@@ -21,7 +21,7 @@ _HEAVY = (
 HALF_WRITTEN = ".refold-restore-"  # how the name of a file begins that is not whole yet
 _LONGEST = 1024 * 1024  # bytes of such a file that are read
 _SECONDS = 5.0  # for git to say one setting
-_SPECIAL = re.compile(rb"([\\*?\[\]!# ])")
+_SPECIAL = rb"([\\*?\[\]!# ])"
 
 
 class Ignored:
@@ -44,7 +44,7 @@ class Ignored:
         tree = top or folder
         lines += [
             os.fsencode("/")
-            + _SPECIAL.sub(rb"\\\1", os.fsencode(os.path.relpath(each, tree)))
+            + re.sub(_SPECIAL, rb"\\\1", os.fsencode(os.path.relpath(each, tree)))
             + b"/"
             for each in (*self._ours, *others)
             if each.startswith(tree.rstrip("/") + "/") and "\n" not in each

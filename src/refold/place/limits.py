@@ -18,7 +18,7 @@ _NEAR = 1024 * 1024 * 1024  # bytes: less is written within a second or so
 _NEAR_AGAIN = 0.005  # seconds: a GB in one is no rare speed
 _MEBIBYTE = 1024 * 1024
 _MEGABYTE = 1_000_000
-_PROPORTIONAL = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
+_PROPORTIONAL = rb"(?m)^Pss: +(\d+) kB"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -179,7 +179,7 @@ def _share(pid: int) -> int:
     """Its memory, with what several share divided between them."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            found = _PROPORTIONAL.search(file.read())
+            found = re.search(_PROPORTIONAL, file.read())
     except OSError:
         return _own_memory(pid)
     return int(found[1]) * 1024 if found else 0

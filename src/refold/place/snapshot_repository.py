@@ -57,7 +57,7 @@ _FILES = {
     "info/attributes": _ATTRIBUTES,
 }
 _FOLDERS = ("objects", "refs", "info", "sessions")
-_FULL = re.compile(r"no space left|out of disk ?space|quota exceeded", re.IGNORECASE)
+_FULL = r"(?i)no space left|out of disk ?space|quota exceeded"
 
 
 class GitFailed(ToolFailed):
@@ -297,7 +297,7 @@ def _write(place: Path, text: str) -> None:
 
 
 def _sentence(arguments: Sequence[str], folder: str, said: str, code: int) -> str:
-    if _FULL.search(said):
+    if re.search(_FULL, said):
         return "No snapshot of the files could be taken: the disk is full."
     what = next(
         (each for each in arguments if not each.startswith("-") and "=" not in each), ""

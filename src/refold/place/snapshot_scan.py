@@ -43,7 +43,7 @@ _LONGEST_LOOK = 60.0  # seconds to find what changed
 _BEHIND = 2.0  # seconds that the time of a file may be behind the clock
 _TRIES = 20  # files come and go while we look
 _MANY = 200  # files that are better kept in one pack
-_BAD_PATH = re.compile(r"Unable to process path (.*)", re.DOTALL)
+_BAD_PATH = r"(?s)Unable to process path (.*)"
 _HALF_WRITTEN = 3600  # seconds after which nobody writes on at a pack
 _UNUSED = 14 * 24 * 3600  # seconds after which the index of a session is dropped
 _MOMENT = 50_000_000  # ns: the kernel's clock of directories may be so coarse,
@@ -101,7 +101,7 @@ class Scan:
             try:
                 different, left_out = eye.keep((changed | again) - skipped, before)
             except GitFailed as error:
-                bad = _BAD_PATH.search(error.said)
+                bad = re.search(_BAD_PATH, error.said)
                 if bad is None:
                     raise
                 skipped.add(bad[1].removeprefix(eye.prefix))

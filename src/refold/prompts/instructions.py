@@ -185,11 +185,11 @@ class _Reading:
         self._notices.append(f"{file.called}{by} is left out: {why}")
 
 
-_NAMED = re.compile(r"(?:^|(?<=[\s(]))@([^\s@`]+)")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_NAMED = r"(?:^|(?<=[\s(]))@([^\s@`]+)"
+_FENCE = r" {0,3}(`{3,}|~{3,})"
 _AFTER = ".,;:!?)]}>\"'*_"
 # So written, it can be meant as a path only; @somebody and @scope/package may be no file.
-_PATH = re.compile(r"(?:\.{0,2}/|~/).+|.*\.(?:md|mdc|markdown|txt|rst|adoc)", re.IGNORECASE)
+_PATH = r"(?i)(?:\.{0,2}/|~/).+|.*\.(?:md|mdc|markdown|txt|rst|adoc)"
 
 
 def imports(text: str) -> tuple[str, ...]:
@@ -199,13 +199,13 @@ def imports(text: str) -> tuple[str, ...]:
 
 def is_path(name: str) -> bool:
     """Must this be meant as a path, so that a file that is missing is worth a word?"""
-    return bool(_PATH.fullmatch(name))
+    return bool(re.fullmatch(_PATH, name))
 
 
 def _names(text: str) -> Iterator[str]:
     fence = ""
     for line in text.split("\n"):
-        found = _FENCE.match(line)
+        found = re.match(_FENCE, line)
         if fence:
             closes = (
                 found and found[1].startswith(fence) and not line[found.end() :].strip()
@@ -215,7 +215,7 @@ def _names(text: str) -> Iterator[str]:
             fence = found[1]
         elif "@" in line:
             for piece in _outside_code(line):
-                for name in _NAMED.findall(piece):
+                for name in re.findall(_NAMED, piece):
                     if stripped := name.rstrip(_AFTER):
                         yield stripped
 

@@ -24,7 +24,7 @@ BUILT_IN = ("coding", "work", "research", "review")
 _OURS = os.path.dirname(__file__)
 _LARGEST = 32 * 1024  # bytes
 _MOST = 100  # presets in one folder
-_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 _LINE = re.compile(r"([A-Za-z][\w-]*):(?:[ \t]+(.*))?")
 _NEEDED = ("name", "description")
 
@@ -153,7 +153,7 @@ def _read(shelf: Shelf, name: str) -> Preset:
 def _names(shelf: Shelf) -> list[str]:
     try:
         with os.scandir(shelf.folder) as entries:
-            names = sorted(e.name for e in entries if _NAME.fullmatch(e.name))[:_MOST]
+            names = sorted(e.name for e in entries if re.fullmatch(_NAME, e.name))[:_MOST]
     except OSError:
         return []
     return [n for n in names if os.path.lexists(os.path.join(shelf.folder, n, FILE))]

@@ -17,7 +17,7 @@ _NAMES = 4096  # bytes of a file that holds one name
 _PACKED = 256 * 1024  # of the list of all branches
 _OBJECT = 64 * 1024  # of a commit, as it is kept, and unpacked
 _LONGEST = 72  # letters of a branch, and of what a commit is called
-_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_HASH = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 
 
 class Git(Struct, frozen=True):
@@ -58,7 +58,7 @@ def git_state(root: str) -> Git | None:
         return None
     common = _common(place)
     commit = _commit(name, place, common) if name else head
-    if not _HASH.fullmatch(commit):
+    if not re.fullmatch(_HASH, commit):
         return Git(_short(name.removeprefix("refs/heads/")))
     subject = _subject(commit, common)
     return Git(_short(name.removeprefix("refs/heads/")), commit[:8], _short(subject))

@@ -23,7 +23,7 @@ _SHAPE = """\
 When you are done, your answer must be one JSON value that matches this JSON Schema, \
 and nothing else: no words before or after it.
 {schema}"""
-_OWN_TAG = re.compile(r"<(?=[\s/]*instructions\b)", re.IGNORECASE)
+_OWN_TAG = r"(?i)<(?=[\s/]*instructions\b)"
 _MOST_NAMES = 5
 
 
@@ -126,7 +126,7 @@ def _wrapped(piece: PromptFile, most: int) -> tuple[str, bool]:
     for letter, written in (("&", "&amp;"), ("<", "&lt;"), ('"', "&quot;")):
         name = name.replace(letter, written)
     before, after = f'<instructions file="{name}">\n', "\n</instructions>"
-    text = _OWN_TAG.sub("&lt;", piece.text.strip("\n"))
+    text = re.sub(_OWN_TAG, "&lt;", piece.text.strip("\n"))
     space = most - len(before) - len(after)
     inside = _cut(text, space, piece.file, piece.more)
     whole = inside.startswith(text)

@@ -246,7 +246,7 @@ class ChunkedBody:
         """The size of a chunk, or, behind the last, a field or the empty line."""
         if self._last:
             self.over = not line
-        elif size := _SIZE.fullmatch(line):
+        elif size := re.fullmatch(_SIZE, line):
             self._left = int(size[1], 16)
             self._last = not self._left
         else:
@@ -470,7 +470,7 @@ def _unpacking(encoding: str) -> _Unpack | None:
             raise Broken(f"packed its answer as {encoding!r}, which we did not ask for")
 
 
-_SIZE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?")
+_SIZE = rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?"
 _LONGEST_LINE = 64 * 1024  # bytes
 _TAIL = 0.02  # seconds for the last few bytes of an answer that has already ended
 _PIECE = 256 * 1024

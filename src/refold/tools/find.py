@@ -157,8 +157,8 @@ def _newest(where: str, found: list[str], files: Files) -> list[str]:
     return sorted(shown, key=age)
 
 
-_TOKEN = re.compile(r"(?s)\*+|\?|\[!?\]?[^\]/]*\]|\\.|.")
-_BRACES = re.compile(r"(?s)\\.|\[!?\]?[^\]/]*\]|[{},]")
+_TOKEN = r"(?s)\*+|\?|\[!?\]?[^\]/]*\]|\\.|."
+_BRACES = r"(?s)\\.|\[!?\]?[^\]/]*\]|[{},]"
 _MOST = 256  # patterns that braces stand for
 _LONGEST = 4096  # characters, as of a path
 
@@ -234,7 +234,7 @@ def _part(pattern: str) -> _Matches:
 def _regex(pattern: str) -> str:
     """Of one part. What stands between two `*` is looked for once, and kept."""
     runs = [""]
-    for found in _TOKEN.finditer(pattern):
+    for found in re.finditer(_TOKEN, pattern):
         if found[0].startswith("*"):
             runs.append("")
         else:
@@ -274,7 +274,7 @@ def _alternatives(pattern: str) -> Sequence[str]:
 
 def _first_choice(pattern: str) -> list[str] | None:
     depth, cuts = 0, list[int]()
-    for token in _BRACES.finditer(pattern):
+    for token in re.finditer(_BRACES, pattern):
         match token[0]:
             case "{":
                 depth += 1

@@ -12,9 +12,7 @@ from msgspec import Raw
 
 _PROBLEMS = 3  # are enough to tell at once
 # A block as models like to write one, with words around it or not.
-_FENCED = re.compile(
-    r"^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE
-)
+_FENCED = r"(?sm)^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$"
 _MOST = 100_000  # keywords that one check of a bounded schema may come to
 # A reference that leads nowhere shows as soon as something is looked at.
 _SAMPLES: tuple[object, ...] = (None, {}, [], "", 0)
@@ -123,7 +121,7 @@ def value_in(answer: str) -> Any:
 
     Raises `ValueError` if there is none.
     """
-    fenced: list[str] = _FENCED.findall(answer)
+    fenced: list[str] = re.findall(_FENCED, answer)
     text = fenced[0] if len(fenced) == 1 else answer
     try:
         return msgspec.json.decode(text)

@@ -49,7 +49,7 @@ def cleaned(value: T) -> T:
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _MARK = re.compile("\u27e6((?:U\\+[0-9A-F]{4,6})(?: U\\+[0-9A-F]{4,6})*)\u27e7")
 # Nothing else can be meant; most text holds none of it.
-_PERHAPS = re.compile(
+_PERHAPS = (
     "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
     "\ufff9-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
@@ -92,7 +92,7 @@ def marked(text: str) -> tuple[str, int]:
     A row of them stands in one pair of brackets. Emoji, Persian and Indic words, and the marks
     of direction beside letters that run from right to left stay as they are.
     """
-    if text.isascii() or not _PERHAPS.search(text):
+    if text.isascii() or not re.search(_PERHAPS, text):
         return text, 0
     letters, row, count, before = list[str](), list[str](), 0, " "
     for at, letter in enumerate(text):
@@ -134,7 +134,7 @@ def _written(row: Sequence[str]) -> str:
 
 def _shows(letter: str, before: str, after: str) -> bool:
     """Can a reader see it, or what it does? `before` is the last letter that could be seen."""
-    if not _PERHAPS.match(letter) or (letter == "\ufe0f" and after == "\u20e3"):
+    if not re.match(_PERHAPS, letter) or (letter == "\ufe0f" and after == "\u20e3"):
         return True
     if letter in _DIRECTIONS:
         return any(

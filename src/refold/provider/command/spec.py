@@ -141,7 +141,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
         return "\n".join((*arguments, *self.environ.values(), *self.files.values()))
 
 
-_STEP = re.compile(r"[^\s.=]+")
+_STEP = r"[^\s.=]+"
 
 
 def json_path(text: str) -> JsonPath:
@@ -160,7 +160,7 @@ def json_paths(*texts: str) -> tuple[JsonPath, ...]:
 
 def _steps(path: str, text: str) -> Steps:
     steps = tuple(path.split("."))
-    if not all(_STEP.fullmatch(step) for step in steps):
+    if not all(re.fullmatch(_STEP, step) for step in steps):
         raise BadInput(
             f"{text!r} is not a path in a line of JSON: write it as "
             "`message.text` or `message.text if type=answer`"
