@@ -7,7 +7,8 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.client.session import Question, Result
+from refold.client.questions import Question
+from refold.client.result import Result
 from refold.errors import BadInput
 from refold.testing.providers import Line, ScriptedProvider
 

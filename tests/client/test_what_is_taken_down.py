@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from refold import Agent, Effect, Reply, tool
-from refold.client.session import Result
+from refold.client.result import Result
 from refold.journal.events.kinds import Checkpointed, Frame, Started
 from refold.testing.providers import Line, ScriptedProvider
 
