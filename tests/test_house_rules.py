@@ -270,6 +270,7 @@ MAY_OPEN = {
     "refold/rlm/worker_side/": "runs in the sandbox",
     "refold/rlm/": "prompts of ours, and what is remembered of questions",
     "refold/terminal/": "what a person names at the prompt, and the history of it",
+    "refold/tui/screen_modes.py": "the modes of a terminal, in our state directory",
     "refold/client/export.py": "a file that a person names for an export",
     "refold/headless/": "what a person names on the command line",
     "refold/cli/": "what a person names on the command line, and our own",

@@ -51,6 +51,7 @@ from refold.testing.providers import Reply as Line
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
 from refold.tools.todo import todo_write
+from refold.tui.screen_modes import entering
 from refold.values.messages import Text, ToolResult
 from refold.values.usage import Usage
 from tests.place.walled import needs_bubblewrap
@@ -614,6 +615,12 @@ async def keys_of_vi(build: Any) -> object:
         return app.settings.terminal.vi
 
 
+async def reads_the_mouse(build: Any) -> object:
+    """What the full screen sends to its terminal when it begins."""
+    async with started(build) as (app, _, _):
+        return "\x1b[?1000h" in entering(mouse=app.settings.terminal.mouse)
+
+
 class Change(NamedTuple):
     """`before` is what the default shows, where a test need not wait for it."""
 
@@ -786,6 +793,7 @@ CHANGED: dict[str, Change] = {
     "notify_seconds": Change(0.00001, False, True, rings),
     "terminal.display": Change("plain", "line", "plain", display),
     "terminal.theme": Change("mono", "\x1b[32mgood\x1b[0m", "good", good_news),
+    "terminal.mouse": Change(False, True, False, reads_the_mouse),
     "terminal.vi": Change(True, False, True, keys_of_vi),
     "limits.answer_seconds": Change(7, 3600.0, 7.0, how_long_a_program_is_waited_for),
     "limits.question_seconds": Change(7, None, 7.0, how_long_a_question_stands),

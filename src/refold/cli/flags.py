@@ -4,7 +4,12 @@ Parsing only: nothing here opens a session or a file. Every flag is in docs/head
 which a test compares with this list.
 """
 
-from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Sequence
 from typing import get_args
 
@@ -25,7 +30,7 @@ EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
 OUTPUT_FORMATS = ("text", "json", "stream-json")
 INPUT_FORMATS = ("text", "stream-json")
 PICK = True  # --resume without an id
-DISPLAYS = ("auto", "plain", "status", "line")
+DISPLAYS = ("auto", "plain", "status", "line", "full")
 
 
 # Subcommands of other agents, and what does the same here; "" for nothing yet.
@@ -93,6 +98,11 @@ def session_parser() -> Parser:
         allow_abbrev=False,
         epilog=listed(),
     )
+    session_flags(parser)
+    return parser
+
+
+def session_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "text",
@@ -128,10 +138,9 @@ def session_parser() -> Parser:
     _add_output(parser)
     _add_model_calls(parser)
     parser.set_defaults(workspace=None)  # set by --worktree
-    return parser
 
 
-def _add_agent(parser: Parser) -> None:
+def _add_agent(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--agent", metavar="NAME", help="the agent: its prompt, tools and rights")
     add("--preset", metavar="NAME", help="the prompt of the agent main")
@@ -140,7 +149,7 @@ def _add_agent(parser: Parser) -> None:
     add("--append-system-prompt", metavar="TEXT", help="append to the system prompt")
 
 
-def _add_permissions(parser: Parser) -> None:
+def _add_permissions(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--permission-mode", choices=MODES, help="what runs without asking")
     add(
@@ -165,7 +174,7 @@ def _add_permissions(parser: Parser) -> None:
         help="add a directory to the workspace; repeatable")  # fmt: skip
 
 
-def _add_output(parser: Parser) -> None:
+def _add_output(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--input-format", choices=INPUT_FORMATS, default="text",
         help="stream-json: read messages and answers to questions as JSON lines from stdin")  # fmt: skip
@@ -191,7 +200,7 @@ def _add_output(parser: Parser) -> None:
         help="the answer must match this JSON Schema, given as JSON or as a file")  # fmt: skip
 
 
-def _add_model_calls(parser: Parser) -> None:
+def _add_model_calls(parser: ArgumentParser) -> None:
     add = parser.add_argument
     responses = parser.add_mutually_exclusive_group().add_argument
     responses("--script", metavar="FILE", help="take the model's responses from a script")

@@ -3,6 +3,8 @@
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 import anyio
 
@@ -23,7 +25,7 @@ from refold.client.session import Session
 from refold.client.worktree import WorkingTrees
 from refold.config.paths import paths
 from refold.config.trusted_folders import Folders
-from refold.terminal.run import run as converse
+from refold.tools.contract import ImageData
 
 
 def run(found: Namespace) -> int:
@@ -61,13 +63,34 @@ def _ask_about_the_folder(found: Namespace) -> None:
         sys.stdout.write("They do not count.\n")
 
 
+Converse: TypeAlias = Callable[
+    [Session, str, Sequence[ImageData], str | None], Awaitable[int]
+]
+
+
+def line_by_line() -> Converse:
+    from refold.terminal.run import run
+
+    return run
+
+
+def full_screen() -> Converse:
+    from refold.tui.app import check_terminal, run
+
+    check_terminal(os.environ)
+    return run
+
+
 async def _run(found: Namespace, launch: Launch) -> int:
     try:
         if launch.app.learns:  # what an earlier one could not finish
             leave(launch.app.remembering, os.environ)
         text, typed = launch.spelled_out(found.text, found.text)
         session = Session(launch, await opened(launch, found))
-        return await converse(session, text, images(found), typed)
+        converse = (
+            full_screen if session.settings.terminal.display == "full" else line_by_line
+        )
+        return await converse()(session, text, images(found), typed)
     finally:
         with anyio.CancelScope(shield=True):  # else nobody would close what is open
             await launch.aclose()

@@ -37,6 +37,7 @@ class Subcommand(Struct, frozen=True):
 
 
 _LISTED = (
+    Subcommand("tui", "tui", "start a session on the whole screen"),
     Subcommand(
         "sessions",
         "sessions.command",

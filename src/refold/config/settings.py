@@ -162,9 +162,10 @@ class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the terminal draws and reads input."""
 
-    display: Literal["auto", "plain", "status", "line"] = "auto"  # auto: what it supports
+    display: Literal["auto", "plain", "status", "line", "full"] = "auto"  # auto: never full
     theme: Literal["auto", "dark", "light", "mono"] = "auto"  # auto: the terminal's colours
     vi: bool = False  # vi keys instead of Emacs keys
+    mouse: bool = True  # the display full reads the mouse; hold Shift to select text
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Ended
@@ -18,6 +19,7 @@ from refold.views.styled import Line, Style, line
 from refold.views.todo_list import checklist
 from refold.views.word_diff import diff_lines
 from refold.views.wrap import (
+    FOLDED,
     cut,
     folded,
     hard_wrap,
@@ -35,6 +37,18 @@ _SAID: Mapping[str, tuple[Style, str]] = {
     "stopped": ("warn", ""),
     "unknown": ("warn", ""),
 }
+
+
+class Folding(Struct, frozen=True):
+    """How many lines of a result are shown, and how to see the others."""
+
+    hint: str = ""
+    output: int = FOLDED
+    diff: int = 40
+
+
+USUAL = Folding()
+_SENTENCES = 8  # lines of an error
 
 
 def label(call: ToolCall, tool: Tool | None) -> str:
@@ -58,26 +72,27 @@ def result(
     room: int,
     directory: str = "",
     denied: str = "",
-    hint: str = "",
+    fold: Folding = USUAL,
     seen: Sequence[Diff] = (),
 ) -> list[Line]:
     """The result of the call. The first line summarizes it.
 
-    `denied` is why the rules refused it; the event's text adds words for the model. `hint` says how
-    to see what is left out here. Of a diff that was `seen` with the question only its head is shown.
+    `denied` is why the rules refused it; the event's text adds words for the model. Of a diff that
+    was `seen` with the question only its head is shown.
     """
     if end.outcome == "refused" and denied:
         return wrap_words(f"refused: {on_one_line(denied)}", room, "warn")
     if end.outcome in _SAID:
         style, word = _SAID[end.outcome]
-        return folded(sentence_lines(word + end.text, room, style), 8, hint)
+        rows = sentence_lines(word + end.text, room, style)
+        return folded(rows, min(fold.output, _SENTENCES), fold.hint)
     shown = [
         row
         for part in end.shown
         for row in (
             [_head(part, room, directory)]
             if isinstance(part, Diff) and part in seen
-            else _part(part, room, directory, hint)
+            else _part(part, room, directory, fold)
         )
     ]
     return shown or _plain(end.text, room)
@@ -92,22 +107,22 @@ def whole(end: Ended, text: str, room: int, directory: str = "") -> list[Line]:
     return [line(row) for row in wrapped(shown, room)]
 
 
-def _part(part: Shown, room: int, directory: str, hint: str) -> list[Line]:
+def _part(part: Shown, room: int, directory: str, fold: Folding) -> list[Line]:
     match part:
         case Note(text):
             return [line(cut(on_one_line(text), room), "dim")]
         case Output():
-            return list(_output(part, room, hint))
+            return list(_output(part, room, fold))
         case Diff():
             rows = [truncate(row, room) for row in diff_lines(part.text)]
-            return [_head(part, room, directory), *folded(rows, 40, hint)]
+            return [_head(part, room, directory), *folded(rows, fold.diff, fold.hint)]
         case Checklist(items):
             return checklist(items, room)
 
 
-def _output(output: Output, room: int, hint: str) -> Iterator[Line]:
+def _output(output: Output, room: int, fold: Folding) -> Iterator[Line]:
     if output.text.strip():
-        yield from folded(text_lines(output.text, room, "dim"), hint=hint)
+        yield from folded(text_lines(output.text, room, "dim"), fold.output, fold.hint)
     elif output.code == 0:
         yield line("no output", "dim")
     if output.code is None:

@@ -14,6 +14,7 @@ Style: TypeAlias = Literal[
     "person",
     "good", "bad", "warn", "added", "gone", "hunk", "added_word", "gone_word",
     "code", "keyword", "string", "number", "comment", "name", "builtin",
+    "selected", "border",
 ]  # fmt: skip
 
 

@@ -54,6 +54,7 @@ from refold.terminal.input.reader import CTRL_C, Key, Later
 from refold.terminal.screen.printer import Printer
 from refold.values.text import clean
 from refold.views.escape import on_one_line
+from refold.views.picker import Picker, Search
 from refold.views.styled import Line, Piece
 from refold.views.wrap import wrap_line
 
@@ -115,6 +116,12 @@ class PromptToolkitReader:
                 self._short, lambda: prompt, key_bindings=leaving(), is_password=True
             )
         )
+
+    async def pick(self, picker: Picker, search: Search | None = None) -> Picker | None:
+        from refold.terminal.input.line_editor.picker_list import picked
+
+        self._printer.fresh()
+        return await picked(self._printer, picker, search)
 
     def quiet(self) -> AbstractContextManager[None]:
         return self._keyboard.quiet()

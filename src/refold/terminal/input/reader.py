@@ -7,10 +7,11 @@ with history and completion. What the words mean is `run`'s and `work`'s busines
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from refold.views.picker import Picker, Search
 from refold.views.styled import Line
 
 CTRL_C = "\x03"  # as a key that came before the terminal took it for a signal again
@@ -29,6 +30,16 @@ class Later(Struct, frozen=True):
     """Words for after what is under way: they were sent with Alt+Enter."""
 
     words: str
+
+
+@runtime_checkable
+class ListReader(Protocol):
+    """A reader that can show a list to pick from. None: the person has left.
+
+    `search` may take its time: it is called in a thread.
+    """
+
+    async def pick(self, picker: Picker, search: Search | None = None) -> Picker | None: ...
 
 
 class TerminalReader(Protocol):

@@ -7,7 +7,7 @@ pick from, and what happens with it.
 import anyio
 from msgspec.structs import replace
 
-from refold.terminal.input.reader import Key, TerminalReader
+from refold.terminal.input.reader import Key, ListReader, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line
 from refold.views.picker import (
@@ -32,12 +32,9 @@ async def pick(
 
     `search` may take its time: it is called in a thread.
     """
-    if not reader.lively:
+    if not isinstance(reader, ListReader):
         return await _by_number(printer, reader, picker, search)
-    from refold.terminal.input.line_editor.picker_list import picked
-
-    printer.fresh()
-    found = await picked(printer, picker, search)
+    found = await reader.pick(picker, search)
     return found if found and found.chosen else None
 
 

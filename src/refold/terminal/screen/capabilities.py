@@ -44,8 +44,10 @@ _SGR: Mapping[Style, str] = {
     "comment": "2",
     "name": "34",
     "builtin": "36",
+    "selected": "7",
+    "border": "2",
 }
-_FILLED = ("added_word", "gone_word")  # blanks of these are seen too
+_FILLED = ("added_word", "gone_word", "selected")  # blanks of these are seen too
 _NEAR_WIDTH = 20  # narrower than this, lines are left to the terminal to break
 _USUAL = 80
 # Those who fit old lines into a new width. xterm cuts them, and the console never changes.

@@ -29,6 +29,7 @@ class Terminfo(Struct, frozen=True, kw_only=True):
     inks: tuple[str, ...] = ()
     reset: str = ""
     common: bool = False  # it understands what prompt_toolkit writes
+    full: bool = False  # a cursor that can be put anywhere, and hidden
 
     @property
     def colors(self) -> int:
@@ -72,6 +73,7 @@ def _read(
         marks={code: ask(name) for code, name in _MARKS.items()} if paints else {},
         inks=tuple(inks) if all(inks) else (),
         reset=reset if paints else "",
+        full=not prints and all(ask(name) for name in ("cup", "civis", "cnorm", "el")),
         common=not prints
         and all(ask(name) == sent for name, sent in _ITS_OWN.items())
         and all(ask(name, 7) == f"\x1b[7{end}" for name, end in _ITS_MOVES.items()),

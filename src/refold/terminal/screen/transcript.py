@@ -26,7 +26,7 @@ from refold.values.live import (
     Within,
 )
 from refold.values.tools import TASK
-from refold.views.call_summary import label
+from refold.views.call_summary import Folding, label
 from refold.views.children_list import (
     live_rows,
     report_lines,
@@ -59,7 +59,7 @@ FindTool: TypeAlias = Callable[[str], Tool | None]
 
 WINDOW = 32_000  # tokens
 _MADE = 10  # calls that the code of one call makes, and that are printed
-_HINT = "; /expand shows all"
+_FOLDING = Folding("; /expand shows all")
 _NAMED = 3  # of the calls that run side by side
 _SHORT = 24  # cells of such a name
 _TAIL = 60  # characters of what a subagent writes
@@ -302,7 +302,7 @@ class Showing:
             self._made[block.within] = self._made.get(block.within, 0) + 1
         if many:
             return
-        rows = result_rows(block, self._printer.room - 4, where, _HINT)
+        rows = result_rows(block, self._printer.room - 4, where, _FOLDING)
         if (more := self._made.pop(id_, 0) - _MADE) > 0:
             rows.insert(0, line(f"… {more} more calls by its code …", "dim"))
         # What came of a question was said below it, and of a child in a line of its own.

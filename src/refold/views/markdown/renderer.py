@@ -8,7 +8,7 @@ been escaped before (`escape`).
 """
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
+from copy import copy, deepcopy
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -95,6 +95,13 @@ class MarkdownRenderer:
             return self._flow.end()
         out = self._end_line() if self._held else []
         return [*out, *self._printed(self._blocks.end())]
+
+    def rest(self) -> list[Piece]:
+        """What `end` would print now. Nothing is printed, and more may be added."""
+        now = copy(self)
+        now._blocks, now._held = deepcopy(self._blocks), [*self._held]
+        now._code = None  # its state belongs to whole lines
+        return now.end()
 
     def _hold(self, text: str) -> list[Piece]:
         """Buffer part of a line. A line that gets too long is printed before it ends."""

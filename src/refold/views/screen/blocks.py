@@ -15,7 +15,7 @@ from refold.values.growing import Growing
 from refold.values.messages import Image, ToolCall
 from refold.values.modes import Outcome
 from refold.values.usage import Spent, Usage
-from refold.views.call_summary import result
+from refold.views.call_summary import USUAL, Folding, result
 from refold.views.escape import on_one_line
 from refold.views.number_format import outcome_line, turn_line
 from refold.views.styled import Line, line
@@ -124,8 +124,10 @@ Open: TypeAlias = Heard | Called
 Block: TypeAlias = Heard | Words | Thought | Called | News | TurnOver
 
 
-def result_rows(block: Called, room: int, directory: str, hint: str = "") -> list[Line]:
-    """What a call came to; nothing while it is open. `hint`: how all of it can be seen."""
+def result_rows(
+    block: Called, room: int, directory: str, fold: Folding = USUAL
+) -> list[Line]:
+    """What a call came to; nothing while it is open."""
     match block.stage:
         case "called" | "asked" | "running":
             return []
@@ -134,7 +136,7 @@ def result_rows(block: Called, room: int, directory: str, hint: str = "") -> lis
             # Why the rules refused it; what a person was asked is no reason.
             denied = "" if block.answered else block.reason
             seen = block.changes if block.answered else ()
-            return result(end, room, directory, denied, hint, seen)
+            return result(end, room, directory, denied, fold, seen)
 
 
 def is_plan(block: Called) -> bool:

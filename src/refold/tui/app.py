@@ -1,0 +1,332 @@
+"""The runtime of the full screen: keys become messages, and commands are carried out.
+
+`update` and `view` are pure; everything that waits, writes or asks is here, in `following`
+and in `host`. At most thirty frames a second are painted, and none where nothing has changed.
+"""
+
+import base64
+import os
+import sys
+import time
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from functools import partial
+from typing import Literal
+
+import anyio
+from anyio.abc import TaskGroup
+
+from refold.client.session import Session
+from refold.client.types import ImageData
+from refold.errors import BadInput, RefoldError
+from refold.terminal.commands.table import command_in
+from refold.terminal.greeting import heading, way_back
+from refold.terminal.input.editor import edited, editor_of
+from refold.terminal.input.line_editor.history import history
+from refold.terminal.prompts import plan as plans
+from refold.terminal.run import mode_after
+from refold.terminal.screen.bell import Bell, ring
+from refold.terminal.screen.capabilities import Look, is_dumb, look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.terminfo import terminfo
+from refold.terminal.signals import hearing
+from refold.terminal.work import sentence
+from refold.tui import messages as m
+from refold.tui.following import Following
+from refold.tui.foreground import Foreground
+from refold.tui.host import DialogReader, Questions, RowPrinter, ScreenTerminal
+from refold.tui.model import Model
+from refold.tui.offers import Completer, palette
+from refold.tui.screen_modes import ScreenModes, write
+from refold.tui.transcript import Transcript
+from refold.tui.update import update
+from refold.tui.view import view
+from refold.views.call_summary import label
+from refold.views.escape import on_one_line
+from refold.views.styled import Line, line
+
+_FRAME = 1 / 30  # seconds between two frames, at least
+_TICK = 0.1  # seconds between two turns of the wheel
+_ESC = 0.04  # seconds in which the rest of a key comes
+_OFFERS = 50
+_COPIED = 100_000  # characters that a terminal is asked to take
+_LEFT = "the person has left"
+
+
+async def run(
+    session: Session,
+    first_words: str = "",
+    images: Sequence[ImageData] = (),
+    typed: str | None = None,
+) -> int:
+    """Fill the terminal until the person leaves. The exit code comes back."""
+    return await App(session).run(first_words, images, typed)
+
+
+def check_terminal(environ: Mapping[str, str]) -> None:
+    """Raises `BadInput` for a terminal on which no screen can be drawn."""
+    term = environ.get("TERM", "")
+    known = None if is_dumb(environ) else terminfo(term)
+    if is_dumb(environ) or (known is not None and not known.full):
+        raise BadInput(
+            f"the terminal {on_one_line(term) or '(TERM is not set)'} cannot place and hide its "
+            "cursor, as the full screen does: use refold --display plain"
+        )
+
+
+class App:
+    """One terminal, and the session that is shown on it now."""
+
+    def __init__(self, session: Session) -> None:
+        settings, config = session.settings.terminal, session.config
+        self._look = look(sys.stdout, os.environ, wanted="line", theme=settings.theme)
+        modes = ScreenModes(config.history_file.parent, mouse=settings.mouse)
+        self._foreground = Foreground(modes, self._look, self.post)
+        width, height = self._foreground.size()
+        transcript = Transcript(
+            label=lambda call: label(call, self.session.tool(call.name))
+        )
+        self.model = Model(
+            width=width, height=height, now=time.time(), transcript=transcript
+        )
+        self._questions = Questions(self.post, anyio.current_time)
+        self._printer = self._rows_to(lambda rows: self.post(m.RowsPrinted(tuple(rows))))
+        reader = DialogReader(self._questions)
+        self._terminal = ScreenTerminal(session, self._printer, reader, self._moved)
+        self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
+        self._history = history(config.history_file, lambda text: text, config.masked)
+        self._changed, self._left = anyio.Event(), anyio.Event()
+        self._live = anyio.CancelScope()
+        self._following: Following | None = None
+        self._completer = Completer(session, self.post)
+        self._delayed = list[str]()
+
+    @property
+    def session(self) -> Session:
+        return self._terminal.session
+
+    async def run(
+        self, first_words: str, images: Sequence[ImageData], typed: str | None
+    ) -> int:
+        async def live() -> None:
+            async with anyio.create_task_group() as self._group:
+                earlier = list(self._history.load_history_strings())
+                self.post(m.Remembered(tuple(reversed(earlier))))
+                self._group.start_soon(self._paint)
+                await self._moved(self.session)
+                self._group.start_soon(self._read)
+                self._group.start_soon(self._tick)
+                if first_words or images:
+                    self._work()
+                    await self._terminal.say(first_words, images, typed=typed)
+                await self._left.wait()
+                await self._end(_LEFT)
+                self._group.cancel_scope.cancel()
+
+        self._foreground.enter()
+        try:
+            return await hearing(live, self._interrupted, self._end)
+        finally:
+            self._foreground.close()
+            if self.session.view.session.title:
+                Printer(sys.stdout, self._look).say(
+                    f"To resume: {way_back(self.session.view)}", "dim"
+                )
+
+    _group: TaskGroup
+
+    def post(self, message: m.Message) -> None:
+        if isinstance(message, m.Key | m.Typed | m.Paste | m.Mouse):
+            self._bell.seen()
+        self.model, commands = update(self.model, message)
+        self._changed.set()
+        for command in commands:
+            self._do(command)
+
+    # Tasks that run as long as the screen does.
+
+    async def _read(self) -> None:
+        await self._foreground.run()
+        self._left.set()  # the terminal is gone
+
+    async def _paint(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            self._foreground.paint(view(self.model), self.model.width)
+            await anyio.sleep(_FRAME)
+
+    async def _tick(self) -> None:
+        while True:
+            await anyio.sleep(_TICK)
+            if self.model.screen.view.turn.seq:
+                self.post(m.Tick(time.time()))
+
+    # The session that is shown.
+
+    async def _moved(self, session: Session) -> None:
+        """Show this session from now on, from its first event."""
+        self._live.cancel()
+        self._live, self._completer = anyio.CancelScope(), Completer(session, self.post)
+        body = list[Line]()
+        self._following = Following(
+            session, self, self._rows_to(body.extend), DialogReader(self._questions, body)
+        )
+        await self._following.load()
+        heading(session, self._printer)
+        for notice in session.notices():
+            self._printer.say(on_one_line(notice), "warn")
+        if session.idle:
+            self._following.may_work.set()
+        else:
+            said = (
+                "The last turn was cut off. /continue continues it, and so does a message."
+            )
+            self._printer.say(said, "warn")
+        self._group.start_soon(self._following.run, self._live)
+
+    async def _interrupted(self) -> None:
+        """Ctrl+C came as a signal: it does what the key does."""
+        self.post(m.Key("ctrl+c", anyio.current_time()))
+
+    async def _end(self, reason: str) -> None:
+        if self.session.view.turn.seq:
+            await self.session.interrupt(reason=reason)
+            with anyio.move_on_after(2):
+                while self.session.view.turn.seq:
+                    await self.session.changed(after=self.session.view.seq)
+
+    # Commands.
+
+    def _do(self, command: m.Command) -> None:
+        match command:
+            case m.Answer() | m.Picked():
+                self._questions.answered(command)
+            case m.Remember(text):
+                self._history.store_string(text)
+            case m.Copy(text):
+                code = base64.b64encode(text[:_COPIED].encode()).decode()
+                write(f"\x1b]52;c;{code}\x07")
+            case m.Quit():
+                self._left.set()
+            case m.Watch(node) if self._following is not None:
+                self._following.watch(node)
+            case m.Complete(before):
+                if (looks := self._completer.wanted(before)) is not None:
+                    self._start(looks)
+            case _:
+                self._start(partial(self._carry_out, command))
+
+    def _start(self, work: Callable[[], Awaitable[None]]) -> None:
+        async def guarded() -> None:
+            try:
+                await work()
+            except RefoldError as error:
+                self._printer.line(sentence(error))
+
+        self._group.start_soon(guarded)
+
+    async def _carry_out(self, command: m.Command) -> None:
+        match command:
+            case m.Send(order):
+                await self.session.send(order)
+            case m.Submit(text, when):
+                await self._submit(text, when)
+            case m.RunCommand(typed):
+                await self._command(typed)
+            case m.CycleMode():
+                sandboxed = self.session.permissions.facts().sandboxed
+                mode = mode_after(self.session.mode, sandboxed=sandboxed)
+                await self.session.set_mode(mode)
+            case m.LoadPalette():
+                found = await anyio.to_thread.run_sync(palette, self.session)
+                self.post(m.PaletteLoaded(found))
+            case m.EditOutside(text):
+                await self._edit(text)
+            case m.Suspend():
+                self._foreground.suspend()
+            case _:
+                return
+
+    async def _submit(self, text: str, when: Literal["now", "next"]) -> None:
+        if self._terminal.commands.is_command(text):
+            await self._command(text)
+        else:
+            self._work()
+            await self._terminal.say(text, when=when)
+
+    def _work(self) -> None:
+        """A turn that was cut off may go on."""
+        if self._following is not None:
+            self._following.may_work.set()
+
+    async def _command(self, typed: str) -> None:
+        name = (command_in(typed) or ("",))[0]
+        if self.session.view.turn.seq and not self._terminal.commands.is_immediate(typed):
+            self._printer.say(f"after this turn: {on_one_line(typed)}", "dim")
+            self._delayed.append(typed)
+            return
+        if name != "shell":  # which stands in the transcript as a message
+            self.post(
+                m.RowsPrinted((line(f"› {on_one_line(typed)}", "person"),), begins=True)
+            )
+        if name in ("continue", "execute"):
+            self._work()
+        if name == "shell":
+            async with self._foreground.outside() as printer:
+                self._terminal.printer = printer
+                try:
+                    await self._terminal.commands.run(typed)
+                finally:
+                    self._terminal.printer = self._printer
+                await anyio.to_thread.run_sync(_wait_for_enter)
+        else:
+            await self._terminal.commands.run(typed)
+        if self._terminal.leaving:
+            self._left.set()
+
+    async def run_delayed(self) -> None:
+        """What had to wait for the end of the turn."""
+        while self._delayed:
+            await self._terminal.commands.run(self._delayed.pop(0))
+
+    async def _edit(self, text: str) -> None:
+        command = editor_of(os.environ)
+        if not command:
+            self._printer.say("Set $VISUAL or $EDITOR to write in an editor.", "warn")
+            return
+        async with self._foreground.outside():
+            new = await edited(text, command, "message.md")
+        self.post(m.Edited(new.removesuffix("\n")))
+
+    # What is printed and painted.
+
+    @property
+    def plans(self) -> plans.Queue:
+        return self._terminal.plans
+
+    def say(self, row: Line) -> None:
+        self._printer.line(row)
+
+    def _rows_to(self, rows: Callable[[Sequence[Line]], None]) -> RowPrinter:
+        return RowPrinter(lambda: self.model.width - 2, self._look, rows, self._in_theme)
+
+    def _in_theme(self, theme: str) -> Look:
+        self._look = look(sys.stdout, os.environ, wanted="line", theme=theme)
+        self._foreground.look = self._look
+        self._foreground.repaint()
+        return self._look
+
+    def ring(self, why: str) -> None:
+        if self._bell.over:
+            write(ring(os.environ, f"refold: {why}"))
+        self._bell.seen()
+
+
+def _wait_for_enter() -> None:
+    write("\nEnter: back to refold ")
+    os.read(0, 4096)

@@ -1,0 +1,182 @@
+"""A session that is shown: its news, its turns, and what it asks. One object for one session.
+
+The news becomes messages for `update`; turns run until nothing is left to do; questions and
+plans are put one after the other, as the line terminal puts them.
+"""
+
+from typing import Protocol
+
+import anyio
+
+from refold.client.session import Session
+from refold.client.types import Entry, Frame, Watch
+from refold.errors import RefoldError
+from refold.terminal.prompts import plan as plans
+from refold.terminal.prompts.waiting import Asker
+from refold.terminal.screen.printer import Printer
+from refold.terminal.work import sentence
+from refold.tui.host import DialogReader
+from refold.tui.messages import Facts, FactsChanged, Message, News, TranscriptLoaded
+from refold.values.live import ChildMoved
+from refold.views.escape import on_one_line
+from refold.views.styled import Line
+
+_JUDGING = 0.3  # seconds a question waits for the others of the same answer
+_AGAIN = 1.0  # seconds between two looks at a subagent that is watched
+
+
+class Display(Protocol):
+    """What shows a session: the runtime of the screen."""
+
+    @property
+    def plans(self) -> plans.Queue: ...
+    def post(self, message: Message) -> None: ...
+    def say(self, row: Line) -> None: ...
+    def ring(self, why: str) -> None:
+        """The person is wanted, who may look elsewhere."""
+        ...
+
+    async def run_delayed(self) -> None:
+        """Run the commands that had to wait for the end of the turn."""
+        ...
+
+
+class Following:
+    """`printer` and `reader` are for questions: what is printed there is their body."""
+
+    def __init__(
+        self, session: Session, display: Display, printer: Printer, reader: DialogReader
+    ) -> None:
+        self._session, self._display, self._post = session, display, display.post
+        self._printer, self._reader = printer, reader
+        self._asker = Asker(session, printer, reader)
+        self._watch = (
+            session.watch()
+        )  # what comes while earlier events are loaded waits there
+        self._news, self.may_work = anyio.Event(), anyio.Event()
+        self._seen, self._branch = 0, ""
+        self._watched = ""  # the subagent whose transcript is shown
+        self._moved = anyio.Event()
+
+    async def run(self, scope: anyio.CancelScope) -> None:
+        """Until the scope is cancelled."""
+        session = self._session
+        watch, leave = self._watch, session.on_event(self._heed)
+        try:
+            with scope:
+                async with anyio.create_task_group() as group:
+                    for task in (self._work, self._ask, self._judge_plans, self._look):
+                        group.start_soon(task)
+                    await self._show(watch)
+        finally:
+            leave()
+            watch.close()
+
+    def watch(self, node: str) -> None:
+        """Show the transcript of this subagent, and what is new of it."""
+        self._watched = node
+        self._moved.set()
+
+    def facts(self) -> Facts:
+        now = self._session
+        return Facts(
+            session=now.id or "-", model=now.model, effort=now.effort, agent=now.agent,
+            mode=now.mode, branch=self._branch, directory=now.view.session.directory,
+            steps=now.steps,
+        )  # fmt: skip
+
+    async def load(self) -> None:
+        """What was before. Which session it is comes first: it empties the screen."""
+        self._branch = await anyio.to_thread.run_sync(
+            lambda: self._session.workspace.branch
+        )
+        self._post(FactsChanged(self.facts()))
+        entries = await self._session.reports.entries()
+        self._post(News(tuple(Frame(each.seq, 0, each) for each in entries)))
+        self._seen = entries[-1].seq if entries else 0
+
+    async def _show(self, watch: Watch) -> None:
+        async for frame in watch.gathered():
+            if frame.seq < self._seen or (
+                isinstance(frame.item, Entry) and frame.seq == self._seen
+            ):
+                continue  # it was loaded
+            self._post(News((frame,)))
+            if isinstance(frame.item, Entry):
+                self._seen = frame.seq
+                if not self._session.view.turn.seq:
+                    self._branch = self._session.workspace.branch
+                self._post(FactsChanged(self.facts()))
+                self._tell()
+            elif isinstance(frame.item, ChildMoved) and frame.item.node == self._watched:
+                self._moved.set()
+
+    def _heed(self, entry: Entry) -> None:
+        self._asker.heed(entry)
+        self._tell()
+
+    def _tell(self) -> None:
+        told, self._news = self._news, anyio.Event()
+        told.set()
+
+    async def _work(self) -> None:
+        """Run turns whenever there is something to do."""
+        session = self._session
+        await self.may_work.wait()
+        while True:
+            seq, ran = session.view.seq, bool(session.view.turn.seq)
+            try:
+                await session.settle()
+            except RefoldError as error:
+                self._display.say(sentence(error))
+            if (ran or session.view.seq > seq) and not session.view.turn.seq:
+                self._display.ring("it is done")
+                await self._display.run_delayed()
+            await session.changed(after=seq)
+
+    async def _ask(self) -> None:
+        while True:
+            if (found := self._asker.waiting()) is None:
+                await self._news.wait()
+                continue
+            with anyio.move_on_after(_JUDGING):
+                while self._asker.judging:
+                    await self._news.wait()
+            found = self._asker.waiting() or found
+            self._display.ring("a question for you")
+            try:
+                await self._asker.put(found)
+            except RefoldError as error:  # the disk would not take the answer
+                self._display.say(sentence(error))
+            finally:
+                self._reader.forget()
+
+    async def _judge_plans(self) -> None:
+        while True:
+            plan = self._display.plans.next(self._session)
+            if plan is None or self._session.view.turn.seq:
+                await self._news.wait()
+                continue
+            self._display.ring("a plan for you")
+            try:
+                if not await plans.put(plan, self._session, self._printer, self._reader):
+                    self._display.plans.put_off(plan)
+            except RefoldError as error:
+                self._display.say(sentence(error))
+            finally:
+                self._reader.forget()
+
+    async def _look(self) -> None:
+        """Load the transcript of the subagent that is watched, whenever it has moved."""
+        while True:
+            await self._moved.wait()
+            self._moved = anyio.Event()
+            try:
+                node = await self._session.reports.node(self._watched)
+            except RefoldError as error:
+                self._display.say(sentence(error))
+                continue
+            frames = tuple(Frame(each.seq, 0, each) for each in node.entries)
+            title = f"{on_one_line(node.name)} ({on_one_line(node.view.session.agent)})"
+            self._post(TranscriptLoaded(self._watched, title, frames))
+            await anyio.sleep(_AGAIN)

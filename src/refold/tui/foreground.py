@@ -1,0 +1,119 @@
+"""The terminal while it is ours: its keys and its size as messages, and frames painted on it.
+
+Another program, as an editor, may have it for a while: then nothing is read or painted here.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.signals import stop_here
+from refold.tui.keyboard import Keyboard
+from refold.tui.messages import Message, Redraw, Resized
+from refold.tui.painter import Painted, painted
+from refold.tui.screen_modes import ScreenModes, write
+from refold.tui.view import Frame
+
+_ESC = 0.04  # seconds in which the rest of a key comes
+
+
+class Foreground:
+    def __init__(
+        self, modes: ScreenModes, look: Look, post: Callable[[Message], None]
+    ) -> None:
+        self.look = look
+        self._modes, self._post = modes, post
+        self._before: Painted | None = None
+        self._ours, self._scope = anyio.Event(), anyio.CancelScope()
+
+    def enter(self) -> None:
+        self._modes.enter()
+        self._ours.set()
+
+    def close(self) -> None:
+        self._modes.close()
+
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        try:
+            found = os.get_terminal_size(1)
+        except OSError:
+            return 80, 24
+        return found.columns or 80, found.lines or 24
+
+    async def run(self) -> None:
+        """Read keys and follow the size, until the terminal is gone."""
+        keyboard, there = Keyboard(), True
+        while there:
+            await self._ours.wait()
+            async with anyio.create_task_group() as group:
+                self._scope = group.cancel_scope
+                group.start_soon(self._resize)
+                there = await self._read(keyboard)
+                group.cancel_scope.cancel()
+
+    def paint(self, frame: Frame, width: int) -> None:
+        if not self._ours.is_set():
+            return
+        if text := painted(frame, width, self._before, self.look):
+            write(text)
+            self._before = Painted(frame.rows, frame.cursor, width)
+
+    def repaint(self) -> None:
+        """The terminal may show something else by now: paint it all with the next frame."""
+        self._before = None
+        self._post(Redraw())
+
+    @asynccontextmanager
+    async def outside(self) -> AsyncGenerator[Printer]:
+        """The terminal is another program's meanwhile. A printer for it comes along."""
+        self._ours = anyio.Event()
+        self._scope.cancel()
+        await checkpoint()  # who reads the keyboard leaves it alone
+        self._modes.leave()
+        try:
+            yield Printer(sys.stdout, self.look)
+        finally:
+            self._take_back()
+            self._ours.set()
+
+    def suspend(self) -> None:
+        """Stop, as Ctrl+Z does, until the shell has us go on."""
+        self._modes.leave()
+        stop_here(None, 0)
+        self._take_back()
+
+    def _take_back(self) -> None:
+        self._modes.resume()
+        self._post(Resized(*self.size()))
+        self.repaint()
+
+    async def _read(self, keyboard: Keyboard) -> bool:
+        """False: the terminal is gone. Cancelled where another program gets it."""
+        while True:
+            await anyio.wait_readable(0)
+            data = os.read(0, 65_536)
+            if not data:
+                return False
+            self._heard(keyboard.feed(data, anyio.current_time()))
+            with anyio.move_on_after(_ESC) as waited:
+                await anyio.wait_readable(0)
+            if waited.cancelled_caught:
+                self._heard(keyboard.flush(anyio.current_time()))
+
+    def _heard(self, found: list[Message]) -> None:
+        for message in found:
+            self._post(message)
+
+    async def _resize(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGWINCH, signal.SIGCONT) as signals:
+            async for _ in signals:
+                self._post(Resized(*self.size()))
+                self.repaint()

@@ -1,0 +1,239 @@
+"""The full screen as commands and questions see it: a printer, a reader, and an open terminal.
+
+Slash commands and the questions of a session are those of the line terminal. What they print
+becomes rows of the transcript or of a question, and what they ask becomes a question in place
+of the input; the coroutine waits until `update` gives the answer back as a command.
+"""
+
+import io
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Literal
+
+import anyio
+from msgspec.structs import replace
+
+from refold.client.launch import Target
+from refold.client.protocol import Continue
+from refold.client.session import Session
+from refold.client.types import ImageData
+from refold.terminal.commands.dispatch import CommandRunner
+from refold.terminal.input.reader import Key, Later
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from refold.terminal.steering import with_images
+from refold.terminal.terminal import Terminal
+from refold.tui.messages import Answer, Asked, AskedToPick, Message, Picked, Withdrawn
+from refold.tui.transcript import split_rows
+from refold.views.picker import Picker, Search, picker_at
+from refold.views.styled import Line, Piece
+
+_HIGH = 100_000  # rows: a question is shown whole, and scrolled
+_KEYS: Mapping[str, Key] = {
+    "esc": Key.ESC,
+    "ctrl+c": Key.CTRL_C,
+    "ctrl+d": Key.CTRL_D,
+    "shift+tab": Key.SHIFT_TAB,
+}
+Post = Callable[[Message], None]
+
+
+class RowPrinter(Printer):
+    """A printer whose whole rows go to `rows`; nothing is written to a terminal."""
+
+    def __init__(
+        self,
+        room: Callable[[], int],
+        look: Look,
+        rows: Callable[[Sequence[Line]], None],
+        in_theme: Callable[[str], Look],
+    ) -> None:
+        super().__init__(io.StringIO(), _for_rows(look, room))
+        self._rows, self._begun = rows, list[Piece]()
+        self._cells, self._themed = room, in_theme
+
+    def pieces(self, pieces: Iterable[Piece]) -> None:
+        given = [*self._begun, *pieces]
+        text = "".join(text for _, text in given)
+        if not text:
+            return
+        self.written += 1
+        found = split_rows(given)
+        self._begun = [] if text.endswith("\n") else [*found.pop()]
+        self._at_start, self._after_gap = not self._begun, text.endswith("\n\n")
+        if found:
+            self._rows(found)
+
+    def fresh(self) -> None:
+        if self._begun:
+            self.pieces((("plain", "\n"),))
+
+    def gap(self) -> None:
+        """Blocks of the transcript are set off from each other anyway."""
+        self.fresh()
+
+    def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
+        self.look = _for_rows(self._themed(theme), self._cells)
+
+
+class Questions:
+    """What waits for the person. Each has a number; its answer comes as a command."""
+
+    def __init__(self, post: Post, clock: Callable[[], float]) -> None:
+        self._post, self._clock = post, clock
+        self._numbers = count(1)
+        self._open = dict[int, tuple[anyio.Event, list[Answer | Picked]]]()
+
+    async def ask(self, asked: Callable[[int, float], Message]) -> Answer | Picked:
+        number = next(self._numbers)
+        event, found = anyio.Event(), list[Answer | Picked]()
+        self._open[number] = event, found
+        self._post(asked(number, self._clock()))
+        try:
+            await event.wait()
+            return found[0]
+        finally:
+            del self._open[number]
+            if not found:
+                self._post(Withdrawn(number))
+
+    def answered(self, answer: Answer | Picked) -> None:
+        if (waiting := self._open.get(answer.number)) is not None:
+            event, found = waiting
+            found.append(answer)
+            event.set()
+
+    def interrupt(self) -> bool:
+        """Answer the question that was asked last with Ctrl+C. False: there is none."""
+        for number in reversed(self._open):
+            self.answered(Answer(number, key="ctrl+c"))
+            return True
+        return False
+
+
+class DialogReader:
+    """Implements `TerminalReader`. `body` are the rows printed for a question, until `forget`."""
+
+    lively = True
+
+    def __init__(self, questions: Questions, body: list[Line] | None = None) -> None:
+        self._questions, self._body = questions, [] if body is None else body
+        self._shown = 0  # rows of the body that were shown with an earlier question
+
+    def forget(self) -> None:
+        """The question is over, and with it what was printed for it."""
+        self._body.clear()
+        self._shown = 0
+
+    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+        return _key_or_text(await self._ask(prompt(), text=text, many=True))
+
+    async def brief(self, prompt: Line, text: str = "") -> str | Key:
+        return _key_or_text(await self._ask(prompt, text=text))
+
+    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
+        found = await self._ask(prompt, text=text)
+        return Later(found.text) if found.key == "alt+enter" else _key_or_text(found)
+
+    async def choice(self, prompt: Line, keys: str) -> str | Key:
+        found = await self._ask(prompt, keys=keys)
+        if found.key:
+            return _KEYS[found.key]
+        return found.text if found.text and found.text in keys else ""
+
+    async def secret(self, prompt: Line) -> str | Key:
+        return _key_or_text(await self._ask(prompt, secret=True))
+
+    async def pick(self, picker: Picker, search: Search | None = None) -> Picker | None:
+        found = await self._questions.ask(lambda number, at: AskedToPick(number, picker))
+        if not isinstance(found, Picked) or not found.id:
+            return None
+        chosen, dial = picker_at(picker, found.id), picker.dial
+        if dial is not None and found.dial in dial.values:
+            chosen = replace(chosen, dial=replace(dial, at=dial.values.index(found.dial)))
+        return chosen
+
+    @contextmanager
+    def quiet(self) -> Generator[None]:
+        yield
+
+    async def typed(self) -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    def interrupt(self) -> bool:
+        return self._questions.interrupt()
+
+    def redraw(self) -> None:
+        return
+
+    def vi(self, on: bool | None = None) -> bool | None:
+        return None
+
+    async def _ask(
+        self, prompt: Line, *, keys: str = "", text: str = "", secret: bool = False,
+        many: bool = False,
+    ) -> Answer:  # fmt: skip
+        body, follows = tuple(self._body), self._shown > 0
+        self._shown = len(body)
+        found = await self._questions.ask(
+            lambda number, at: Asked(
+                number, body, prompt, keys, text, secret, many, follows, at
+            )
+        )
+        return found if isinstance(found, Answer) else Answer(found.number, key="esc")
+
+
+class ScreenTerminal(Terminal):
+    """What a command gets. Work goes on by itself here: a message is sent, and not waited for."""
+
+    def __init__(
+        self,
+        session: Session,
+        printer: Printer,
+        reader: DialogReader,
+        moved: Callable[[Session], Awaitable[None]],
+    ) -> None:
+        super().__init__(session, printer, reader, CommandRunner)
+        self._moved = moved
+
+    async def switch(self, target: Target) -> Sequence[str]:
+        notices = await super().switch(target)
+        await self._moved(self.session)
+        return notices
+
+    async def new_session(self) -> None:
+        await super().new_session()
+        await self._moved(self.session)
+
+    async def say(
+        self,
+        text: str,
+        images: Sequence[ImageData] = (),
+        *,
+        typed: str | None = None,
+        seen: bool = True,
+        when: Literal["now", "next"] = "now",
+    ) -> None:
+        shown = (*images, *with_images(text, self.session, self.printer))
+        await self.session.say(text, when=when, images=shown, typed=typed)
+
+    async def settle(self) -> None:
+        return
+
+    async def continue_(self) -> None:
+        if self.session.idle:
+            await self.session.send(Continue())
+
+    async def through(self, start: Callable[[], Awaitable[object]], own: str = "") -> None:
+        await start()
+
+
+def _for_rows(look: Look, room: Callable[[], int]) -> Look:
+    """A look for rows that the screen draws: of any height, and nothing moved."""
+    return replace(look, room=room, width=room, height=lambda: _HIGH, moves=False)
+
+
+def _key_or_text(found: Answer) -> str | Key:
+    return _KEYS.get(found.key, found.text)

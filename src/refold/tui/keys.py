@@ -1,0 +1,60 @@
+"""The keys of the full screen that mean the same everywhere, and the list that `?` shows. Pure."""
+
+from collections.abc import Mapping
+
+from refold.views.styled import Line
+from refold.views.wrap import truncate
+
+KEYS: Mapping[str, str] = {
+    "pageup": "page_up",
+    "pagedown": "page_down",
+    "shift+up": "scroll_up",
+    "shift+down": "scroll_down",
+    "ctrl+home": "top",
+    "ctrl+end": "end",
+    "ctrl+o": "whole",
+    "ctrl+p": "palette",
+    "ctrl+s": "find",
+    "shift+tab": "mode",
+    "ctrl+l": "redraw",
+    "ctrl+z": "suspend",
+    "ctrl+up": "above",
+    "ctrl+down": "below",
+    "ctrl+c": "interrupt",
+    "ctrl+t": "todos",
+    "f2": "panels",
+    "f3": "agents",
+    "f4": "changes",
+    "f5": "cost",
+    "f6": "plan",
+}
+
+_LIST: tuple[tuple[str, str], ...] = (
+    ("Enter", "send; while it works: for the next step"),
+    ("Alt+Enter", "a new line; while it works: send after this turn"),
+    ("Ctrl+J", "a new line"),
+    ("Esc", "stop the turn; twice with nothing to stop: rewind"),
+    ("Ctrl+C", "empty the input, stop the turn, or twice: leave"),
+    ("Shift+Tab", "the next permission mode"),
+    ("Ctrl+P", "everything: commands, sessions, models, agents, files"),
+    ("/ @ ! #", "a command, a file, a shell command, a note"),
+    ("PgUp PgDn", "scroll; Shift+↑↓ by row; Ctrl+Home, Ctrl+End"),
+    ("Ctrl+↑ Ctrl+↓", "select a block: Enter opens it, y copies it, c its code"),
+    ("Ctrl+O", "open or fold all blocks"),
+    ("Ctrl+S", "search in the transcript"),
+    ("Ctrl+R", "search in earlier inputs"),
+    ("Ctrl+G", "write the input in your editor"),
+    ("Ctrl+T", "the todo list"),
+    ("F2", "the next panel; Tab: keys go to the panel"),
+    ("F3 F4 F5 F6", "subagents, changed files, context and cost, the plan"),
+    ("Ctrl+L", "paint everything anew"),
+    ("Ctrl+Z", "suspend"),
+)
+
+
+def keys_rows(width: int) -> tuple[Line, ...]:
+    wide = max(len(name) for name, _ in _LIST)
+    return tuple(
+        truncate((("accent", f"  {name:<{wide}}  "), ("plain", meaning)), width)
+        for name, meaning in _LIST
+    )

@@ -1,0 +1,255 @@
+"""What the full screen hears, and what it wants done: one value each, and nothing else.
+
+`update` takes a message and gives commands. The runtime turns keys, signals and the news of
+the session into messages, and carries the commands out.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.client.protocol import Order
+from refold.client.types import Frame
+from refold.values.modes import Effort, Mode
+from refold.views.picker import Picker
+from refold.views.styled import Line
+
+PanelName: TypeAlias = Literal["", "todos", "agents", "changes", "cost", "plan"]
+PANELS: tuple[PanelName, ...] = ("todos", "agents", "changes", "cost", "plan")
+
+
+class Key(Struct, frozen=True):
+    """A key that is no letter, as `ctrl+o`, `alt+enter`, `pageup`. `at`: seconds."""
+
+    name: str
+    at: float = 0.0
+
+
+class Typed(Struct, frozen=True):
+    """Letters."""
+
+    text: str
+    at: float = 0.0
+
+
+class Paste(Struct, frozen=True):
+    text: str
+    at: float = 0.0
+
+
+class Mouse(Struct, frozen=True):
+    """Cells are counted from 0."""
+
+    kind: Literal["press", "wheel_up", "wheel_down"]
+    column: int
+    row: int
+
+
+class Resized(Struct, frozen=True):
+    width: int
+    height: int
+
+
+class Tick(Struct, frozen=True):
+    """Some time has gone by. `now` is the time of the journal, in seconds."""
+
+    now: float
+
+
+class News(Struct, frozen=True):
+    """Events of the session in their order, and pieces of what is being written."""
+
+    frames: tuple[Frame, ...]
+
+
+class Facts(Struct, frozen=True):
+    """What holds for the next turn, as the handle says it."""
+
+    session: str = ""
+    model: str = ""
+    effort: Effort = ""
+    agent: str = ""
+    mode: Mode = "default"
+    branch: str = ""
+    directory: str = ""
+    steps: int = 0
+
+
+class FactsChanged(Struct, frozen=True):
+    facts: Facts
+
+
+class RowsPrinted(Struct, frozen=True):
+    """A command has printed these rows; they stand in the transcript, and in no journal.
+
+    `begins`: the row is the command itself, as it was typed.
+    """
+
+    rows: tuple[Line, ...]
+    begins: bool = False
+
+
+class Asked(Struct, frozen=True):
+    """Somebody waits for an answer of the person, under this number.
+
+    `body` is what they are asked about, `prompt` the last line. With `keys`, one of them is
+    the answer; without, a text, which begins as `text`. `secret`: it is not shown.
+    `many`: it may have several lines.
+    """
+
+    number: int
+    body: tuple[Line, ...]
+    prompt: Line
+    keys: str = ""
+    text: str = ""
+    secret: bool = False
+    many: bool = False
+    follows: bool = False  # more rows of a body that was shown before: its end is shown
+    at: float = 0.0
+
+
+class AskedToPick(Struct, frozen=True):
+    """Somebody waits for a choice from a list."""
+
+    number: int
+    picker: Picker
+
+
+class Withdrawn(Struct, frozen=True):
+    """The question with this number was answered elsewhere, or is not asked any more."""
+
+    number: int
+
+
+class Offered(Struct, frozen=True):
+    """What could stand at the cursor of the input, for the text `before` it."""
+
+    before: str
+    offers: tuple["Completion", ...]
+
+
+class Completion(Struct, frozen=True):
+    """`text` instead of the last `instead_of` letters before the cursor."""
+
+    text: str
+    instead_of: int
+    about: str = ""
+    shown: str = ""
+
+
+class PaletteLoaded(Struct, frozen=True):
+    picker: Picker
+
+
+class TranscriptLoaded(Struct, frozen=True):
+    """The newest state of a subagent's transcript that is being watched."""
+
+    node: str
+    title: str
+    frames: tuple[Frame, ...]
+
+
+class Edited(Struct, frozen=True):
+    """The text came back from the editor."""
+
+    text: str
+
+
+class Remembered(Struct, frozen=True):
+    """Earlier inputs, oldest first."""
+
+    inputs: tuple[str, ...]
+
+
+class Redraw(Struct, frozen=True):
+    """The terminal may show something else by now: paint it all again."""
+
+
+Message: TypeAlias = (
+    Key | Typed | Paste | Mouse | Resized | Tick | News | FactsChanged | RowsPrinted | Asked
+    | AskedToPick | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | Edited
+    | Remembered | Redraw
+)  # fmt: skip
+
+
+class Send(Struct, frozen=True):
+    """Give this order to the session."""
+
+    order: Order
+
+
+class Submit(Struct, frozen=True):
+    """A message, for the running turn or for the next one."""
+
+    text: str
+    when: Literal["now", "next"] = "now"
+
+
+class RunCommand(Struct, frozen=True):
+    """A slash command, `!command` or `#note`, as it was typed."""
+
+    typed: str
+
+
+class Answer(Struct, frozen=True):
+    """The answer to the question `number`: what was typed or pressed, or a key as `esc`."""
+
+    number: int
+    text: str = ""
+    key: str = ""
+
+
+class Picked(Struct, frozen=True):
+    """The choice from the list `number`; `id` is "" where the person left."""
+
+    number: int
+    id: str
+    dial: str = ""
+
+
+class Complete(Struct, frozen=True):
+    before: str
+
+
+class LoadPalette(Struct, frozen=True):
+    pass
+
+
+class Watch(Struct, frozen=True):
+    """Load the transcript of this subagent, and again whenever it moves."""
+
+    node: str
+
+
+class Copy(Struct, frozen=True):
+    text: str
+
+
+class EditOutside(Struct, frozen=True):
+    text: str
+
+
+class CycleMode(Struct, frozen=True):
+    pass
+
+
+class Suspend(Struct, frozen=True):
+    pass
+
+
+class Remember(Struct, frozen=True):
+    """Add this to the history of inputs."""
+
+    text: str
+
+
+class Quit(Struct, frozen=True):
+    pass
+
+
+Command: TypeAlias = (
+    Send | Submit | RunCommand | Answer | Picked | Complete | LoadPalette | Watch | Copy
+    | EditOutside | CycleMode | Suspend | Remember | Quit
+)  # fmt: skip
+Commands: TypeAlias = Sequence[Command]

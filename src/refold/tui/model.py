@@ -1,0 +1,84 @@
+"""The state of the full screen, whole: what it shows is made from this value and nothing else."""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from refold.tui.composer import Composer
+from refold.tui.messages import Asked, Command, Facts, PanelName
+from refold.tui.text_field import TextField
+from refold.tui.transcript import Anchor, Transcript
+from refold.views.picker import Picker
+from refold.views.screen.screen import Screen
+
+PANEL_COLUMNS = 44  # of a panel at the side
+SIDE_BY_SIDE = 140  # columns from which panels are at the side
+COMPACT = 60  # columns below which the status line is short
+
+
+class Dialog(Struct, frozen=True):
+    """A question in place of the input. `scroll` is the first row of its body that is shown."""
+
+    asked: Asked
+    field: TextField
+    scroll: int = 0
+
+
+class Choosing(Struct, frozen=True):
+    """A list to choose from: the palette (`number` 0), or one that a command waits for."""
+
+    number: int
+    picker: Picker
+
+
+class TextSearch(Struct, frozen=True):
+    """Search in the transcript. `at` is the item that was found; -1: none."""
+
+    field: TextField = TextField()
+    at: int = -1
+    missed: bool = False
+
+
+class Watching(Struct, frozen=True):
+    """The transcript of a subagent, over that of the session."""
+
+    node: str
+    title: str
+    screen: Screen
+    transcript: Transcript
+    anchor: Anchor | None = None
+
+
+Overlay: TypeAlias = Dialog | Choosing | TextSearch
+Focus: TypeAlias = Literal["input", "transcript", "panel"]
+
+
+class Model(Struct, frozen=True):
+    """`selected` is the item that keys of the transcript are about, `row` that of the panel.
+
+    `waiting` are questions that were asked while another one is shown.
+    """
+
+    width: int = 80
+    height: int = 24
+    now: float = 0.0
+    screen: Screen = field(default_factory=Screen)
+    transcript: Transcript = field(default_factory=Transcript)
+    anchor: Anchor | None = None
+    facts: Facts = Facts()
+    composer: Composer = Composer()
+    focus: Focus = "input"
+    selected: int = -1
+    panel: PanelName = ""
+    panel_row: int = 0
+    overlay: Overlay | None = None
+    waiting: tuple[Asked, ...] = ()
+    watching: Watching | None = None
+    typed_at: float = 0.0  # when the person last typed something into the input
+    interrupted_at: float = float("-inf")  # when Ctrl+C was pressed last
+    escaped_at: float = float("-inf")  # when Esc was, with nothing to stop
+    hint: str = ""  # a short answer to the last key, until the next one
+    painted: int = 0  # counts what asks for everything to be painted anew
+
+
+Updated: TypeAlias = tuple[Model, tuple[Command, ...]]

@@ -1,0 +1,147 @@
+"""Moving in the transcript: scrolling, selecting and copying blocks, the mouse, the search. Pure."""
+
+from msgspec.structs import replace
+
+from refold.tui.messages import Copy, Mouse
+from refold.tui.model import Dialog, Model, TextSearch, Updated
+from refold.tui.overlays import dialog_scrolled
+from refold.tui.text_field import edited, field_of
+from refold.tui.transcript import (
+    Anchor,
+    code_block,
+    found_in,
+    item_text,
+    scrolled,
+    visible_rows,
+)
+from refold.tui.view import areas
+from refold.views.screen.blocks import Called
+
+_WHEEL = 3  # rows of one turn of the wheel
+
+
+def scroll(model: Model, action: str) -> Updated:
+    at, seen = areas(model), model.watching or model
+    page = max(at.height - 2, 1)
+    by = {
+        "scroll_up": -1, "scroll_down": 1, "page_up": -page, "page_down": page,
+    }.get(action, 0)  # fmt: skip
+    if action == "top":
+        return _anchored(model, Anchor(0)), ()
+    if action == "end":
+        return _anchored(model, None), ()
+    anchor = scrolled(seen.transcript, seen.anchor, by, at.room, at.height)
+    return _anchored(model, anchor), ()
+
+
+def _anchored(model: Model, anchor: Anchor | None) -> Model:
+    if model.watching is not None:
+        return replace(model, watching=replace(model.watching, anchor=anchor))
+    return replace(model, anchor=anchor)
+
+
+def select(model: Model, step: int) -> Model:
+    """Select the item above or below, and bring it onto the screen."""
+    many = len(model.transcript)
+    if not many:
+        return model
+    if model.focus == "transcript":
+        selected = max(0, min(model.selected + step, many - 1))
+    else:
+        at = areas(model)
+        _, items = visible_rows(model.transcript, model.anchor, at.room, at.height)
+        selected = items[-1] if items else many - 1
+    return _shown_item(replace(model, focus="transcript", selected=selected), selected)
+
+
+def _shown_item(model: Model, item: int) -> Model:
+    at = areas(model)
+    _, items = visible_rows(model.transcript, model.anchor, at.room, at.height)
+    return model if item in items else replace(model, anchor=Anchor(item))
+
+
+def transcript_key(model: Model, key: str) -> Updated:
+    match key:
+        case "up" | "k":
+            return select(model, -1), ()
+        case "down" | "j":
+            return select(model, 1), ()
+        case "enter" | " ":
+            return _flipped(model, model.selected), ()
+        case "y" | "c":
+            return _copy(model, code=key == "c")
+        case "esc" | "tab" | "i":
+            return replace(model, focus="input", selected=-1, anchor=None), ()
+        case _:
+            hint = "↑↓ select · Enter opens · y copies · c copies its code · Esc: input"
+            return replace(model, hint=hint), ()
+
+
+def _flipped(model: Model, item: int) -> Model:
+    transcript = model.transcript
+    return replace(
+        model, transcript=replace(transcript, flipped=transcript.flipped ^ {item})
+    )
+
+
+def _copy(model: Model, *, code: bool) -> Updated:
+    if not 0 <= model.selected < len(model.transcript):
+        return model, ()
+    text = item_text(model.transcript.item(model.selected), model.transcript.label)
+    text = code_block(text) if code else text
+    if not text:
+        return replace(model, hint="There is no code in this block."), ()
+    return replace(model, hint="Copied, where the terminal allows it."), (Copy(text),)
+
+
+def mouse(model: Model, event: Mouse) -> Updated:
+    if event.kind != "press":
+        by = -_WHEEL if event.kind == "wheel_up" else _WHEEL
+        if isinstance(model.overlay, Dialog):
+            return dialog_scrolled(model, model.overlay, by), ()
+        at, seen = areas(model), model.watching or model
+        anchor = scrolled(seen.transcript, seen.anchor, by, at.room, at.height)
+        return _anchored(model, anchor), ()
+    at = areas(model)
+    if model.overlay is not None or model.watching or event.row >= at.height:
+        return model, ()
+    if event.column >= at.room:
+        return (replace(model, focus="panel"), ()) if model.panel else (model, ())
+    _, items = visible_rows(model.transcript, model.anchor, at.room, at.height)
+    if event.row < len(items) and isinstance(
+        model.transcript.item(items[event.row]), Called
+    ):
+        return _flipped(model, items[event.row]), ()
+    return model, ()
+
+
+def finding_key(model: Model, finding: TextSearch, key: str) -> Updated:
+    match key:
+        case "esc" | "ctrl+c":
+            return replace(model, overlay=None), ()
+        case "enter" | "up":
+            return find(model, finding.field.text, -1, finding.at - 1)
+        case "shift+tab" | "down":
+            return find(model, finding.field.text, 1, finding.at + 1)
+        case _:
+            field = edited(finding.field, key)
+            return (model, ()) if field is None else find(model, field.text)
+
+
+def find(model: Model, words: str, step: int = -1, start: int | None = None) -> Updated:
+    """Show the next item with these words; without `start`, the newest."""
+    last = len(model.transcript) - 1
+    begin = last if start is None else start
+    found = None
+    if words and 0 <= begin <= last:
+        found = found_in(model.transcript, words, begin, step)
+    now = (
+        model.overlay.at
+        if isinstance(model.overlay, TextSearch) and start is not None
+        else -1
+    )
+    finding = TextSearch(
+        field_of(words), now if found is None else found, bool(words) and found is None
+    )
+    model = replace(model, overlay=finding)
+    return (model if found is None else _shown_item(model, found)), ()

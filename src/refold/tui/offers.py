@@ -1,0 +1,111 @@
+"""What the person can choose from: the command palette, and completions at the cursor.
+
+An entry's id in the palette is what would be typed: a command, which is run; or a command that
+takes something or a file, which is put into the input.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
+
+import anyio
+
+from refold.client.session import Session
+from refold.errors import BadInput
+from refold.terminal.commands.completions import offers_of
+from refold.terminal.commands.table import commands
+from refold.terminal.input.completion import Complete
+from refold.terminal.input.workspace_files import WorkspaceFiles
+from refold.tui.messages import Completion, Message, Offered
+from refold.views.escape import on_one_line
+from refold.views.picker import Picker, PickerItem
+from refold.views.styled import Line
+from refold.views.wrap import cells, cut
+
+_SESSIONS = 50
+_FILES = 2_000
+_OFFERS = 50  # completions
+
+
+def palette(session: Session) -> Picker:
+    """Everything there is. Waits for a disk: call it in a thread."""
+    files = WorkspaceFiles(lambda: session.view.session.directory or ".").found("")
+    items = (
+        *_commands(session), *_agents(session), *_models(session), *_sessions(session),
+        *(_item(f"@{name} ", name, "file") for name in islice(files, _FILES)),
+    )  # fmt: skip
+    return Picker("Find", items)
+
+
+class Completer:
+    """Completions for the newest text; what is typed meanwhile comes next."""
+
+    def __init__(self, session: Session, post: Callable[[Message], None]) -> None:
+        self._session, self._post = session, post
+        self._complete: Complete | None = None
+        self._before, self._looking = "", False
+
+    def wanted(self, before: str) -> Callable[[], Awaitable[None]] | None:
+        """What looks for them, to be started. None: one that looks already will see it."""
+        self._before = before
+        return None if self._looking else self._look
+
+    async def _look(self) -> None:
+        self._looking, done = True, None
+        try:
+            while done != self._before:
+                done = self._before
+                found = await anyio.to_thread.run_sync(self._found, done)
+                self._post(Offered(done, found))
+        finally:
+            self._looking = False
+
+    def _found(self, before: str) -> tuple[Completion, ...]:
+        if self._complete is None:
+            where = self._session.view.session.directory or "."
+            self._complete = offers_of(self._session, lambda: where)
+        return tuple(
+            Completion(each.text, each.instead_of, each.about, each.shown)
+            for each in islice(self._complete(before), _OFFERS)
+        )
+
+
+def _commands(session: Session) -> Iterator[PickerItem]:
+    for each in commands():
+        needs = bool(each.takes) and not each.takes.startswith("[")
+        yield _item(f"/{each.name}{' ' if needs else ''}", f"/{each.name}", each.about)
+    for offered in session.shortcuts.offered():
+        yield _item(f"{offered.name} ", offered.name, on_one_line(offered.about))
+
+
+def _agents(session: Session) -> Iterator[PickerItem]:
+    for each in session.agents.listed():
+        yield _item(f"/agent {each.name}", f"agent {each.name}", each.description)
+
+
+def _models(session: Session) -> Iterator[PickerItem]:
+    for name in session.models.names():
+        yield _item(f"/model {name}", f"model {name}", "")
+
+
+def _sessions(session: Session) -> Iterator[PickerItem]:
+    try:
+        found = session.catalogue.names()
+    except BadInput:  # none are kept
+        return
+    for id_, name, title in found[:_SESSIONS]:
+        if id_ != session.id:
+            yield _item(f"/resume {id_}", f"session {name or title}", title if name else "")
+
+
+def _item(id_: str, name: str, about: str) -> PickerItem:
+    name, about = on_one_line(name), on_one_line(about)
+
+    def row(room: int) -> Line:
+        shown = cut(name, room)
+        rest = room - cells(shown) - 2
+        return (
+            ("plain", shown),
+            ("dim", f"  {cut(about, rest)}" if rest > 8 and about else ""),
+        )
+
+    return PickerItem(id_, row, f"{name} {about}")

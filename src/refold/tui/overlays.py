@@ -1,0 +1,203 @@
+"""What stands in place of the input: a question, or a list to choose from. Pure.
+
+For both: what a key does, and their rows. Questions come one after the other; one that was
+answered elsewhere is taken away.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from refold.tui import composer as inputs
+from refold.tui.messages import Answer, Asked, EditOutside, Picked, RunCommand
+from refold.tui.model import Choosing, Dialog, Model, Updated
+from refold.tui.text_field import TextField, edited, field_of, inserted, laid
+from refold.tui.transcript import split_rows
+from refold.views.picker import moved, picker_rows, turned, with_query
+from refold.views.styled import Line
+from refold.views.wrap import cells, truncate, wrap_line
+
+_AHEAD = 0.5  # seconds after typing in which a question takes no letter for an answer
+_ABOVE = 3  # rows of the transcript that a question leaves
+_LIST = 14  # rows of a list
+_LAST = 1_000_000  # a row behind the last one
+
+
+def asked(model: Model, found: Asked) -> Model:
+    if isinstance(model.overlay, Dialog):
+        return replace(model, waiting=(*model.waiting, found))
+    return replace(model, overlay=_begun(found), focus="input")
+
+
+def withdrawn(model: Model, number: int) -> Model:
+    waiting = tuple(each for each in model.waiting if each.number != number)
+    model = replace(model, waiting=waiting)
+    match model.overlay:
+        case Dialog(Asked(number=open_)) | Choosing(number=open_) if open_ == number:
+            return _next_question(model)
+        case _:
+            return model
+
+
+def _next_question(model: Model) -> Model:
+    if not model.waiting:
+        return replace(model, overlay=None)
+    first, *rest = model.waiting
+    return replace(model, overlay=_begun(first), waiting=tuple(rest))
+
+
+def _begun(found: Asked) -> Dialog:
+    return Dialog(found, field_of(found.text), _LAST if found.follows else 0)
+
+
+def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
+    asked = dialog.asked
+    if key in _PAGES:
+        _, seen = _body_size(model, dialog)
+        return dialog_scrolled(model, dialog, _PAGES[key](max(seen - 1, 1))), ()
+    if asked.keys or key in ("esc", "ctrl+c", "ctrl+d"):
+        if key in ("esc", "ctrl+c", "ctrl+d", "shift+tab"):
+            return _answered(model, Answer(asked.number, key=key))
+        return model, ()
+    if key == "enter" and not dialog.field.text.endswith("\\"):
+        return _answered(model, Answer(asked.number, dialog.field.whole))
+    if key == "alt+enter" and not asked.many:
+        return _answered(model, Answer(asked.number, dialog.field.whole, "alt+enter"))
+    if key == "ctrl+g" and asked.many:
+        return model, (EditOutside(dialog.field.whole),)
+    if key in ("ctrl+j", "alt+enter") and asked.many:
+        field = inserted(dialog.field, "\n")
+    else:
+        field = edited(dialog.field, key) or dialog.field
+    return replace(model, overlay=replace(dialog, field=field)), ()
+
+
+def dialog_letters(model: Model, dialog: Dialog, text: str, at: float) -> Updated:
+    asked = dialog.asked
+    if not asked.keys:
+        return replace(
+            model, overlay=replace(dialog, field=inserted(dialog.field, text))
+        ), ()
+    if asked.at - model.typed_at < _AHEAD and at - asked.at < _AHEAD:
+        return replace(model, hint="That key came before the question."), ()
+    return _answered(model, Answer(asked.number, text[:1]))
+
+
+def dialog_scrolled(model: Model, dialog: Dialog, by: int) -> Model:
+    many, seen = _body_size(model, dialog)
+    scroll = max(0, min(dialog.scroll + by, many - seen))
+    return replace(model, overlay=replace(dialog, scroll=scroll))
+
+
+def _answered(model: Model, answer: Answer) -> Updated:
+    return _next_question(model), (answer,)
+
+
+def choosing_key(model: Model, found: Choosing, key: str) -> Updated:
+    picker = found.picker
+    match key:
+        case "enter":
+            return _chosen(model, found)
+        case "esc" | "ctrl+c" | "ctrl+d":
+            left = (Picked(found.number, ""),) if found.number else ()
+            return replace(model, overlay=None), left
+        case "backspace":
+            picker = with_query(picker, picker.query[:-1])
+        case "ctrl+u":
+            picker = with_query(picker, "")
+        case "left" | "right":
+            picker = turned(picker, -1 if key == "left" else 1)
+        case _:
+            picker = moved(picker, _STEPS.get(key, 0))
+    return replace(model, overlay=replace(found, picker=picker)), ()
+
+
+def _chosen(model: Model, found: Choosing) -> Updated:
+    """In the palette, an id is what would be typed: some of it goes into the input."""
+    picker = found.picker
+    if picker.chosen is None:
+        return model, ()
+    id_, dial = picker.chosen.id, picker.dial.value if picker.dial else ""
+    model = replace(model, overlay=None)
+    if found.number:
+        return model, (Picked(found.number, id_, dial),)
+    if id_.endswith(" "):  # more is to be typed
+        return replace(model, composer=inputs.typed(model.composer, id_)), ()
+    return replace(model, anchor=None), (RunCommand(id_),)
+
+
+def _body_size(model: Model, dialog: Dialog) -> tuple[int, int]:
+    """The rows that the body of a question has, and those that are shown of it."""
+    room = max(model.width - 2, 2)
+    many = sum(len(_broken(row, room)) for row in dialog.asked.body)
+    return many, min(many, max(model.height - _ABOVE - 5, 1))
+
+
+def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, int] | None]:
+    asked, room = dialog.asked, max(model.width - 2, 2)
+    body = [part for row in asked.body for part in _broken(row, room)]
+    many, seen = _body_size(model, dialog)
+    start = max(0, min(dialog.scroll, many - seen))
+    rows: list[Line] = [(("warn", "─" * model.width),)]
+    rows += _indented(body[start : start + seen])
+    if many > seen:
+        left = f"rows {start + 1}–{start + seen} of {many} · PgUp PgDn scroll"
+        rows.append((("dim", f" {left}"),))
+    prompt = [part for row in _lines(asked.prompt) for part in _broken(row, room)]
+    if asked.keys:
+        rows += _indented(prompt)
+        return rows, None
+    *above, last = prompt or [()]
+    rows += _indented(above)
+    if model.hint:
+        rows.append((("warn", f" {model.hint}"),))
+    indent = 1 + sum(cells(text) for _, text in last)
+    if indent > room // 2:
+        rows.append((("plain", " "), *last))
+        last, indent = (), 1
+    found = laid(_hidden(dialog), max(room - indent, 2))
+    for n, text in enumerate(found.rows):
+        before: Line = (("plain", " "), *last) if not n else (("plain", " " * indent),)
+        rows.append((*before, ("plain", text)))
+    return rows, (len(rows) - len(found.rows) + found.row, indent + found.cell)
+
+
+def _hidden(dialog: Dialog) -> TextField:
+    if not dialog.asked.secret:
+        return dialog.field
+    return replace(dialog.field, text="•" * len(dialog.field.text))
+
+
+def choosing_rows(model: Model, found: Choosing) -> tuple[list[Line], tuple[int, int]]:
+    picker, room = found.picker, model.width - 2
+    height = max(min(model.height - _ABOVE - 4, _LIST), 1)
+    rows: list[Line] = [(("accent", "─" * model.width),)]
+    head = f" {picker.title} "
+    rows.append((("strong", head), ("plain", picker.query)))
+    rows += _indented(picker_rows(picker, room, height))
+    rows.append((("dim", " Enter chooses · Esc leaves · type to narrow"),))
+    return rows, (1, min(cells(head) + cells(picker.query), model.width - 1))
+
+
+def _indented(rows: Sequence[Line]) -> list[Line]:
+    return [(("plain", " "), *row) for row in rows]
+
+
+def _broken(row: Line, room: int) -> list[Line]:
+    return [truncate(part, room) for part in _lines(wrap_line(row, room))]
+
+
+def _lines(row: Line) -> list[Line]:
+    return split_rows(row) or [()]
+
+
+_PAGES: Mapping[str, Callable[[int], int]] = {
+    "pageup": lambda page: -page,
+    "pagedown": lambda page: page,
+    "ctrl+up": lambda page: -1,
+    "ctrl+down": lambda page: 1,
+}
+_STEPS: Mapping[str, int] = {
+    "up": -1, "ctrl+p": -1, "down": 1, "ctrl+n": 1, "pageup": -10, "pagedown": 10,
+    "home": -1_000_000, "end": 1_000_000,
+}  # fmt: skip

@@ -1,0 +1,90 @@
+"""Paints frames: writes what differs from the frame that the terminal shows, and no more.
+
+When rows have moved up as a whole, the terminal is asked to scroll them. A frame is written
+in one piece, between the marks of a synchronized update, so no half of it is ever seen.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from refold.terminal.screen.capabilities import Look
+from refold.tui.view import Frame
+from refold.views.styled import Line
+from refold.views.wrap import cells
+
+_ERASE = "\x1b[K"
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
+_LEAST = 3  # rows that have moved, from which scrolling is cheaper
+
+
+class Painted(Struct, frozen=True):
+    """What the terminal shows."""
+
+    rows: tuple[Line, ...]
+    cursor: tuple[int, int] | None
+    width: int
+
+
+def painted(frame: Frame, width: int, before: Painted | None, look: Look) -> str:
+    """What to write so that the terminal shows this frame; "" if it does already.
+
+    Without `before`, everything is painted.
+    """
+    now = Painted(frame.rows, frame.cursor, width)
+    if now == before:
+        return ""
+    out = list[str]()
+    known = before is not None and before.width == width
+    shown: list[Line | None] = list(before.rows) if before and known else []
+    if not known or len(shown) != len(frame.rows):
+        out.append("\x1b[0m\x1b[2J")
+        shown = [()] * len(frame.rows)
+    shown = _scroll(shown, frame.rows, out)
+    for at, row in enumerate(frame.rows):
+        if row != shown[at]:
+            text = "".join(look.paint(*piece) for piece in row)
+            full = sum(cells(text) for _, text in row) >= width
+            # At the last column, erasing to the end of the row would take its last letter.
+            out.append(f"\x1b[{at + 1};1H{text}{'' if full else _ERASE}")
+    changed = bool(out)
+    if frame.cursor is None:
+        if changed or before is None or before.cursor is not None:
+            out.append("\x1b[?25l")
+    else:
+        row, column = frame.cursor
+        out.append(f"\x1b[{row + 1};{min(column, width - 1) + 1}H\x1b[?25h")
+        if changed:
+            out.insert(0, "\x1b[?25l")
+    return f"{_BEGIN}{''.join(out)}{_END}"
+
+
+def _scroll(
+    shown: Sequence[Line | None], wanted: Sequence[Line], out: list[str]
+) -> list[Line | None]:
+    """Have the terminal move rows up where that saves painting them; what it shows then."""
+    rows = list(shown)
+    if not rows or (first := _first_change(rows, wanted)) is None:
+        return rows
+    last = len(wanted) - 1
+    while last > first and rows[last] == wanted[last]:
+        last -= 1
+    for by in range(1, last - first + 1):
+        same = 0
+        while first + same + by <= last and rows[first + same + by] == wanted[first + same]:
+            same += 1
+        if same >= _LEAST and any(wanted[first : first + same]):
+            end = first + same + by - 1
+            down = "\n" * by  # at the last row of the region: every terminal scrolls then
+            out.append(f"\x1b[{first + 1};{end + 1}r\x1b[{end + 1};1H{down}\x1b[r")
+            return [
+                *rows[:first],
+                *rows[first + by : end + 1],
+                *([()] * by),
+                *rows[end + 1 :],
+            ]
+    return rows
+
+
+def _first_change(shown: Sequence[Line | None], wanted: Sequence[Line]) -> int | None:
+    return next((at for at, row in enumerate(wanted) if shown[at] != row), None)

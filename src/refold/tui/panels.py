@@ -1,0 +1,133 @@
+"""The panels beside the transcript: todos, subagents, changed files, cost and plan. Pure.
+
+A panel is a list of entries; one is selected. The entry that is selected may show more.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from refold.tui.messages import PanelName
+from refold.tui.model import Model
+from refold.tui.transcript import markdown_rows
+from refold.values.display import Diff
+from refold.values.path_names import near
+from refold.views.children_list import child_lines
+from refold.views.context import context_lines, context_usage
+from refold.views.escape import on_one_line
+from refold.views.number_format import many, spent_row
+from refold.views.screen.blocks import Called
+from refold.views.styled import Line, line
+from refold.views.todo_list import checklist
+from refold.views.word_diff import diff_lines
+from refold.views.wrap import cut, hard_wrap, truncate, wrap_words
+
+TITLES: Mapping[PanelName, str] = {
+    "todos": "Todos",
+    "agents": "Subagents",
+    "changes": "Changed files",
+    "cost": "Context and cost",
+    "plan": "Plan",
+}
+HINTS: Mapping[PanelName, str] = {
+    "agents": "Enter watches · x stops",
+    "changes": "Enter shows the next file",
+}
+
+
+class PanelEntry(Struct, frozen=True):
+    """`id` is what a key is about: the name of a subagent, the path of a file."""
+
+    id: str
+    rows: tuple[Line, ...]
+
+
+def panel_entries(model: Model, room: int) -> Sequence[PanelEntry]:
+    if not model.panel:
+        return ()
+    return list(_PANELS[model.panel](model, max(room, 8)))
+
+
+def changed_files(model: Model) -> Mapping[str, Sequence[Diff]]:
+    """The diffs of this session, by file, in the order of their first change."""
+    found = dict[str, list[Diff]]()
+    for item in model.transcript.items:
+        if isinstance(item, Called) and item.stage == "done":
+            for part in item.shown:
+                if isinstance(part, Diff):
+                    found.setdefault(part.path, []).append(part)
+    return found
+
+
+def _todos(model: Model, room: int) -> Iterator[PanelEntry]:
+    todos = model.screen.view.conversation.todos
+    if not todos:
+        yield PanelEntry("", (line("No todos yet.", "dim"),))
+    for at, row in enumerate(checklist(todos, room)):
+        yield PanelEntry(str(at), (row,))
+
+
+def _agents(model: Model, room: int) -> Iterator[PanelEntry]:
+    family = model.screen.view.children
+    moved = {each.node: each for each in model.screen.moved}
+    if not family.children:
+        yield PanelEntry("", tuple(wrap_words("No subagents yet.", room, "dim")))
+    names = [child.name for child in family.children]
+    for at, row in enumerate(child_lines(family, moved, room)):
+        if at < len(names):
+            yield PanelEntry(names[at], (truncate(row, room),))
+
+
+def _changes(model: Model, room: int) -> Iterator[PanelEntry]:
+    files = changed_files(model)
+    if not files:
+        yield PanelEntry("", tuple(wrap_words("No file was changed yet.", room, "dim")))
+    for at, (path, diffs) in enumerate(files.items()):
+        plus = sum(each.counts[0] for each in diffs)
+        minus = sum(each.counts[1] for each in diffs)
+        name = cut(on_one_line(near(path, model.transcript.directory)), max(room - 14, 4))
+        head: Line = (
+            ("strong", name), ("added", f" +{plus}"), ("gone", f" -{minus}"),
+        )  # fmt: skip
+        rows = [truncate(head, room)]
+        if at == model.panel_row and model.focus == "panel":
+            for each in diffs:
+                for row in diff_lines(each.text):
+                    rows += hard_wrap(row, room)
+        yield PanelEntry(path, tuple(rows))
+
+
+def _cost(model: Model, room: int) -> Iterator[PanelEntry]:
+    view = model.screen.view
+    account, turn = view.account, view.turn
+    yield PanelEntry("", tuple(
+        truncate(row, room) for row in context_lines(context_usage(view, model.screen.window))
+    ))  # fmt: skip
+    for about, spent in (
+        ("this turn" if turn.seq else "last turn", turn.spent),
+        ("this session", account.spent),
+        ("subagents", account.children_spent),
+    ):
+        if spent.answers:
+            yield PanelEntry("", tuple(wrap_words(f"{about}: {spent_row(spent)}", room)))
+    for name, spent in account.by_model:
+        said = f"{on_one_line(name)}: {many(spent.answers, 'response')}"
+        yield PanelEntry("", tuple(wrap_words(said, room, "dim")))
+
+
+def _plan(model: Model, room: int) -> Iterator[PanelEntry]:
+    made = model.screen.view.plans.made
+    if not made:
+        yield PanelEntry("", tuple(wrap_words("No plan was made yet.", room, "dim")))
+        return
+    for row in markdown_rows(made[-1].text, room):
+        yield PanelEntry("", (truncate(row, room),))
+
+
+_PANELS: Mapping[PanelName, Callable[[Model, int], Iterator[PanelEntry]]] = {
+    "todos": _todos,
+    "agents": _agents,
+    "changes": _changes,
+    "cost": _cost,
+    "plan": _plan,
+}

@@ -1,0 +1,127 @@
+"""The modes of a terminal that the full screen needs, and the way back to what was there.
+
+What must be put back is also in a file, so that the next start restores a terminal that a
+killed one has left in these modes.
+"""
+
+import os
+import termios
+import tty
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from refold.safe_open import opened, read_regular
+from refold.terminal.input.keys import modes, put
+
+# The other screen, pastes in brackets, and the cursor hidden until the first frame.
+_ENTER = "\x1b[?1049h\x1b[?2004h\x1b[?25l"
+_MOUSE = "\x1b[?1000h\x1b[?1006h"
+_LEAVE = "\x1b[?2026l\x1b[r\x1b[?1006l\x1b[?1000l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l"
+_BIGGEST = 10_000  # bytes of the file
+
+
+class _Left(Struct):
+    """`modes` as termios gives them, the bytes of the control characters as numbers."""
+
+    pid: int
+    modes: list[int]
+    characters: list[int]
+
+
+class ScreenModes:
+    """`state` is the directory for the file; None: none is kept."""
+
+    def __init__(self, state: Path | None, *, mouse: bool) -> None:
+        self._file = _file_of(state)
+        self._mouse = mouse
+        self._before: list[Any] = []
+
+    def enter(self) -> None:
+        """Take the terminal. Modes that an earlier, killed start has left are put back first."""
+        self._restore_left()
+        self._before = modes(0)
+        self._keep()
+        self.resume()
+
+    def resume(self) -> None:
+        with suppress(termios.error):
+            tty.setraw(0, termios.TCSADRAIN)
+        write(entering(mouse=self._mouse))
+
+    def leave(self) -> None:
+        """Give the terminal back as it was."""
+        write(_LEAVE)
+        put(0, self._before)
+
+    def close(self) -> None:
+        self.leave()
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.unlink()
+
+    def _keep(self) -> None:
+        if self._file is None or not self._before:
+            return
+        *numbers, characters = self._before
+        left = _Left(os.getpid(), numbers, [_number(each) for each in characters])
+        with suppress(OSError):  # a convenience
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file = opened(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            with os.fdopen(file, "wb") as out:
+                out.write(msgspec.json.encode(left))
+
+    def _restore_left(self) -> None:
+        if self._file is None:
+            return
+        try:
+            found, _ = read_regular(self._file, _BIGGEST, follow=False)
+            left = msgspec.json.decode(found, type=_Left)
+        except (OSError, msgspec.DecodeError):
+            return
+        if _runs(left.pid):
+            return
+        write(_LEAVE)
+        characters = [
+            bytes([each & 255]) if each >= 0 else -each - 1 for each in left.characters
+        ]
+        with suppress(TypeError, ValueError):
+            put(0, [*left.modes, characters])
+
+
+def entering(*, mouse: bool) -> str:
+    return _ENTER + (_MOUSE if mouse else "")
+
+
+def _file_of(state: Path | None) -> Path | None:
+    try:
+        name = os.ttyname(0).strip("/").replace("/", "-")
+    except OSError:
+        return None
+    return state / "screens" / f"{name}.json" if state is not None else None
+
+
+def _number(character: bytes | int) -> int:
+    """A control character as its byte; a number, as termios has for two of them, below zero."""
+    return character[0] if isinstance(character, bytes) else -character - 1
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def write(text: str) -> None:
+    """All of it, whatever the terminal takes at once. A terminal that is gone takes nothing."""
+    data = text.encode()
+    with suppress(OSError):
+        while data:
+            data = data[os.write(1, data) :]

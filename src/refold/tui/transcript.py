@@ -1,0 +1,371 @@
+"""The transcript: its blocks as rows for a width, and the part of them that is on the screen. Pure.
+
+A block is laid out when it is first seen at a width, and kept until the width changes; blocks
+that are never scrolled to are never laid out. The view is anchored at a row of a block, so
+text that arrives below moves nothing; without an anchor the end is shown.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from refold.client.types import events
+from refold.values.growing import Growing, Log
+from refold.values.messages import ToolCall
+from refold.views import call_summary
+from refold.views.children_list import report_lines
+from refold.views.escape import Visible, on_one_line, visible
+from refold.views.markdown.renderer import MarkdownRenderer
+from refold.views.screen.blocks import (
+    Block,
+    Called,
+    Coming,
+    Heard,
+    News,
+    Open,
+    Thought,
+    TurnOver,
+    Words,
+    is_plan,
+    result_rows,
+    turn_rows,
+)
+from refold.views.screen.conversation import from_child, from_shell
+from refold.views.styled import Line, Piece, Style, bare, line
+from refold.views.wrap import cut, folded, truncate, wrap_line, wrap_words
+
+_FOLDING = call_summary.Folding("; Ctrl+O shows them", output=5, diff=14)
+_TAIL = 3  # rows of what a running command has printed last
+_INDENT = 4
+_SIGNS: dict[str, tuple[Style, str]] = {
+    "called": ("dim", "○"),
+    "asked": ("warn", "?"),
+    "running": ("accent", "●"),
+    "done": ("good", "●"),
+    "failed": ("bad", "●"),
+    "refused": ("warn", "●"),
+    "stopped": ("warn", "●"),
+    "unknown": ("warn", "●"),
+}
+
+
+class Local(Struct, frozen=True):
+    """Rows that a command of the screen printed. They are in no journal.
+
+    `begins`: it is the command as it was typed, and what it prints follows.
+    """
+
+    rows: tuple[Line, ...]
+    begins: bool = False
+
+
+Item: TypeAlias = Block | Local
+
+
+class Anchor(Struct, frozen=True):
+    """The first row on the screen: row `row` of item `item`."""
+
+    item: int
+    row: int = 0
+
+
+class Memo:
+    """Rows that were laid out. A transcript and those made from it share one."""
+
+    def __init__(self) -> None:
+        self.room = 0
+        self.rows: dict[int, tuple[bool, list[Line]]] = {}
+        self.stream: _Stream | None = None
+
+    def at(self, room: int) -> "Memo":
+        if room != self.room:
+            self.room, self.stream = room, None
+            self.rows.clear()
+        return self
+
+
+def _name(call: ToolCall) -> str:
+    return call_summary.label(call, None)
+
+
+class Transcript(Struct, frozen=True):
+    """`flipped` are the items that are shown otherwise than `whole` says."""
+
+    items: Log[Item] = field(default_factory=Log[Item])
+    open: tuple[Open, ...] = ()
+    coming: tuple[Coming, ...] = ()
+    directory: str = ""
+    whole: bool = False
+    flipped: frozenset[int] = frozenset()
+    label: Callable[[ToolCall], str] = _name
+    memo: Memo = field(default_factory=Memo)
+
+    def __len__(self) -> int:
+        return len(self.items) + len(self.open) + len(self.coming)
+
+    def item(self, at: int) -> Item | Coming:
+        """Items that are over, then those that are open, then the answer under way."""
+        if at < len(self.items):
+            return self.items[at]
+        at -= len(self.items)
+        return self.open[at] if at < len(self.open) else self.coming[at - len(self.open)]
+
+    def is_whole(self, at: int) -> bool:
+        return self.whole != (at in self.flipped)
+
+    def rows(self, at: int, room: int) -> list[Line]:
+        """The rows of an item, with the empty one that sets it off from the item above."""
+        body = self._body(at, room)
+        return [(), *body] if body and self._apart(at, room, len(body)) else body
+
+    def _body(self, at: int, room: int) -> list[Line]:
+        memo, whole = self.memo.at(room), self.is_whole(at)
+        if at >= len(self.items):
+            return self._unfinished(self.item(at), room, whole=whole)
+        kept = memo.rows.get(at)
+        if kept is None or kept[0] != whole:
+            kept = memo.rows[at] = whole, item_rows(self.items[at], room, self, whole=whole)
+        return kept[1]
+
+    def _unfinished(self, item: Item | Coming, room: int, *, whole: bool) -> list[Line]:
+        if not isinstance(item, Coming):
+            return item_rows(item, room, self, whole=whole)
+        match item.kind:
+            case "words":
+                if self.memo.stream is None or not self.memo.stream.goes_on(item.text):
+                    self.memo.stream = _Stream(room)
+                return self.memo.stream.rows_of(item.text)
+            case "thought":
+                return thought_rows(str(item.text), room, whole=whole)
+            case _:
+                return [(("dim", f"○ {on_one_line(str(item.text))} …"),)]
+
+    def _apart(self, at: int, room: int, rows: int) -> bool:
+        """Short calls and notices in a row stand close together."""
+        if not at:
+            return False
+        above, here = self.item(at - 1), self.item(at)
+        if isinstance(here, Local) and isinstance(above, Local):
+            return here.begins
+        close = isinstance(here, Called | News) and rows <= 2
+        return not (
+            close
+            and isinstance(above, Called | News)
+            and len(self._body(at - 1, room)) <= 2
+        )
+
+
+def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+    match item:
+        case Local(rows):
+            return [_split for row in rows for _split in _wrapped(row, room)]
+        case Heard():
+            return _heard(item, room)
+        case Words(text=text):
+            return markdown_rows(text, room)
+        case Thought(text=text):
+            return thought_rows(text, room, whole=whole)
+        case Called():
+            return _called(item, room, of, whole=whole)
+        case News(line=told):
+            return list(_wrapped(told, room))
+        case TurnOver():
+            return [row for told in turn_rows(item) for row in _wrapped(told, room)]
+
+
+def item_text(item: Item | Coming, label: Callable[[ToolCall], str] = _name) -> str:
+    """What can be searched and copied of an item. It is not laid out for that."""
+    match item:
+        case Heard():
+            return item.said
+        case Words(text=text) | Thought(text=text):
+            return text
+        case Called():
+            diffs = [each.text for each in item.shown if hasattr(each, "before")]
+            return "\n".join(
+                (label(item.call), *diffs) if diffs else (label(item.call), item.text)
+            )
+        case News(line=told):
+            return bare([told])
+        case TurnOver():
+            return bare(turn_rows(item))
+        case Local(rows):
+            return bare(rows)
+        case Coming(text=text):
+            return str(text)
+
+
+def markdown_rows(text: str, room: int) -> list[Line]:
+    prose = MarkdownRenderer(room, links=True)
+    return split_rows([*prose.add(visible(text.strip("\n"))), *prose.end()])
+
+
+def split_rows(pieces: Iterable[Piece]) -> list[Line]:
+    """Pieces with line ends as rows."""
+    rows: list[list[Piece]] = [[]]
+    for style, text in pieces:
+        first, *more = text.split("\n")
+        if first:
+            rows[-1].append((style, first))
+        for part in more:
+            rows.append([(style, part)] if part else [])
+    if not rows[-1]:
+        rows.pop()
+    return [tuple(row) for row in rows]
+
+
+def thought_rows(text: str, room: int, *, whole: bool) -> list[Line]:
+    words = " ".join(visible(text).split())
+    if not whole:
+        return [line(cut(f"∴ {words}", room), "dim")]
+    return [
+        (("dim", "∴ " if not at else "  "), *row)
+        for at, row in enumerate(wrap_words(words, room - 2, "dim"))
+    ]
+
+
+def visible_rows(
+    shown: Transcript, anchor: Anchor | None, room: int, height: int
+) -> tuple[list[Line], list[int]]:
+    """The rows on the screen, and the item that each belongs to."""
+    if anchor is None:
+        anchor = last_anchor(shown, room, height)
+    rows, items = list[Line](), list[int]()
+    at, skip = anchor.item, anchor.row
+    while at < len(shown) and len(rows) < height:
+        body = shown.rows(at, room)[skip:]
+        rows += body
+        items += [at] * len(body)
+        at, skip = at + 1, 0
+    return rows[:height], items[:height]
+
+
+def last_anchor(shown: Transcript, room: int, height: int) -> Anchor:
+    """Where the screen begins that ends with the last row."""
+    at, left = len(shown), height
+    while at and left > 0:
+        at -= 1
+        left -= len(shown.rows(at, room))
+    return Anchor(at, max(-left, 0))
+
+
+def scrolled(
+    shown: Transcript, anchor: Anchor | None, by: int, room: int, height: int
+) -> Anchor | None:
+    """The anchor `by` rows further down (up, if negative); None: the end is reached."""
+    last = last_anchor(shown, room, height)
+    now = anchor or last
+    item, row = now.item, now.row + by
+    while row < 0 and item:
+        item -= 1
+        row += len(shown.rows(item, room))
+    row = max(row, 0)
+    while item < len(shown) and row >= len(shown.rows(item, room)):
+        row -= len(shown.rows(item, room))
+        item += 1
+    found = Anchor(item, row)
+    return None if (found.item, found.row) >= (last.item, last.row) else found
+
+
+def found_in(shown: Transcript, words: str, start: int, step: int) -> int | None:
+    """The next item from `start` on, in this direction, that contains the words."""
+    wanted = words.casefold()
+    span = range(start, len(shown)) if step > 0 else range(start, -1, -1)
+    return next(
+        (at for at in span if wanted in item_text(shown.item(at), shown.label).casefold()),
+        None,
+    )
+
+
+def code_block(text: str) -> str:
+    """The last fenced block of a text, without its fences; "" if there is none."""
+    found, inside = "", list[str]()
+    fence = ""
+    for row in text.split("\n"):
+        bare_row = row.strip()
+        if not fence and bare_row.startswith(("```", "~~~")):
+            fence, inside = bare_row[:3], []
+        elif fence and bare_row == fence:
+            found, fence = "\n".join(inside), ""
+        elif fence:
+            inside.append(row)
+    return found
+
+
+class _Stream:
+    """Words under way: rows that are settled are laid out once."""
+
+    def __init__(self, room: int) -> None:
+        self._prose = MarkdownRenderer(room, links=True)
+        self._visible = Visible()
+        self._seen = 0
+        self._rows: list[Line] = []
+
+    def goes_on(self, text: Growing) -> bool:
+        return len(text) >= self._seen
+
+    def rows_of(self, text: Growing) -> list[Line]:
+        new = text.after(self._seen)
+        if not self._seen:
+            new = new.lstrip("\n")
+        self._seen = len(text)
+        if new:
+            self._rows += split_rows(self._prose.add(self._visible.add(new)))
+        return [*self._rows, *split_rows(self._prose.rest())]
+
+
+def _heard(item: Heard, room: int) -> list[Line]:
+    if from_child(item.sender):
+        return list(report_lines(item.sender, item.words, room))
+    sign = " " if from_shell(item.sender) else "›"
+    rows = [
+        row
+        for part in visible(item.said.strip("\n")).split("\n")
+        for row in wrap_words(part, room - 2, "person")
+    ]
+    shown = folded(rows, 12) if len(rows) > 40 else rows
+    return [
+        (("person", f"{sign} " if not at else "  "), *row) for at, row in enumerate(shown)
+    ]
+
+
+def _called(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+    style, sign = _SIGNS[item.stage]
+    indent = 2 if item.within else 0
+    name, _, rest = of.label(item.call).partition(" ")
+    said = f" {cut(rest, room - len(name) - 3 - indent)}" if rest else ""
+    head: Line = ((style, f"{' ' * indent}{sign} "), ("strong", name), ("plain", said))
+    return [head, *_under(_result(item, room - _INDENT - indent, of, whole=whole), indent)]
+
+
+def _result(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+    if item.open:
+        tail = [row for row in item.tail.replace("\r", "\n").split("\n") if row.strip()]
+        return [line(cut(on_one_line(row), room), "dim") for row in tail[-_TAIL:]]
+    if is_plan(item):
+        return markdown_rows(item.control.text, room) if whole else []  # type: ignore[union-attr]
+    if whole and item.stage == "done":
+        end = events.Ended(item.call.id, item.stage, item.text, item.shown)
+        return call_summary.whole(end, item.text, room, of.directory)
+    return result_rows(item, room, of.directory, _FOLDING)
+
+
+def _under(rows: Sequence[Line], indent: int) -> Iterator[Line]:
+    for at, row in enumerate(rows):
+        yield (("dim", " " * indent + ("    " if at else "  └ ")), *row)
+
+
+def _wrapped(row: Line, room: int) -> Iterator[Line]:
+    """A row of ours, broken where it is too wide; none overflows."""
+    for part in split_rows(wrap_line(row, room)) or [()]:
+        yield truncate(part, room)
+
+
+def grown(shown: Transcript, new: Sequence[Item]) -> Transcript:
+    """The transcript with these items behind those that are over."""
+    items = shown.items
+    for item in new:
+        items = items.plus(item)
+    return replace(shown, items=items)

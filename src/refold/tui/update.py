@@ -1,0 +1,365 @@
+"""What becomes of the state when something happens, and what is to be done about it. Pure.
+
+Keys go to the uppermost thing: a question or a list (`overlays`), the search, the transcript
+(`navigation`) or the panel that has the focus, and else the input (`composer`).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from refold.client.protocol import Interrupt, StopChild
+from refold.tui import composer as inputs
+from refold.tui.keys import KEYS, keys_rows
+from refold.tui.messages import (
+    PANELS,
+    Asked,
+    AskedToPick,
+    Command,
+    Complete,
+    CycleMode,
+    Edited,
+    EditOutside,
+    FactsChanged,
+    Key,
+    LoadPalette,
+    Message,
+    Mouse,
+    News,
+    Offered,
+    PaletteLoaded,
+    Paste,
+    Quit,
+    Redraw,
+    Remember,
+    Remembered,
+    Resized,
+    RowsPrinted,
+    RunCommand,
+    Send,
+    Submit,
+    Suspend,
+    Tick,
+    TranscriptLoaded,
+    Typed,
+    Watch,
+    Withdrawn,
+)
+from refold.tui.model import Choosing, Dialog, Model, TextSearch, Updated, Watching
+from refold.tui.navigation import find, finding_key, mouse, scroll, select, transcript_key
+from refold.tui.overlays import asked, choosing_key, dialog_key, dialog_letters, withdrawn
+from refold.tui.panels import TITLES, panel_entries
+from refold.tui.text_field import field_of, inserted
+from refold.tui.transcript import Local, Transcript, grown
+from refold.tui.view import areas
+from refold.views.picker import with_query
+from refold.views.screen.blocks import Called
+from refold.views.screen.screen import Screen, shown
+from refold.views.styled import Line
+
+TWICE = 2.0  # seconds in which a second Ctrl+C or Esc means more
+
+
+def update(model: Model, message: Message) -> Updated:
+    return _ON[type(message)](model, message)
+
+
+def _told(change: Callable[[Model, Any], Model]) -> Callable[[Model, Any], Updated]:
+    """For a message after which there is nothing to do."""
+    return lambda model, message: (change(model, message), ())
+
+
+def _printed(model: Model, rows: tuple[Line, ...], *, begins: bool = False) -> Model:
+    return replace(model, transcript=grown(model.transcript, (Local(rows, begins),)))
+
+
+def _news(model: Model, message: News) -> Model:
+    before = now = model.screen
+    for frame in message.frames:
+        now = shown(now, frame)
+    new = [now.done[at] for at in range(len(before.done), len(now.done))]
+    transcript = grown(model.transcript, new) if new else model.transcript
+    calls = tuple(each for each in now.open if isinstance(each, Called))
+    transcript = replace(transcript, open=calls, coming=now.coming)
+    return replace(model, screen=now, transcript=transcript)
+
+
+def _with_facts(model: Model, message: FactsChanged) -> Model:
+    facts, transcript = message.facts, model.transcript
+    if facts.session != model.facts.session:
+        model = replace(
+            model, screen=Screen(window=model.screen.window), anchor=None, selected=-1,
+            focus="input", watching=None, panel_row=0,
+        )  # fmt: skip
+        transcript = Transcript(label=transcript.label, whole=transcript.whole)
+    return replace(
+        model, facts=facts, transcript=replace(transcript, directory=facts.directory)
+    )
+
+
+def _watched(model: Model, found: TranscriptLoaded) -> Model:
+    screen = Screen(window=model.screen.window)
+    for frame in found.frames:
+        screen = shown(screen, frame)
+    transcript = replace(
+        grown(Transcript(label=model.transcript.label), list(screen.done)),
+        open=screen.open, coming=screen.coming, directory=model.transcript.directory,
+        whole=model.transcript.whole,
+    )  # fmt: skip
+    same = model.watching if model.watching and model.watching.node == found.node else None
+    anchor = same.anchor if same else None
+    watching = Watching(found.node, found.title, screen, transcript, anchor)
+    return replace(model, watching=watching)
+
+
+def _offered(model: Model, found: Offered) -> Model:
+    composer = inputs.offered(model.composer, found.before, found.offers)
+    return replace(model, composer=composer)
+
+
+def _with_history(model: Model, found: Remembered) -> Model:
+    return replace(model, composer=replace(model.composer, history=found.inputs))
+
+
+def _put_text(model: Model, text: str) -> Model:
+    if isinstance(model.overlay, Dialog) and not model.overlay.asked.keys:
+        return replace(model, overlay=replace(model.overlay, field=field_of(text)))
+    return replace(model, composer=inputs.with_text(model.composer, text))
+
+
+def _key(model: Model, message: Key) -> Updated:
+    model, key, at = replace(model, hint=""), message.name, message.at
+    match model.overlay:
+        case Dialog() as dialog:
+            return dialog_key(model, dialog, key)
+        case Choosing() as choosing:
+            return choosing_key(model, choosing, key)
+        case TextSearch() as finding:
+            return finding_key(model, finding, key)
+        case None:
+            pass
+    if (action := KEYS.get(key)) is not None:
+        return _action(model, action, at)
+    if model.watching is not None and key == "esc":
+        return replace(model, watching=None), ()
+    match model.focus:
+        case "transcript":
+            return transcript_key(model, key)
+        case "panel":
+            return _panel_key(model, key)
+        case "input":
+            return _input_key(model, key, at)
+
+
+def _typed(model: Model, message: Typed) -> Updated:
+    model, text, at = replace(model, hint=""), message.text, message.at
+    match model.overlay:
+        case Dialog() as dialog:
+            return dialog_letters(model, dialog, text, at)
+        case Choosing() as choosing:
+            picker = with_query(choosing.picker, choosing.picker.query + text)
+            return replace(model, overlay=replace(choosing, picker=picker)), ()
+        case TextSearch() as finding:
+            return find(model, inserted(finding.field, text).text)
+        case None:
+            pass
+    match model.focus:
+        case "transcript":
+            return transcript_key(model, text)
+        case "panel":
+            return _panel_key(model, text)
+        case "input" if text == "?" and not model.composer.field.text:
+            return _printed(model, keys_rows(model.width), begins=True), ()
+        case "input":
+            model = replace(model, typed_at=at)
+            return _composed(model, inputs.typed(model.composer, text))
+
+
+def _paste(model: Model, message: Paste) -> Updated:
+    model, text = replace(model, hint="", typed_at=message.at), message.text
+    match model.overlay:
+        case Dialog(asked) as dialog if not asked.keys:
+            text = text if asked.many else " ".join(text.split())
+            field = inserted(dialog.field, text)
+            return replace(model, overlay=replace(dialog, field=field)), ()
+        case TextSearch() as finding:
+            return find(model, inserted(finding.field, " ".join(text.split())).text)
+        case None:
+            focused = replace(model, focus="input")
+            return _composed(focused, inputs.with_paste(model.composer, text))
+        case _:
+            return model, ()
+
+
+def _composed(model: Model, composer: inputs.Composer) -> Updated:
+    """The input has changed: completions are looked for anew."""
+    model = replace(model, composer=composer)
+    before = composer.before
+    wants = composer.search is None and ("@" in before or before[:1] in ("/", "!"))
+    return model, (Complete(before),) if wants else ()
+
+
+def _action(model: Model, action: str, at: float) -> Updated:
+    """A key that means the same whatever has the focus."""
+    match action:
+        case "above" | "below":
+            return select(model, -1 if action == "above" else 1), ()
+        case "find":
+            return replace(model, overlay=TextSearch()), ()
+        case "interrupt":
+            return _ctrl_c(model, at)
+        case "whole":
+            whole = not model.transcript.whole
+            shown_ = replace(model.transcript, whole=whole, flipped=frozenset[int]())
+            return replace(model, transcript=shown_), ()
+        case "redraw":
+            return replace(model, painted=model.painted + 1), ()
+        case _ if action in _WANTED:
+            return model, (_WANTED[action],)
+        case _ if action in TITLES or action == "panels":
+            return _with_panel(model, action), ()
+        case _:
+            return scroll(model, action)
+
+
+def _ctrl_c(model: Model, at: float) -> Updated:
+    """Ctrl+C: empty the input, stop the turn, or, pressed twice, leave."""
+    twice = at - model.interrupted_at < TWICE
+    model = replace(model, interrupted_at=at)
+    if model.composer.field.text:
+        kept = inputs.remembered(model.composer, model.composer.field.text)
+        model = replace(model, composer=inputs.emptied(kept), interrupted_at=-math.inf)
+        return replace(model, hint="Emptied. ↑ brings it back."), ()
+    if model.screen.view.turn.seq and not (twice and model.screen.view.turn.stopped):
+        hint = "Stopping the turn. Ctrl+C again leaves."
+        return replace(model, hint=hint), (Send(Interrupt()),)
+    if twice:
+        return model, (Quit(),)
+    return replace(model, hint="Press Ctrl+C again to leave, or Ctrl+D."), ()
+
+
+def _input_key(model: Model, key: str, at: float) -> Updated:
+    composer = model.composer
+    model = replace(model, typed_at=at)
+    if (taken := inputs.pressed(composer, key)) is not None:
+        if key in ("enter", "esc") or taken.field == composer.field:
+            return replace(model, composer=taken), ()
+        return _composed(model, taken)
+    match key:
+        case "enter":
+            return _submit(model, "now")
+        case "alt+enter" if model.screen.view.turn.seq:
+            return _submit(model, "next")
+        case "alt+enter":
+            return _composed(model, inputs.typed(composer, "\n"))
+        case "tab" if model.panel:
+            return replace(model, focus="panel", panel_row=0), ()
+        case "esc":
+            return _escape(model, at)
+        case _:
+            return model, _wanted_by(key, composer)
+
+
+def _wanted_by(key: str, composer: inputs.Composer) -> tuple[Command, ...]:
+    match key:
+        case "tab":
+            return (Complete(composer.before),)
+        case "ctrl+g":
+            return (EditOutside(composer.field.whole),)
+        case "ctrl+d" if not composer.field.text:
+            return (Quit(),)
+        case _:
+            return ()
+
+
+def _escape(model: Model, at: float) -> Updated:
+    """Esc: stop the turn; with nothing to stop, twice opens the rewind list."""
+    if model.screen.view.turn.seq:
+        return replace(model, hint="Stopping the turn."), (Send(Interrupt()),)
+    if model.anchor is not None:
+        return replace(model, anchor=None), ()
+    if model.panel:
+        return replace(model, panel=""), ()
+    if at - model.escaped_at < TWICE and not model.composer.field.text:
+        return replace(model, escaped_at=-math.inf), (RunCommand("/rewind"),)
+    return replace(model, escaped_at=at, hint="Esc again: rewind."), ()
+
+
+def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
+    text = model.composer.field.whole
+    if not text.strip():
+        stopped = model.screen.view.turn.outcome in ("step_limit", "budget")
+        if stopped and not model.screen.view.turn.seq:
+            return model, (RunCommand("/continue"),)
+        return model, ()
+    kept = inputs.remembered(model.composer, text)
+    model = replace(model, composer=inputs.emptied(kept), anchor=None)
+    return model, (Remember(text), Submit(text, when))
+
+
+def _with_panel(model: Model, name: str) -> Model:
+    """Open this panel, or close it if it is open; `panels` is the next one."""
+    if name == "panels":
+        at = PANELS.index(model.panel) + 1 if model.panel else 0
+        panel = PANELS[at] if at < len(PANELS) else ""
+    else:
+        panel = next((each for each in PANELS if each == name != model.panel), "")
+    return replace(model, panel=panel, panel_row=0, focus="input")
+
+
+def _panel_key(model: Model, key: str) -> Updated:
+    at = areas(model)
+    entries = panel_entries(model, at.panel_room - 2)
+    entry = entries[model.panel_row] if model.panel_row < len(entries) else None
+    match key:
+        case "up" | "down" | "k" | "j":
+            step = -1 if key in ("up", "k") else 1
+            row = max(0, min(model.panel_row + step, len(entries) - 1))
+            return replace(model, panel_row=row), ()
+        case "enter" if model.panel == "changes":
+            return replace(
+                model, panel_row=(model.panel_row + 1) % max(len(entries), 1)
+            ), ()
+        case "enter" if entry and entry.id and model.panel == "agents":
+            return replace(model, focus="input"), (Watch(entry.id),)
+        case "x" if entry and entry.id and model.panel == "agents":
+            return replace(model, hint=f"Stopping {entry.id}."), (
+                Send(StopChild(entry.id)),
+            )
+        case "tab":
+            return replace(model, focus="input"), ()
+        case "esc":
+            return replace(model, panel="", focus="input"), ()
+        case _:
+            return model, ()
+
+
+_WANTED: Mapping[str, Command] = {
+    "palette": LoadPalette(), "mode": CycleMode(), "suspend": Suspend(),
+}  # fmt: skip
+_ON: Mapping[type, Callable[[Model, Any], Updated]] = {
+    Key: _key,
+    Typed: _typed,
+    Paste: _paste,
+    Mouse: mouse,
+    News: _told(_news),
+    Resized: _told(lambda model, m: replace(model, width=m.width, height=m.height)),
+    Tick: _told(lambda model, m: replace(model, now=m.now)),
+    FactsChanged: _told(_with_facts),
+    RowsPrinted: _told(lambda model, m: _printed(model, m.rows, begins=m.begins)),
+    Asked: _told(asked),
+    AskedToPick: _told(
+        lambda model, m: replace(model, overlay=Choosing(m.number, m.picker))
+    ),
+    Withdrawn: _told(lambda model, m: withdrawn(model, m.number)),
+    Offered: _told(_offered),
+    PaletteLoaded: _told(
+        lambda model, m: replace(model, overlay=model.overlay or Choosing(0, m.picker))
+    ),
+    TranscriptLoaded: _told(_watched),
+    Edited: _told(lambda model, m: _put_text(model, m.text)),
+    Remembered: _told(_with_history),
+    Redraw: _told(lambda model, m: replace(model, painted=model.painted + 1)),
+}

@@ -1,0 +1,347 @@
+"""The frame that the screen shows for a state: rows of styled text, and the cursor. Pure.
+
+From top to bottom: the transcript, what is done now, messages that wait, the input or a
+question in its place, and the status line. A panel stands at the right of a wide screen, and
+below the transcript of a narrow one.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from refold.tui.composer import Composer
+from refold.tui.model import (
+    COMPACT,
+    PANEL_COLUMNS,
+    SIDE_BY_SIDE,
+    Choosing,
+    Dialog,
+    Model,
+    TextSearch,
+    Watching,
+)
+from refold.tui.overlays import choosing_rows, dialog_rows
+from refold.tui.panels import HINTS, TITLES, panel_entries
+from refold.tui.text_field import laid
+from refold.tui.transcript import visible_rows
+from refold.views.children_list import running_summary
+from refold.views.escape import on_one_line
+from refold.views.number_format import duration, money, tokens, window_share
+from refold.views.screen.blocks import Called, Heard
+from refold.views.styled import Line, Piece, Style
+from refold.views.wrap import cells, cut, letters, truncate
+
+_WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_OFFERS = 8  # completions that are shown at once
+_PANEL = 14  # rows of a panel below the transcript
+_CHIPS = 3  # messages that wait and are named
+_LEAST = 3  # rows of the transcript, whatever is asked
+_EMPTY = "Ask anything · / for commands · @ for files · Ctrl+P for everything"
+_KEYS = "Esc closes · ↑↓ PgUp PgDn scroll"
+
+
+class Frame(Struct, frozen=True):
+    """`rows` are as many as the screen has. `cursor` is row and column; None: it is hidden."""
+
+    rows: tuple[Line, ...]
+    cursor: tuple[int, int] | None = None
+
+
+class Areas(Struct, frozen=True):
+    """Where things stand: the transcript has `room` cells and `height` rows."""
+
+    room: int
+    height: int
+    panel_room: int = 0
+    panel_height: int = 0
+    side: bool = False
+    bottom: tuple[Line, ...] = ()
+    cursor: tuple[int, int] | None = None  # row within `bottom`, and column
+
+
+def view(model: Model) -> Frame:
+    at = areas(model)
+    rows = _transcript(model, at)
+    if at.side:
+        panel = _panel(model, at.panel_room, at.panel_height)
+        rows = [_beside(row, at.room, panel[n]) for n, row in enumerate(rows)]
+    elif at.panel_height:
+        rows += _panel(model, at.panel_room, at.panel_height)
+    rows += at.bottom
+    cursor = None
+    if at.cursor is not None:
+        cursor = (len(rows) - len(at.bottom) + at.cursor[0], at.cursor[1])
+    return Frame(tuple(truncate(row, model.width) for row in rows), cursor)
+
+
+def areas(model: Model) -> Areas:
+    """How the screen is divided. Of a very low one, the transcript loses its rows last."""
+    bottom, cursor = _bottom(model)
+    height = max(model.height, 1)
+    if len(bottom) > height:
+        lost = len(bottom) - height
+        bottom = bottom[lost:]
+        cursor = (cursor[0] - lost, cursor[1]) if cursor and cursor[0] >= lost else None
+    left = height - len(bottom)
+    wide = model.width >= SIDE_BY_SIDE
+    if not model.panel or (not wide and left < 2 * _LEAST):
+        return Areas(model.width, left, bottom=tuple(bottom), cursor=cursor)
+    if wide:
+        room = model.width - PANEL_COLUMNS - 2
+        return Areas(room, left, PANEL_COLUMNS, left, True, tuple(bottom), cursor)
+    wanted = 2 + sum(len(each.rows) for each in panel_entries(model, model.width - 2))
+    most = max(min(left // 2, _PANEL, wanted), _LEAST)
+    return Areas(
+        model.width, left - most, model.width, most, bottom=tuple(bottom), cursor=cursor
+    )
+
+
+def _transcript(model: Model, at: Areas) -> list[Line]:
+    if not at.height:
+        return []
+    seen: Model | Watching = model.watching or model
+    rows, items = visible_rows(seen.transcript, seen.anchor, at.room, at.height)
+    if isinstance(model.overlay, TextSearch) and model.overlay.field.text:
+        rows = [_marked(row, model.overlay.field.text) for row in rows]
+    if model.focus == "transcript" and model.selected in items:
+        first = next(n for n, i in enumerate(items) if i == model.selected and rows[n])
+        rows[first] = (("selected", "▌"), *_after_cells(rows[first], 1))
+    rows = [truncate(row, at.room) for row in rows]
+    # A short transcript begins at the top; the input stays at the bottom.
+    return [*rows, *([()] * (at.height - len(rows)))]
+
+
+def _panel(model: Model, room: int, height: int) -> list[Line]:
+    title = TITLES[model.panel]
+    hint = HINTS.get(model.panel, "") if model.focus == "panel" else "Tab: keys go here"
+    said = f" {title} "
+    rule = "─" * max(room - cells(said) - 1, 0)
+    rows: list[Line] = [
+        (
+            ("border", "─"),
+            ("strong" if model.focus == "panel" else "dim", said),
+            ("border", rule),
+        )
+    ]
+    entries = panel_entries(model, room - 2)
+    body, first = list[Line](), 0
+    for n, entry in enumerate(entries):
+        here = model.focus == "panel" and n == model.panel_row
+        if here:
+            first = len(body)
+        mark: Piece = ("accent", "› ") if here else ("plain", "  ")
+        for at, row in enumerate(entry.rows):
+            body.append((mark if not at else ("plain", "  "), *row))
+    space = max(height - 2, 0)
+    start = max(0, min(first, len(body) - space)) if first + 1 > space else 0
+    if model.focus == "panel" and len(body) > space:
+        start = min(first, max(len(body) - space, 0))
+    shown = body[start : start + space]
+    rows += [*shown, *([()] * (space - len(shown)))]
+    rows.append((("dim", cut(f"  {hint}", room)),))
+    return [truncate(row, room) for row in rows[:height]]
+
+
+def _beside(row: Line, room: int, panel: Line) -> Line:
+    used = sum(cells(text) for _, text in row)
+    return (*row, ("plain", " " * (room - used)), ("border", "│ "), *panel)
+
+
+def _bottom(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
+    rows = [*_activity(model), *_chips(model)]
+    match model.overlay:
+        case Dialog() as dialog:
+            more, cursor = dialog_rows(model, dialog)
+        case Choosing() as choosing:
+            more, cursor = choosing_rows(model, choosing)
+        case TextSearch() as finding:
+            more, cursor = _finding(model, finding)
+        case None:
+            more, cursor = _composer(model)
+    above = len(rows)
+    rows += more
+    rows.append(_status(model))
+    return rows, None if cursor is None else (cursor[0] + above, cursor[1])
+
+
+def _activity(model: Model) -> list[Line]:
+    view, now = model.screen.view, model.screen.status
+    if not view.turn.seq or isinstance(model.overlay, Dialog):
+        return []
+    spent = max(model.now - (now.since or view.turn.started_at), 0.0)
+    turned = _WHEEL[int(model.now * 10) % len(_WHEEL)]
+    if now.reason and now.doing == "waiting":
+        left = max(now.seconds - spent, 0.0)
+        when = f"; retrying in {duration(left)}" if now.seconds else ""
+        said: Line = (("warn", f"{turned} {on_one_line(now.reason)}{when}"),)
+    else:
+        what = now.doing or ("writing" if model.screen.coming else "working")
+        said = (("accent", turned), ("dim", f" {what} {duration(spent)}"))
+    moved = {each.node: each for each in model.screen.moved}
+    below = running_summary(view.children, moved, view.turn.seq)
+    used = view.turn.spent.usage
+    parts = [
+        below,
+        f"{tokens(used.input + used.output)} tokens" if used.input else "",
+        "Esc interrupts",
+    ]
+    more = "".join(f" · {part}" for part in parts if part)
+    return [truncate((*said, ("dim", more)), model.width)]
+
+
+def _chips(model: Model) -> list[Line]:
+    """Messages that wait for the end of the turn."""
+    waiting = [each for each in model.screen.open if isinstance(each, Heard)]
+    rows = list[Line]()
+    for each in waiting[:_CHIPS]:
+        said: Line = (("accent", "  ▸ after this turn: "), ("dim", on_one_line(each.said)))
+        rows.append(truncate(said, model.width))
+    if (more := len(waiting) - _CHIPS) > 0:
+        rows.append((("dim", f"    {more} more"),))
+    return rows
+
+
+def _composer(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
+    composer, room = model.composer, max(model.width - 2, 2)
+    rows: list[Line] = [_rule(model)]
+    found = laid(composer.field, room)
+    most = max(model.height // 3, 1)
+    first = max(0, min(found.row - most // 2, len(found.rows) - most))
+    for n, text in enumerate(found.rows[first : first + most]):
+        sign: Piece = ("person", "› " if first + n == 0 else "  ")
+        rows.append((sign, ("plain", text)))
+    if not composer.field.text:
+        rows[1] = (("person", "› "), ("dim", cut(_empty(model), room)))
+    elif composer.suggestion:
+        left = room - cells(found.rows[-1])
+        rows[-1] = (*rows[-1], ("dim", cut(composer.suggestion, left)))
+    cursor = (1 + found.row - first, 2 + found.cell)
+    if composer.search is not None:
+        rows.insert(
+            1, (("dim", cut(f"search in earlier inputs: {composer.search}", room)),)
+        )
+        cursor = (cursor[0] + 1, cursor[1])
+    above = _offers(composer, model.width)
+    return [*above, *rows], (cursor[0] + len(above), cursor[1])
+
+
+def _empty(model: Model) -> str:
+    if model.screen.view.turn.seq:
+        return "Enter: for the next step · Alt+Enter: after this turn · Esc interrupts"
+    return _EMPTY if model.width >= COMPACT else "Ask anything · /help"
+
+
+def _offers(composer: Composer, width: int) -> list[Line]:
+    many, at = len(composer.offers), composer.chosen
+    if not many:
+        return []
+    first = max(0, min(at - _OFFERS // 2, many - _OFFERS))
+    shown = composer.offers[first : first + _OFFERS]
+    wide = min(
+        max(cells(on_one_line(each.shown or each.text)) for each in shown), width // 2
+    )
+    rows = list[Line]()
+    for n, each in enumerate(shown, first):
+        name = cut(on_one_line(each.shown or each.text), wide)
+        pad = " " * (wide - cells(name))
+        style: Style = "selected" if n == at else "accent"
+        rows.append(
+            truncate(
+                ((style, f" {name}{pad} "), ("dim", f" {on_one_line(each.about)}")), width
+            )
+        )
+    if many > _OFFERS:
+        rows.append((("dim", f" {max(at, 0) + 1} of {many}"),))
+    return rows
+
+
+def _finding(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[int, int]]:
+    found = laid(finding.field, 10_000)
+    said = "not found" if finding.missed else "Enter: older · Shift+Tab: newer · Esc closes"
+    rows: list[Line] = [
+        (("accent", "─" * model.width),),
+        (("strong", " search: "), ("plain", found.rows[0])),
+        (("warn" if finding.missed else "dim", f" {said}"),),
+    ]
+    return rows, (1, min(9 + found.cell, model.width - 1))
+
+
+def _rule(model: Model) -> Line:
+    """The line above the input: the mode where it is not the usual one, and what is watched."""
+    mode = model.facts.mode
+    named: Line = ()
+    if model.watching:
+        named = (("accent", f" {on_one_line(model.watching.title)} "), ("dim", f"{_KEYS} "))
+    elif mode != "default":
+        style: Style = "bad" if mode == "bypass" else "warn"
+        named = ((style, f" {mode} "),)
+    if model.anchor is not None and not model.watching:
+        named = (*named, ("dim", " End: newest rows "))
+    used = sum(cells(text) for _, text in named)
+    if used > model.width - 4:
+        return (("border", "─" * model.width),)
+    return (("border", "──"), *named, ("border", "─" * (model.width - used - 2)))
+
+
+def _status(model: Model) -> Line:
+    """Model, effort, mode, branch; on the right context, cost and todos."""
+    facts, seen = model.facts, model.screen.view
+    if model.hint and not isinstance(model.overlay, Dialog):
+        return (("warn", cut(f" {model.hint}", model.width)),)
+    name = on_one_line(facts.model)
+    short = name.rpartition("/")[2]
+    compact = model.width < COMPACT
+    left = [short if compact else name]
+    if not compact:
+        left += [facts.effort, facts.agent if facts.agent != "main" else ""]
+        left += [on_one_line(facts.branch)]
+    share = window_share(seen.account.last_usage, seen.conversation.system_prompt.window)
+    spent = money(seen.account.spent) if seen.account.spent.answers else ""
+    todos = seen.conversation.todos
+    done = sum(each.status == "done" for each in todos)
+    running = sum(isinstance(b, Called) and b.stage == "running" for b in model.screen.open)
+    right = [
+        f"{running} running" if running > 1 and not compact else "",
+        f"{done}/{len(todos)} todos" if todos and not compact else "",
+        share.replace(" of window", "") if compact else share,
+        spent,
+        "" if compact else "? keys",
+    ]
+    end = " · ".join(part for part in right if part)
+    start = " · ".join(part for part in left if part)
+    start = cut(f" {start}", max(model.width - cells(end) - 3, 0))
+    pad = max(model.width - cells(start) - cells(end) - 1, 1)
+    return truncate((("dim", f"{start}{' ' * pad}{end}"),), model.width)
+
+
+def _marked(row: Line, words: str) -> Line:
+    """The row with what is searched for marked, where it stands in one piece."""
+    return tuple(part for piece in row for part in _marked_piece(piece, words.casefold()))
+
+
+def _marked_piece(piece: Piece, wanted: str) -> Iterator[Piece]:
+    style, text = piece
+    low, at = text.casefold(), 0
+    if len(low) == len(text):  # else places in one are not those in the other
+        while (start := low.find(wanted, at)) >= 0:
+            if start > at:
+                yield style, text[at:start]
+            at = start + len(wanted)
+            yield "selected", text[start:at]
+    if at < len(text):
+        yield style, text[at:]
+
+
+def _after_cells(row: Line, skip: int) -> Sequence[Piece]:
+    """The row without its first cell."""
+    found = list[Piece]()
+    for style, text in row:
+        kept = ""
+        for letter, wide in letters(text):
+            if skip > 0:
+                skip -= wide
+                continue
+            kept += letter
+        if kept:
+            found.append((style, kept))
+    return found

@@ -1,0 +1,43 @@
+"""The full screen in a pty: the whole program, a scripted model, and the screen a person sees."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.pty_terminal import Terminal
+
+PROGRAM = Path(__file__).parent.parent / "terminal" / "stage_program.py"
+HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
+Opens = Callable[..., Terminal]
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture
+def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
+    """Starts `refold tui` in `tmp_path/work`, with these responses of the model."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "hello.py").write_text(HELLO, encoding="utf-8")
+    begun = list[Terminal]()
+
+    def open_(
+        *answers: dict[str, object], flags: tuple[str, ...] = (), **more: object
+    ) -> Terminal:
+        script = tmp_path / "script.jsonl"
+        script.write_text("".join(f"{json.dumps(each)}\n" for each in answers))
+        terminal = Terminal(
+            PROGRAM, "tui", "--script", str(script), *flags, here=work, compiled=compiled,
+            REFOLD_HOME=str(tmp_path / "home"), REFOLD_MEMORY="0", **{"size": (24, 80), **more},  # type: ignore[arg-type]
+        )  # fmt: skip
+        begun.append(terminal)
+        return terminal
+
+    yield open_
+    for terminal in begun:
+        terminal.child.close(force=True)

@@ -1,0 +1,75 @@
+"""The input line: history, suggestions, completions and the search in earlier inputs."""
+
+from refold.tui.composer import (
+    Composer,
+    completed,
+    emptied,
+    offered,
+    pressed,
+    remembered,
+    typed,
+    with_text,
+)
+from refold.tui.messages import Completion
+
+EARLIER = ("fix the test", "explain main.py", "fix the door")
+
+
+def after(composer: Composer, *keys: str) -> Composer:
+    for key in keys:
+        composer = pressed(composer, key) or composer
+    return composer
+
+
+def test_up_fetches_earlier_inputs_and_down_gives_the_draft_back() -> None:
+    composer = typed(Composer(history=EARLIER), "draft")
+
+    assert after(composer, "up").field.text == "fix the door"
+    assert after(composer, "up", "up", "up", "up").field.text == "fix the test"
+    assert after(composer, "up", "up", "down", "down").field.text == "draft"
+
+
+def test_up_moves_within_several_lines_before_it_fetches_an_earlier_input() -> None:
+    composer = with_text(Composer(history=EARLIER), "one\ntwo")
+
+    moved = after(composer, "up")
+    assert (moved.field.text, moved.field.at) == ("one\ntwo", 3)
+    assert after(moved, "up").field.text == "fix the door"
+
+
+def test_the_rest_of_an_earlier_input_is_suggested_and_taken_with_right() -> None:
+    composer = typed(Composer(history=EARLIER), "fix")
+
+    assert composer.suggestion == " the door"
+    assert after(composer, "right").field.text == "fix the door"
+    assert typed(composer, "!").suggestion == ""
+
+
+def test_ctrl_r_finds_inputs_with_these_letters_one_after_the_other() -> None:
+    searching = typed(after(Composer(history=EARLIER), "ctrl+r"), "fix")
+
+    assert (searching.search, searching.field.text) == ("fix", "fix the door")
+    assert after(searching, "ctrl+r").field.text == "fix the test"
+    assert after(searching, "enter").search is None
+    assert after(searching, "esc").field.text == ""
+
+
+def test_completions_for_another_text_are_not_shown() -> None:
+    composer = typed(Composer(), "/he")
+    offers = (Completion("/help", 3, "lists"), Completion("/hello", 3))
+
+    assert offered(composer, "/h", offers).offers == ()
+    shown = offered(composer, "/he", offers)
+    assert shown.offers == offers
+    assert after(shown, "tab").field.text == "/help"
+    assert after(shown, "down", "down", "enter").field.text == "/hello"
+    assert after(shown, "esc").offers == ()
+    assert completed(shown, 1).field.text == "/hello"
+
+
+def test_the_same_input_twice_in_a_row_stands_in_the_history_once() -> None:
+    composer = remembered(remembered(Composer(), "a"), "a")
+
+    assert composer.history == ("a",)
+    assert emptied(typed(composer, "b")).field.text == ""
+    assert remembered(composer, "  ").history == ("a",)

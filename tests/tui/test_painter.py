@@ -1,0 +1,69 @@
+"""Painting: whatever frame comes after whichever, the terminal shows that frame."""
+
+from typing import cast
+
+import pyte
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from refold.terminal.screen.capabilities import Look
+from refold.tui.painter import Painted, painted
+from refold.tui.view import Frame
+from refold.views.styled import Line, line
+from refold.views.wrap import cells
+
+LOOK = Look(color=True)
+WIDTH, HEIGHT = 12, 8
+ROW = some.text(some.sampled_from("ab 日é"), max_size=WIDTH).map(
+    lambda text: line(text[: WIDTH // 2] if cells(text) > WIDTH else text, "strong")
+)
+ROWS = some.lists(ROW, min_size=HEIGHT, max_size=HEIGHT)
+
+
+def frame(rows: list[Line], cursor: tuple[int, int] | None = None) -> Frame:
+    return Frame(tuple(rows), cursor)
+
+
+def display(screen: pyte.Screen) -> list[str]:
+    return [row.rstrip() for row in cast("list[str]", screen.display)]
+
+
+def text(row: Line) -> str:
+    return "".join(part for _, part in row).rstrip()
+
+
+@settings(max_examples=150)
+@given(
+    some.lists(ROWS, min_size=1, max_size=6),
+    some.lists(some.integers(0, HEIGHT), max_size=6),
+)
+def test_the_terminal_shows_the_last_frame(
+    frames: list[list[Line]], shifts: list[int]
+) -> None:
+    screen = pyte.Screen(WIDTH, HEIGHT)
+    stream = pyte.Stream(screen)
+    for by, rows in zip(shifts, list(frames), strict=False):  # frames that moved up
+        frames.append([*frames[-1][by:], *rows[:by]])
+    before: Painted | None = None
+    for rows in frames:
+        stream.feed(painted(frame(rows), WIDTH, before, LOOK))
+        before = Painted(tuple(rows), None, WIDTH)
+
+        assert display(screen) == [text(row) for row in rows]
+
+
+def test_nothing_is_written_for_the_same_frame() -> None:
+    rows = tuple(line(f"row {n}") for n in range(HEIGHT))
+    before = Painted(rows, (1, 2), WIDTH)
+
+    assert painted(Frame(rows, (1, 2)), WIDTH, before, LOOK) == ""
+    assert "row" not in painted(Frame(rows, (1, 3)), WIDTH, before, LOOK)
+
+
+def test_rows_that_moved_up_are_scrolled_and_not_painted_again() -> None:
+    rows = [line(f"row {n}") for n in range(HEIGHT + 1)]
+    before = Painted(tuple(rows[:HEIGHT]), None, WIDTH)
+
+    out = painted(frame(rows[1:]), WIDTH, before, LOOK)
+
+    assert [n for n in range(HEIGHT + 1) if f"row {n}" in out] == [HEIGHT]

@@ -1,0 +1,211 @@
+"""Stories on the full screen, through a pty: what a person types, and what they see."""
+
+import os
+import signal
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, Terminal
+from tests.tui.conftest import HELLO, Opens
+
+pytestmark = pytest.mark.slow
+
+EDIT = {
+    "text": "I change it.",
+    "calls": [
+        {"tool": "read_file", "arguments": {"path": "hello.py"}},
+    ],
+}  # fmt: skip
+CHANGE = {
+    "calls": [
+        {"tool": "edit_file", "arguments": {"path": "hello.py", "old": '"hi"', "new": '"hello"'}},
+    ]
+}  # fmt: skip
+DONE = {"text": "Now hello.py says **hello**."}
+PLAN = {
+    "calls": [
+        {"tool": "exit_plan_mode", "arguments": {"plan": "# Greet better\n\n1. Change the word"}},
+    ]
+}  # fmt: skip
+ASK = {
+    "calls": [
+        {"tool": "ask_user", "arguments": {"questions": [
+            {"question": "Which word?", "options": [{"label": "hello"}, {"label": "hey"}]},
+        ]}},
+    ]
+}  # fmt: skip
+UP, DOWN, PAGE_UP = "\x1b[A", "\x1b[B", "\x1b[5~"
+CTRL_S, CTRL_P, CTRL_T, CTRL_O, CTRL_Z = "\x13", "\x10", "\x14", "\x0f", "\x1a"
+
+
+def ready(at: Terminal) -> None:
+    at.until("? keys")
+
+
+def test_a_message_an_approved_edit_and_the_answer(opens: Opens, tmp_path: Path) -> None:
+    at = opens(EDIT, CHANGE, DONE)
+    ready(at)
+    at.type("say hello" + ENTER)
+    at.until("Edit hello.py?")
+    at.until('+    return "hello"')
+    time.sleep(0.6)  # a letter right after typing is no answer
+    at.type("y")
+    at.until("Now hello.py says hello.")
+    at.until("changed hello.py +1 -1")
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert 'return "hello"' in (tmp_path / "work" / "hello.py").read_text()
+    assert "To resume: refold -c" in at.text
+
+
+def test_a_refusal_with_its_reason_reaches_the_model(opens: Opens, tmp_path: Path) -> None:
+    at = opens(EDIT, CHANGE, {"text": "Then I leave it."})
+    ready(at)
+    at.type("say hello" + ENTER)
+    at.until("Edit hello.py?")
+    time.sleep(0.6)
+    at.type("n")
+    at.until("why not?")
+    at.type("too loud" + ENTER)
+    at.until("Then I leave it.")
+
+    assert "too loud" in at.text
+    assert (tmp_path / "work" / "hello.py").read_text() == HELLO
+
+
+def test_a_plan_is_approved_and_a_question_answered(opens: Opens) -> None:
+    at = opens(PLAN, ASK, DONE, flags=("--permission-mode", "plan"))
+    ready(at)
+    at.type("plan it" + ENTER)
+    at.until("Greet better")
+    at.until("approve")
+    time.sleep(0.6)
+    at.type("y")
+    at.until("Which word?")
+    at.type("2" + ENTER)
+    at.until("Now hello.py says hello.")
+
+
+def test_a_turn_is_stopped_with_esc_and_goes_on_with_a_message(opens: Opens) -> None:
+    at = opens({"text": "word " * 400, "pause": 0.05}, {"text": "I go on."})
+    ready(at)
+    at.type("talk" + ENTER)
+    at.until("word word word")
+    at.type(ESC)
+    at.until_gone("Esc interrupts")
+    at.type("continue please" + ENTER)
+    at.until("I go on.")
+
+
+def test_messages_meanwhile_are_shown_until_they_are_taken(opens: Opens) -> None:
+    at = opens({"text": "word " * 40, "pause": 0.05}, {"text": "Second turn."})
+    ready(at)
+    at.type("talk" + ENTER)
+    at.until("word word")
+    at.type("and then this" + ESC + ENTER)
+    at.until("after this turn: and then this")
+    at.until("Second turn.")
+
+
+def test_panels_search_and_palette(opens: Opens) -> None:
+    todos = {
+        "text": "Needle in here.",
+        "calls": [{"tool": "todo_write", "arguments": {"todos": [
+            {"subject": "Mend the door", "status": "in_progress"},
+        ]}}],
+    }  # fmt: skip
+    at = opens(todos, {"text": "\n\n".join(f"line {n}" for n in range(60))})
+    ready(at)
+    at.type("go" + ENTER)
+    at.until("line 59")
+    at.type(CTRL_T)
+    at.until("Todos")
+    at.until("Mend the door")
+    at.type(CTRL_T)
+    at.until_gone("Mend the door")
+    at.type(CTRL_S + "needle")
+    at.until("Needle in here.")
+    at.type(ESC)
+    at.until("? keys")
+    time.sleep(0.2)
+    at.type(CTRL_P)
+    at.until("Enter chooses")
+    at.type("context us" + ENTER)
+    at.until("› /context")
+
+
+def test_a_session_is_resumed_with_all_that_was_said(opens: Opens) -> None:
+    at = opens({"text": "The first answer."})
+    ready(at)
+    at.type("hello there" + ENTER)
+    at.until("The first answer.")
+    at.type("\x04")
+    at.end()
+
+    again = opens({"text": "The second answer."}, flags=("-c",))
+
+    again.until("The first answer.")
+    again.until("› hello there")
+    again.type("more" + ENTER)
+    again.until("The second answer.")
+
+
+def test_a_resize_in_mid_stream_fits_the_new_size(opens: Opens) -> None:
+    at = opens({"text": "word " * 60, "pause": 0.03})
+    ready(at)
+    at.type("talk" + ENTER)
+    at.until("word word")
+    at.screen.resize(16, 50)
+    at.child.setwinsize(16, 50)
+    at.until("Enter: for the next step")
+    at.until_gone("Esc interrupts")
+
+    assert all(len(row) <= 50 for row in at.rows)
+    assert at.rows[-1].startswith(" script")
+
+
+def test_the_terminal_is_as_it_was_after_leaving_and_after_a_kill(opens: Opens) -> None:
+    first = opens({"text": "x"})
+    ready(first)
+    before = _modes(first)
+    os.kill(first.child.pid, signal.SIGKILL)
+    first.child.wait()
+
+    second = opens({"text": "x"})
+    ready(second)
+    second.type(CTRL_C)
+    second.until("again to leave")
+    second.type(CTRL_C)
+
+    assert second.end() == 0
+    assert second.modes & termios.ECHO
+    assert second.modes & termios.ICANON
+    assert not before & termios.ECHO
+    assert second.raw.rstrip().count("\x1b[?1049l") >= 1
+    assert second.raw.rindex("\x1b[?25h") > second.raw.rindex("\x1b[?25l")
+
+
+def _modes(at: Terminal) -> int:
+    return termios.tcgetattr(at.child.child_fd)[3]
+
+
+@pytest.mark.parametrize("term", ["vt100", "dumb", ""])
+def test_a_terminal_that_cannot_is_refused_with_what_to_do(opens: Opens, term: str) -> None:
+    at = opens({"text": "x"}, TERM=term)
+
+    assert at.end() == 1
+    assert "use refold --display plain" in " ".join(at.text.split())
+
+
+@pytest.mark.parametrize(
+    "term", ["xterm", "screen-256color", "tmux-256color", "linux", "xterm-kitty"]
+)
+def test_it_works_in_terminals_that_people_have(opens: Opens, term: str) -> None:
+    at = opens({"text": "An answer."}, TERM=term)
+    ready(at)
+    at.type("hi" + ENTER)
+    at.until("An answer.")

@@ -1,0 +1,119 @@
+"""Editing the input: what keys make of the text, and how it is laid out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from refold.tui.text_field import (
+    TextField,
+    down,
+    edited,
+    field_of,
+    inserted,
+    laid,
+    pasted,
+    shown,
+    up,
+)
+from refold.views.wrap import cells
+from tests.tui.sessions import WORDS
+
+KEYS = (
+    "left", "right", "home", "end", "ctrl+left", "ctrl+right", "backspace", "delete", "ctrl+w",
+    "alt+backspace", "alt+d", "ctrl+u", "ctrl+k", "ctrl+y", "ctrl+_",
+)  # fmt: skip
+
+
+def typed(text: str, *keys: str) -> TextField:
+    """`|` is where the cursor stands."""
+    at = text.index("|")
+    field = TextField(text.replace("|", ""), at)
+    for key in keys:
+        found = edited(field, key)
+        assert found is not None
+        field = found
+    return field
+
+
+def marked(field: TextField) -> str:
+    return f"{field.text[: field.at]}|{field.text[field.at :]}"
+
+
+@pytest.mark.parametrize(
+    ("before", "key", "after"),
+    [
+        ("one two|", "ctrl+w", "one |"),
+        ("one two|", "alt+backspace", "one |"),
+        ("one.two|", "alt+backspace", "one.|"),
+        ("one |two", "alt+d", "one |"),
+        ("one\ntwo|", "ctrl+u", "one\n|"),
+        ("o|ne\ntwo", "ctrl+k", "o|\ntwo"),
+        ("one\nt|wo", "home", "one\n|two"),
+        ("o|ne\ntwo", "end", "one|\ntwo"),
+        ("one tw|o", "ctrl+left", "one |two"),
+        ("|one two", "ctrl+right", "one| two"),
+        ("a👨‍👩‍👧|b", "backspace", "a|b"),
+        ("a|e\u0301b", "delete", "a|b"),
+        ("日|本", "left", "|日本"),
+        ("|", "backspace", "|"),
+    ],
+)
+def test_a_key_edits_as_people_expect(before: str, key: str, after: str) -> None:
+    assert marked(typed(before, key)) == after
+
+
+def test_what_was_cut_comes_back_and_an_edit_can_be_undone() -> None:
+    cut = typed("keep this|", "ctrl+w")
+
+    assert marked(edited(inserted(cut, "and "), "ctrl+y") or cut) == "keep and this|"
+    assert marked(edited(cut, "ctrl+_") or cut) == "keep this|"
+    assert edited(cut, "f9") is None
+
+
+def test_up_and_down_keep_the_column_and_end_at_the_first_and_last_line() -> None:
+    field = TextField("long line\nab\nlast", 9)
+
+    below = down(field)
+    assert below is not None
+    assert marked(below) == "long line\nab|\nlast"
+    assert down(TextField("x\ny", 3)) is None
+    assert up(TextField("x\ny", 1)) is None
+    assert marked(up(TextField("ab\ncdef", 7)) or field) == "ab|\ncdef"
+
+
+def test_a_long_paste_is_one_character_that_is_shown_as_a_label_and_sent_whole() -> None:
+    text = "".join(f"line {n}\n" for n in range(20))
+    field = pasted(inserted(TextField(), "see "), text)
+
+    assert shown(field) == "see [pasted 21 lines]"
+    assert field.whole == f"see {text}"
+    assert (edited(field, "backspace") or field).whole == "see "
+    assert pasted(TextField(), "two\r\nlines").text == "two\nlines"
+
+
+@given(WORDS, some.lists(some.sampled_from(KEYS), max_size=12), some.integers(2, 30))
+def test_the_cursor_is_always_in_the_text_and_no_row_is_too_wide(
+    text: str, keys: list[str], room: int
+) -> None:
+    field = field_of(text.replace("\x00", ""))
+    for key in keys:
+        field = edited(field, key) or field
+
+        found = laid(field, room)
+
+        assert 0 <= field.at <= len(field.text)
+        assert all(cells(row) <= max(room, 2) for row in found.rows)
+        assert found.row < len(found.rows)
+        assert found.cell <= max(room, 2)
+
+
+@given(WORDS)
+def test_undo_goes_back_through_every_edit(text: str) -> None:
+    field = TextField()
+    for letter in text:
+        field = inserted(field, letter)
+
+    for _ in text:
+        field = edited(field, "ctrl+_") or field
+
+    assert (field.text, field.at) == ("", 0)

@@ -1,0 +1,153 @@
+"""The transcript: blocks as rows, the part that is on the screen, and what scrolling does."""
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from refold.tui.transcript import (
+    Anchor,
+    Transcript,
+    code_block,
+    found_in,
+    grown,
+    item_text,
+    scrolled,
+    visible_rows,
+)
+from refold.views.screen.blocks import Words
+from refold.views.styled import bare
+from tests.tui.sessions import DIFF, ENDS, Story, model_of, stories
+
+
+def rows_of(shown: Transcript, room: int = 60) -> list[str]:
+    return [bare([row]) for at in range(len(shown)) for row in shown.rows(at, room)]
+
+
+def words(text: str, seq: int = 1) -> Words:
+    return Words(seq=seq, at=0.0, text=text)
+
+
+def test_a_session_reads_from_top_to_bottom() -> None:
+    story = Story()
+    story.turn("Say hello.").tell(*story.call(ENDS[1], "edit_file", '{"path":"a.py"}'))
+    story.tell(*story.says("# Done\n\n- one\n- two", "I think."))
+
+    assert rows_of(model_of(story).transcript) == [
+        "› Say hello.",
+        "",
+        "● edit_file a.py",
+        "  └ changed a.py +1 -1",
+        "    @@ -1,2 +1,2 @@",
+        "     same",
+        "    -old = 1",
+        "    +new = 日本",
+        "",
+        "∴ I think.",
+        "",
+        "Done",
+        "",
+        "• one",
+        "• two",
+    ]
+
+
+def test_long_output_is_folded_until_it_is_opened() -> None:
+    story = Story()
+    story.turn("Go.").tell(*story.call(ENDS[0]))
+    folded = model_of(story).transcript
+    opened = Transcript(folded.items, whole=True)
+
+    assert rows_of(folded)[3:] == [
+        "  └ 0",
+        "    … 36 more lines; Ctrl+O shows them …",
+        "    37",
+        "    38",
+        "    39",
+    ]
+    assert rows_of(opened)[-2:] == ["  └ a", "    b"]
+
+
+@given(stories(), some.integers(20, 120), some.integers(3, 30), some.data())
+def test_the_screen_shows_a_slice_of_all_rows(
+    story: Story, room: int, height: int, data: some.DataObject
+) -> None:
+    shown = model_of(story).transcript
+    whole = [row for at in range(len(shown)) for row in shown.rows(at, room)]
+    by = data.draw(some.lists(some.integers(-40, 40), max_size=5))
+
+    anchor = None
+    for each in by:
+        anchor = scrolled(shown, anchor, each, room, height)
+        rows, _ = visible_rows(shown, anchor, room, height)
+        start = next(
+            (n for n in range(len(whole) + 1) if whole[n : n + len(rows)] == rows), None
+        )
+        assert start is not None
+        assert len(rows) == min(height, len(whole))
+
+
+@given(
+    stories(), stories(), some.integers(20, 100), some.integers(3, 20), some.integers(1, 60)
+)
+def test_what_is_read_stays_where_it_is_while_text_arrives(
+    story: Story, more: Story, room: int, height: int, up: int
+) -> None:
+    shown = model_of(story).transcript
+    anchor = scrolled(shown, None, -up, room, height)
+    before, _ = visible_rows(shown, anchor, room, height)
+    later = grown(shown, list(model_of(more).transcript.items))
+
+    after, _ = visible_rows(later, anchor, room, height)
+
+    if anchor is not None and not shown.open and not shown.coming:
+        assert after[: len(before)] == before
+
+
+@given(stories(), some.integers(20, 100), some.integers(3, 20), some.integers(1, 30))
+def test_scrolling_up_and_down_again_ends_where_it_began(
+    story: Story, room: int, height: int, by: int
+) -> None:
+    shown = model_of(story).transcript
+    up = scrolled(shown, None, -by, room, height)
+
+    again = scrolled(shown, scrolled(shown, up, -3, room, height), 3, room, height)
+
+    if up is not None and up != Anchor(0):
+        before, _ = visible_rows(shown, up, room, height)
+        now, _ = visible_rows(shown, again, room, height)
+        at_top, _ = visible_rows(shown, Anchor(0), room, height)
+        assert now == before or before == at_top or _near_top(shown, up, room)
+
+
+def _near_top(shown: Transcript, anchor: Anchor, room: int) -> bool:
+    """Fewer than three rows above: scrolling up stops there, and down goes further."""
+    return sum(len(shown.rows(at, room)) for at in range(anchor.item)) + anchor.row < 3
+
+
+def test_a_block_is_laid_out_once_for_a_width() -> None:
+    shown = grown(Transcript(), [words("one"), words("two")])
+    first = shown.rows(0, 40)[-1]
+
+    assert shown.rows(0, 40)[-1] is first
+    assert grown(shown, [words("three")]).rows(0, 40)[-1] is first
+    assert shown.rows(0, 30)[-1] is not first
+
+
+def test_words_are_found_in_any_block_from_the_newest_back() -> None:
+    shown = grown(Transcript(), [words("alpha"), words("Beta"), words("alpha beta")])
+
+    assert found_in(shown, "beta", 2, -1) == 2
+    assert found_in(shown, "BETA", 1, -1) == 1
+    assert found_in(shown, "alpha", 1, -1) == 0
+    assert found_in(shown, "alpha", 1, 1) == 2
+    assert found_in(shown, "gamma", 2, -1) is None
+
+
+def test_the_last_code_block_of_a_text_is_what_is_copied() -> None:
+    text = "a\n```py\none\n```\nb\n```\ntwo\nthree\n```\nc"
+
+    assert code_block(text) == "two\nthree"
+    assert code_block("none") == ""
+    story = Story()
+    story.turn("Go.").tell(*story.call(ENDS[1], "edit_file", '{"path":"a.py"}'))
+    shown = model_of(story).transcript
+    assert DIFF.text in item_text(shown.item(1))

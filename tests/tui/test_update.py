@@ -1,0 +1,281 @@
+"""What keys and news make of the full screen, and what they have done."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from msgspec.structs import replace
+
+from refold.client.protocol import Interrupt, StopChild
+from refold.journal.events.child_events import ChildBorn
+from refold.journal.events.kinds import Frame, ModelAsked, TurnEnded
+from refold.tui.messages import (
+    Answer,
+    Asked,
+    AskedToPick,
+    Command,
+    Complete,
+    Copy,
+    CycleMode,
+    Facts,
+    FactsChanged,
+    Key,
+    LoadPalette,
+    Message,
+    Mouse,
+    News,
+    PaletteLoaded,
+    Paste,
+    Picked,
+    Quit,
+    Redraw,
+    Remember,
+    Resized,
+    RowsPrinted,
+    RunCommand,
+    Send,
+    Submit,
+    Suspend,
+    Tick,
+    Typed,
+    Watch,
+    Withdrawn,
+)
+from refold.tui.model import Dialog, Model
+from refold.tui.update import update
+from refold.tui.view import view
+from refold.values.live import TextCame
+from refold.views.picker import Picker, PickerItem
+from refold.views.screen.blocks import Heard
+from refold.views.screen.blocks import News as Notice
+from refold.views.styled import bare, line
+from refold.views.transcript import transcript
+from tests.tui.sessions import ENDS, WORDS, Story, model_of, stories
+
+QUESTION = Asked(7, (line("Edit a.py?"),), line("y once · n no"), keys="yn", at=100.0)
+
+
+def after(model: Model, *messages: Message) -> tuple[Model, list[Command]]:
+    done = list[Command]()
+    for message in messages:
+        model, commands = update(model, message)
+        done += commands
+    return model, done
+
+
+def idle() -> Model:
+    story = Story()
+    story.turn("Go.").tell(
+        *story.says("Here is `x`:\n\n```\ncode\n```"), TurnEnded("answered")
+    )
+    return model_of(story)
+
+
+def working() -> Model:
+    return model_of(Story().turn("Go."))
+
+
+def text(model: Model) -> str:
+    return bare(view(model).rows)
+
+
+def test_enter_sends_the_input_and_keeps_it_in_the_history() -> None:
+    model, done = after(idle(), Typed("hello"), Key("enter"))
+
+    assert done == [Remember("hello"), Submit("hello", "now")]
+    assert model.composer.field.text == ""
+    assert after(model, Key("up"))[0].composer.field.text == "hello"
+
+
+def test_alt_enter_is_a_new_line_and_while_it_works_sends_after_the_turn() -> None:
+    assert after(idle(), Typed("a"), Key("alt+enter"))[0].composer.field.text == "a\n"
+    assert after(working(), Typed("a"), Key("alt+enter"))[1] == [
+        Remember("a"), Submit("a", "next"),
+    ]  # fmt: skip
+
+
+def test_esc_stops_the_turn_and_with_nothing_to_stop_twice_rewinds() -> None:
+    assert after(working(), Key("esc"))[1] == [Send(Interrupt())]
+    assert after(idle(), Key("esc", 50.0), Key("esc", 50.5))[1] == [RunCommand("/rewind")]
+    assert after(idle(), Key("esc", 50.0), Key("esc", 55.0))[1] == []
+
+
+def test_ctrl_c_empties_the_input_then_stops_and_twice_leaves() -> None:
+    emptied, done = after(idle(), Typed("draft"), Key("ctrl+c", 50.0))
+
+    assert (emptied.composer.field.text, done) == ("", [])
+    assert after(emptied, Key("up"))[0].composer.field.text == "draft"
+    assert after(idle(), Key("ctrl+c", 50.0), Key("ctrl+c", 51.0))[1] == [Quit()]
+    assert after(idle(), Key("ctrl+c", 50.0), Key("ctrl+c", 59.0))[1] == []
+    assert after(working(), Key("ctrl+c", 50.0))[1] == [Send(Interrupt())]
+
+
+def test_ctrl_d_leaves_only_where_nothing_is_typed() -> None:
+    assert after(idle(), Key("ctrl+d"))[1] == [Quit()]
+    assert after(idle(), Typed("x"), Key("ctrl+d"))[1] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [("ctrl+p", LoadPalette()), ("shift+tab", CycleMode()), ("ctrl+z", Suspend())],
+)
+def test_a_key_that_the_runtime_obeys(key: str, wanted: Command) -> None:
+    assert after(idle(), Key(key))[1] == [wanted]
+
+
+def test_a_question_takes_its_keys_and_gives_the_input_back() -> None:
+    asked, _ = after(idle(), Typed("draft"), replace(QUESTION, at=900.0))
+
+    answered, done = after(asked, Typed("y", 905.0))
+
+    assert "Edit a.py?" in text(asked)
+    assert done == [Answer(7, "y")]
+    assert (answered.overlay, answered.composer.field.text) == (None, "draft")
+    assert after(asked, Key("esc"))[1] == [Answer(7, key="esc")]
+    assert after(asked, Key("shift+tab"))[1] == [Answer(7, key="shift+tab")]
+
+
+def test_a_letter_typed_before_the_question_came_is_no_answer() -> None:
+    typing, _ = after(working(), Typed("ma", 99.8), QUESTION)
+
+    early, done = after(typing, Typed("y", 100.1))
+
+    assert (done, early.hint) == ([], "That key came before the question.")
+    assert after(early, Typed("y", 101.0))[1] == [Answer(7, "y")]
+
+
+def test_questions_wait_for_each_other_and_one_answered_elsewhere_goes_away() -> None:
+    both, _ = after(idle(), QUESTION, replace(QUESTION, number=8))
+
+    assert isinstance(both.overlay, Dialog)
+    second, _ = after(both, Withdrawn(7))
+    assert isinstance(second.overlay, Dialog)
+    assert second.overlay.asked.number == 8
+    assert after(both, Withdrawn(8), Withdrawn(7))[0].overlay is None
+
+
+def test_a_text_is_asked_for_and_sent_with_enter() -> None:
+    asked, _ = after(idle(), Asked(3, (), line("why not? "), text="be"))
+
+    _, done = after(asked, Typed("cause"), Key("enter"))
+
+    assert done == [Answer(3, "because")]
+
+
+def test_a_list_is_narrowed_and_chosen_from() -> None:
+    items = tuple(
+        PickerItem(n, lambda room, n=n: line(n), n) for n in ("/help", "/cost", "@a.py ")
+    )
+    listed, _ = after(idle(), PaletteLoaded(Picker("Find", items)))
+
+    assert after(listed, Typed("cost"), Key("enter"))[1] == [RunCommand("/cost")]
+    assert after(listed, Key("esc"))[0].overlay is None
+    inserted, done = after(listed, Typed("a.py"), Key("enter"))
+    assert (inserted.composer.field.text, done) == ("@a.py ", [])
+    waited, _ = after(idle(), AskedToPick(4, Picker("Which?", items)))
+    assert after(waited, Key("down"), Key("enter"))[1] == [Picked(4, "/cost")]
+    assert after(waited, Key("esc"))[1] == [Picked(4, "")]
+
+
+def test_completions_are_looked_for_where_something_can_be_completed() -> None:
+    assert after(idle(), Typed("/he"))[1] == [Complete("/he")]
+    assert after(idle(), Typed("see @a"))[1] == [Complete("see @a")]
+    assert after(idle(), Typed("words"))[1] == []
+
+
+def test_blocks_are_selected_opened_and_copied() -> None:
+    selected, _ = after(idle(), Key("ctrl+up"), Typed("k"))
+
+    assert after(selected, Typed("c"))[1] == [Copy("code")]
+    assert after(selected, Typed("y"))[1] == [Copy("Here is `x`:\n\n```\ncode\n```")]
+    assert after(selected, Key("esc"))[0].focus == "input"
+
+
+def test_a_click_opens_a_folded_call_and_the_wheel_scrolls() -> None:
+    story = Story()
+    story.turn("Go.").tell(
+        *story.call(ENDS[0]), *[e for _ in range(9) for e in story.call(ENDS[0])]
+    )
+    model = model_of(story, 80, 20)
+
+    up, _ = after(model, Mouse("wheel_up", 0, 0))
+    opened, _ = after(model, Mouse("press", 4, 2))
+
+    assert up.anchor is not None
+    assert len(opened.transcript.flipped) == 1
+    assert after(up, Key("ctrl+end"))[0].anchor is None
+
+
+def test_a_subagent_is_watched_and_stopped_from_its_panel() -> None:
+    story = Story().turn("Go.")
+    story.tell(ChildBorn("child-1", "c9", "explore", "look"))
+    panel, _ = after(model_of(story), Key("f3"), Key("tab"))
+
+    assert after(panel, Key("enter"))[1] == [Watch("child-1")]
+    assert after(panel, Typed("x"))[1] == [Send(StopChild("child-1"))]
+    assert after(panel, Key("esc"))[0].panel == ""
+
+
+def test_another_session_empties_the_screen_and_keeps_what_is_typed() -> None:
+    model, _ = after(idle(), Typed("draft"), FactsChanged(Facts("other", "b/m")))
+
+    assert len(model.transcript) == 0
+    assert model.composer.field.text == "draft"
+    assert "b/m" in text(model)
+
+
+def test_a_search_shows_the_block_that_holds_the_words() -> None:
+    story = Story()
+    story.turn("needle one")
+    for n in range(30):
+        story.tell(*story.says(f"answer {n}"), ModelAsked())
+    model = model_of(story, 80, 12)
+
+    found, _ = after(model, Key("ctrl+s"), Typed("needle"))
+    missed, _ = after(found, Typed("zzz"))
+
+    assert "needle one" in text(found)
+    assert "not found" in text(missed)
+
+
+MESSAGES = some.one_of(
+    some.sampled_from([
+        Key(name, 5.0) for name in (
+            "enter", "esc", "up", "down", "tab", "ctrl+c", "ctrl+o", "ctrl+s", "ctrl+t", "f2", "f4",
+            "pageup", "pagedown", "ctrl+up", "backspace", "ctrl+w", "ctrl+r", "ctrl+home", "f5",
+        )
+    ]),
+    WORDS.map(lambda words: Typed(words or "x", 6.0)),
+    WORDS.map(Paste),
+    some.sampled_from([
+        QUESTION, replace(QUESTION, keys="", text="a"), Withdrawn(7), Redraw(), Tick(9.0),
+        Resized(40, 12), Resized(160, 40), RowsPrinted((line("printed"),)), Mouse("wheel_up", 1, 1),
+        Mouse("press", 1, 3), News((Frame(2, 1, TextCame("more ")),)),
+    ]),
+)  # fmt: skip
+
+
+@settings(max_examples=1000, deadline=None)
+@given(some.lists(MESSAGES, max_size=25))
+def test_the_same_messages_give_the_same_screen(messages: list[Message]) -> None:
+    first, done = after(idle(), *messages)
+    again, done_again = after(idle(), *messages)
+
+    assert view(first) == view(again)
+    assert done == done_again
+    assert len(view(first).rows) == first.height
+
+
+@settings(deadline=None)
+@given(stories())
+def test_the_full_screen_says_what_the_line_terminal_and_exports_say_in_the_same_order(
+    story: Story,
+) -> None:
+    model = model_of(story)
+
+    calls = [each for each in model.screen.open if not isinstance(each, Heard)]
+    assert [*model.transcript.items, *model.transcript.open] == [*model.screen.done, *calls]
+    exported = transcript(model.screen)
+    for block in model.screen.blocks:
+        if isinstance(block, Heard | Notice):
+            said = (block.said if isinstance(block, Heard) else bare([block.line])).split()
+            assert not said or not said[0].isalnum() or said[0] in exported

@@ -1,0 +1,127 @@
+"""The frame: it fills the screen, and nothing on it is ever too wide."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from msgspec.structs import replace
+
+from refold.tui.messages import PANELS, Asked, AskedToPick, Completion, Key, Offered, Typed
+from refold.tui.model import Model
+from refold.tui.update import update
+from refold.tui.view import Frame, view
+from refold.views.picker import Dial, Picker, PickerItem
+from refold.views.styled import bare, line
+from refold.views.wrap import cells
+from tests.tui.sessions import PLAN, WORDS, Story, model_of, stories
+
+LONG = line("a long row of a question " * 12)
+
+
+def fits(frame: Frame, width: int, height: int) -> None:
+    assert len(frame.rows) == height
+    assert [row for row in frame.rows if cells(bare([row])) > width] == []
+    if frame.cursor is not None:
+        assert 0 <= frame.cursor[0] < height
+
+
+def after(model: Model, *messages: object) -> Model:
+    for message in messages:
+        model, _ = update(model, message)  # type: ignore[arg-type]
+    return model
+
+
+def text(model: Model) -> str:
+    return bare(view(model).rows)
+
+
+@settings(max_examples=60)
+@given(
+    stories(),
+    some.integers(20, 300),
+    some.integers(4, 60),
+    WORDS,
+    some.sampled_from(PANELS),
+)
+def test_every_frame_fits_its_screen(
+    story: Story, width: int, height: int, words: str, panel: str
+) -> None:
+    model = model_of(story, width, height)
+    item = PickerItem("x", lambda room: line("x" * room), "x")
+    states = [
+        model,
+        after(model, Typed(words)),
+        replace(model, panel=panel),
+        replace(model, panel=panel, focus="panel"),
+        after(model, Typed("/"), Offered("/", (Completion("/help", 1, words),) * 20)),
+        after(model, Asked(1, (LONG,) * 40, LONG, keys="yn")),
+        after(model, Asked(1, (LONG,), line("why? "), text=words)),
+        after(model, AskedToPick(1, Picker(words, (item,) * 30, dial=Dial("effort", ("a", "b"))))),
+        after(model, Key("ctrl+s"), Typed(words)),
+        after(model, Key("ctrl+up")),
+        after(model, Key("ctrl+o"), Key("pageup")),
+    ]  # fmt: skip
+
+    for state in states:
+        fits(view(state), width, height)
+
+
+@pytest.mark.parametrize("width", range(20, 301, 7))
+def test_no_width_overflows(width: int) -> None:
+    story = Story()
+    story.turn("日本語 " * 20 + "👨‍👩‍👧" * 20 + " שלום")
+    story.tell(*story.call(PLAN, "exit_plan_mode", "{}"))
+    story.tell(*story.says("| a | b |\n|---|---|\n| 1 | " + "long " * 30 + " |"))
+
+    fits(view(model_of(story, width, 30)), width, 30)
+
+
+def test_a_panel_stands_beside_the_transcript_of_a_wide_screen_and_below_that_of_others() -> (
+    None
+):
+    story = Story()
+    story.turn("Go.").tell(*story.says("Yes."))
+
+    wide = text(replace(model_of(story, 150, 20), panel="todos"))
+    narrow = text(replace(model_of(story, 80, 20), panel="todos"))
+
+    assert "│ ─ Todos" in wide.splitlines()[0]
+    assert any(row.startswith("─ Todos") for row in narrow.splitlines())
+
+
+def test_the_status_line_says_model_branch_context_and_cost() -> None:
+    story = Story()
+    story.turn("Go.").tell(*story.says("Yes."))
+
+    last = text(model_of(story, 90, 12)).splitlines()[-1]
+
+    assert last.startswith(" a/m · main")
+    assert last.endswith("? keys")
+
+
+def test_a_question_takes_the_place_of_the_input_and_is_shown_whole_by_scrolling() -> None:
+    body = tuple(line(f"row {n}") for n in range(60))
+    model = after(model_of(Story(), 60, 20), Asked(1, body, line("y once"), keys="yn"))
+
+    assert "row 0" in text(model)
+    assert "row 59" not in text(model)
+    assert "row 59" in text(after(model, *[Key("pagedown")] * 9))
+    assert view(model).cursor is None
+
+
+def test_messages_that_wait_stand_above_the_input() -> None:
+    from refold.journal.events.kinds import Said
+
+    story = Story()
+    story.turn("Go.").tell(Said("also this", when="next"))
+
+    assert "▸ after this turn: also this" in text(model_of(story, 80, 12))
+
+
+def test_what_is_searched_for_is_marked() -> None:
+    story = Story()
+    story.turn("Go.").tell(*story.says("find the needle here"))
+    model = after(model_of(story, 60, 12), Key("ctrl+s"), Typed("needle"))
+
+    pieces = [piece for row in view(model).rows for piece in row]
+
+    assert ("selected", "needle") in pieces
