@@ -19,6 +19,7 @@ from bench import (
     start,
     steps,
     wires,
+    working_day,
 )
 
 
@@ -34,6 +35,8 @@ def main() -> None:
     prompt.report(3 if chosen.quick else 10)
     steps.report([10, 50] if chosen.quick else [10, 200, 2000], chosen.peers)
     permissions.report(10 if chosen.quick else 100)
+    if not chosen.quick:
+        working_day.report()
     sandbox.report(10 if chosen.quick else 40, Path.cwd())
     checkpoints.report(2_000 if chosen.quick else 20_000, 3 if chosen.quick else 20)
     wires.report(3 if chosen.quick else 10, 2_000 if chosen.quick else 20_000)

@@ -27,6 +27,7 @@ from tests.permissions.places import bash, judged, on_file, place, rules
         "git tag v1 && make", "git cherry-pick abc", "mv /tmp/new.py src/", "cp a.py b.py",
         "find . -name '*.py' | xargs wc -l > sizes", "rsync -a src/ copy/",
         "find . -name '*.py' -not -path './.venv/*' | xargs wc -l > sizes",
+        "sed -i '/legacy/d' a.py", "sed -i -e '/^x/a y' -e '/z/d' a.py b.py",
         "./load postgres://me:pw@localhost/db",
     ],
 )  # fmt: skip
@@ -105,6 +106,10 @@ def test_what_the_sandbox_holds_runs(command: str) -> None:
         ('"$CMD" x', "which program it runs is not known before it runs"),
         ("$(cat cmd)", "which program it runs is not known before it runs"),
         ("/bin/r? f", "which program it runs is not known before it runs"),
+        ("sed -i '/x/d' /srv/y", "/srv/y, which is outside the workspace"),
+        ("sed -i -e s/a/b/ /srv/d", "/srv/d, which is outside the workspace"),
+        ("sed -i -f x /srv/d", "/srv/d, which is outside the workspace"),
+        ("sed --file x /srv/d", "/srv/d, which is outside the workspace"),
         ("cat //srv/x", "//srv/x, which is outside the workspace"),
         ("curl file:///srv/x", "/srv/x, which is outside the workspace"),
         ("curl --data x=/srv/x http://a", "/srv/x, which is outside the workspace"),

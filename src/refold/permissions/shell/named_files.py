@@ -15,6 +15,7 @@ from refold.permissions.shell import quoting
 from refold.permissions.shell.file_arguments import files_of
 from refold.permissions.shell.nested_commands import Running, name_of
 from refold.permissions.shell.plain_script import SimpleCommand
+from refold.permissions.shell.sed_and_awk import sed_scripts
 from refold.permissions.shell.words import GAP, HERE, HOME, MARKS, Word
 
 _MOST_PLACES = 16
@@ -91,6 +92,9 @@ def _of(
     files = files_of(SimpleCommand(words), facts)
     looks = not files.problem
     at = files.at if looks else range(1, len(command))
+    if name in ("sed", "gsed"):
+        scripts = sed_scripts([w.text for w in command[1:]])
+        at = [each for each in at if each - 1 not in scripts]
     deep = _reads_deep(name, [w.text for w in command])
     inside = not looks or name == "git"  # `HEAD:.env` names a file, too
     for value in {v for i in at for v in _values(command[i].value, inside=inside)}:

@@ -18,6 +18,12 @@ _COMMAND = re.compile(
     rf"[ \t]*(?:{_ADDRESS})?(?:[pPdDlhHgGxnN=]|[qQ](?:[ ]?\d+)?|{_SUBSTITUTE})?[ \t]*(?=[;\n]|$)"
 )
 
+# Those that take no word after them.
+_SED_OPTION = re.compile(
+    r"-[nErsuz]*(?:i(?:\.\w+)?)?|--(?:quiet|silent|regexp-extended|separate|unbuffered|"
+    r"null-data|in-place(?:=\.\w+)?)"
+)
+
 _UNARY_FILE = frozenset(
     [
         "-e",
@@ -55,6 +61,21 @@ def only_prints(script: str) -> bool:
             return False
         at = found.end() + 1
     return True
+
+
+def sed_scripts(words: Sequence[str]) -> set[int]:
+    """Which words after `sed` are its scripts, and no files; none where that is not sure."""
+    found, at, given = set[int](), 0, False
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] in ("-e", "--expression"):
+            found.add(at := at + 1)
+            given = True
+        elif words[at].startswith("--expression="):
+            given = True
+        elif not _SED_OPTION.fullmatch(words[at]):
+            return set()
+        at += 1
+    return found if given else {*found, at}
 
 
 # What reads or runs other things than the files that are named, wherever it stands: where
