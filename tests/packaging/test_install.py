@@ -15,12 +15,17 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from refold.provider.local.download import runtime_is_here
+from refold.provider.local.models import Shelf, default_directory, find
+
 ROOT = Path(__file__).parents[2]
+SHELF = Shelf(default_directory(os.environ)) if os.environ.get("HOME") else Shelf(Path("/"))
+SMALLEST = find("qwen2.5-coder-0.5b")
 UV = shutil.which("uv") or str(ROOT / ".venv-tools/bin/uv")
 pytestmark = pytest.mark.peer
 
 
-def run(*command: str | Path, **environ: str) -> str:
+def run(*command: str | Path, code: int = 0, **environ: str) -> str:
     home = environ.get("HOME", "/nonexistent")
     done = subprocess.run(
         [str(part) for part in command],
@@ -32,7 +37,9 @@ def run(*command: str | Path, **environ: str) -> str:
         check=False,
         timeout=300,
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode == code, (
+        f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    )
     return done.stdout
 
 
@@ -93,6 +100,13 @@ def works(refold: Path, home: Path) -> None:
     assert run(refold, "--version", HOME=str(home)).startswith("refold ")
     said = run(refold, "-p", "say hello", "--script", script, HOME=str(home))
     assert said == "hello from a script\n"
+    toured = run(refold, "tour", HOME=str(home))
+    assert "Hello, $name!" in toured
+    assert "changed greet.sh +1 -1" in toured
+    # It says what is wrong: there is no model yet.
+    diagnosed = run(refold, "doctor", HOME=str(home), code=1)
+    assert "no model is configured" in diagnosed
+    assert "1 thing is wrong" in diagnosed
     assert "explore" in run(refold, "agents", HOME=str(home))
     assert "code-review" in run(refold, "skills", HOME=str(home))
 
@@ -121,6 +135,26 @@ def test_pipx_installs_it(index: Path, tmp_path: Path) -> None:
         HOME=str(tmp_path), PIPX_HOME=str(tmp_path / "pipx"), PIPX_BIN_DIR=str(tmp_path / "bin"))  # fmt: skip
 
     works(tmp_path / "bin/refold", tmp_path)
+
+
+def test_with_its_extra_the_embedded_model_answers(index: Path, tmp_path: Path) -> None:
+    if not runtime_is_here():
+        pytest.skip("xllamacpp is not installed")
+    if not SHELF.holds(SMALLEST):
+        pytest.skip(
+            f"optional: {SMALLEST.file} is not in {SHELF.directory} "
+            "(refold local install, or REFOLD_MODELS)"
+        )
+    for each in needed("refold", "local").values():
+        packed(each, index)
+    there = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", there)
+    run(there / "bin/pip", "install", "--no-index", "--find-links", index, "refold[local]")
+
+    said = run(there / "bin/refold", "-p", "Say hello.", "-m", f"local/{SMALLEST.name}",
+               HOME=str(tmp_path), REFOLD_MODELS=str(SHELF.directory))  # fmt: skip
+
+    assert said.strip()
 
 
 def test_nothing_of_the_sources_is_missing_in_the_wheel(index: Path) -> None:
