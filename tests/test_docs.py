@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from refold.journal.events import codec
-from refold.views.stream_json import documents, live_documents, snapshot, turn_result
+from refold.views.stream_json import (
+    documents,
+    live_documents,
+    snapshot,
+    turn_result,
+)
 from refold.views.stream_json.schema import tagged
 from scripts import reference
 

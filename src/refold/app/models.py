@@ -162,7 +162,7 @@ class Models:
     def check(self, name: str) -> str:
         """`name` in full. Raises `BadInput` where it could not be asked anything."""
         found = self.full(name)
-        if self._asked.replay is None:
+        if self._asked.replay is None and self._asked.provider is None:
             self.connections.check(found)
         return found
 

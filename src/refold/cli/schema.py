@@ -42,7 +42,11 @@ def _schema(which: str) -> dict[str, Any]:
             "One line on stdin, with --input-format stream-json.",
             KINDS,
         )
-    from refold.views.stream_json import documents, live_documents, snapshot
+    from refold.views.stream_json import (
+        documents,
+        live_documents,
+        snapshot,
+    )
 
     return one_of(
         f"documents, version {SCHEMA}",

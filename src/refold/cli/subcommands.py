@@ -68,6 +68,7 @@ _LISTED = (
     Subcommand(
         "step", "session_views:STEP", "show the model's request and response of one step"
     ),
+    Subcommand("serve", "serve", "serve conversations to browsers and programs"),
     Subcommand("stream", "stream", "follow a session while it runs"),
     Subcommand("replay", "replay", "replay a session without a model, and compare"),
     Subcommand(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from refold.journal.state.session_tree import Node
     from refold.memory.notes import Listed
     from refold.permissions.rules import Rule
+    from refold.place.port import Files, Real
     from refold.session.hub import Watch
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
     from refold.skills.slash_commands import Offered, Shortcuts
@@ -39,6 +40,7 @@ _MODULES = {
     "journal.state.session_tree": ("Node",),
     "memory.notes": ("Listed",),
     "permissions.rules": ("Rule",),
+    "place.port": ("Files", "Real"),
     "session.hub": ("Watch",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
     "skills.slash_commands": ("Offered", "Shortcuts"),
@@ -49,6 +51,7 @@ __all__ = [
     "Card",
     "ChildAnswered",
     "Entry",
+    "Files",
     "Frame",
     "Hit",
     "ImageData",
@@ -63,6 +66,7 @@ __all__ = [
     "Point",
     "Profile",
     "Questions",
+    "Real",
     "Request",
     "Rule",
     "Shortcuts",

@@ -6,34 +6,23 @@ were kept to take changes back. It goes nowhere from where it could be fetched.
 
 import os
 from argparse import Namespace
-from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from refold.cli.output import is_interactive, said_yes
 from refold.cli.session_argument import named
 from refold.cli.sessions.catalogue_notice import Waiting
+from refold.client.deletion import Going, deletions
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
 from refold.headless.streams import complain, write
 from refold.journal.home import Home, StoredSession
-from refold.journal.store.delete import Extent, delete, extent
+from refold.journal.store.delete import delete
 from refold.journal.store.tree_reader import is_written
-from refold.place.checkpoints import forget, looked_at_by, size_of, snapshots_of
+from refold.place.checkpoints import forget
 from refold.views.number_format import in_bytes, many
-from refold.views.session_list import display_name
 
 _SOON = 1.0  # seconds for the catalogue; whoever lists next does the rest
-
-
-class Going(Struct, frozen=True):
-    session: StoredSession
-    name: str
-    extent: Extent
-    snapshots: tuple[Path, ...]
-    bytes: int
 
 
 def run(home: Home, found: Namespace) -> int:
@@ -42,7 +31,9 @@ def run(home: Home, found: Namespace) -> int:
     sessions = {session.id: session for session in chosen}
     for id_ in sessions:
         _check(id_, sessions[id_])
-    going = _going(home, list(sessions.values()))
+    store = paths(os.environ).data / "checkpoints"
+    cards = home.catalogue(Waiting(), complain).cards(children=True)
+    going = deletions(home, store, list(sessions.values()), cards)
     if not found.json:
         for each in going:
             write(f"{_line(each)}\n")
@@ -75,40 +66,6 @@ def _check(id_: str, session: StoredSession) -> None:
         )
     if is_written(session.path):
         raise Held(f"the session {id_} is open in another process: leave it there first")
-
-
-def _going(home: Home, sessions: Sequence[StoredSession]) -> list[Going]:
-    """What goes with each. The snapshots of a whole workspace go with the last of its own."""
-    store = paths(os.environ).data / "checkpoints"
-    cards = home.catalogue(Waiting(), complain).cards(children=True)
-    ids = {session.id for session in sessions}
-    stays = [card for card in cards if card.id.partition("/")[0] not in ids]
-    places = frozenset(map(_real, {card.about.directory for card in stays}))
-    names = frozenset(card.id for card in stays)
-    # Of one that cannot be read, nobody knows where it worked.
-    unknown = any(card.damage and not card.about.directory for card in stays)
-
-    def goes(place: str, session: str) -> Path:
-        shared = unknown or place in places or looked_at_by(store, place, names)
-        return snapshots_of(store, place, session, last=not shared)
-
-    counted = set[Path]()
-    found = list[Going]()
-    for session in reversed(sessions):
-        own = [card for card in cards if card.id.partition("/")[0] == session.id]
-        worked_in = dict.fromkeys(_real(card.about.directory) for card in own)
-        there = [goes(place, session.id) for place in worked_in if place]
-        kept = tuple(each for each in there if each.is_dir() and each not in counted)
-        counted |= set(kept)
-        much = extent(session.path)
-        name = next((display_name(card) for card in own if card.id == session.id), "")
-        whole = much.bytes + sum(map(size_of, kept))
-        found.append(Going(session, name, much, kept, whole))
-    return found[::-1]
-
-
-def _real(directory: str) -> str:
-    return os.path.realpath(directory) if directory else ""
 
 
 def _line(going: Going) -> str:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from refold.values.claims import Evidence, Finding
 from refold.values.control import CompactionKind, Todo
 from refold.values.display import Asking
-from refold.values.modes import Effort, Mode, Outcome
+from refold.values.modes import Outcome
 from refold.values.usage import Usage
 
 Seq: TypeAlias = Annotated[
@@ -26,7 +26,21 @@ Kind: TypeAlias = Literal["created", "changed", "deleted"]
 Unlimited: TypeAlias = Annotated[float | None, Meta(description="null: no limit")]
 
 
-class Written(Struct, frozen=True, kw_only=True, tag_field="type"):
+class Placed(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """What a reader on a socket is told besides; stdio leaves it out.
+
+    `id` is the place in the stream to resume after: epoch of the writer, number of the
+    event, number of the document in it.
+    """
+
+    id: str | UnsetType = UNSET
+    conversation: str | UnsetType = UNSET
+    node: str | UnsetType = UNSET  # "root", or the subagent that it is about
+    turn: int | UnsetType = UNSET  # the number of the turn; 0: between two
+    at: float | UnsetType = UNSET  # seconds since 1970
+
+
+class Written(Placed, frozen=True, kw_only=True):
     """About an event in the journal."""
 
     seq: Seq
@@ -66,9 +80,9 @@ class Delivered(Written, frozen=True, kw_only=True, tag="delivered"):
 
 
 class TurnStart(Written, frozen=True, kw_only=True, tag="turn_start"):
-    """A turn began."""
+    """A turn began. `turn` is its number."""
 
-    turn: int
+    turn: int  # pyright: ignore[reportGeneralTypeIssues] - here it is always given
 
 
 class ModelStart(Written, frozen=True, kw_only=True, tag="model_start"):
@@ -224,10 +238,11 @@ class ForkMade(Struct, frozen=True, kw_only=True, tag_field="type", tag="fork_ma
     source: str
 
 
-class Error(Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
-    """A model call failed; or, with `line`, an order is invalid.
+class Error(Placed, frozen=True, kw_only=True, tag="error"):
+    """A model call failed; or, without `seq`, an order cannot be obeyed.
 
-    `partial` is what had arrived of the response.
+    `line` is its number on stdin, `client_key` that of the order,
+    `partial` what had arrived of the response.
     """
 
     kind: str
@@ -235,6 +250,17 @@ class Error(Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
     seq: Seq | UnsetType = UNSET
     line: int | UnsetType = UNSET
     partial: str | UnsetType = UNSET
+    client_key: str | UnsetType = UNSET
+
+
+class OrderTaken(Struct, frozen=True, kw_only=True, tag_field="type", tag="order_taken"):
+    """An order with a `client_key` was taken. A message is in the journal by then.
+
+    `changed` is false where it is so already, or the same order came before.
+    """
+
+    client_key: str
+    changed: bool
 
 
 class Interrupted(Written, frozen=True, kw_only=True, tag="interrupted"):
@@ -304,45 +330,6 @@ class FilesChangedElsewhere(
     files: Sequence[Change]
 
 
-class BudgetChosen(Written, frozen=True, kw_only=True, tag="budget"):
-    """A person set the budget of a turn."""
-
-    dollars: Unlimited
-    tokens: Unlimited
-    calls: Unlimited
-    seconds: Unlimited
-
-
-class StepsChosen(Written, frozen=True, kw_only=True, tag="steps"):
-    """A person set the step limit of a turn; null: that of the settings."""
-
-    steps: int | None
-
-
-class ModeChanged(Written, frozen=True, kw_only=True, tag="mode_changed"):
-    """How much runs unasked from here on."""
-
-    mode: Mode
-
-
-class ModelChanged(Written, frozen=True, kw_only=True, tag="model_changed"):
-    """The model from the next turn on."""
-
-    model: str
-
-
-class EffortChanged(Written, frozen=True, kw_only=True, tag="effort_changed"):
-    """How hard the model thinks from the next turn on."""
-
-    effort: Effort
-
-
-class AgentChanged(Written, frozen=True, kw_only=True, tag="agent_changed"):
-    """The agent from the next turn on."""
-
-    agent: str
-
-
 class Notice(Written, frozen=True, kw_only=True, tag="notice"):
     """Something you should know, such as a repaired journal."""
 
@@ -383,7 +370,7 @@ class Claim(Struct, frozen=True):
     evidence: Sequence[ClaimEvidence]
 
 
-class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
+class Result(Placed, frozen=True, kw_only=True, tag="result"):
     """What a turn came to; always the last. "" is the session where none could be opened."""
 
     outcome: Outcome

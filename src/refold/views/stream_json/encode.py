@@ -4,7 +4,7 @@ What each document means is written in docs/headless.md, and its fields in `docu
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypedDict, cast
 
 from msgspec import UNSET
 
@@ -40,7 +40,20 @@ from refold.values.messages import Thinking, ToolCall
 from refold.values.usage import Budget
 from refold.views.stream_json import documents, live_documents
 from refold.views.stream_json.live_documents import LiveDocument
-from refold.views.stream_json.snapshot import Snapshot, Status
+from refold.views.stream_json.snapshot import (
+    AgentChanged,
+    BudgetChosen,
+    DirectoryChanged,
+    EffortChanged,
+    ModeChanged,
+    ModelChanged,
+    ModelRequest,
+    ModelResponse,
+    Snapshot,
+    Status,
+    StepsChosen,
+    TitleChanged,
+)
 from refold.views.stream_json.turn_result import arguments
 
 Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
@@ -49,16 +62,19 @@ OfEvent: TypeAlias = (
     | documents.ToolApprovalRequest | documents.ToolApprovalResult | documents.Question | documents.ToolResult | documents.Diff | documents.PlanReady
     | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.Error
     | documents.Interrupted | documents.TodoUpdate | documents.CompactAsked | documents.Compact | documents.SideCall | documents.UsageOfIt | documents.Memory
-    | documents.FilesChangedElsewhere | documents.BudgetChosen | documents.StepsChosen | documents.ModeChanged | documents.ModelChanged
-    | documents.EffortChanged | documents.AgentChanged | documents.Notice | documents.TurnEnd | documents.SubagentStart | documents.SubagentEnd
+    | documents.FilesChangedElsewhere | BudgetChosen | StepsChosen | ModeChanged | ModelChanged
+    | EffortChanged | AgentChanged | documents.Notice | documents.TurnEnd | documents.SubagentStart | documents.SubagentEnd
     | documents.SubagentBudget | documents.SubagentStopped | documents.VariableHanded | documents.Variables | documents.VariablesRestored
     | documents.Forked | documents.Imported | documents.Delivered | documents.ModelStart | documents.ToolStart
+    | TitleChanged | DirectoryChanged | ModelRequest
+    | ModelResponse
 )  # fmt: skip
 Document: TypeAlias = (
     documents.Init
     | OfEvent
     | LiveDocument
     | documents.ForkMade
+    | documents.OrderTaken
     | documents.Result
     | Status
     | Snapshot
@@ -233,22 +249,38 @@ def _of_call(event: Event, seq: int) -> Iterator[OfEvent]:
 def _of_session(event: Event, seq: int) -> Iterator[OfEvent]:
     match event:
         case kinds.ModeChanged(mode):
-            yield documents.ModeChanged(seq=seq, mode=mode)
+            yield ModeChanged(seq=seq, mode=mode)
         case kinds.Ended(control=EnterPlan()):
-            yield documents.ModeChanged(seq=seq, mode="plan")
+            yield ModeChanged(seq=seq, mode="plan")
         case kinds.ModelChosen(model):
-            yield documents.ModelChanged(seq=seq, model=model)
+            yield ModelChanged(seq=seq, model=model)
         case kinds.EffortChosen(effort):
-            yield documents.EffortChanged(seq=seq, effort=effort)
+            yield EffortChanged(seq=seq, effort=effort)
         case kinds.AgentChosen(agent):
-            yield documents.AgentChanged(seq=seq, agent=agent)
+            yield AgentChanged(seq=seq, agent=agent)
         case kinds.BudgetSet(budget):
-            yield documents.BudgetChosen(seq=seq, **_limits(budget))
+            yield BudgetChosen(seq=seq, **_limits(budget))
         case kinds.StepLimitSet(steps):
-            yield documents.StepsChosen(seq=seq, steps=steps or None)
+            yield StepsChosen(seq=seq, steps=steps or None)
         case kinds.JournalRepaired(lost):
             text = f"the journal was damaged at its end: {lost}"
             yield documents.Notice(seq=seq, text=text)
+        case _:
+            yield from _of_place(event, seq)
+
+
+def _of_place(event: Event, seq: int) -> Iterator[OfEvent]:
+    """What the session is called, where it works, and what it sent."""
+    match event:
+        case kinds.Renamed(name):
+            yield TitleChanged(seq=seq, title=name, named=True)
+        case kinds.Titled(title):
+            yield TitleChanged(seq=seq, title=title, named=False)
+        case kinds.SessionResumed(directory=directory, roots=roots) if directory or roots:
+            yield DirectoryChanged(seq=seq, directory=directory, added=roots or ())
+        case kinds.RequestLogged(target, request, response, same):
+            yield ModelRequest(seq=seq, target=target, body=request, same_prefix=same)
+            yield ModelResponse(seq=seq, target=target, body=response)
         case _:
             return
 
@@ -379,7 +411,14 @@ def _changes(files: Sequence[tuple[str, str]]) -> list[documents.Change]:
     return [documents.Change(path, cast("documents.Kind", kind)) for path, kind in files]
 
 
-def _limits(budget: Budget) -> dict[str, float | None]:
+class _Limits(TypedDict):
+    dollars: float | None
+    tokens: float | None
+    calls: float | None
+    seconds: float | None
+
+
+def _limits(budget: Budget) -> _Limits:
     return {
         "dollars": budget.dollars, "tokens": budget.tokens, "calls": budget.calls,
         "seconds": budget.seconds,

@@ -5,7 +5,7 @@ All that matters of them is repeated, complete, by a document of an event.
 
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from refold.values.live import CallComing, Progress, TextCame, ThinkingCame, Waiting
 
@@ -16,15 +16,27 @@ After: TypeAlias = Annotated[
 
 class _Live(Struct, frozen=True, kw_only=True, tag_field="type"):
     after: After
+    conversation: str | UnsetType = UNSET  # on a socket
 
 
-class TextDelta(_Live, frozen=True, kw_only=True, tag="text_delta"):
+class _Piece(_Live, frozen=True, kw_only=True):
+    """On a socket a piece says where it stands: `offset` characters of its text are before it.
+
+    `message` is the number of the event that asked the model, the same for all pieces of
+    one response. A piece may come again, after a reconnect, as a part of a longer one.
+    """
+
+    message: int | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+
+
+class TextDelta(_Piece, frozen=True, kw_only=True, tag="text_delta"):
     """A piece of the answer."""
 
     text: str
 
 
-class ThinkingDelta(_Live, frozen=True, kw_only=True, tag="thinking_delta"):
+class ThinkingDelta(_Piece, frozen=True, kw_only=True, tag="thinking_delta"):
     """A piece of what the model thinks aloud."""
 
     text: str
@@ -36,7 +48,7 @@ class CallBegun(_Live, frozen=True, kw_only=True, tag="call_coming"):
     name: str
 
 
-class ToolProgress(_Live, frozen=True, kw_only=True, tag="tool_progress"):
+class ToolProgress(_Piece, frozen=True, kw_only=True, tag="tool_progress"):
     """A piece of what a running call prints."""
 
     call_id: str

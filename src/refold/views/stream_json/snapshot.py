@@ -1,6 +1,7 @@
-"""The state of a session as documents: its status, and a snapshot for a client that joins late.
+"""The state of a session as documents: its status, a snapshot for a client that joins late,
+and what was chosen for it.
 
-They are made of the view, at any time; the other documents tell what happens. A client that
+Status and snapshot are made of the view, at any time; the other documents tell what happens. A client that
 has a snapshot continues with the documents whose `seq` is larger than the snapshot's. Pure.
 """
 
@@ -14,7 +15,7 @@ from refold.values.control import Todo
 from refold.values.messages import Message, Text, ToolCall, ToolResult
 from refold.values.modes import Effort, Mode
 from refold.values.usage import Budget, Usage
-from refold.views.stream_json.documents import Cost, WaitingPlan
+from refold.views.stream_json.documents import Cost, Placed, Unlimited, WaitingPlan, Written
 
 Seq = Annotated[int, Meta(ge=0, description="the number of the newest event; 0: none")]
 
@@ -30,12 +31,14 @@ class Choices(Struct, frozen=True, kw_only=True):
     budget: Budget
 
 
-class Status(Struct, frozen=True, kw_only=True, tag_field="type", tag="status"):
+class Status(Placed, frozen=True, kw_only=True, tag="status"):
     """What the session is doing, what applies to its next turn, and what it has used."""
 
     session_id: str
     seq: Seq
     running: bool  # is a turn open, also one that waits for an answer?
+    # Did its process end in the middle of that turn? `continue` or a message finishes it.
+    cut_off: bool = False
     directory: str
     choices: Choices
     outcome: str  # of the newest turn; "": none has ended since the last one started
@@ -65,13 +68,86 @@ class SnapshotMessage(Struct, frozen=True):
     calls: Sequence[SnapshotCall] = ()
 
 
-class Snapshot(Struct, frozen=True, kw_only=True, tag_field="type", tag="snapshot"):
+class Snapshot(Placed, frozen=True, kw_only=True, tag="snapshot"):
     """The conversation as the model has it now, after compaction and rewinds; and the status."""
 
     status: Status
     messages: Sequence[SnapshotMessage]
     todos: Sequence[Todo]
     plan: WaitingPlan | None  # the one that waits to be approved
+
+
+# What was chosen for a session, its name and its requests: documents of events.
+
+
+class BudgetChosen(Written, frozen=True, kw_only=True, tag="budget"):
+    """A person set the budget of a turn."""
+
+    dollars: Unlimited
+    tokens: Unlimited
+    calls: Unlimited
+    seconds: Unlimited
+
+
+class StepsChosen(Written, frozen=True, kw_only=True, tag="steps"):
+    """A person set the step limit of a turn; null: that of the settings."""
+
+    steps: int | None
+
+
+class ModeChanged(Written, frozen=True, kw_only=True, tag="mode_changed"):
+    """How much runs unasked from here on."""
+
+    mode: Mode
+
+
+class ModelChanged(Written, frozen=True, kw_only=True, tag="model_changed"):
+    """The model from the next turn on."""
+
+    model: str
+
+
+class EffortChanged(Written, frozen=True, kw_only=True, tag="effort_changed"):
+    """How hard the model thinks from the next turn on."""
+
+    effort: Effort
+
+
+class AgentChanged(Written, frozen=True, kw_only=True, tag="agent_changed"):
+    """The agent from the next turn on."""
+
+    agent: str
+
+
+class TitleChanged(Written, frozen=True, kw_only=True, tag="title_changed"):
+    """The session has this name, or, if `named` is false, this title."""
+
+    title: str
+    named: bool
+
+
+class DirectoryChanged(Written, frozen=True, kw_only=True, tag="workdir_changed"):
+    """The session works here from now on."""
+
+    directory: str
+    added: Sequence[str]
+
+
+class ModelRequest(Written, frozen=True, kw_only=True, tag="llm_request"):
+    """A model call as it was sent. Its body begins with the first `same_prefix` bytes of
+    the last one with this `target`; the blob `body` has the rest.
+    """
+
+    target: str
+    body: str
+    same_prefix: int
+
+
+class ModelResponse(Written, frozen=True, kw_only=True, tag="llm_response"):
+    """What came back for that request: the blob `body`; "" for nothing."""
+
+    target: str
+    body: str
 
 
 def status(view: View, choices: Choices, waiting: Sequence[str]) -> Status:
@@ -95,16 +171,21 @@ def status(view: View, choices: Choices, waiting: Sequence[str]) -> Status:
 
 
 def snapshot(view: View, now: Status) -> Snapshot:
-    said = [spoken.message for spoken in view.conversation.messages]
-    parts = (part for message in said for part in message.parts)
-    results = {part.call_id: part for part in parts if isinstance(part, ToolResult)}
     plan = view.plans.waiting
     return Snapshot(
         status=now,
-        messages=[_message(each, results) for each in said if each.role != "tool"],
+        messages=messages_of(view),
         todos=view.conversation.todos,
         plan=None if plan is None else WaitingPlan(plan.title, plan.text, plan.seq),
     )
+
+
+def messages_of(view: View) -> Sequence[SnapshotMessage]:
+    """The conversation as the model has it now."""
+    said = [spoken.message for spoken in view.conversation.messages]
+    parts = (part for message in said for part in message.parts)
+    results = {part.call_id: part for part in parts if isinstance(part, ToolResult)}
+    return [_message(each, results) for each in said if each.role != "tool"]
 
 
 def _message(message: Message, results: dict[str, ToolResult]) -> SnapshotMessage:

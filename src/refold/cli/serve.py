@@ -1,0 +1,148 @@
+"""`refold serve`: serve conversations to pages and programs, until it is stopped.
+
+The server itself is in `refold.server`, which needs the extra `server`. Here the options
+are read, and the link is printed.
+"""
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.cli.launch import command_names
+from refold.client.host import Host, HostPaths, NewConversation
+from refold.client.launch import Launch
+from refold.config.folder_settings import load_here
+from refold.config.paths import Paths, here, paths
+from refold.errors import BadInput, RefoldError
+from refold.headless.streams import complain, write
+from refold.journal.home import Home
+
+if TYPE_CHECKING:
+    from refold.server.serving import Listening
+
+PORT = 3500
+SECRET = "server.key"
+_MISSING = (
+    "the server needs packages that are not installed here: pip install 'refold[server]', or, "
+    "in a checkout, make run"
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--port", type=_port, default=PORT, help=f"port (default: {PORT}; 0: a free one)"
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: this machine only)",
+    )
+    parser.add_argument(
+        "--name", action="append", default=[], metavar="HOST",
+        help="another host name under which the server is reached",
+    )  # fmt: skip
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate, as PEM")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
+    parser.add_argument(
+        "--plain-http", action="store_true",
+        help="listen beyond this machine without TLS: whoever is in between reads all",
+    )  # fmt: skip
+    parser.add_argument(
+        "--drain",
+        action="store_true",
+        help="at the end, finish the turns instead of stopping",
+    )
+    parser.add_argument(
+        "--new-keys", action="store_true", help="end all earlier cookies and the token"
+    )
+    parser.add_argument(
+        "--show-token", action="store_true", help="print the token for programs, and exit"
+    )
+    parser.add_argument("-m", "--model", default="", help="model of new conversations")
+    parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+
+
+def run(found: Namespace) -> int:
+    """Serve. The link goes to stdout, once the server listens."""
+    where = _listening(found)
+    try:
+        from refold.server import access, serving
+    except ImportError as error:
+        raise RefoldError(f"{_MISSING} ({error})") from error
+    places = paths(os.environ)
+    secret = places.state / SECRET
+    if found.new_keys:
+        access.renew(secret)
+    own = access.kept(secret)
+    if found.show_token:
+        write(f"{own.bearer}\n")
+        return 0
+    directories = HostPaths(here(), places.state / "server", places.data / "checkpoints")
+    host = Host(
+        Home(places.data / "sessions"), directories, partial(launch_at, found, places)
+    )
+
+    def ready(address: str) -> None:
+        for path, page in (("/", "page"), ("/dev", "developer page")):
+            write(f"{page + ':':16} {address}{path}#launch={own.new_launch()}\n")
+        complain(f"serving at {address}; Ctrl+C ends it")
+
+    anyio.run(serving.serve, host, own, where, ready)
+    return 0
+
+
+def launch_at(
+    found: Namespace,
+    places: Paths,
+    directory: Path,
+    roots: Sequence[Path],
+    wanted: NewConversation,
+) -> Launch:
+    """A start in a directory, with its settings and what the conversation begins with."""
+    flags: dict[str, object] = {"preset": wanted.preset or None}
+    loaded = load_here(directory, places, os.environ, flags, trust=wanted.trust)
+    wishes = LaunchOptions(
+        directory=directory,
+        more_roots=tuple(roots),
+        model=wanted.model or found.model,
+        trust=wanted.trust,
+        more_system=wanted.system_prompt,
+        script=Path(found.script) if found.script else None,
+        notices=tuple(filter(None, (loaded.unheeded,))),
+        given=loaded.given,
+    )
+    app = App(loaded.settings, places, os.environ, wishes)
+    return Launch(app, flags, commands=command_names, notes=True)
+
+
+def _listening(found: Namespace) -> "Listening":
+    try:
+        from refold.server.serving import Listening
+    except ImportError as error:
+        raise RefoldError(f"{_MISSING} ({error})") from error
+    if bool(found.tls_cert) != bool(found.tls_key):
+        raise BadInput("--tls-cert and --tls-key go together: give both files")
+    where = Listening(
+        host=found.host, port=found.port, names=tuple(found.name),
+        certificate=found.tls_cert, key=found.tls_key, drain=found.drain,
+    )  # fmt: skip
+    if where.beyond_loopback and not where.tls and not found.plain_http:
+        raise BadInput(
+            f"--host {found.host} is reached from other machines, and whoever is in between "
+            "could read all: give --tls-cert and --tls-key, or, in a network that you trust, "
+            "--plain-http"
+        )
+    return where
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 65536):
+        raise ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)

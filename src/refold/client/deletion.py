@@ -1,0 +1,74 @@
+"""What goes with a session that is deleted: its subagents, and the snapshots of its files.
+
+`journal.store.delete` removes a session; here is decided which snapshots go with it. Those
+of a whole workspace go with its last session.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from refold.errors import Held
+from refold.journal.catalogue.session_card import Card
+from refold.journal.home import Home, StoredSession
+from refold.journal.store.delete import Extent, delete, extent
+from refold.journal.store.tree_reader import is_written
+from refold.place.checkpoints import forget, looked_at_by, size_of, snapshots_of
+from refold.views.session_list import display_name
+
+
+class Going(Struct, frozen=True):
+    session: StoredSession
+    name: str
+    extent: Extent
+    snapshots: tuple[Path, ...]
+    bytes: int
+
+
+def delete_session(home: Home, checkpoints: Path, id_: str) -> None:
+    """Delete one session for good. Raises `Held` while a process has it."""
+    session = StoredSession(id_, home.path(id_), 0.0)
+    if is_written(session.path):
+        raise Held(f"the session {id_} is open in another process: leave it there first")
+    cards = home.catalogue().cards(children=True)
+    for each in deletions(home, checkpoints, [session], cards):
+        delete(home.root, each.session.path)
+        for place in each.snapshots:
+            forget(place)
+    home.catalogue().freshen(1.0)
+
+
+def deletions(
+    home: Home, store: Path, sessions: Sequence[StoredSession], cards: Sequence[Card]
+) -> list[Going]:
+    """What goes with each. The snapshots of a whole workspace go with the last of its own."""
+    ids = {session.id for session in sessions}
+    stays = [card for card in cards if card.id.partition("/")[0] not in ids]
+    places = frozenset(map(_real, {card.about.directory for card in stays}))
+    names = frozenset(card.id for card in stays)
+    # Of one that cannot be read, nobody knows where it worked.
+    unknown = any(card.damage and not card.about.directory for card in stays)
+
+    def goes(place: str, session: str) -> Path:
+        shared = unknown or place in places or looked_at_by(store, place, names)
+        return snapshots_of(store, place, session, last=not shared)
+
+    counted = set[Path]()
+    found = list[Going]()
+    for session in reversed(sessions):
+        own = [card for card in cards if card.id.partition("/")[0] == session.id]
+        worked_in = dict.fromkeys(_real(card.about.directory) for card in own)
+        there = [goes(place, session.id) for place in worked_in if place]
+        kept = tuple(each for each in there if each.is_dir() and each not in counted)
+        counted |= set(kept)
+        much = extent(session.path)
+        name = next((display_name(card) for card in own if card.id == session.id), "")
+        whole = much.bytes + sum(map(size_of, kept))
+        found.append(Going(session, name, much, kept, whole))
+    return found[::-1]
+
+
+def _real(directory: str) -> str:
+    return os.path.realpath(directory) if directory else ""

@@ -1,0 +1,413 @@
+"""The documents of one session as frames, for any number of followers, each told once.
+
+A frame is one encoded document. That of an event has an `id`: epoch of the writer, number
+of the event, number of the document in it. A follower that comes back with the last id it
+had gets what follows, from here or from the journal, and nothing twice; where the journal
+does not go on from there, it gets a `snapshot`. A piece of text says where it stands in
+its text, so that a longer one may come again. A follower that does not keep up is cut off.
+
+What a document says is decided in `views.stream_json`; orders are taken in `shared_session`.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+
+import anyio
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.client.session import Session
+from refold.errors import BadInput
+from refold.journal.events.kinds import (
+    ChildEnded,
+    Ended,
+    Entry,
+    Frame,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state.fold import View, apply
+from refold.views.stream_json.documents import Placed
+from refold.views.stream_json.encode import Document, documents_of
+from refold.views.stream_json.live_documents import (
+    ChildMoved,
+    LiveDocument,
+    TextDelta,
+    ThinkingDelta,
+    ToolProgress,
+    WithinChild,
+)
+from refold.views.stream_json.snapshot import Status
+from refold.views.stream_json.turn_result import result
+
+MOST_WAITING = 4 * 1024 * 1024  # bytes for one follower, before it is cut off
+_RECENT = 512 * 1024  # bytes of frames that are kept for followers that come back
+_AT_ONCE = 200  # events that are told before others may run
+_ROOT = "root"
+
+
+class Cursor(Struct, frozen=True, order=True):
+    """Where a follower is: after document `n` of event `seq`, written in `epoch`."""
+
+    seq: int
+    n: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.seq}-{self.n}"
+
+
+ALL = 1_000_000  # as `n`: all documents of the event
+BEGINNING = Cursor(0, ALL, 0)
+
+
+def cursor(text: str) -> Cursor:
+    """The cursor that this is; "0" is the beginning. Raises `BadInput`."""
+    parts = text.split("-")
+    if text == "0":
+        return BEGINNING
+    if len(parts) != 3 or not all(p.isascii() and p.isdecimal() for p in parts):
+        raise BadInput(f"{text!r} is not the id of a document: give the last one, or 0")
+    epoch, seq, n = (int(part[:15]) for part in parts)
+    return Cursor(seq, n, epoch)
+
+
+class Follower:
+    """One follower's end: frames wait here until they are sent."""
+
+    def __init__(self, most: int = MOST_WAITING) -> None:
+        self._frames = deque[bytes]()
+        self._early = list[tuple[Cursor, bytes]]()  # events, while it is told the past
+        self._most, self._size = most, 0
+        self._joined = False
+        self._told = BEGINNING
+        self._news = anyio.Event()
+        self.closed = self.cut_off = False
+
+    def begin(self, first: Sequence[bytes], told: Cursor, now: Sequence[bytes]) -> None:
+        """`first` ends at `told`; then comes what happened meanwhile, and how it is `now`."""
+        self._told = told
+        early = [data for at, data in self._early if at > told]
+        if self._early:
+            self._told = max(told, self._early[-1][0])
+            self._early.clear()
+        self._frames.extendleft(reversed([*first, *early, *now]))
+        self._joined = True
+        self._news.set()
+
+    def put(self, data: bytes, at: Cursor | None = None) -> None:
+        """`at` is the place of a document of an event; live news have none."""
+        if self.closed or (at is not None and at <= self._told):
+            return
+        self._size += len(data)
+        if self._size > self._most:
+            self.cut_off = True
+            self.close()
+        elif self._joined:
+            self._frames.append(data)
+            self._told = at or self._told
+            self._news.set()
+        elif at is not None:  # what is being said comes whole, at the beginning
+            self._early.append((at, data))
+
+    def say(self, data: bytes) -> None:
+        """Something to this follower alone."""
+        self.put(data)
+
+    def close(self) -> None:
+        self.closed = self._joined = True
+        self._news.set()
+
+    async def batches(self) -> AsyncGenerator[Sequence[bytes], None]:
+        """What waits, as it comes; ends when the follower is closed."""
+        while not self.cut_off:
+            if self._joined and self._frames:
+                found = tuple(self._frames)
+                self._frames.clear()
+                self._size = 0
+                yield found
+                continue
+            if self.closed:
+                return
+            self._news = anyio.Event()
+            await self._news.wait()
+
+
+class _OpenText:
+    """What one speaker has said so far, for followers that join in the middle."""
+
+    def __init__(self, message: int) -> None:
+        self.message, self.offset = message, 0
+        self._pieces = list[str]()
+
+    def add(self, text: str) -> int:
+        """The offset of this piece."""
+        before = self.offset
+        self.offset += len(text)
+        self._pieces.append(text)
+        return before
+
+    @property
+    def text(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return "".join(self._pieces)
+
+
+class Feed:
+    """Of one open session. `run` follows it; followers join at any time."""
+
+    def __init__(self, session: Session, status: Callable[[], Status]) -> None:
+        self._session, self._status = session, status
+        self._followers = list[Follower]()
+        self._recent = deque[tuple[Cursor, bytes]]()
+        self._recent_size = 0
+        self._last = Cursor(session.view.seq, ALL, 0)  # what was told last
+        self._message, self._began = 0, 0.0
+        self._open = dict[str, _OpenText]()
+        self._children = dict[str, bytes]()
+        self._closed, self._moved = False, anyio.Event()
+        self._progress = anyio.Event()
+        self._watch = session.watch()
+
+    @property
+    def followers(self) -> int:
+        return len(self._followers)
+
+    async def run(self) -> None:
+        """Follow the session, also to another directory, until `close`."""
+        while True:
+            async with aclosing(self._watch.gathered()) as frames:
+                async for frame in frames:
+                    self._heed(frame)
+            await self._moved.wait()
+            if self._closed:
+                break
+            self._moved = anyio.Event()
+            self._watch = self._session.watch()
+            for entry in await self._session.reports.entries(self._last.seq):
+                self._heed(Frame(entry.seq, 0, entry))
+        for follower in tuple(self._followers):
+            self.leave(follower)
+
+    def moved(self) -> None:
+        """The session goes on in another directory, under the same handle."""
+        self._moved.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._watch.close()
+        self._moved.set()
+        self._progress.set()
+
+    def leave(self, follower: Follower) -> None:
+        follower.close()
+        if follower in self._followers:
+            self._followers.remove(follower)
+
+    async def join(self, follower: Follower, after: Cursor | None) -> None:
+        """Tell the follower what follows `after`, then what happens. None: a snapshot first."""
+        self._followers.append(follower)  # what happens from here on waits in it
+        first, told = await self._missed(after)
+        while self._last.seq < told.seq and not self._closed:  # the journal is ahead of us
+            self._progress = anyio.Event()
+            await self._progress.wait()
+        # How it stands when all that was missed has been told.
+        status = replace(self._status(), conversation=self._session.id)
+        now = [msgspec.json.encode(status), *self._open_frames()]
+        follower.begin(first, told, now)
+
+    def tell(self, document: Document) -> None:
+        """Tell every follower of something that is no event."""
+        data = msgspec.json.encode(document)
+        for follower in tuple(self._followers):
+            self._put(follower, data)
+
+    def _heed(self, frame: Frame) -> None:
+        if isinstance(frame.item, Entry):
+            if frame.seq > self._last.seq:
+                self._event(frame.item)
+            return
+        for document in documents_of(frame, live=True):
+            data = self._piece(document)
+            for follower in tuple(self._followers):
+                self._put(follower, data)
+
+    def _event(self, entry: Entry) -> None:
+        self._track(entry)
+        session = self._session
+        documents = self._documents(entry, session.view)
+        for at, data in _numbered(documents, entry, session.id):
+            self._last = at
+            self._keep(at, data)
+            for follower in tuple(self._followers):
+                self._put(follower, data, at)
+        self._last = Cursor(entry.seq, self._last.n, entry.epoch)
+        self._progress.set()
+
+    def _put(self, follower: Follower, data: bytes, at: Cursor | None = None) -> None:
+        follower.put(data, at)
+        if follower.closed:
+            self.leave(follower)
+
+    def _documents(self, entry: Entry, view: View) -> list[Document]:
+        frame = Frame(entry.seq, 0, entry)
+        found = list(documents_of(frame, live=False, asked=self._session.request))
+        if isinstance(entry.event, TurnStarted):
+            self._began = entry.at
+        if isinstance(entry.event, TurnEnded):
+            seconds = entry.at - self._began if self._began else 0.0
+            found.append(result(view, self._session.id, seconds))
+        return found
+
+    def _keep(self, at: Cursor, data: bytes) -> None:
+        self._recent.append((at, data))
+        self._recent_size += len(data)
+        while self._recent_size > _RECENT and len(self._recent) > 1:
+            self._recent_size -= len(self._recent.popleft()[1])
+
+    def _track(self, entry: Entry) -> None:
+        match entry.event:
+            case ModelAsked():
+                self._message = entry.seq
+                self._forget("text", "thinking")
+            case ModelAnswered() | ModelFailed():
+                self._forget("text", "thinking")
+            case Ended(call_id):
+                self._forget(call_id)
+            case ChildEnded(child):
+                self._children.pop(child, None)
+            case TurnEnded():
+                self._open.clear()
+                self._children.clear()
+            case _:
+                pass
+
+    def _forget(self, *names: str) -> None:
+        for name in names:
+            self._open.pop(name, None)
+
+    def _piece(self, document: Document) -> bytes:
+        match document:
+            case TextDelta():
+                key = "text"
+            case ThinkingDelta():
+                key = "thinking"
+            case ToolProgress():
+                key = document.call_id
+            case ChildMoved() | WithinChild():
+                data = msgspec.json.encode(replace(document, conversation=self._session.id))
+                if isinstance(document, ChildMoved):
+                    self._children[document.node] = data
+                return data
+            case _:
+                return msgspec.json.encode(document)
+        said = self._open.setdefault(key, _OpenText(self._message))
+        offset = said.add(document.text)
+        placed = replace(
+            document,
+            conversation=self._session.id,
+            message=said.message,
+            offset=offset,
+        )
+        return msgspec.json.encode(placed)
+
+    def _open_frames(self) -> Iterator[bytes]:
+        """What is being said, from its beginning, and what subagents do."""
+        after, id_ = self._last.seq, self._session.id
+        for key, said in self._open.items():
+            document: LiveDocument
+            match key:
+                case "text":
+                    document = TextDelta(after=after, text=said.text)
+                case "thinking":
+                    document = ThinkingDelta(after=after, text=said.text)
+                case _:
+                    document = ToolProgress(after=after, call_id=key, text=said.text)
+            placed = replace(document, conversation=id_, message=said.message, offset=0)
+            yield msgspec.json.encode(placed)
+        yield from self._children.values()
+
+    async def _missed(self, after: Cursor | None) -> tuple[list[bytes], Cursor]:
+        """The frames behind `after`, and the place where they end."""
+        if after is None:
+            return await self._snapshot()
+        if after == self._last:
+            return [], self._last
+        if self._recent and self._recent[0][0] <= after and self._knows(after):
+            return [data for at, data in self._recent if at > after], self._last
+        return await self._replayed(after)
+
+    def _knows(self, after: Cursor) -> bool:
+        return any(at == after for at, _ in self._recent)
+
+    async def _replayed(self, after: Cursor) -> tuple[list[bytes], Cursor]:
+        entries = await self._session.reports.entries()
+        if after.seq:
+            known = entries[after.seq - 1] if after.seq <= len(entries) else None
+            if known is None or known.epoch != after.epoch:
+                return await self._snapshot()
+        found, told, view = list[bytes](), after, View()
+        for at, entry in enumerate(entries):
+            view = apply(view, entry)
+            if entry.seq >= after.seq:
+                for place, data in _numbered(
+                    self._documents(entry, view), entry, self._session.id
+                ):
+                    if place > after:
+                        found.append(data)
+                told = Cursor(entry.seq, ALL, entry.epoch)
+            if at % _AT_ONCE == 0:
+                await anyio.lowlevel.checkpoint()
+        return found, told
+
+    async def _snapshot(self) -> tuple[list[bytes], Cursor]:
+        waiting = await self._session.waiting()
+        view = self._session.view
+        epoch = await self._epoch(view.seq)
+        place = Cursor(view.seq, ALL, epoch)
+        document = replace(
+            self._session.snapshot,
+            id=str(place),
+            conversation=self._session.id,
+            status=self._status(),
+        )
+        return [msgspec.json.encode(each) for each in (document, *waiting)], place
+
+    async def _epoch(self, seq: int) -> int:
+        entries = await self._session.reports.entries(seq - 1)
+        return next((each.epoch for each in entries if each.seq == seq), 0)
+
+
+def numbered_documents(
+    entries: Sequence[Entry], conversation: str
+) -> Iterator[tuple[Cursor, bytes]]:
+    """The frames of a journal from its first event, each with its place."""
+    view, began = View(), 0.0
+    for entry in entries:
+        view = apply(view, entry)
+        if isinstance(entry.event, TurnStarted):
+            began = entry.at
+        found: list[Document] = list(documents_of(Frame(entry.seq, 0, entry), live=False))
+        if isinstance(entry.event, TurnEnded):
+            found.append(result(view, conversation, entry.at - began if began else 0.0))
+        yield from _numbered(found, entry, conversation)
+
+
+def _numbered(
+    documents: Sequence[Document], entry: Entry, conversation: str
+) -> Iterator[tuple[Cursor, bytes]]:
+    for n, document in enumerate(documents):
+        at = Cursor(entry.seq, n, entry.epoch)
+        if isinstance(document, Placed):
+            turn = entry.seq if isinstance(entry.event, TurnStarted) else entry.turn
+            document = replace(
+                document, id=str(at), conversation=conversation, node=_ROOT, turn=turn,
+                at=entry.at,
+            )  # fmt: skip
+        yield at, msgspec.json.encode(document)

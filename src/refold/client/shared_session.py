@@ -1,0 +1,139 @@
+"""One open session with several clients: each sends orders, each is told all that happens.
+
+Orders come as JSON, documents go out as frames of the `feed`. The first answer to a question
+wins, and the others are told by its document. Who runs the turns (`host`, or a terminal) is
+told by `wake` that there is something to do. How bytes travel is decided in `server` and
+`session_socket`.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from refold.client.feed import Cursor, Feed, Follower
+from refold.client.protocol import (
+    ApprovalResponse,
+    Cancel,
+    Continue,
+    Fork,
+    Interrupt,
+    Order,
+    PlanApproval,
+    QuestionResponse,
+    Queue,
+    ReportSnapshot,
+    ReportStatus,
+    SendMessage,
+    SetDirectory,
+    Steer,
+    order_in,
+)
+from refold.client.session import Session
+from refold.errors import BadInput, RefoldError
+from refold.views.stream_json.documents import Error, ForkMade, OrderTaken
+from refold.views.stream_json.encode import Document
+from refold.views.stream_json.snapshot import Status
+
+# Orders after which a turn that was cut off is finished.
+_GO_ON = (
+    SendMessage, Steer, Queue, ApprovalResponse, QuestionResponse, PlanApproval, Interrupt,
+    Cancel, Continue,
+)  # fmt: skip
+_NO_HASH = "say the hash of the request that you answer: another one may have come since"
+
+
+class SharedSession:
+    """`wake` is called when there may be something for `session.step` to do.
+
+    `cut_off`: the process that ran its turn is gone. The turn is finished when somebody says
+    so, by a message, an answer or `continue`, and not because somebody looks.
+    """
+
+    def __init__(self, session: Session, wake: Callable[[], None]) -> None:
+        self.session, self._wake = session, wake
+        self.cut_off = bool(session.view.turn.seq) and not session.running
+        self.feed = Feed(session, self.status)
+
+    def status(self) -> Status:
+        return replace(self.session.status, cut_off=self.cut_off)
+
+    async def join(self, after: Cursor | None) -> Follower:
+        """A follower of all that follows `after`; None: of a snapshot, and what happens."""
+        follower = Follower()
+        await self.feed.join(follower, after)
+        return follower
+
+    def leave(self, follower: Follower) -> None:
+        self.feed.leave(follower)
+
+    async def take(self, data: bytes, follower: Follower) -> None:
+        """Obey an order. What it says to who sent it alone goes to `follower`."""
+        key = ""
+        try:
+            order = order_in(data)
+            key = order.client_key
+            changed = await self._obey(order, follower)
+        except RefoldError as error:
+            _tell(follower, problem(error, key))
+            return
+        if key:
+            _tell(follower, OrderTaken(client_key=key, changed=changed))
+
+    async def _obey(self, order: Order, follower: Follower) -> bool:
+        session = self.session
+        match order:
+            case SendMessage():
+                changed = await self._message(order)
+            case ApprovalResponse(hash="") | QuestionResponse(hash=""):
+                raise BadInput(_NO_HASH)
+            case Fork(at):
+                made = await session.fork(at)
+                _tell(follower, ForkMade(session_id=made, source=session.id))
+                return True
+            case ReportStatus():
+                _tell(follower, replace(self.status(), conversation=session.id))
+                return True
+            case ReportSnapshot():
+                found = replace(session.snapshot, status=self.status())
+                _tell(follower, replace(found, conversation=session.id))
+                return True
+            case Continue() if self.cut_off:
+                changed = True
+            case SetDirectory():
+                try:
+                    changed = await session.send(order)
+                finally:
+                    self.feed.moved()
+            case _:
+                changed = await session.send(order)
+        if isinstance(order, _GO_ON):
+            self.cut_off = False
+        self._wake()
+        return changed
+
+    async def _message(self, order: SendMessage) -> bool:
+        """In the journal at once: what was acknowledged survives a crash."""
+        found, problems = self.session.workspace.named_images(order.text)
+        images = (*order.images, *found)
+        if problems:
+            raise BadInput("; ".join(problems))
+        if not (order.text.strip() or images):
+            raise BadInput("it contains no text")
+        return await self.session.say(
+            order.text,
+            when=order.when,
+            client_key=order.client_key,
+            images=images,
+            typed=order.typed,
+        )
+
+
+def problem(error: RefoldError, client_key: str = "") -> Error:
+    """An error as the client is told it that caused it."""
+    said = Error(kind=type(error).__name__, reason=str(error))
+    return replace(said, client_key=client_key) if client_key else said
+
+
+def _tell(follower: Follower, document: Document) -> None:
+    follower.say(msgspec.json.encode(document))

@@ -1,0 +1,145 @@
+"""How routes are added: msgspec bytes out, one shape for every problem, and OpenAPI.
+
+FastAPI routes and checks paths and queries; bodies are decoded and encoded by msgspec, and
+their schemas are put into the OpenAPI from the same types. The routes are in `rest`,
+`files` and `app`.
+"""
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from msgspec import Struct
+from starlette.exceptions import HTTPException
+
+from refold.errors import BadInput, RefoldError, said_by
+from refold.server.guard import Rejected
+
+T = TypeVar("T")
+Route = TypeVar("Route", bound=Callable[..., Awaitable[Response]])
+_REFERENCE = "#/components/schemas/{name}"
+_JSON = "application/json"
+_REFUSALS = (400, 401, 403, 404, 405, 409, 413, 415, 421, 422, 503)
+_STATUSES = {"NotThere": 404, "Held": 409, "BadInput": 400}
+
+
+class Problem(Struct, frozen=True):
+    """Why it was not done, in one sentence."""
+
+    kind: str
+    reason: str
+
+
+class NotThere(BadInput):
+    """What a path names does not exist."""
+
+
+class Api:
+    """Adds routes to an application, and describes them in its OpenAPI."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._kinds: list[Any] = [Problem]
+        for kind in (RefoldError, Rejected, HTTPException, RequestValidationError):
+            app.add_exception_handler(kind, failed)
+        self._plain, vars(app)["openapi"] = app.openapi, self.openapi
+
+    def route(
+        self, method: str, path: str, kind: Any, *, status: int = 200, body: Any = None
+    ) -> Callable[[Route], Route]:
+        """A route that gives a `kind`: a type, a media type, or None for no body."""
+
+        def add(endpoint: Route) -> Route:
+            extra: dict[str, Any] = {}
+            if body is not None:
+                extra["requestBody"] = {"required": True, "content": self._content(body)}
+            responses: dict[int | str, dict[str, Any]] = {
+                each: {
+                    "description": HTTPStatus(each).phrase,
+                    "content": self._content(Problem),
+                }
+                for each in _REFUSALS
+            }
+            responses[status] = {"description": HTTPStatus(status).phrase}
+            if kind is not None:
+                responses[status]["content"] = self._content(kind)
+            self._app.add_api_route(
+                path, endpoint, methods=[method], status_code=status, openapi_extra=extra,
+                response_class=Response, responses=responses,
+            )  # fmt: skip
+            return endpoint
+
+        return add
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document of all routes."""
+        if self._app.openapi_schema is None:
+            made = self._plain()
+            _, found = msgspec.json.schema_components(
+                self._kinds, schema_hook=_anything, ref_template=_REFERENCE
+            )
+            parts = made.setdefault("components", {})
+            parts["schemas"] = found
+            parts["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+            made["security"] = [{"bearer": []}]
+            self._app.openapi_schema = made
+        return self._app.openapi_schema
+
+    def _content(self, kind: Any) -> dict[str, Any]:
+        if isinstance(kind, str):
+            return {kind: {"schema": {"type": "string", "format": "binary"}}}
+        if kind not in self._kinds:
+            self._kinds.append(kind)
+        (found,), _ = msgspec.json.schema_components(
+            (kind,), schema_hook=_anything, ref_template=_REFERENCE
+        )
+        return {_JSON: {"schema": found}}
+
+
+def json_of(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type=_JSON)
+
+
+async def body_of(request: Request, kind: type[T]) -> T:
+    """Raises `BadInput` for a body that is not of this type."""
+    data = await request.body()
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            f"the body is not what is expected here: {said_by(error)}"
+        ) from error
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """For FastAPI."""
+    return failed_with(error)
+
+
+def failed_with(error: Exception) -> Response:
+    """Every error of ours, and those of FastAPI, in one shape."""
+    name, reason, headers = type(error).__name__, str(error), None
+    match error:
+        case Rejected():
+            status, reason = error.status, error.reason
+        case RefoldError():
+            status = _STATUSES.get(name, 503)
+        case HTTPException():
+            status, reason, headers = error.status_code, str(error.detail), error.headers
+        case RequestValidationError():
+            wrong = error.errors()[0]
+            status, reason = 422, f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
+        case _:
+            raise error
+    response = json_of(Problem(name, reason), status)
+    response.headers.update(headers or {})
+    return response
+
+
+def _anything(kind: type) -> dict[str, Any]:
+    if kind is object:
+        return {"description": "any JSON"}
+    raise NotImplementedError(kind)

@@ -1,0 +1,118 @@
+"""The ASGI application: the guard, and behind it pages, REST and WebSocket.
+
+Put together here; who may come in is decided in `guard`, REST is in `rest` and `files`, the
+WebSocket in `websocket`. `serving` listens.
+"""
+
+from collections.abc import Mapping
+from importlib.resources import files
+
+from fastapi import FastAPI, Request, Response
+from msgspec import Struct
+from starlette.exceptions import HTTPException
+
+from refold import __version__
+from refold.client.host import Host
+from refold.server.access import COOKIE_SECONDS, Access
+from refold.server.api import Api, body_of, json_of
+from refold.server.files import add_files
+from refold.server.guard import App, Guard, Names, Rejected
+from refold.server.rest import add_rest
+from refold.server.websocket import add_websocket
+
+PAGES = {"/": "user/index.html", "/dev": "developer/index.html"}
+_LOGIN = ("/login.js", "/api/login")
+_TYPES: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png",
+    ".woff2": "font/woff2", ".json": "application/json", ".txt": "text/plain; charset=utf-8",
+    ".webmanifest": "application/manifest+json",
+}  # fmt: skip
+
+
+class Login(Struct, frozen=True, forbid_unknown_fields=True):
+    launch: str
+
+
+class Launched(Struct, frozen=True):
+    """`launch` is good once: open a page as `/#launch=…`."""
+
+    launch: str
+
+
+class Health(Struct, frozen=True):
+    version: str
+    conversations: int  # that are open here
+
+
+def application(host: Host, access: Access, names: Names, *, tls: bool) -> App:
+    """The whole server, without a socket."""
+    app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
+    api = Api(app)
+    _add_access(api, host, access, tls=tls)
+    add_rest(api, host)
+    add_files(api, host)
+    add_websocket(app, host)
+    _add_pages(app, access)
+    return Guard(app, access, names, (*PAGES, *_LOGIN))
+
+
+def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
+    @api.route("GET", "/api/health", Health)
+    async def health() -> Response:  # pyright: ignore[reportUnusedFunction] - a route
+        """Is the server there, and which version is it?"""
+        return json_of(Health(__version__, len(host.conversations)))
+
+    @api.route("POST", "/api/login", None, status=204, body=Login)
+    async def login(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        """Trade a launch token for a cookie. A token is good once."""
+        found = await body_of(request, Login)
+        cookie = access.redeem(found.launch)
+        if not cookie:
+            raise Rejected(
+                403,
+                "this link was used or is too old: start refold serve again for another",
+            )
+        response = Response(status_code=204)
+        response.set_cookie(
+            access.cookie_name, cookie, max_age=COOKIE_SECONDS, httponly=True,
+            samesite="strict", secure=tls, path="/",
+        )  # fmt: skip
+        return response
+
+    @api.route("POST", "/api/launches", Launched, status=201)
+    async def launch() -> Response:  # pyright: ignore[reportUnusedFunction]
+        """A token for a link to a page, for another browser or device."""
+        return json_of(Launched(access.new_launch()), 201)
+
+
+def _add_pages(app: FastAPI, access: Access) -> None:
+    """The pages. Without a cookie there is one that trades the launch token for it."""
+    here = files("refold.server")
+
+    async def page(request: Request) -> Response:
+        if not access.has_cookie(request.cookies.get(access.cookie_name, "")):
+            data = (here / "login.html").read_bytes()
+            return Response(data, 401, media_type=_TYPES[".html"])
+        return _file(f"{PAGES[request.url.path]}")
+
+    async def script() -> Response:
+        data = (here / "login.js").read_bytes()
+        return Response(data, media_type=_TYPES[".js"])
+
+    def _file(name: str) -> Response:
+        parts = name.split("/")
+        kind = _TYPES.get(name[name.rfind(".") :], "")
+        found = (here / "pages").joinpath(*parts)
+        strange = not all(parts) or any(part.startswith(".") for part in parts)
+        if strange or "\\" in name or not kind or not found.is_file():
+            raise HTTPException(404)
+        return Response(found.read_bytes(), media_type=kind)
+
+    async def asset(name: str) -> Response:
+        return _file(name)
+
+    for path in PAGES:
+        app.add_api_route(path, page, include_in_schema=False)
+    app.add_api_route("/login.js", script, include_in_schema=False)
+    app.add_api_route("/pages/{name:path}", asset, include_in_schema=False)

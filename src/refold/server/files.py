@@ -1,0 +1,132 @@
+"""Files of a conversation's workspace: listed, downloaded, uploaded.
+
+Everything goes through the file module of `place`, as the tools do: no link leads out, and
+what a rule keeps from being read is not there. A download is always an attachment that no
+browser runs or shows on our origin.
+"""
+
+import hashlib
+import os
+from typing import Annotated
+from urllib.parse import quote
+
+from anyio import to_thread
+from fastapi import Query, Request, Response
+from msgspec import Struct
+
+from refold.client.host import Conversation, Host
+from refold.client.types import Files, Real
+from refold.errors import ToolFailed
+from refold.server.api import Api, NotThere, json_of
+from refold.server.guard import LONGEST_UPLOAD
+from refold.server.rest import conversation
+
+_FILES = "/api/conversations/{id_}/files"
+_BINARY = "application/octet-stream"
+
+
+class WorkspaceFile(Struct, frozen=True):
+    """`kind` is file, directory, link or other; `path` is relative to the workspace."""
+
+    path: str
+    name: str
+    kind: str
+    size: int
+    modified: float  # seconds since 1970
+
+
+class Uploaded(Struct, frozen=True):
+    path: str
+    size: int
+
+
+# pyright: reportUnusedFunction=false
+# Each function below is a route: it is called by FastAPI.
+def add_files(api: Api, host: Host) -> None:
+    @api.route("GET", _FILES, list[WorkspaceFile])
+    async def listed(
+        id_: str, path: Annotated[str, Query(max_length=4096)] = ""
+    ) -> Response:
+        """A directory of the workspace, without what may not be read."""
+        there = await conversation(host, id_)
+        return json_of(await to_thread.run_sync(_listed, there, path))
+
+    @api.route("GET", f"{_FILES}/{{path:path}}", _BINARY)
+    async def download(id_: str, path: str) -> Response:
+        """A file of the workspace, as an attachment."""
+        there = await conversation(host, id_)
+        data = await to_thread.run_sync(_read, there, path)
+        return Response(data, media_type=_BINARY, headers=_attachment(path))
+
+    @api.route("PUT", f"{_FILES}/{{path:path}}", Uploaded, status=201, body=_BINARY)
+    async def upload(request: Request, id_: str, path: str) -> Response:
+        """Put a file into the workspace, whole or not at all; one that is there is replaced."""
+        there = await conversation(host, id_)
+        data = await request.body()
+        await to_thread.run_sync(_write, there, path, data)
+        return json_of(Uploaded(path, len(data)), 201)
+
+
+def _place(there: Conversation, path: str) -> tuple[Files, Real]:
+    """The files below the workspace, and where this path leads in it."""
+    parts = path.split("/")
+    wrong = ("", ".", "..") if path else ()
+    if "\\" in path or "\0" in path or any(part in wrong for part in parts):
+        raise NotThere(f"there is no file {path!r} in this workspace")
+    files = there.session.workspace.files.only(())
+    try:
+        real = files.real(path or ".")
+        hidden = files.outside(real) is not None or files.unread(real)
+    except ToolFailed:
+        hidden, real = "it leads elsewhere", None
+    if hidden or real is None:
+        raise NotThere(f"there is no file {path!r} in this workspace")
+    return files, real
+
+
+def _listed(there: Conversation, path: str) -> list[WorkspaceFile]:
+    files, real = _place(there, path)
+    if files.kind(real) != "directory":
+        raise NotThere(f"there is no directory {path!r} in this workspace")
+    return [
+        WorkspaceFile(
+            os.path.join(path, item.name).encode(errors="replace").decode(),
+            item.name.encode(errors="replace").decode(),
+            item.kind,
+            item.size,
+            item.modified / 1e9,
+        )
+        for item in files.items(real)
+    ]
+
+
+def _read(there: Conversation, path: str) -> bytes:
+    files, real = _place(there, path)
+    try:
+        return files.read(real)
+    except ToolFailed as error:
+        raise NotThere(f"{path!r} cannot be downloaded: {error}") from error
+
+
+def _write(there: Conversation, path: str, data: bytes) -> None:
+    files, real = _place(there, path)
+    try:
+        known = files.kind(real) != "nothing"
+        before = files.read(real, LONGEST_UPLOAD * 10) if known else None
+        expect = "" if before is None else hashlib.sha256(before).hexdigest()
+        files.write(real, data, expect=expect)
+    except ToolFailed as error:
+        raise NotThere(f"{path!r} cannot be written: {error}") from error
+
+
+def _attachment(path: str) -> dict[str, str]:
+    """RFC 6266: a name that every browser reads, and one that is exact."""
+    name = path.rpartition("/")[2]
+    plain = "".join(
+        c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in name
+    )
+    exact = quote(name, safe="", errors="replace")
+    return {
+        "content-disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{exact}",
+        "content-security-policy": "sandbox; default-src 'none'",
+    }

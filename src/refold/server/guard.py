@@ -1,0 +1,231 @@
+"""Stands before every route, for HTTP and WebSocket: lets only our own clients through.
+
+In this order: one Host that is ours, an Origin that is ours wherever a browser says one, a
+token, a content type that no form can send, a body of a bounded size. It also puts the
+headers on every response that keep a page from loading or running what is not ours. Which
+tokens are good is decided in `access`.
+"""
+
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    MutableMapping,
+)
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from refold.server.access import Access
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LONGEST_JSON = 1024 * 1024  # bytes of a body
+LONGEST_UPLOAD = 10 * 1024 * 1024
+_SAFE = frozenset({"GET", "HEAD"})
+_METHODS = _SAFE | {"POST", "PUT", "PATCH", "DELETE"}
+_JSON = frozenset({"application/json", "application/json; charset=utf-8",
+                   "application/json;charset=utf-8"})  # fmt: skip
+_UPLOAD = "application/octet-stream"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Mapping[bytes, bytes] = {
+    b"content-security-policy": _POLICY.encode(),
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"permissions-policy": b"camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    b"cache-control": b"no-store",
+}
+
+
+class Rejected(Exception):
+    """Why a request does not get through."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+class Names(Struct, frozen=True):
+    """Under which names the server is reached: `hosts` as in a Host header."""
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+
+    @staticmethod
+    def of(names: Iterable[str], port: int, *, tls: bool) -> "Names":
+        """Those of these host names at this port."""
+        scheme, usual = ("https", 443) if tls else ("http", 80)
+        hosts = {f"{name}:{port}" for name in names}
+        if port == usual:
+            hosts |= set(names)
+        return Names(frozenset(hosts), frozenset(f"{scheme}://{host}" for host in hosts))
+
+
+class Guard:
+    """Pure ASGI around `app`. `public` are paths that need no token: they hold no data."""
+
+    def __init__(
+        self, app: App, access: Access, names: Names, public: Collection[str]
+    ) -> None:
+        self._app, self._access, self._names = app, access, names
+        self._public = frozenset(public)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            size = self._check(scope)
+        except Rejected as error:
+            await _refuse(scope, receive, send, error)
+            return
+        if scope["type"] == "websocket":
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._app(scope, _bounded(receive, size), _with_headers(send))
+        except Rejected as error:  # in the middle of the body
+            await _refuse(scope, receive, send, error)
+
+    def _check(self, scope: Scope) -> int:
+        """How long the body may be. Raises `Rejected`."""
+        headers = _Headers(scope["headers"])
+        host = headers.one("host")
+        if host is None or host.lower() not in self._names.hosts:
+            raise Rejected(421, "this server does not go by that name")
+        origin = headers.one("origin")
+        if headers.has("origin") and origin not in self._names.origins:
+            raise Rejected(403, "requests of other sites are refused")
+        if headers.one("sec-fetch-site") in ("cross-site", "same-site"):
+            raise Rejected(403, "requests of other sites are refused")
+        asks = scope["type"] == "http" and scope["method"] in _SAFE
+        self._identify(headers, scope["path"], by_page=asks or origin is not None)
+        if scope["type"] == "websocket" or asks:
+            return 0
+        return _content(headers, scope["method"])
+
+    def _identify(self, headers: "_Headers", path: str, *, by_page: bool) -> None:
+        """A program says the token, a page the cookie. `by_page`: a cookie may count."""
+        authorization = headers.one("authorization")
+        if authorization is not None:
+            scheme, _, token = authorization.partition(" ")
+            if scheme.lower() == "bearer" and self._access.has_bearer(token.strip()):
+                return
+            raise Rejected(401, "the bearer token is not that of this server")
+        if path in self._public:
+            return
+        if not self._access.has_cookie(headers.cookie(self._access.cookie_name)):
+            raise Rejected(401, "no token: open the link that refold serve printed")
+        if not by_page:  # browsers say where a request comes from
+            raise Rejected(403, "a request with a cookie has to say its Origin")
+
+
+class _Headers:
+    def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        self._found = dict[str, list[str]]()
+        for name, value in pairs:
+            known = self._found.setdefault(name.decode("latin-1").lower(), [])
+            known.append(value.decode("latin-1"))
+
+    def has(self, name: str) -> bool:
+        return name in self._found
+
+    def one(self, name: str) -> str | None:
+        """The only value; None if there is none, or more than one."""
+        found = self._found.get(name, [])
+        return found[0].strip() if len(found) == 1 else None
+
+    def cookie(self, name: str) -> str:
+        """The value of this cookie, or "". Of two with one name none counts."""
+        text = "; ".join(self._found.get("cookie", []))
+        if text.count(f"{name}=") != 1:
+            return ""
+        try:
+            found = SimpleCookie(text).get(name)
+        except CookieError:
+            return ""
+        return found.value if found else ""
+
+
+def _content(headers: _Headers, method: str) -> int:
+    if method not in _METHODS:
+        raise Rejected(405, f"there is nothing to be done by {method!r}")
+    length = headers.one("content-length")
+    if method == "DELETE" and length in (None, "0") and not headers.has("content-type"):
+        return 0
+    kind = (headers.one("content-type") or "").lower()
+    most = (
+        LONGEST_JSON
+        if kind in _JSON
+        else LONGEST_UPLOAD
+        if kind == _UPLOAD and method == "PUT"
+        else 0
+    )
+    if not most:
+        raise Rejected(
+            415, "the content type has to be application/json, or, for PUT of a file, "
+            "application/octet-stream",
+        )  # fmt: skip
+    if length is not None and length.isdecimal() and int(length[:15]) > most:
+        raise Rejected(413, f"a body may have {most} bytes here")
+    return most
+
+
+def _bounded(receive: Receive, most: int) -> Receive:
+    size = 0
+
+    async def bounded() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > most:
+            raise Rejected(413, f"a body may have {most} bytes here")
+        return message
+
+    return bounded
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = {name.lower() for name, _ in message["headers"]}
+            more = [pair for pair in _HEADERS.items() if pair[0] not in own]
+            message = {**message, "headers": [*message["headers"], *more]}
+        await send(message)
+
+    return sending
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, error: Rejected) -> None:
+    """A response of our own; of a WebSocket during its handshake, with the same status."""
+    body = msgspec.json.encode({"kind": "Rejected", "reason": error.reason})
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *_HEADERS.items(),
+    ]
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    before = ""
+    if scope["type"] == "websocket":
+        before = "websocket."
+        await receive()
+    await send({
+        "type": f"{before}http.response.start", "status": error.status, "headers": headers,
+    })  # fmt: skip
+    await send({"type": f"{before}http.response.body", "body": body})

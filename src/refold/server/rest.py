@@ -1,0 +1,239 @@
+"""REST of conversations: begin, list, search, rename, delete, and read them.
+
+What a list or a report says is decided in `views`, in the documents that the command line
+prints with --json; here they get an address. Files are in `files`.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+from anyio import to_thread
+from fastapi import Path, Query, Request, Response
+from msgspec import Struct
+
+from refold.client.feed import cursor
+from refold.client.host import Conversation, Host, NewConversation
+from refold.client.offers import WHAT, offers
+from refold.client.stored_sessions import FORMS
+from refold.errors import BadInput, JournalError
+from refold.server.api import Api, NotThere, body_of, json_of
+from refold.views.stream_json.snapshot import SnapshotMessage
+
+T = TypeVar("T")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_BLOB = re.compile(r"[0-9a-f]{64}")
+_ONE = "/api/conversations/{id_}"
+_TYPES = {"markdown": "text/markdown; charset=utf-8", "text": "text/plain; charset=utf-8",
+          "html": "text/html; charset=utf-8", "tar": "application/x-tar"}  # fmt: skip
+_ENDINGS = {"markdown": "md", "text": "txt", "html": "html", "tar": "tar"}
+# What names a picture by its first bytes, and may be shown.
+_PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif",
+             b"RIFF": "image/webp"}  # fmt: skip
+Row = dict[str, Any]
+Seq = Annotated[int, Path(ge=1, le=2**53)]
+
+
+class Created(Struct, frozen=True):
+    id: str
+    notices: Sequence[
+        str
+    ]  # what a person has to know: above all, which protection is missing
+
+
+class Rename(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str  # "": none
+
+
+class Named(Struct, frozen=True):
+    name: str
+
+
+async def conversation(host: Host, id_: str) -> Conversation:
+    """The open conversation. Raises `NotThere`, or `Held` if another process has it."""
+    if (there := host.conversation(id_)) is not None:
+        return there
+    await kept(host, id_)
+    return await host.open(id_)
+
+
+async def kept(host: Host, id_: str) -> None:
+    """Raises `NotThere` for an id that no conversation has."""
+    known = bool(_ID.fullmatch(id_))
+    if not known or not await to_thread.run_sync(host.stored.exists, id_):
+        raise NotThere(f"there is no conversation {id_!r}")
+
+
+def add_rest(api: Api, host: Host) -> None:
+    _add_conversations(api, host)
+    _add_reports(api, host)
+    _add_requests(api, host)
+    _add_bytes(api, host)
+    for what in WHAT:
+        _add_offers(api, host, what)
+
+
+# pyright: reportUnusedFunction=false
+# Each function below is a route: it is called by FastAPI.
+def _add_conversations(api: Api, host: Host) -> None:
+    @api.route("POST", "/api/conversations", Created, status=201, body=NewConversation)
+    async def create(request: Request) -> Response:
+        """Begin a conversation."""
+        made = await host.create(await body_of(request, NewConversation))
+        return json_of(Created(made.session.id, await made.notices()), 201)
+
+    @api.route("GET", "/api/conversations", list[Row])
+    async def listed(
+        q: Annotated[str, Query(max_length=500)] = "",
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> Response:
+        """All conversations, the newest first; with `q`, where these words were said."""
+        stored = host.stored
+        if q:
+            return json_of(await to_thread.run_sync(stored.search, q, limit))
+        return json_of((await to_thread.run_sync(stored.cards))[:limit])
+
+    @api.route("GET", _ONE, Row)
+    async def one(id_: str) -> Response:
+        """One conversation; `held_by` says which other process has it."""
+        await kept(host, id_)
+        found = dict(await to_thread.run_sync(host.stored.card, id_))
+        there = host.conversation(id_)
+        if there is not None:
+            found |= {"held_by": "", "cut_off": there.cut_off}
+        return json_of({**found, "open_here": there is not None})
+
+    @api.route("PATCH", _ONE, Named, body=Rename)
+    async def rename(request: Request, id_: str) -> Response:
+        """Give it a name."""
+        there = await conversation(host, id_)
+        wanted = await body_of(request, Rename)
+        await there.session.rename(wanted.name)
+        return json_of(Named(there.session.view.session.name))
+
+    @api.route("DELETE", _ONE, None, status=204)
+    async def delete(id_: str) -> Response:
+        """Delete it for good, with its subagents and checkpoints."""
+        await kept(host, id_)
+        await host.delete(id_)
+        return Response(status_code=204)
+
+
+def _add_reports(api: Api, host: Host) -> None:
+    async def read(id_: str, work: Callable[[str], T]) -> T:
+        await kept(host, id_)
+        return await to_thread.run_sync(work, id_)
+
+    @api.route("GET", f"{_ONE}/messages", list[SnapshotMessage])
+    async def messages(id_: str) -> Response:
+        """The conversation as the model has it now."""
+        return json_of(await read(id_, host.stored.messages))
+
+    @api.route("GET", f"{_ONE}/events", list[Row])
+    async def events(
+        id_: str,
+        after: Annotated[str, Query(max_length=64)] = "0",
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    ) -> Response:
+        """The documents of its events behind the one with the id `after`."""
+        place = cursor(after)
+        found = await read(
+            id_, lambda id_: b",".join(host.stored.events(id_, place, limit))
+        )
+        return Response(b"[" + found + b"]", media_type="application/json")
+
+    @api.route("GET", f"{_ONE}/usage", Row)
+    async def usage(id_: str) -> Response:
+        """Tokens and cost by turn, model and purpose."""
+        return json_of(await read(id_, host.stored.usage))
+
+    @api.route("GET", f"{_ONE}/tree", Row)
+    async def tree(id_: str) -> Response:
+        """The session and its subagents."""
+        return json_of(await read(id_, host.stored.tree))
+
+    @api.route("GET", f"{_ONE}/timeline", list[Row])
+    async def timeline(id_: str) -> Response:
+        """Every call with its time and cost."""
+        return json_of(await read(id_, host.stored.timeline))
+
+    @api.route("GET", f"{_ONE}/points", list[Row])
+    async def points(id_: str) -> Response:
+        """Where it can be rewound to."""
+        there = await conversation(host, id_)
+        found = await there.session.workspace.points()
+        return json_of(
+            [
+                {
+                    "seq": each.point.seq,
+                    "files": each.files,
+                    "in_conversation": each.in_talk,
+                }
+                for each in found
+            ]
+        )
+
+
+def _add_requests(api: Api, host: Host) -> None:
+    @api.route("GET", f"{_ONE}/requests", list[Row])
+    async def requests(id_: str) -> Response:
+        """The model calls that were recorded."""
+        await kept(host, id_)
+        return json_of(await to_thread.run_sync(host.stored.requests, id_))
+
+    @api.route("GET", f"{_ONE}/requests/{{seq}}", Row)
+    async def request(id_: str, seq: Seq) -> Response:
+        """A recorded model call, as it was sent, with its response."""
+        await kept(host, id_)
+        found = await to_thread.run_sync(host.stored.request, id_, seq)
+        if found is None:
+            raise NotThere(f"event {seq} of {id_} is not a recorded model call")
+        return json_of(found)
+
+
+def _add_bytes(api: Api, host: Host) -> None:
+    @api.route("GET", f"{_ONE}/export", "application/octet-stream")
+    async def export(
+        id_: str, form: Annotated[str, Query(max_length=20)] = "markdown"
+    ) -> Response:
+        """The conversation as a file: markdown, text, html or tar."""
+        await kept(host, id_)
+        if form not in FORMS:
+            raise BadInput(f"{form!r} is not a form: {', '.join(FORMS)}")
+        data = await to_thread.run_sync(lambda: b"".join(host.stored.export(id_, form)))
+        name = f'attachment; filename="{id_}.{_ENDINGS[form]}"'
+        return Response(
+            data, media_type=_TYPES[form],
+            headers={"content-disposition": name, "content-security-policy": "sandbox"},
+        )  # fmt: skip
+
+    @api.route("GET", f"{_ONE}/blobs/{{name}}", "application/octet-stream")
+    async def blob(id_: str, name: str) -> Response:
+        """What a document names by its sha256: a picture, or a whole result."""
+        await kept(host, id_)
+        if not _BLOB.fullmatch(name):
+            raise NotThere(f"{name!r} is not the name of a blob")
+        try:
+            data = await to_thread.run_sync(host.stored.blob, id_, name)
+        except JournalError as error:
+            raise NotThere(str(error)) from error
+        kinds = (kind for begin, kind in _PICTURES.items() if data.startswith(begin))
+        kind = next(kinds, "application/octet-stream")
+        shown = "inline" if kind.startswith("image/") else "attachment"
+        return Response(
+            data, media_type=kind,
+            headers={"content-disposition": shown, "content-security-policy": "sandbox"},
+        )  # fmt: skip
+
+
+def _add_offers(api: Api, host: Host, what: str) -> None:
+    @api.route("GET", f"{_ONE}/{what}", list[Row])
+    async def of_one(id_: str) -> Response:
+        """What can be chosen in it."""
+        there = await conversation(host, id_)
+        return json_of(await to_thread.run_sync(offers, there.launch, what))
+
+    @api.route("GET", f"/api/{what}", list[Row])
+    async def of_all() -> Response:
+        """What can be chosen for a new conversation in the directory of the server."""
+        return json_of(await host.offers(what))

@@ -1,0 +1,75 @@
+"""The WebSocket of a conversation: a frame in is an order, a frame out is a document.
+
+What they mean is written in `client.protocol` and `views.stream_json`, and who gets which
+documents is decided in `client.feed`. Here bytes go both ways, and a client that does not
+read is cut off: it comes back with the last id that it had.
+"""
+
+import anyio
+import msgspec
+from fastapi import FastAPI, WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from refold.client.feed import Cursor, Follower, cursor
+from refold.client.host import Host
+from refold.client.shared_session import SharedSession, problem
+from refold.errors import BadInput, RefoldError
+from refold.server.api import failed_with
+from refold.server.rest import conversation
+
+LONGEST_FRAME = 8 * 1024 * 1024  # bytes: an order with its pictures
+_TOO_SLOW = "you read too slowly: connect again with the last id"
+_ENDED = "the conversation was closed here: connect again"
+_NO_TEXT = "an order is text, and this frame is binary"
+
+
+def add_websocket(app: FastAPI, host: Host) -> None:
+    @app.websocket("/api/conversations/{id_}/ws")
+    async def follow(  # pyright: ignore[reportUnusedFunction] - a route
+        socket: WebSocket, id_: str, after: str | None = None
+    ) -> None:
+        try:
+            place = None if after is None else cursor(after)
+            there = await conversation(host, id_)
+        except RefoldError as error:
+            await socket.send_denial_response(failed_with(error))
+            return
+        await socket.accept()
+        await _Connection(socket, there).run(place)
+
+
+class _Connection:
+    def __init__(self, socket: WebSocket, there: SharedSession) -> None:
+        self._socket, self._there = socket, there
+
+    async def run(self, after: Cursor | None) -> None:
+        follower = await self._there.join(after)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._send, follower)
+                await self._receive(follower)
+                group.cancel_scope.cancel()
+        finally:
+            self._there.leave(follower)
+
+    async def _send(self, follower: Follower) -> None:
+        try:
+            async for batch in follower.batches():
+                for frame in batch:
+                    await self._socket.send_text(frame.decode())
+            code, why = (1013, _TOO_SLOW) if follower.cut_off else (1012, _ENDED)
+            await self._socket.close(code, why)
+        except (WebSocketDisconnect, RuntimeError):  # it has left
+            return
+
+    async def _receive(self, follower: Follower) -> None:
+        while True:
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            text = message.get("text")
+            if text is None:
+                follower.say(msgspec.json.encode(problem(BadInput(_NO_TEXT))))
+                await self._socket.close(1003, _NO_TEXT)
+                return
+            await self._there.take(text.encode(errors="surrogatepass"), follower)

@@ -1,0 +1,143 @@
+"""A server in this process, on a free port, with a scripted model; and clients for it."""
+
+import http.client
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio import to_thread
+from websockets.asyncio.client import ClientConnection, connect
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.client.host import Host, HostPaths, NewConversation
+from refold.client.launch import Launch
+from refold.config.folder_settings import load_here
+from refold.config.paths import paths
+from refold.journal.home import Home
+from refold.provider.port import Provider
+from refold.server.access import Access
+from refold.server.serving import Listening, serve
+from refold.testing.providers import ScriptedProvider
+
+SECRET = b"s" * 32
+Plain = dict[str, Any]
+
+
+class Answer:
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    """A program with the bearer token, and whatever else it is told to send."""
+
+    def __init__(self, address: str, access: Access, host: Host) -> None:
+        self.address, self.access, self.host = address, access, host
+        self.netloc = address.partition("://")[2]
+
+    @property
+    def token(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self.access.bearer}"}
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        more = {"Content-Type": "application/json"} if data is not None else {}
+        sent = {**more, **(self.token if headers is None else headers)}
+
+        def work() -> Answer:
+            connection = http.client.HTTPConnection(self.netloc, timeout=20)
+            try:
+                connection.request(method, path, body=data, headers=sent)
+                found = connection.getresponse()
+                return Answer(found.status, dict(found.getheaders()), found.read())
+            finally:
+                connection.close()
+
+        return await to_thread.run_sync(work)
+
+    async def begin(self, **wanted: object) -> str:
+        made = await self.ask("POST", "/api/conversations", wanted)
+        assert made.status == 201, made.body
+        return made.json["id"]
+
+    def follow(self, id_: str, after: str | None = None, **more: Any) -> connect:
+        query = "" if after is None else f"?after={after}"
+        url = f"ws://{self.netloc}/api/conversations/{id_}/ws{query}"
+        more.setdefault("additional_headers", self.token)
+        return connect(url, **more)
+
+
+@asynccontextmanager
+async def server(
+    directory: Path,
+    *replies: Any,
+    provider: Callable[[], Provider] | None = None,
+    flags: Mapping[str, object] | None = None,
+    drain: bool = False,
+) -> AsyncGenerator[Client]:
+    """Serve until this is left. Each conversation gets the replies from the first on."""
+    import os
+
+    places = paths(os.environ)
+
+    def launch_at(where: Path, roots: Sequence[Path], wanted: NewConversation) -> Launch:
+        settings = {"memory": False, **(flags or {})}
+        loaded = load_here(where, places, os.environ, settings, trust=wanted.trust)
+        made = provider() if provider is not None else ScriptedProvider(*replies)
+        wishes = LaunchOptions(
+            directory=where, more_roots=tuple(roots), provider=made,
+            more_system=wanted.system_prompt,
+        )  # fmt: skip
+        return Launch(App(loaded.settings, places, os.environ, wishes), settings)
+
+    access = Access(SECRET)
+    host = Host(
+        Home(places.data / "sessions"),
+        HostPaths(directory, places.state / "server", places.data / "checkpoints"),
+        launch_at,
+    )
+    ready, addresses = anyio.Event(), list[str]()
+
+    def heard(address: str) -> None:
+        addresses.append(address)
+        ready.set()
+
+    async with anyio.create_task_group() as group:
+        scope = anyio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                await serve(host, access, Listening(drain=drain), heard)
+
+        group.start_soon(run)
+        await ready.wait()
+        try:
+            yield Client(addresses[0], access, host)
+        finally:
+            scope.cancel()
+
+
+async def said(socket: ClientConnection, until: str) -> list[Plain]:
+    """The documents up to the first of this type."""
+    found = list[Plain]()
+    while not found or found[-1]["type"] != until:
+        found.append(json.loads(await socket.recv()))
+    return found
+
+
+async def order(socket: ClientConnection, type_: str, **fields: object) -> None:
+    await socket.send(json.dumps({"type": type_, **fields}))

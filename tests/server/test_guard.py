@@ -1,0 +1,145 @@
+"""Who gets through to the server, and who does not: names, origins, tokens, bodies."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from refold.server.access import Access
+from refold.server.guard import LONGEST_JSON, Guard, Names
+
+pytestmark = pytest.mark.anyio
+ACCESS = Access(b"k" * 32)
+NAMES = Names.of(["127.0.0.1", "localhost", "[::1]"], 3500, tls=False)
+HERE = "127.0.0.1:3500"
+JSON = ("content-type", "application/json")
+BEARER = ("authorization", f"Bearer {ACCESS.bearer}")
+Header = tuple[str, str]
+
+
+def cookie() -> Header:
+    return ("cookie", f"{ACCESS.cookie_name}={ACCESS.redeem(ACCESS.new_launch())}")
+
+
+async def status(
+    method: str, headers: Sequence[Header], *, path: str = "/api/x", body: bytes = b"{}"
+) -> int:
+    """The status of a request; 200 if the application behind the guard was reached.
+
+    `method` WS is a handshake of a WebSocket.
+    """
+    sent = list[Any]()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def receive() -> Any:
+        sends = method not in ("GET", "DELETE")
+        return {"type": "http.request", "body": body if sends else b""}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "websocket" if method == "WS" else "http", "method": method, "path": path,
+        "headers": [(n.encode(), v.encode("latin-1")) for n, v in headers],
+    }  # fmt: skip
+    await Guard(application, ACCESS, NAMES, ("/", "/api/login"))(scope, receive, send)
+    assert [m["type"] for m in sent if m["type"].startswith("websocket")] == [] or (
+        sent[0]["type"] == "websocket.http.response.start"
+    )
+    return sent[0]["status"]
+
+
+async def test_of_the_matrix_of_headers_only_our_own_clients_get_through() -> None:
+    hosts = {
+        "ours": HERE,
+        "rebound": "evil.example:3500",
+        "port": "127.0.0.1:3501",
+        "none": "",
+    }
+    origins = {
+        "none": "", "ours": f"http://{HERE}", "other": "https://evil.example", "null": "null",
+        "sibling": "http://127.0.0.1:3501", "tls": f"https://{HERE}",
+    }  # fmt: skip
+    tokens = {"none": [], "bearer": [BEARER], "cookie": [cookie()],
+              "wrong": [("authorization", "Bearer x")]}  # fmt: skip
+    kinds = {"json": [JSON], "text": [("content-type", "text/plain")],
+             "form": [("content-type", "multipart/form-data; boundary=x")], "none": []}  # fmt: skip
+    through = set[tuple[str, ...]]()
+    cells = itertools.product(("GET", "POST", "WS"), hosts, origins, tokens, kinds)
+    for method, host, origin, token, kind in cells:
+        headers = [
+            *([("host", hosts[host])] if hosts[host] else []),
+            *([("origin", origins[origin])] if origins[origin] else []),
+            *tokens[token], *kinds[kind],
+        ]  # fmt: skip
+        if await status(method, headers) == 200:
+            through.add((method, host, origin, token, kind))
+
+    every = ("json", "text", "form", "none")
+    assert through == {
+        *(("GET", "ours", o, t, k) for o in ("none", "ours") for t in ("bearer", "cookie")
+          for k in every),
+        *(("WS", "ours", o, "bearer", k) for o in ("none", "ours") for k in every),
+        *(("WS", "ours", "ours", "cookie", k) for k in every),
+        ("POST", "ours", "none", "bearer", "json"),
+        ("POST", "ours", "ours", "bearer", "json"),
+        ("POST", "ours", "ours", "cookie", "json"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "expected"),
+    [
+        ("GET", [("host", "127.0.0.1.nip.io:3500"), BEARER], 421),
+        ("GET", [("host", HERE), ("host", "evil.example"), BEARER], 421),
+        ("GET", [("host", HERE), ("origin", f"http://{HERE}"), ("origin", "x"), BEARER], 403),
+        ("POST", [("host", HERE), ("content-type", "application/json;charset=x"),
+                  ("sec-fetch-site", "cross-site"), cookie()], 403),
+        ("POST", [("host", HERE), ("content-type", "application/json;charset=x"), BEARER], 415),
+        ("GET", [("host", HERE), ("sec-fetch-site", "same-site"), cookie()], 403),
+        ("TRACE", [("host", HERE), BEARER, JSON], 405),
+        ("POST", [("host", HERE), BEARER, JSON, ("content-length", str(LONGEST_JSON + 1))], 413),
+        ("GET", [("host", HERE), ("cookie", f"{ACCESS.cookie_name}=1.x.y")], 401),
+        ("GET", [("host", HERE), ("authorization", f"Basic {ACCESS.bearer}")], 401),
+        ("GET", [("host", "LOCALHOST:3500"), BEARER], 200),
+        ("GET", [("host", "[::1]:3500"), BEARER], 200),
+        ("PUT", [("host", HERE), BEARER, ("content-type", "application/octet-stream")], 200),
+        ("POST", [("host", HERE), BEARER, ("content-type", "application/octet-stream")], 415),
+        ("DELETE", [("host", HERE), BEARER], 200),
+        ("DELETE", [("host", HERE), cookie()], 403),
+    ],
+)  # fmt: skip
+async def test_a_request_in_disguise(
+    method: str, headers: list[Header], expected: int
+) -> None:
+    assert await status(method, headers) == expected
+
+
+async def test_a_page_without_data_needs_no_token_but_our_name() -> None:
+    assert await status("GET", [("host", HERE)], path="/") == 200
+    assert await status("GET", [("host", "evil.example:3500")], path="/") == 421
+    assert await status("GET", [("host", HERE)], path="/dev/../api/x") == 401
+
+
+def test_a_launch_token_is_good_once() -> None:
+    token = ACCESS.new_launch()
+
+    assert ACCESS.has_cookie(ACCESS.redeem(token))
+    assert ACCESS.redeem(token) == ""
+    assert ACCESS.redeem("") == ""
+
+
+def test_a_cookie_that_was_changed_is_none() -> None:
+    value = ACCESS.redeem(ACCESS.new_launch())
+    began, middle, seal = value.split(".")
+
+    later = f"{int(began) + 1}.{middle}.{seal}"
+    assert [ACCESS.has_cookie(v) for v in (value, later, "", "..", seal)] == [True] + [
+        False
+    ] * 4
+    assert not Access(b"z" * 32).has_cookie(value)

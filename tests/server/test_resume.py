@@ -1,0 +1,198 @@
+"""A client that was away: it sends the last id it had, and misses and doubles nothing."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from refold.client.feed import BEGINNING, MOST_WAITING, Follower
+from refold.testing.providers import ScriptedProvider
+from tests.server.serving import Client, Plain, order, said, server
+
+pytestmark = pytest.mark.anyio
+
+
+def ids(found: list[Plain]) -> list[str]:
+    return [each["id"] for each in found if "id" in each and each["type"] != "snapshot"]
+
+
+class Reader:
+    """Does what docs/server.md says: keeps the last id, and text by its offset."""
+
+    def __init__(self) -> None:
+        self.last, self.seen = "0", list[Plain]()
+        self.texts = dict[tuple[str, int], str]()
+
+    def take(self, frame: Plain) -> None:
+        if "id" in frame:
+            self.last = frame["id"]
+            self.seen.append(frame)
+        if frame["type"] == "text_delta":
+            key = ("text", frame["message"])
+            have = self.texts.get(key, "")
+            assert frame["offset"] <= len(have), "a piece is missing"
+            self.texts[key] = have + frame["text"][len(have) - frame["offset"] :]
+
+
+class Slow(ScriptedProvider):
+    """Streams each reply with pauses, so that a client can be cut off in the middle."""
+
+    async def stream(self, request: Any) -> Any:
+        async for delta in super().stream(request):
+            await anyio.sleep(0.001)
+            yield delta
+
+
+async def _in_pieces(client: Client, id_: str, turns: int, rng: random.Random) -> Reader:
+    """Read until so many turns have ended, and connect again after some frames each time."""
+    reader = Reader()
+
+    def ended() -> bool:
+        return sum(each["type"] == "result" for each in reader.seen) == turns
+
+    while not ended():
+        async with client.follow(id_, reader.last) as socket:
+            for _ in range(rng.randint(1, 12)):
+                if not ended():
+                    reader.take(json.loads(await socket.recv()))
+    return reader
+
+
+@pytest.mark.slow
+async def test_a_client_that_reconnects_at_random_sees_each_document_once(
+    tmp_path: Path,
+) -> None:
+    answer = " ".join(f"word{n}" for n in range(15))
+    readers = list[Reader]()
+    async with server(tmp_path, provider=lambda: Slow(answer, answer, answer)) as client:
+        id_ = await client.begin()
+        async with client.follow(id_, "0") as whole, anyio.create_task_group() as group:
+
+            async def away() -> None:
+                readers.append(await _in_pieces(client, id_, 3, random.Random(7)))
+
+            group.start_soon(away)
+            found = list[Plain]()
+            for _ in range(3):
+                await order(whole, "user_message", text="Go on.")
+                found += await said(whole, "result")
+
+    (reader,) = readers
+    assert ids(reader.seen) == ids(found)
+    assert [e["text"] for e in reader.seen if e["type"] == "result"] == [answer] * 3
+    assert all(answer.startswith(text) for text in reader.texts.values())
+
+
+@pytest.mark.slow
+async def test_a_client_that_reconnects_200_times_sees_each_document_once(
+    tmp_path: Path,
+) -> None:
+    answer = " ".join(f"word{n}" for n in range(60))
+    turns, rng, reader = 20, random.Random(11), Reader()
+    found, connects = list[Plain](), 0
+    async with server(tmp_path, provider=lambda: Slow(*[answer] * turns)) as client:
+        id_ = await client.begin()
+        async with client.follow(id_, "0") as whole, anyio.create_task_group() as group:
+
+            async def work() -> None:
+                for _ in range(turns):
+                    await order(whole, "user_message", text="Go on.")
+                    found.extend(await said(whole, "result"))
+
+            group.start_soon(work)
+            while sum(each["type"] == "result" for each in reader.seen) < turns:
+                connects += 1
+                async with client.follow(id_, reader.last) as socket:
+                    for _ in range(rng.randint(0, 3)):
+                        with anyio.move_on_after(0.2):
+                            reader.take(json.loads(await socket.recv()))
+
+    assert connects >= 200
+    assert ids(reader.seen) == ids(found)
+    assert all(answer.startswith(text) for text in reader.texts.values())
+
+
+async def test_reading_from_any_id_comes_to_the_same_end(tmp_path: Path) -> None:
+    async with server(tmp_path, "One.", "Two.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_, "0") as socket:
+            await order(socket, "user_message", text="a")
+            found = await said(socket, "result")
+            await order(socket, "user_message", text="b")
+            found += await said(socket, "result")
+        every = ids(found)
+        await client.host.close(id_)  # what is in memory is gone: the journal has it
+        for n, after in enumerate(every[:-1]):
+            async with client.follow(id_, after) as socket:
+                rest = await said(socket, "status")
+            later = [each for each in ids(rest) if each in every]
+            assert later == every[n + 1 :]
+        told = (await client.ask("GET", f"/api/conversations/{id_}/events")).json
+
+    assert [each["id"] for each in told if each["id"] in every] == every
+
+
+async def test_an_id_that_the_journal_does_not_have_gives_a_snapshot(
+    tmp_path: Path,
+) -> None:
+    async with server(tmp_path, "One.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_, "0") as socket:
+            await order(socket, "user_message", text="a")
+            found = await said(socket, "result")
+        epoch, seq, n = ids(found)[-1].split("-")
+        for after in (f"{epoch}-{int(seq) + 90}-0", f"{int(epoch) + 7}-{seq}-{n}"):
+            async with client.follow(id_, after) as socket:
+                first = json.loads(await socket.recv())
+            assert first["type"] == "snapshot"
+            assert [m["text"] for m in first["messages"]] == ["a", "One."]
+
+
+@pytest.mark.slow
+async def test_who_joins_in_the_middle_has_the_text_so_far(tmp_path: Path) -> None:
+    answer = " ".join(f"word{n}" for n in range(60))
+    async with server(tmp_path, provider=lambda: Slow(answer)) as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as first, client.follow(id_) as other:
+            await order(first, "user_message", text="a")
+            await said(first, "text_delta")
+            await said(first, "text_delta")
+            async with client.follow(id_) as late:
+                found = await said(late, "text_delta")
+            await said(other, "result")
+
+    assert found[-1]["offset"] == 0
+    assert answer.startswith(found[-1]["text"])
+    assert found[0]["type"] == "snapshot"
+
+
+def test_a_follower_that_does_not_read_is_cut_off() -> None:
+    follower = Follower(most=100)
+    follower.begin([], BEGINNING, [])
+    for _ in range(11):
+        follower.put(b"0123456789")
+
+    assert follower.cut_off
+    assert follower.closed
+    assert MOST_WAITING <= 8 * 1024 * 1024
+
+
+async def test_what_is_no_place_is_refused_in_the_handshake(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        id_ = await client.begin()
+        refused = list[int]()
+        for where, after in (
+            (id_, "nonsense"),
+            ("20200101-000000-zzzz", None),
+            ("..", None),
+        ):
+            with pytest.raises(InvalidStatus) as error:
+                async with client.follow(where, after):
+                    pass
+            refused.append(error.value.response.status_code)
+
+    assert refused == [400, 404, 404]

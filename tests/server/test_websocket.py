@@ -1,0 +1,116 @@
+"""A conversation over a WebSocket, as a page or a program has it."""
+
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from refold.testing.providers import Reply
+from tests.server.serving import order, said, server
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_message_is_answered_with_numbered_documents(tmp_path: Path) -> None:
+    async with server(tmp_path, "Hello.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as socket:
+            await order(socket, "user_message", text="Hi.", client_key="k1")
+            found = await said(socket, "result")
+            taken = [each for each in found if each["type"] == "order_taken"]
+            taken = taken or (await said(socket, "order_taken"))[-1:]
+
+    events = [each for each in found if "seq" in each and each["type"] != "status"]
+    assert [each["type"] for each in found[:2]] == ["snapshot", "status"]
+    assert found[-1]["text"] == "Hello."
+    assert {each["conversation"] for each in events} == {id_}
+    assert [each["id"] for each in events] == sorted({each["id"] for each in events})
+    assert taken == [{"type": "order_taken", "client_key": "k1", "changed": True}]
+
+
+async def test_hostile_frames_are_answered_and_the_others_go_on(tmp_path: Path) -> None:
+    async with server(tmp_path, "Hello.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as other:
+            await said(other, "status")
+            async with client.follow(id_) as socket:
+                await said(socket, "status")
+                for frame in (
+                    "{", "[]", "null", "7", '"x"', "[" * 100_000, '{"type": "' + "x" * 9999 + '"}',
+                    '{"type": "user_message"}', '{"type": "user_message", "text": 7}',
+                    '{"type": "user_message", "text": "a", "surplus": 1}', '{"type": "no_such"}',
+                    '{"type": "set_mode", "mode": "\\ud800"}', '{"type": "user_message", "text": " "}',
+                ):  # fmt: skip
+                    await socket.send(frame)
+                    assert (await said(socket, "error"))[-1]["kind"] == "BadInput"
+                await socket.send(b"\x00\xff")
+                with pytest.raises(ConnectionClosed) as binary:
+                    await said(socket, "never")
+            async with client.follow(id_) as socket:
+                with pytest.raises(ConnectionClosed) as large:
+                    await _send_and_wait(socket, "x" * 10_000_000)
+            await order(other, "user_message", text="Hi.")
+            found = await said(other, "result")
+
+    assert binary.value.rcvd is not None
+    assert binary.value.rcvd.code == 1003
+    assert large.value.rcvd is None or large.value.rcvd.code == 1009
+    assert found[-1]["text"] == "Hello."
+
+
+async def test_the_first_answer_wins_and_the_other_client_is_told(tmp_path: Path) -> None:
+    asks = Reply("", calls=(("bash", '{"command": "touch x"}'),))
+    async with server(tmp_path, asks, "Then not.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as one, client.follow(id_) as two:
+            await order(one, "user_message", text="Go.")
+            request = (await said(one, "tool_approval_request"))[-1]
+            assert (await said(two, "tool_approval_request"))[-1] == request
+            told = {"call_id": request["call_id"], "allowed": False}
+            await order(two, "tool_approval_response", **told, client_key="blind")
+            blind = (await said(two, "error"))[-1]
+            await order(one, "tool_approval_response", **told, hash=request["hash"])
+            result = (await said(two, "tool_approval_result"))[-1]
+            late = {**told, "allowed": True, "hash": request["hash"], "client_key": "late"}
+            await order(two, "tool_approval_response", **late)
+            error = (await said(two, "error"))[-1]
+            ended = (await said(one, "result"))[-1]
+
+    assert (blind["client_key"], "hash" in blind["reason"]) == ("blind", True)
+    assert result["verdict"] == "deny"
+    assert error["client_key"] == "late"
+    assert ended["text"] == "Then not."
+    assert not (tmp_path / "x").exists()
+
+
+async def test_the_same_key_twice_is_one_message(tmp_path: Path) -> None:
+    async with server(tmp_path, "Hello.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as socket:
+            for _ in range(2):
+                await order(socket, "user_message", text="Hi.", client_key="k")
+            await said(socket, "result")
+        messages = (await client.ask("GET", f"/api/conversations/{id_}/messages")).json
+
+    assert [(m["role"], m["text"]) for m in messages] == [
+        ("user", "Hi."),
+        ("assistant", "Hello."),
+    ]
+
+
+async def test_leaving_does_not_stop_the_work(tmp_path: Path) -> None:
+    async with server(tmp_path, "Hello.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as socket:
+            await order(socket, "user_message", text="Hi.", client_key="k")
+            await said(socket, "order_taken")
+        async with client.follow(id_, "0") as socket:
+            found = await said(socket, "result")
+
+    assert found[-1]["text"] == "Hello."
+
+
+async def _send_and_wait(socket: ClientConnection, text: str) -> None:
+    await socket.send(text)
+    await said(socket, "never")
