@@ -17,6 +17,8 @@ from refold.client.protocol import (
     Cancel,
     CompactConversation,
     Continue,
+    DeleteMessage,
+    EditMessage,
     Interrupt,
     PlanApproval,
     QuestionResponse,
@@ -40,7 +42,16 @@ from refold.tools.images import image_data
 from refold.values.modes import MODES
 from refold.values.usage import Budget
 
-_Set: TypeAlias = SetMode | SetModel | SetEffort | SetAgent | SetBudget | SetSteps
+_Set: TypeAlias = (
+    SetMode
+    | SetModel
+    | SetEffort
+    | SetAgent
+    | SetBudget
+    | SetSteps
+    | EditMessage
+    | DeleteMessage
+)
 # `Session` takes the others: they lead to another place, or to another session.
 SessionOrder: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
@@ -200,6 +211,10 @@ class Dispatcher:
                 return await inbox.choose_model(self._app.models.full(model))
             case SetEffort(effort):
                 return await inbox.choose_effort(effort)
+            case EditMessage(message, text):
+                return await inbox.edit_message(message, text)
+            case DeleteMessage(message):
+                return await inbox.edit_message(message, None)
             case SetAgent(agent):
                 before = self._engine.view.seq
                 await choose_agent(inbox, self._app.agents, agent)

@@ -117,6 +117,19 @@ class Rewind(_Order, frozen=True, tag="rewind"):
     force: bool = False
 
 
+class EditMessage(_Order, frozen=True, tag="edit_message"):
+    """Change a message of the conversation; the next request has the new text."""
+
+    message: _Counted  # the number of the event that brought it
+    text: str
+
+
+class DeleteMessage(_Order, frozen=True, tag="delete_message"):
+    """Take a message out of the conversation; an answer goes with the results of its calls."""
+
+    message: _Counted
+
+
 class Fork(_Order, frozen=True, tag="fork"):
     """Copy the session up to event `at`, or all of it. This one continues unchanged."""
 
@@ -194,7 +207,8 @@ class User(Struct, frozen=True, tag_field="type", tag="user"):
 _NONE_OF = r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`"
 Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
-    | Interrupt | Cancel | Continue | CompactConversation | Rewind | Fork | SetMode
+    | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
+    | DeleteMessage | Fork | SetMode
     | SetModel | SetEffort | SetAgent | SetBudget | SetSteps | SetDirectory | StopChild
     | ReportStatus | ReportSnapshot
 )  # fmt: skip

@@ -15,6 +15,8 @@ from refold.client.launch import Launch, Opened, Target, real_directories, untru
 from refold.client.protocol import (
     ApprovalResponse,
     Cancel,
+    DeleteMessage,
+    EditMessage,
     Fork,
     Interrupt,
     ModeAfterPlan,
@@ -224,6 +226,14 @@ class SessionOrders(SessionState):
         `focus` is what the summary must preserve; `prune` only prunes old tool results.
         """
         return await self._engine.compact("prune" if prune else "full", focus)
+
+    async def edit_message(self, message: int, text: str) -> bool:
+        """Change a message of the conversation, by the number of its event."""
+        return await self.send(EditMessage(message, text))
+
+    async def delete_message(self, message: int) -> bool:
+        """Take a message out of the conversation, by the number of its event."""
+        return await self.send(DeleteMessage(message))
 
     async def set_mode(self, mode: Mode) -> bool:
         """How much runs unasked: default, accept-edits, plan, rules-only or bypass."""

@@ -21,6 +21,7 @@ from refold.journal.events.kinds import (
     EffortChosen,
     Event,
     Granted,
+    MessageEdited,
     ModeChanged,
     ModelChosen,
     PlanAnswered,
@@ -28,7 +29,7 @@ from refold.journal.events.kinds import (
     StepLimitSet,
     Stopped,
 )
-from refold.journal.state.conversation import REQUESTERS, SHELL
+from refold.journal.state.conversation import REQUESTERS, SHELL, with_edit
 from refold.journal.state.fold import View
 from refold.journal.state.rights import after_planning
 from refold.session.recorder import Recorder
@@ -162,6 +163,29 @@ class Inbox:
             said = Said(REVISE.format(feedback=feedback), self._by, "next")
             words = (said,) if feedback.strip() else ()
             return (PlanAnswered(found.seq, False), *words)
+
+        return await self._record.append_if(news, kept=True, by=self._by)
+
+    async def edit_message(self, message: int, text: str | None) -> bool:
+        """Change a message of the conversation, or delete it (None). False: it says so already.
+
+        `message` is the seq of its event. Raises `BadInput` while a turn runs, and for what
+        is not a message of the conversation now.
+        """
+        if text is not None and not text.strip():
+            raise BadInput("a message cannot be empty: delete it instead")
+
+        def news(view: View) -> Sequence[Event]:
+            if view.turn.seq:
+                raise BadInput("messages cannot be changed while a turn runs")
+            event = MessageEdited(message, text)
+            after = with_edit(view.conversation, event)
+            if after is None:
+                raise BadInput(
+                    f"there is no message {message} in the conversation now: it was never one, "
+                    "or it was deleted, rewound or compacted (/history lists them)"
+                )
+            return () if after.messages == view.conversation.messages else (event,)
 
         return await self._record.append_if(news, kept=True, by=self._by)
 

@@ -5,7 +5,8 @@ counted only; `transcript` shows them.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from refold.journal.events.kinds import Entry
 from refold.journal.state import conversation
@@ -17,6 +18,7 @@ from refold.views.screen.screen import screen_of
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cut, wrap_line
 
+NO_EDITS: Mapping[int, str | None] = MappingProxyType({})
 _PEOPLE = ("person", "parent")
 _EXCHANGES = 3
 _ROWS = 4  # of one answer
@@ -24,17 +26,22 @@ _BACK = 200  # messages that are searched for an answer
 
 
 def message_lines(
-    entries: Sequence[Entry], gone: Collection[int] = (), last: int = 0, room: int = 0
+    entries: Sequence[Entry],
+    gone: Collection[int] = (),
+    last: int = 0,
+    room: int = 0,
+    edits: Mapping[int, str | None] = NO_EDITS,
 ) -> Iterator[Line]:
     """Messages and answers. `last`: only the last so many messages; 0: all.
 
-    `gone` are the numbers of messages that were rewound. `room` is the width of the screen; 0: no
-    wrapping.
+    `gone` are the numbers of messages that were rewound, `edits` what the user made of others
+    (None: deleted). `room` is the width of the screen; 0: no wrapping.
     """
     blocks = screen_of(entries).blocks
     heard = [at for at, each in enumerate(blocks) if _spoke(each)]
     first = heard[-last] if 0 < last <= len(heard) else 0
-    wide = max((len(str(blocks[at].seq)) for at in heard), default=0)
+    shown = [b for b in blocks[first:] if _spoke(b) or isinstance(b, Words)]
+    wide = max((len(str(block.seq)) for block in shown), default=0)
     calls, taken_back = 0, False
     for block in blocks[first:] if heard else ():
         if isinstance(block, Called):
@@ -48,26 +55,39 @@ def message_lines(
             calls = 0
         if isinstance(block, Heard):
             taken_back = block.seq in gone
-        yield from _block(block, wide, room, taken_back=taken_back)
+        fate = "rewound" if taken_back else _fate(block.seq, edits)
+        yield from _block(block, wide, room, fate, edits.get(block.seq))
 
 
 def _spoke(block: Block) -> bool:
     return isinstance(block, Heard) and block.sender in _PEOPLE
 
 
-def _block(block: Block, wide: int, room: int, *, taken_back: bool) -> Iterator[Line]:
+def _fate(seq: int, edits: Mapping[int, str | None]) -> str:
+    if seq not in edits:
+        return ""
+    return "deleted" if edits[seq] is None else "edited"
+
+
+def _block(
+    block: Block, wide: int, room: int, fate: str, new: str | None
+) -> Iterator[Line]:
+    """`fate`: "rewound", "deleted", "edited" (to `new`), or "" for a message as it was."""
+    gone = fate in ("rewound", "deleted")
     match block:
-        case Heard(seq=seq, words=words, typed=typed, images=images):
-            text = visible(typed or words) or f"({len(images)} images)"
-            style: Style = "dim" if taken_back else "person"
-            yield from _rows(("accent", f"{seq:>{wide}}  "), (style, text), room)
-            if taken_back:
-                yield (("dim", f"{'':{wide}}  (rewound)"),)
-        case Words(text=text):
-            style = "dim" if taken_back else "plain"
-            yield from _rows(("plain", f"{'':{wide}}  "), (style, visible(text)), room)
+        case Heard(words=words, typed=typed, images=images):
+            own: Style = "person"
+            text = visible(new or typed or words) or f"({len(images)} images)"
+        case Words(text=words):
+            own, text = "plain", visible(new or words)
         case _:
             return
+    number: Style = "accent" if own == "person" else "dim"
+    yield from _rows(
+        (number, f"{block.seq:>{wide}}  "), ("dim" if gone else own, text), room
+    )
+    if fate:
+        yield (("dim", f"{'':{wide}}  ({fate})"),)
 
 
 def _rows(head: Piece, text: Piece, room: int) -> Iterator[Line]:

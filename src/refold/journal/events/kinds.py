@@ -217,6 +217,16 @@ class Rewound(Struct, frozen=True):
     mark: int
 
 
+class MessageEdited(Struct, frozen=True):
+    """The user changed a message of the conversation, or deleted it (`text` is null).
+
+    Leaves a mark itself, for undo. The journal still has the original.
+    """
+
+    message: int  # the seq of its `Said`, or of the `ModelAnswered`
+    text: str | None = None
+
+
 class Stopped(Struct, frozen=True):
     """The turn was asked to end. It ends when its calls have ended."""
 
@@ -422,7 +432,7 @@ Event: TypeAlias = (
     SessionStarted | SessionResumed | JournalRepaired
     | Said | TurnStarted | SystemPromptSet | Delivered | ModelAsked | ModelAnswered | ModelFailed
     | RequestLogged | AnswerRejected | Judged | Answered | Granted | Started | Ended
-    | Rewound | Stopped | TurnEnded | ModeChanged | PlanAnswered
+    | Rewound | MessageEdited | Stopped | TurnEnded | ModeChanged | PlanAnswered
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
     | ExternalEditsFound | Imported | MemoryExtracted
     | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded

@@ -23,6 +23,7 @@ from refold.journal.events.kinds import (
     Entry,
     Imported,
     Judged,
+    MessageEdited,
     ModelAnswered,
     ModelAsked,
     ModelFailed,
@@ -32,6 +33,7 @@ from refold.journal.events.kinds import (
     SystemPromptSet,
     VariablesSaved,
 )
+from refold.journal.state.message_edits import edited
 from refold.values.control import Compact, Control, Todo, Todos
 from refold.values.display import Diff
 from refold.values.growing import Log
@@ -64,7 +66,7 @@ _ENDED_KEPT = 64  # ended calls of code that stay visible to what waits for them
 CallNews: TypeAlias = Judged | Answered | Started | Ended
 HEARS = (
     Said, Delivered, ModelAsked, ModelAnswered, ModelFailed, AnswerRejected, SystemPromptSet,
-    Judged, Answered, Started, Ended, CompactionRequested, Compacted, NestedCallMade, VariablesSaved,
+    Judged, MessageEdited, Answered, Started, Ended, CompactionRequested, Compacted, NestedCallMade, VariablesSaved,
     Imported,
 )  # fmt: skip
 
@@ -121,6 +123,7 @@ class Conversation(Struct, frozen=True):
     )
     compaction: CompactionRequested | None = None  # requested, not done yet
     compacted_size: int = 0  # its size after the last compaction; 0: none yet
+    edits: tuple[tuple[int, str | None], ...] = ()  # of messages; null: deleted
     variables: str = ""  # the blob with the variables of the session's Python
     variable_parts: tuple[str, ...] = ()  # and the blobs that it refers to
 
@@ -150,7 +153,7 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
                 system_prompt=entry.event,
                 prompt_size=_prompt_size(entry.event),
             )
-        case CompactionRequested() | Compacted() | Imported():
+        case CompactionRequested() | Compacted() | Imported() | MessageEdited():
             return _reset(conversation, entry.event, entry.seq)
         case NestedCallMade() | VariablesSaved():
             return _by_code(conversation, entry.event, entry.seq)
@@ -296,9 +299,13 @@ def _controlled(conversation: Conversation, control: Control) -> Conversation:
 
 
 def _reset(
-    conversation: Conversation, event: CompactionRequested | Compacted | Imported, seq: int
+    conversation: Conversation,
+    event: CompactionRequested | Compacted | Imported | MessageEdited,
+    seq: int,
 ) -> Conversation:
     match event:
+        case MessageEdited():
+            return with_edit(conversation, event) or conversation
         case CompactionRequested():
             return replace(conversation, compaction=event)
         case Compacted():
@@ -308,14 +315,39 @@ def _reset(
 
 
 def _compact(conversation: Conversation, event: Compacted, seq: int) -> Conversation:
-    messages = compacted(conversation.messages, event, seq)
-    size = sum(message_size(s.message) for s in messages)
-    results = sum(_in_results(s.message) for s in messages)
-    images = images_in(messages)
-    told = replace(
-        conversation, messages=messages, images=images, size=size, result_size=results
+    told = _measured(conversation, compacted(conversation.messages, event, seq))
+    return replace(told, compaction=None, compacted_size=told.size)
+
+
+def _measured(conversation: Conversation, messages: Log[Spoken]) -> Conversation:
+    """The conversation with other messages, and what is counted of them."""
+    return replace(
+        conversation,
+        messages=messages,
+        images=images_in(messages),
+        size=sum(message_size(s.message) for s in messages),
+        result_size=sum(_in_results(s.message) for s in messages),
     )
-    return replace(told, compaction=None, compacted_size=size)
+
+
+def with_edit(conversation: Conversation, event: MessageEdited) -> Conversation | None:
+    """After an edit of a message; None if it is not part of the conversation now."""
+    if conversation.calls:  # never between a call and its result
+        return None
+    number, text = event.message, event.text
+    known = next((u for u in conversation.user_messages if u.seq == number), None)
+    delivered, before = (known.delivered, known.text) if known else (0, "")
+    messages = edited(conversation.messages, event, delivered, before)
+    if messages is None:
+        return None
+    users = [
+        each if each.seq != number else replace(each, text=text)
+        for each in conversation.user_messages
+        if each.seq != number or text is not None
+    ]
+    edits = (*(e for e in conversation.edits if e[0] != number), (number, text))
+    told = _measured(conversation, messages)
+    return replace(told, user_messages=Log(users), edits=edits)
 
 
 def _prompt_size(briefed: SystemPromptSet) -> int:

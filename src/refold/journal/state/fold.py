@@ -24,6 +24,7 @@ from refold.journal.events.kinds import (
     Event,
     Imported,
     Judged,
+    MessageEdited,
     ModelAnswered,
     ModelAsked,
     ModelFailed,
@@ -117,7 +118,7 @@ def _listeners(heard: Heard) -> Listeners:
 
 _LISTENERS = _listeners(lambda part: part.HEARS)
 _BEFORE = _listeners(lambda part: getattr(part, "OUTLIVES", part.HEARS))
-_MARKED = frozenset({Said, ModelAsked, Rewound, Imported})
+_MARKED = frozenset({Said, ModelAsked, Rewound, MessageEdited, Imported})
 
 
 def apply(view: View, entry: Entry) -> View:

@@ -17,8 +17,9 @@ async def run(here: Terminal, rest: str) -> None:
     entries = await here.session.reports.entries()
     room = min(here.printer.room, 100) - 1 if here.printer.look.moves else 0
     gone = here.session.workspace.rewound
+    edits = dict(here.session.view.conversation.edits)
     rows = await anyio.to_thread.run_sync(
-        lambda: list(message_lines(entries, gone, last, room))
+        lambda: list(message_lines(entries, gone, last, room, edits))
     )
     if not rows:
         here.printer.say(_EMPTY)

@@ -147,6 +147,12 @@ def _plans() -> tuple[SlashCommand, ...]:
                 more="Without N, it lists the points you can go back to. It shows what would "
                 "change, and asks before it changes anything."),
         SlashCommand("undo", "undo everything since your last message", group="plan"),
+        SlashCommand("edit", "change a message of the conversation", "N [TEXT]", group="plan",
+                more="N is a number from /history. Without TEXT, your editor opens with the message. "
+                "The next request has the new text; the journal keeps the original."),
+        SlashCommand("delete", "delete a message of the conversation", "N", group="plan",
+                more="N is a number from /history. An answer is deleted with the results of its "
+                "calls. What was done stays done; the journal keeps the message."),
     )  # fmt: skip
 
 

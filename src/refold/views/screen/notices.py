@@ -14,6 +14,7 @@ from refold.journal.events.kinds import (
     FilesRestored,
     Imported,
     JournalRepaired,
+    MessageEdited,
     ModeChanged,
     ModelAnswered,
     ModelChosen,
@@ -44,7 +45,7 @@ from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
 HEARS = frozenset((
-    Compacted, ChildBorn, ChildEnded, Rewound, ModelChosen, EffortChosen, ModeChanged,
+    Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, JournalRepaired, AnswerRejected, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped,
     ModelAnswered, ModelFailed,
@@ -151,6 +152,9 @@ def _of_files_and_plans(entry: Entry) -> Line | None:
         case FilesRestored(checkpoint, files=count):
             many = "1 file was" if count == 1 else f"{count} files were"
             return line(f"{many} restored to event {checkpoint}.", "dim")
+        case MessageEdited(message, text):
+            how = "deleted" if text is None else "edited"
+            return line(f"Message {message} was {how}.", "dim")
         case PlanAnswered(_, approved):
             return line(f"The plan was {'approved' if approved else 'rejected'}.", "dim")
         case Imported(source):

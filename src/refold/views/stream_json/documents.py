@@ -231,6 +231,13 @@ class Rewound(Written, frozen=True, kw_only=True, tag="rewound"):
     to: int
 
 
+class MessageEdited(Written, frozen=True, kw_only=True, tag="message_edited"):
+    """The message with the number `message` was changed; `text` null: it was deleted."""
+
+    message: int
+    text: str | None
+
+
 class ForkMade(Struct, frozen=True, kw_only=True, tag_field="type", tag="fork_made"):
     """The session `source` was copied; `session_id` is the copy."""
 

@@ -60,7 +60,7 @@ Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
 OfEvent: TypeAlias = (
     documents.UserMessage | documents.TurnStart | documents.AssistantMessage | documents.AnswerRejected | documents.ToolCall
     | documents.ToolApprovalRequest | documents.ToolApprovalResult | documents.Question | documents.ToolResult | documents.Diff | documents.PlanReady
-    | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.Error
+    | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.MessageEdited | documents.Error
     | documents.Interrupted | documents.TodoUpdate | documents.CompactAsked | documents.Compact | documents.SideCall | documents.UsageOfIt | documents.Memory
     | documents.FilesChangedElsewhere | BudgetChosen | StepsChosen | ModeChanged | ModelChanged
     | EffortChanged | AgentChanged | documents.Notice | documents.TurnEnd | documents.SubagentStart | documents.SubagentEnd
@@ -161,6 +161,8 @@ def _of_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
             yield documents.Interrupted(seq=seq, outcome=outcome, reason=reason)
         case kinds.Rewound(mark):
             yield documents.Rewound(seq=seq, to=mark)
+        case kinds.MessageEdited(message, text):
+            yield documents.MessageEdited(seq=seq, message=message, text=text)
         case kinds.TurnEnded(outcome, reason):
             yield documents.TurnEnd(seq=seq, outcome=outcome, reason=reason)
         case _:

@@ -1,0 +1,73 @@
+"""What a user's edit of an earlier message makes of the conversation. Pure.
+
+An answer goes together with the results of its calls, and a deleted message of the user
+leaves a line that says so: that way the next request is valid for every provider. The
+journal keeps what was said; `conversation` applies the result.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import MessageEdited
+from refold.values.growing import Log
+from refold.values.messages import Image, Message, Part, Spoken, Text, ToolCall
+
+DELETED = "<reminder>The user deleted this message.</reminder>"
+
+
+def edited(
+    messages: Log[Spoken], event: MessageEdited, delivered: int, before: str
+) -> Log[Spoken] | None:
+    """The messages after `event`, or None if the message is not among them.
+
+    `delivered` is the seq under which a message of the user entered the conversation, and
+    `before` its text; 0 and "" for an answer.
+    """
+    wanted = delivered or event.message
+    at = next((n for n, spoken in enumerate(messages) if spoken.seq == wanted), -1)
+    if at < 0:
+        return None
+    message = messages[at].message
+    if delivered:
+        parts = _of_user(message, before, event.text)
+    elif message.role == "assistant":
+        parts = _of_answer(message, event.text)
+    else:
+        return None
+    if parts is None:
+        return None
+    results = 1 if not parts and message.calls else 0
+    new = [Spoken(messages[at].seq, replace(message, parts=parts))] if parts else []
+    return Log([*messages[:at], *new, *messages[at + 1 + results :]])
+
+
+def _of_user(message: Message, before: str, text: str | None) -> tuple[Part, ...] | None:
+    """Several messages may have entered as one: the part with this text is exchanged."""
+    texts = [part for part in message.parts if isinstance(part, Text)]
+    old = next((part for part in texts if part.text == before), None)
+    if old is None:
+        return None
+    if text is None and len(texts) == 1:  # its images go, too
+        return (Text(DELETED),)
+    new = Text(DELETED if text is None else text)
+    return tuple(new if part is old else part for part in message.parts)
+
+
+def _of_answer(message: Message, text: str | None) -> tuple[Part, ...]:
+    if text is None:
+        return ()
+    if not message.calls:  # its thinking was about other words
+        return (Text(text),)
+    return tuple(_with_text(message, text))
+
+
+def _with_text(message: Message, text: str) -> Iterator[Part]:
+    """The text stands before the calls; thinking stays, because providers demand it."""
+    written = False
+    for part in message.parts:
+        if isinstance(part, Text | ToolCall | Image) and not written:
+            written = True
+            yield Text(text)
+        if not isinstance(part, Text):
+            yield part

@@ -1,0 +1,186 @@
+"""A user changes or deletes messages of the conversation."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refold.engine.world import World
+from refold.errors import BadInput
+from refold.journal.events.kinds import (
+    Delivered,
+    Entry,
+    MessageEdited,
+    ModelAnswered,
+    Said,
+    TurnStarted,
+)
+from refold.journal.state.fold import View, fold
+from refold.journal.state.message_edits import DELETED
+from refold.journal.store.port import MemoryStore
+from refold.provider.port import Request
+from refold.session.session import Session
+from refold.testing.providers import (
+    Reply,
+    ScriptedProvider,
+    StrictProvider,
+    check_history,
+)
+from tests.engine.house import WEATHER, entries, opened, world
+from tests.engine.worlds import talked
+
+WEATHER_ROW = '‹ weather {"city":"Oslo"}'
+LINES = (
+    Reply("I look.", (WEATHER,)), "Rain.", Reply("Once more.", (WEATHER, WEATHER)), "Still rain.",
+)  # fmt: skip
+
+
+def a_talk(*more: str) -> tuple[MemoryStore, World, ScriptedProvider]:
+    """Two messages, each answered after calls; then `more` responses."""
+    model = ScriptedProvider(*LINES, *more)
+    return MemoryStore(), world(StrictProvider(model)), model
+
+
+async def two_turns(store: MemoryStore, given: World) -> Session:
+    session = await opened(store, given)
+    for words in ("Umbrella?", "And now?"):
+        await session.inbox.say(words)
+        await session.go()
+    return session
+
+
+def numbers(store: MemoryStore) -> list[int]:
+    """Of the two messages and the four responses, in their order."""
+    return [e.seq for e in entries(store) if isinstance(e.event, Said | ModelAnswered)]
+
+
+def edited(*edits: tuple[int, str | None]) -> tuple[View, MemoryStore, list[Request]]:
+    """`edits` name messages by their place; then a third message is said."""
+    store, given, model = a_talk("Fine.")
+
+    async def main() -> View:
+        session = await two_turns(store, given)
+        for place, text in edits:
+            await session.inbox.edit_message(numbers(store)[place], text)
+        await session.inbox.say("Thanks.")
+        return await session.go()
+
+    return anyio.run(main), store, model.heard
+
+
+def test_the_next_request_has_the_new_text_and_the_journal_the_old_one() -> None:
+    view, store, heard = edited((0, "Coat?"), (5, "No rain."))
+
+    said = [spoken.message.text for spoken in heard[-1].messages]
+    assert (said[0], said[-2], said[-1]) == ("Coat?", "No rain.", "Thanks.")
+    assert [u.text for u in view.conversation.user_messages] == [
+        "Coat?",
+        "And now?",
+        "Thanks.",
+    ]
+    originals = [e.event.text for e in entries(store) if isinstance(e.event, Said)]
+    assert originals[0] == "Umbrella?"
+
+
+def test_an_answer_is_deleted_with_the_results_of_its_calls() -> None:
+    view, _, heard = edited((1, None))
+
+    assert talked(view).splitlines()[:3] == ["› Umbrella?", "‹ Rain.", "› And now?"]
+    assert heard[-1].messages[1].message.text == "Rain."
+
+
+def test_a_deleted_message_of_the_user_leaves_a_line_that_says_so() -> None:
+    view, _, heard = edited((3, None))
+
+    assert heard[-1].messages[4].message.text == DELETED
+    assert [u.text for u in view.conversation.user_messages] == ["Umbrella?", "Thanks."]
+
+
+def test_an_edit_of_an_answer_with_calls_keeps_the_calls() -> None:
+    view, _, _ = edited((4, "Twice more."))
+
+    rows = talked(view).splitlines()
+    assert rows[6:9] == ["‹ Twice more.", *[WEATHER_ROW] * 2]
+
+
+EDITS = st.lists(
+    st.tuples(st.integers(0, 5), st.none() | st.text("ab", min_size=1)), max_size=6
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(edits=EDITS)
+def test_whatever_is_edited_the_request_is_valid_and_a_resumed_session_agrees(
+    edits: Sequence[tuple[int, str | None]],
+) -> None:
+    store, given_, _ = a_talk("Fine.")
+
+    async def main() -> View:
+        session = await two_turns(store, given_)
+        for place, text in edits:
+            number = numbers(store)[place]
+            gone = dict(session.view.conversation.edits).get(number, "") is None
+            if gone:
+                with pytest.raises(BadInput, match=f"no message {number}"):
+                    await session.inbox.edit_message(number, text)
+            else:
+                await session.inbox.edit_message(number, text)
+        await session.inbox.say("Thanks.")
+        return await session.go()
+
+    view = anyio.run(main)
+
+    assert view.turn.outcome == "answered"  # the provider is strict
+    check_history(spoken.message for spoken in view.conversation.messages)
+    assert fold(entries(store)).conversation == view.conversation
+
+
+def test_an_edit_can_be_undone() -> None:
+    store, given_, _ = a_talk()
+
+    async def main() -> tuple[View, View]:
+        session = await two_turns(store, given_)
+        before = session.view
+        await session.inbox.edit_message(numbers(store)[1], None)
+        assert await session.rewind(session.view.seq)
+        return before, session.view
+
+    before, after = anyio.run(main)
+
+    assert after.conversation == before.conversation
+
+
+def test_nothing_is_edited_while_a_turn_runs() -> None:
+    store, given_, _ = a_talk()
+
+    async def main() -> None:
+        session = await two_turns(store, given_)
+        await session.inbox.say("More.")
+        await session.record(TurnStarted(session.view.seq))
+        with pytest.raises(BadInput, match="while a turn runs"):
+            await session.inbox.edit_message(numbers(store)[0], "x")
+
+    anyio.run(main)
+
+
+def test_a_message_that_says_so_already_or_is_empty_is_not_recorded() -> None:
+    store, given_, _ = a_talk()
+
+    async def main() -> bool:
+        session = await two_turns(store, given_)
+        with pytest.raises(BadInput, match="cannot be empty"):
+            await session.inbox.edit_message(numbers(store)[0], " ")
+        return await session.inbox.edit_message(numbers(store)[0], "Umbrella?")
+
+    assert not anyio.run(main)
+    assert not [e for e in entries(store) if isinstance(e.event, MessageEdited)]
+
+
+def test_one_of_two_messages_that_came_as_one_is_exchanged() -> None:
+    events = (Said("One."), Said("Two."), Delivered((1, 2)), MessageEdited(2, None))
+
+    view = fold(Entry(n, event) for n, event in enumerate(events, start=1))
+
+    assert talked(view) == f"› One.\n› {DELETED}"
