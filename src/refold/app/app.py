@@ -70,7 +70,9 @@ class App:
         self.home = Home(paths.data / "sessions")
         keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, keys, wishes, before)
-        self.tools = builtin() if wishes.tools is None else wishes.tools
+        self.tools = _named_tools(
+            builtin() if wishes.tools is None else wishes.tools, wishes.tool_names
+        )
         where = Where(wishes.directory, wishes.more_roots)
         self.workspace = Workspace(settings, paths, environ, where)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
@@ -256,6 +258,27 @@ class App:
             unread=self.workspace.files.unread,
         )
         return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)
+
+
+def _named_tools(
+    every: tuple[Tool, ...], names: tuple[str, ...] | None
+) -> tuple[Tool, ...]:
+    """The tools with these names, or all. Raises `BadInput` for a name of no tool."""
+    if names is None:
+        return every
+    there = _names(every)
+    for name in names:
+        if name not in there:
+            from refold.values.similar_names import similar
+
+            near = similar(name, sorted(there), 1)
+            hint = (
+                f"did you mean {near[0]}?"
+                if near
+                else f"there are {', '.join(sorted(there))}"
+            )
+            raise BadInput(f"there is no tool {name!r}; {hint}")
+    return tuple(tool for tool in every if tool.spec.name in names)
 
 
 def _names(tools: Sequence[Tool]) -> frozenset[str]:

@@ -32,6 +32,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     given: RunLimits = NOTHING  # what of the settings only this start was told
     provider: Provider | None = None  # a provider of the caller's own
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
+    tool_names: tuple[str, ...] | None = None  # only these of them; None: all
     house: Mapping[str, object] = {}  # what those tools ask for by name
     agents: tuple[Profile, ...] = ()  # beside the built-in ones and those of folders
     begins: InitialVariables = InitialVariables()  # what its Python begins with

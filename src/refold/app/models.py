@@ -12,12 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.agents.profile import Acting
-from refold.app.model_connections import SCRIPT, SMALL, Connections
+from refold.app.model_connections import SCRIPT, SMALL, Connections, Unconnected
 from refold.config.paths import Paths
-from refold.config.settings import Roles, Settings
+from refold.config.settings import RoleOptions, Roles, Settings
 from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.catalog import ProviderSpec
+from refold.provider.command.spec import CommandSpec
 from refold.provider.known_models import ALIASES
 from refold.provider.model_figures import Figures, directory_in
 from refold.provider.port import Provider
@@ -232,6 +233,31 @@ class Models:
         from refold.provider.cassette import Recording
 
         return Recording(found, self._tape)
+
+    def answering(
+        self, name: str, role: RoleOptions, acting: Acting = "native"
+    ) -> Provider:
+        """As `provider`, unless it takes no such temperature; then the answer is why."""
+        if role.temperature is not None and (why := self._too_warm(name, role.temperature)):
+            return Unconnected(why)
+        return self.provider(name, acting)
+
+    def _too_warm(self, name: str, temperature: float) -> str:
+        """Why this temperature cannot be asked of a model, or ""."""
+        if self.scripted or not name or name.startswith((SCRIPT, SMALL)):
+            return ""
+        try:
+            spec = self.connections.named(name).spec
+        except BadInput:  # the provider says so
+            return ""
+        if isinstance(spec, CommandSpec):
+            return (
+                f"temperature = {temperature:g}: {name} is another agent's command line and "
+                "takes none; unset it or choose another model"
+            )
+        if isinstance(spec, ProviderSpec) and spec.wire == "anthropic" and temperature > 1:
+            return f"temperature = {temperature:g}: {name} takes 0 to 1"
+        return ""
 
     @property
     def masks(self) -> Redactor:

@@ -23,7 +23,7 @@ from refold.app.tool_dependencies import (
     SharedResources,
     ToolDependencies,
 )
-from refold.config.settings import Settings
+from refold.config.settings import RoleOptions, Settings
 from refold.engine.decide import Policy
 from refold.engine.request_log import Trace
 from refold.engine.world import Background, Lineage, Model, Shared, SystemPrompt, World
@@ -126,13 +126,14 @@ class TurnContext:
         settings, wishes = hall.settings, hall.wishes
         name = model_of(hall.models, view, agent)
         traits = hall.models.traits(name)
+        role: RoleOptions = getattr(settings.roles, agent.role)
         given = tools_of(agent, self._supplies.tools)
         reading = (*(child.reading if child else ()), *agent.reading)
         told = self._told(agent, traits, view)
         files, commands = self._supplies.place(reading)
         return World(
             Model(
-                hall.models.provider(name, agent.acting),
+                hall.models.answering(name, role, agent.acting),
                 name,
                 traits.window,
                 hall.models.price,
@@ -155,8 +156,9 @@ class TurnContext:
                 told.system,
                 told.parts,
                 view.session.effort or settings.effort,
-                agent.bounds.output or settings.limits.output_tokens,
+                agent.bounds.output or role.output_tokens or settings.limits.output_tokens,
                 self._schema or Raw(b"null"),
+                role.temperature,
             ),
             longest_result=_longest(
                 agent.bounds.result or settings.limits.result_chars, traits.window
@@ -229,9 +231,10 @@ class TurnContext:
     def _aide(self) -> Model:
         """The small model, for what stands beside the talk."""
         models = self._hall.models
-        name = models.default("small")
-        window = models.traits(name).window
-        return Model(models.provider(name), name, window, models.price, self._trace)
+        name, role = models.default("small"), self._hall.settings.roles.small
+        window, trace = models.traits(name).window, self._trace
+        provider = models.answering(name, role)
+        return Model(provider, name, window, models.price, trace, role.temperature)
 
 
 def agent_of(view: View, agents: Registry) -> Profile:

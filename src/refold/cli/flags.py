@@ -128,6 +128,10 @@ def session_flags(parser: ArgumentParser) -> None:
     add("--host", help="host of the provider's server, for one that you run")
     add("--port", type=_port, metavar="N", help="port of the provider's server")
     add("--effort", choices=EFFORTS, help="reasoning effort of the model")
+    add("--temperature", type=_temperature, metavar="N",
+        help="temperature of the main model's responses, 0 to 2")  # fmt: skip
+    add("--max-output-tokens", type=_tokens, metavar="N",
+        help="limit of one response of the main model")  # fmt: skip
     add("--save", action="store_true", help="make -m and --effort the default")
     add("--fallback-model", action="append", default=[], metavar="PROVIDER/MODEL",
         help="use this model while the main one is unavailable; repeatable")  # fmt: skip
@@ -144,6 +148,10 @@ def _add_agent(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--agent", metavar="NAME", help="the agent: its prompt, tools and rights")
     add("--preset", metavar="NAME", help="the prompt of the agent main")
+    tools = parser.add_mutually_exclusive_group().add_argument
+    tools("--tools", type=_names, metavar="NAME,NAME",
+        help="the only tools there are; what they may do is decided as usual")  # fmt: skip
+    tools("--no-tools", action="store_true", help="no tools at all")
     add("--no-memory", action="store_true", help="neither read nor write memory notes")
     add("--system-prompt", metavar="TEXT", help="replace the system prompt")
     add("--append-system-prompt", metavar="TEXT", help="append to the system prompt")
@@ -217,12 +225,33 @@ def _responses(text: str) -> int:
     return count(text, "number of model responses: 1 or more")
 
 
+def _tokens(text: str) -> int:
+    return count(text, "number of tokens: 1 or more")
+
+
+def _temperature(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 2:
+        raise ArgumentTypeError(f"{text!r} is not a temperature: 0 to 2")
+    return found
+
+
 def _event(text: str) -> int:
     return count(text, "event number: 1 or more (see refold sessions show)")
 
 
 def _port(text: str) -> int:
     return count(text, "port: 1 to 65535", 65535)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    found = tuple(filter(None, (name.strip() for name in text.split(","))))
+    if not found:
+        raise ArgumentTypeError(f"{text!r} names no tool; --no-tools for none")
+    return found
 
 
 def _rule(text: str) -> str:

@@ -49,6 +49,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         script=_file(found.script),
         record=_file(found.record),
         replay=_file(found.replay),
+        tool_names=() if found.no_tools else found.tools,
         schema=schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
         notices=tuple(filter(None, (*where.notices, loaded.unheeded))),
@@ -139,6 +140,8 @@ def as_settings(found: Namespace) -> dict[str, object]:
     return {
         **moved,
         "effort": found.effort,
+        "roles.main.temperature": found.temperature,
+        "roles.main.output_tokens": found.max_output_tokens,
         "fallback_models": tuple(found.fallback_model),
         "log_requests": found.log_requests,
         "log_level": found.log_level,

@@ -21,6 +21,7 @@ MANAGED = Path("/etc/refold/config.toml")  # of whoever looks after the machine
 COMMAND_LINE = "command line"
 VARIABLE = "environment variable"
 _WHOSE = ("user", "managed", "project", "project-local")
+SHARED_MODEL = "AGENT_MODEL"
 _PREFIX = "REFOLD_"
 _NOT_SETTINGS = frozenset(
     {
@@ -109,6 +110,9 @@ def from_text(text: str, name: str, origin: str) -> Layer:
 
 
 def from_environment(environ: Mapping[str, str]) -> Layer:
+    # Other agents' name for it. It comes first, so that any other spelling wins.
+    if model := environ.get(SHARED_MODEL, ""):
+        yield "models.main", Origin(model, f"{VARIABLE} {SHARED_MODEL}")
     for name, text in sorted(environ.items()):
         if name.startswith(_PREFIX) and name not in _NOT_SETTINGS and text:
             key = name.removeprefix(_PREFIX).lower().replace("__", ".")

@@ -19,6 +19,7 @@ Word: TypeAlias = Annotated[str, Meta(min_length=1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error", "off"]
+Temperature: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
 Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
 
@@ -159,6 +160,22 @@ class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     judge: str = ""  # reviews the work of other agents
 
 
+class RoleOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the model of a role answers. What is not set is as the provider has it."""
+
+    temperature: Temperature | None = None  # of its responses; higher is more varied
+    output_tokens: AtLeast0 = 0  # of one response; 0: limits.output_tokens
+
+
+class ByRole(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the models in `[models]`, by role."""
+
+    main: RoleOptions = RoleOptions()
+    small: RoleOptions = RoleOptions()
+    big: RoleOptions = RoleOptions()
+    judge: RoleOptions = RoleOptions()
+
+
 class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the terminal draws and reads input."""
 
@@ -172,6 +189,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Set above the first table of the file."""
 
     models: Roles = Roles()
+    roles: ByRole = ByRole()
     effort: Effort = ""  # reasoning effort of the model; "": the provider's default
     model_aliases: dict[str, str] = field(
         default_factory=dict[str, str]

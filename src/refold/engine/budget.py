@@ -191,8 +191,8 @@ async def ask_beside(
     usage = Usage(fresh=size_of(request) // A_TOKEN, output=request.max_output or ANSWER)
     aside = Reserved(purpose, aide.name, aide.price(aide.name, usage), usage.uncached)
     at = await reserve(lambda _: aside, budget, record, purse)
-    if aide.trace is not None:
-        request = replace(request, trace=True)
+    trace = aide.trace is not None
+    request = replace(request, trace=trace, temperature=aide.temperature)
     try:
         try:
             came = await heard(request, aide)

@@ -128,6 +128,7 @@ def build_request(view: View) -> Request:
         max_output=briefed.max_output,
         effort=briefed.effort,
         schema=briefed.schema,
+        temperature=briefed.temperature,
         session=view.session.id,
         shared=briefed.parts[0][1]
         if briefed.parts

@@ -105,6 +105,7 @@ class Model(Struct, frozen=True):
     window: int = 0  # tokens; 0: unknown
     price: Callable[[str, Usage], float | None] = unknown_price
     trace: Trace | None = None  # the one of the session
+    temperature: float | None = None  # where it is asked beside the conversation
 
 
 class SystemPrompt(Struct, frozen=True):
@@ -116,6 +117,7 @@ class SystemPrompt(Struct, frozen=True):
     effort: Effort = ""
     max_output: int = 0  # tokens of one answer; 0: as the provider has it
     schema: Raw = Raw(b"null")  # that the final answer has to match
+    temperature: float | None = None  # None: as the provider has it
 
 
 class BudgetGrant(Protocol):
@@ -209,6 +211,7 @@ class World(Struct, frozen=True):
             brief.schema,
             brief.parts,
             brief.agent,
+            brief.temperature,
         )
 
 

@@ -51,7 +51,18 @@ MUCH_OUTPUT = 64_000  # every model that thinks as it sees fit allows this
 # pictures, a schema, room for long thoughts, to sum them up for people, to think as
 # much as it sees fit, to think at all, and each effort.
 Extra: TypeAlias = (
-    Literal["kept", "pictures", "schema", "room", "display", "adaptive", "thinking"] | Level
+    Literal[
+        "kept",
+        "pictures",
+        "schema",
+        "temperature",
+        "off",
+        "room",
+        "display",
+        "adaptive",
+        "thinking",
+    ]
+    | Level
 )
 
 
@@ -87,6 +98,8 @@ def to_wire(
         if request.tool_choice == "none":
             body["tool_choice"] = {"type": "none"}
     body |= _thinking(request, without, thoughtless=thoughtless)
+    if request.temperature is not None and "temperature" not in without:
+        body["temperature"] = request.temperature
     if sanitize.schema(request) and "schema" not in without:
         wanted = {"type": "json_schema", "schema": request.schema}
         body["output_config"] = {**body.get("output_config", {}), "format": wanted}
@@ -156,6 +169,8 @@ _ABOUT: dict[Extra, str] = {
     # First of all: what is said of a kept thought names thinking, too.
     "kept": r"signature|redacted_thinking.*(modified|invalid)|invalid.*redacted_thinking",
     "pictures": REFUSED,
+    "temperature": r"temperature",
+    "off": r"thinking",
     "schema": r"output_config\.format|output_format|schema|grammar|structured",
     "max": r"effort",
     "xhigh": r"effort",
@@ -197,7 +212,11 @@ def _sent(request: Request) -> frozenset[Extra]:
         found.add("pictures")
     if sanitize.schema(request):
         found.add("schema")
-    if request.effort:
+    if request.temperature is not None:
+        found.add("temperature")
+    if request.effort == "off":
+        found.add("off")
+    elif request.effort:
         found |= {"room", "display", "adaptive", "thinking", *ANTHROPIC[request.effort]}
     return frozenset(found)
 
@@ -208,6 +227,8 @@ def _thinking(
     """The fields that make a model think, as its generation wants to be asked."""
     if not request.effort or "thinking" in without:
         return {}
+    if request.effort == "off":
+        return {} if "off" in without else {"thinking": {"type": "disabled"}}
     if "adaptive" in without or _TOLD.match(request.model):
         if thoughtless:
             return {}

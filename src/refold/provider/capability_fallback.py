@@ -78,10 +78,13 @@ class CapabilityFallback(Generic[Thing]):
 _NOTICES: Mapping[str, str] = {
     "pictures": "takes no images: they are described in words",
     "schema": "cannot be held to a shape by its provider: what it answers is checked here",
+    "temperature": "takes no temperature: it answers with its own",
+    "off": "cannot be told not to think",
     "thinking": "does not think first, whatever the effort",
+    "none": "cannot be told not to think: it thinks as little as it can",
     **{
         level: f"does not know the effort {level}: another is asked for, or none"
-        for level in ("max", "xhigh", "high", "medium", "low")
+        for level in ("max", "xhigh", "high", "medium", "minimal", "low")
     },
 }
 

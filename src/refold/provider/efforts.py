@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from refold.values.modes import Effort
 
 # Every word of any wire, in the order in which they are given up.
-Level: TypeAlias = Literal["max", "xhigh", "high", "medium", "low"]
+Level: TypeAlias = Literal["max", "xhigh", "high", "medium", "none", "minimal", "low"]
 Levels: TypeAlias = Mapping[Effort, tuple[Level, ...]]
 Budgets: TypeAlias = Mapping[Effort, int]
 
@@ -33,6 +33,7 @@ ANTHROPIC_BUDGETS: Budgets = MappingProxyType(
 # https://platform.openai.com/docs/guides/reasoning, both of its APIs
 OPENAI: Levels = MappingProxyType(
     {
+        "off": ("none", "minimal", "low"),
         "low": ("low",),
         "medium": ("medium",),
         "high": ("high",),
@@ -43,6 +44,7 @@ OPENAI: Levels = MappingProxyType(
 # https://ai.google.dev/gemini-api/docs/thinking; in capitals there
 GEMINI: Levels = MappingProxyType(
     {
+        "off": ("minimal", "low"),
         "low": ("low",),
         "medium": ("medium",),
         "high": ("high",),
@@ -51,17 +53,20 @@ GEMINI: Levels = MappingProxyType(
 )
 # Tokens, for the second generation. Its largest model takes more than the others.
 GEMINI_BUDGETS: Budgets = MappingProxyType(
-    {"low": 2_048, "medium": 8_192, "high": 16_384, "max": 24_576}
+    {"off": 0, "low": 2_048, "medium": 8_192, "high": 16_384, "max": 24_576}
 )
-GEMINI_PRO_BUDGETS: Budgets = MappingProxyType({**GEMINI_BUDGETS, "max": 32_768})
+GEMINI_PRO_BUDGETS: Budgets = MappingProxyType(
+    {**GEMINI_BUDGETS, "off": 128, "max": 32_768}  # it cannot think less
+)
 
 # https://docs.ollama.com/capabilities/thinking: models that only think or do not,
 # and those that know levels.
 OLLAMA: Mapping[Effort, bool] = MappingProxyType(
-    {"low": False, "medium": True, "high": True, "max": True}
+    {"off": False, "low": False, "medium": True, "high": True, "max": True}
 )
 OLLAMA_LEVELS: Levels = MappingProxyType(
     {
+        "off": ("low",),
         "low": ("low",),
         "medium": ("medium",),
         "high": ("high",),

@@ -54,7 +54,10 @@ Signing: TypeAlias = Literal["kept", "filled", "replaced"]
 # What a model may refuse: a system text; pictures, or only those inside of results; a
 # schema; each effort, to tell its thoughts, and signatures that are not of its making.
 Extra: TypeAlias = (
-    Literal["system", "pictures", "nested", "schema", "thoughts", "signatures"] | Level
+    Literal[
+        "system", "pictures", "nested", "schema", "thoughts", "signatures", "temperature"
+    ]
+    | Level
 )
 
 KINDS = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
@@ -183,10 +186,12 @@ _ABOUT: dict[Extra, str] = {
     "system": NO_SYSTEM,
     "nested": r"function.?response\W?parts|multimodal function response",
     "pictures": REFUSED,
+    "temperature": r"temperature",
     "schema": r"schema|response.?mime.?type",
     "xhigh": r"thinking|invalid argument",
     "high": r"thinking",
     "medium": r"thinking",
+    "minimal": r"thinking",
     "low": r"thinking",
     "signatures": r"thought.?signature",
     "thoughts": r"thinking\b.*\bnot (supported|enabled)|thinking.?config|include.?thoughts",
@@ -196,6 +201,8 @@ _ABOUT: dict[Extra, str] = {
 def _sent(request: Request) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
     found: set[Extra] = {"signatures", "thoughts"}
+    if request.temperature is not None:
+        found.add("temperature")
     if not _budgeted(request.model):
         found |= {*GEMINI.get(request.effort, ())}
     if request.system.strip():
@@ -223,7 +230,10 @@ def _wanted(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
     if request.max_output:
         found["maxOutputTokens"] = request.max_output
     if "thoughts" not in without:
-        found["thinkingConfig"] = {"includeThoughts": True, **_effort(request, without)}
+        told = request.effort != "off"  # without thoughts there are none to tell
+        found["thinkingConfig"] = {"includeThoughts": told, **_effort(request, without)}
+    if request.temperature is not None and "temperature" not in without:
+        found["temperature"] = request.temperature
     # The second generation has either tools or a schema.
     both = not request.tools or "nested" not in _unknown(request.model)
     if sanitize.schema(request) and both and "schema" not in without:
@@ -237,8 +247,8 @@ def _effort(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
         wished = level(GEMINI, request.effort, without)
         return {"thinkingLevel": wished.upper()} if wished else {}
     budgets = GEMINI_PRO_BUDGETS if "-pro" in request.model else GEMINI_BUDGETS
-    budget = budgets.get(request.effort, 0)
-    return {"thinkingBudget": budget} if budget else {}
+    budget = budgets.get(request.effort)
+    return {} if budget is None else {"thinkingBudget": budget}
 
 
 def _budgeted(model: str) -> bool:

@@ -70,9 +70,11 @@ def to_wire(
     if system := sanitize.text(request.system).strip():
         told = msgspec.json.encode({"role": "system", "content": system})
         messages = told + b"," + messages if messages else told
-    options = {"num_ctx": window}
+    options: dict[str, float] = {"num_ctx": window}
     if request.max_output:
         options["num_predict"] = request.max_output
+    if request.temperature is not None:
+        options["temperature"] = request.temperature
     body: dict[str, Any] = {
         "model": clean(request.model),
         "stream": True,

@@ -35,7 +35,9 @@ PLAIN = Quirks(output_limit="max_completion_tokens")
 BRIDGE = "(read)"  # what an answer says that is only there to stand between two others
 
 # What a model or a server may refuse.
-Extra: TypeAlias = Literal["system", "pictures", "schema", "cache", "kept"] | Level
+Extra: TypeAlias = (
+    Literal["system", "pictures", "schema", "cache", "kept", "temperature"] | Level
+)
 
 
 def to_wire(
@@ -62,6 +64,8 @@ def to_wire(
     if wished and quirks.effort_in:
         nested = quirks.effort_in == "reasoning"
         body[quirks.effort_in] = {"effort": wished} if nested else wished
+    if request.temperature is not None and "temperature" not in without:
+        body["temperature"] = request.temperature
     if _asks_for_schema(request, quirks) and "schema" not in without:
         wanted = {"name": "answer", "schema": request.schema, "strict": False}
         body["response_format"] = {"type": "json_schema", "json_schema": wanted}
@@ -135,12 +139,15 @@ class OpenAIChat:
 _ABOUT: dict[Extra, str] = {
     "system": NO_SYSTEM,
     "pictures": REFUSED,
+    "temperature": r"temperature",
     "cache": r"prompt.?cache.?key",
     "schema": r"response_format|json_schema|schema|grammar|structured",
     "max": r"effort|reasoning",
     "xhigh": r"effort|reasoning",
     "high": r"effort|reasoning",
     "medium": r"effort|reasoning",
+    "none": r"effort|reasoning",
+    "minimal": r"effort|reasoning",
     "low": r"effort|reasoning",
     "kept": r"signature|reasoning.details|thinking.*block|encrypted",
 }
@@ -149,6 +156,8 @@ _ABOUT: dict[Extra, str] = {
 def _sent(request: Request, quirks: Quirks) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
     found: set[Extra] = {*OPENAI.get(request.effort, ())}
+    if request.temperature is not None:
+        found.add("temperature")
     if request.system.strip():
         found.add("system")
     if request.pictures:

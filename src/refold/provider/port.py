@@ -41,6 +41,7 @@ class Request(Struct, frozen=True):
     session: str = ""  # the same for all requests of one: a key to a provider's cache
     trace: bool = False
     shared: int = 0
+    temperature: float | None = None  # None: the provider's default
 
 
 class TextDelta(Struct, frozen=True):

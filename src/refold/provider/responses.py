@@ -48,7 +48,8 @@ WIRE = "openai-responses"  # and the name under which OpenAI's reasoning is kept
 # effort; to sum its reasoning up for people, to hand it out encrypted, and to take
 # back what another one has encrypted.
 Extra: TypeAlias = (
-    Literal["pictures", "schema", "cache", "summary", "encrypted", "kept"] | Level
+    Literal["pictures", "schema", "cache", "summary", "encrypted", "kept", "temperature"]
+    | Level
 )
 
 
@@ -63,6 +64,8 @@ def to_wire(
     }
     if "encrypted" not in without:
         body["include"] = ["reasoning.encrypted_content"]
+    if request.temperature is not None and "temperature" not in without:
+        body["temperature"] = request.temperature
     if reasoning := _reasoning(request, without):
         body["reasoning"] = reasoning
     if request.session and "cache" not in without:
@@ -463,12 +466,15 @@ class OpenAIResponses:
 
 _ABOUT: dict[Extra, str] = {
     "pictures": REFUSED,
+    "temperature": r"temperature",
     "cache": r"prompt.?cache.?key",
     "schema": r"text\.format|json_schema|response_format|schema",
     "max": r"effort|'max'",
     "xhigh": r"effort|'xhigh'",
     "high": r"effort|'high'",
     "medium": r"effort|'medium'",
+    "none": r"effort|'none'",
+    "minimal": r"effort|'minimal'",
     "low": r"effort|'low'",
     "kept": r"could not be (verified|decrypted)|invalid_encrypted_content|\brs_\w",
     "encrypted": r"encrypted.content is not supported|reasoning\.encrypted|'include",
@@ -479,6 +485,8 @@ _ABOUT: dict[Extra, str] = {
 def _sent(request: Request) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
     found: set[Extra] = {"kept", "encrypted", "summary", *OPENAI.get(request.effort, ())}
+    if request.temperature is not None:
+        found.add("temperature")
     if request.pictures:
         found.add("pictures")
     if sanitize.schema(request):

@@ -26,8 +26,9 @@ MODES: Mapping[str, Mode] = {
     "bypassPermissions": "bypass",
 }
 
-# How hard a model thinks before it responds. "": the provider's default.
-Effort: TypeAlias = Literal["", "low", "medium", "high", "max"]
+# How hard a model thinks before it responds. "": the provider's default. "off": not at
+# all, or as little as the provider allows.
+Effort: TypeAlias = Literal["", "off", "low", "medium", "high", "max"]
 
 # How a turn ends: with exactly one of these.
 Outcome: TypeAlias = Literal[

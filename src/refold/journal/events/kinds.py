@@ -98,6 +98,7 @@ class SystemPromptSet(Struct, frozen=True):
     schema: Raw = Raw(b"null")  # the JSON Schema of the final answer
     parts: tuple[tuple[str, int], ...] = ()  # parts of `system`: name and characters
     agent: str = ""  # the agent that has this prompt and these tools
+    temperature: float | None = None  # null: the provider's default
 
 
 class Delivered(Struct, frozen=True):

@@ -268,7 +268,7 @@ class CommandLine:
         system = sanitize.text(request.system).strip() or _NO_SYSTEM
         alone = "{system}" in spec.slots or "{system_file}" in spec.slots
         prompt = self._prompts.prompt(request.messages, "" if alone else request.system)
-        words = ProgramPrompt(prompt, system, self._model, request.effort)
+        words = ProgramPrompt(prompt, system, self._model, _effort(request, self._spec))
         return prepared(spec, self._program, words, self._environ)
 
     async def _started(self, place: Workplace) -> Program:
@@ -404,6 +404,12 @@ def _filled(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:
             "by stdin or {prompt_file}, or take the context mode sliding or fresh"
         )
     return found
+
+
+def _effort(request: Request, spec: CommandSpec) -> str:
+    """Few programs can be told not to think: the others are not told anything."""
+    known = request.effort != "off" or "off" in spec.efforts
+    return request.effort if known else ""
 
 
 def _put(template: str, slots: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
 """/model: show or change the model.
 /effort: show or change the reasoning effort.
+/thinking: the same, in fewer words.
 """
 
 from collections.abc import Iterable
@@ -7,7 +8,7 @@ from typing import get_args
 
 from refold.client.session import Session
 from refold.errors import BadInput
-from refold.terminal.commands.table import EFFORTS
+from refold.terminal.commands.table import EFFORTS, THINKING
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.terminal import Terminal
 from refold.values.modes import Effort
@@ -59,3 +60,18 @@ async def run_effort(here: Terminal, rest: str) -> None:
     if save:
         here.session.config.remember("effort", found)
         here.printer.say(DEFAULT, "dim")
+
+
+async def run_thinking(here: Terminal, rest: str) -> None:
+    now = here.session.effort
+    if not rest:
+        shown = (
+            "off" if now == "off" else f"on ({now or 'as much as the provider chooses'})"
+        )
+        here.printer.say(f"{shown} (/thinking {'|'.join(THINKING)} changes it)")
+        return
+    if (effort := THINKING.get(rest)) is None:
+        raise BadInput(f"type /thinking {'|'.join(THINKING)}, not {rest!r}")
+    await here.session.set_effort(effort)
+    said = "no thinking, if the model allows it" if effort == "off" else f"effort {effort}"
+    here.printer.say(f"From the next turn: {said}", "dim")

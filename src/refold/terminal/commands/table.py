@@ -25,6 +25,12 @@ GROUPS: Mapping[Group, str] = {
     "terminal": "Terminal",
 }
 EFFORTS: tuple[str, ...] = tuple(each for each in get_args(Effort) if each)
+THINKING: Mapping[str, Effort] = {
+    "on": "medium",
+    "off": "off",
+    "high": "high",
+    "max": "max",
+}
 MODES: tuple[Mode, ...] = get_args(Mode)
 FORMATS = ("plain", "markdown", "json", "xml")  # of a conversation for a CLI backend
 THEMES = ("auto", "dark", "light", "mono")
@@ -113,6 +119,10 @@ def _models() -> tuple[SlashCommand, ...]:
         SlashCommand("effort", "show or change the reasoning effort",
                 f"[{'|'.join(EFFORTS)}] [save]", words=EFFORTS, at_once=True, group="model",
                 more="It applies from the next turn; `save` makes it the default."),
+        SlashCommand("thinking", "show or change how much the model thinks",
+                f"[{'|'.join(THINKING)}]", words=tuple(THINKING), at_once=True, group="model",
+                more="It sets the effort: on is medium. Off is off where the provider allows "
+                "it; otherwise the model thinks as little as it can, and a line says so."),
         SlashCommand("agent", "show or change the agent", "[NAME]", group="model"),
         SlashCommand("preset", "list the system prompts of the agent main", "[NAME save]",
                 at_once=True, group="model", more="NAME save makes one of them the default."),
