@@ -656,3 +656,33 @@ def test_what_a_subagent_was_denied_is_listed_with_its_address(
         ("child-1/child-1/call-0", "bash")
     ]
     assert "refold: denied: bash rm -r build\n" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "tools"),
+    [
+        (["--tools", "read_file,grep"], ["read_file", "grep"]),
+        (["--no-tools"], []),
+    ],
+)
+def test_flags_set_which_tools_there_are(
+    workspace: Path, flags: list[str], tools: list[str]
+) -> None:
+    path = script(workspace, {"text": "Hello."})
+
+    assert main(["-p", "Hi", "--script", path, *flags]) == 0
+
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
+    told = [line for line in journal.read_text().splitlines() if "SystemPromptSet" in line]
+    assert [t["name"] for t in json.loads(told[0])["data"]["tools"]] == tools
+
+
+def test_a_tool_that_there_is_not_is_an_error_with_the_nearest(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, {"text": "Hello."})
+
+    code = main(["-p", "Hi", "--script", path, "--tools", "raed_file"])
+
+    assert code == 1
+    assert "there is no tool 'raed_file'; did you mean read_file?" in capfd.readouterr().err

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 
-from refold import Agent, Effect, Reply, tool
+from refold import Agent, Effect, Profile, Reply, tool
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.memory_worker import find_title
@@ -256,6 +256,18 @@ async def longest_answer(build: Build) -> object:
     provider = ScriptedProvider("Hello.")
     await said_by(build(provider=provider))
     return provider.heard[0].max_output
+
+
+def of_role(role: str, field: str) -> Probe:
+    """What the model of an agent with this role is asked for."""
+
+    async def probe(build: Build) -> object:
+        provider = ScriptedProvider("Hello.")
+        agent = Profile(name="mine", description="Mine.", role=role)  # pyright: ignore[reportArgumentType] - a role
+        await said_by(build(provider=provider, agents=[agent], agent="mine"))
+        return getattr(provider.heard[0], field)
+
+    return probe
 
 
 async def runs_unasked(build: Build) -> object:
@@ -733,6 +745,14 @@ async def logs_its_start(build: Build) -> object:
 
 CHANGED: dict[str, Change] = {
     "models.main": Change("mine/m-7", None, "m-7", model_asked_for()),
+    **{
+        f"roles.{role}.{name}": Change(value, before, value, of_role(role, field))
+        for role in ("main", "small", "big", "judge")
+        for name, field, value, before in (
+            ("temperature", "temperature", 0.5, None),
+            ("output_tokens", "max_output", 88, 0),
+        )
+    },
     "models.small": Change("mine/s", "main", "s", model_asked_for("small")),
     "models.big": Change("mine/b", "main", "b", model_asked_for("big")),
     "models.judge": Change("mine/j", "main", "j", model_asked_for("judge")),

@@ -410,3 +410,19 @@ def test_keys_that_make_no_sense_are_named_and_not_shown(
 
 def test_no_keys_are_no_error(file: Path) -> None:
     assert credentials.read(file) == {}
+
+
+def test_the_variable_of_other_agents_names_the_model_unless_ours_does(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "config.toml"
+    shared = {"AGENT_MODEL": "ollama/a"}
+
+    alone = load(file, shared, {})
+    both = load(file, {**shared, "REFOLD_MODEL": "ollama/b"}, {})
+    flagged = load(file, shared, {"models.main": "ollama/c"})
+
+    assert alone.settings.models.main == "ollama/a"
+    assert alone.origins["models.main"].origin == "environment variable AGENT_MODEL"
+    assert both.settings.models.main == "ollama/b"
+    assert flagged.settings.models.main == "ollama/c"

@@ -622,6 +622,38 @@ def test_gemini_is_told_a_level_or_a_budget(
     assert found == {"includeThoughts": True, **told}
 
 
+@pytest.mark.parametrize(
+    ("wire", "model", "field", "off"),
+    [
+        ("anthropic", "claude-sonnet-5-5", "thinking", {"type": "disabled"}),
+        ("openai-responses", "gpt-6.1-sol", "reasoning", {"summary": "auto", "effort": "none"}),
+        ("openai-chat", "gpt-6.1-sol", "reasoning_effort", "none"),
+        ("ollama", "qwen3", "think", False),
+        ("gemini", "gemini-2.5-flash", "generationConfig",
+         {"thinkingConfig": {"includeThoughts": False, "thinkingBudget": 0}}),
+        ("gemini", "gemini-2.5-pro", "generationConfig",
+         {"thinkingConfig": {"includeThoughts": False, "thinkingBudget": 128}}),
+        ("gemini", "gemini-3.8-flash", "generationConfig",
+         {"thinkingConfig": {"includeThoughts": False, "thinkingLevel": "MINIMAL"}}),
+    ],
+)  # fmt: skip
+def test_thinking_is_switched_off_where_the_provider_allows_it(
+    wire: WireName, model: str, field: str, off: object
+) -> None:
+    assert sent(wire, request(SHOWN[0], model=model, effort="off"))[field] == off
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_each_wire_sends_the_temperature_or_leaves_it_to_the_provider(
+    wire: WireName,
+) -> None:
+    bodies = [sent(wire, request(SHOWN[0], temperature=t)) for t in (0.0, None)]
+
+    told = [str(body).count("'temperature': 0.0") for body in bodies]
+    assert told == [1, 0]
+    assert "temperature" not in str(bodies[1])
+
+
 @pytest.mark.parametrize("model", ["gemini-2.0-flash", "gemma-4-31b-it"])
 def test_a_gemini_that_cannot_think_is_not_asked_to(model: str) -> None:
     body = sent("gemini", request(SHOWN[0], model=model, effort="max"))

@@ -189,7 +189,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Set above the first table of the file."""
 
     models: Roles = Roles()
-    roles: ByRole = ByRole()
     effort: Effort = ""  # reasoning effort of the model; "": the provider's default
     model_aliases: dict[str, str] = field(
         default_factory=dict[str, str]
@@ -216,6 +215,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
     budget: Spending = Spending()
     context: ContextSettings = ContextSettings()
+    roles: ByRole = ByRole()
     subagents: ChildSettings = ChildSettings()
     python: Python = Python()
     terminal: Terminal = Terminal()
