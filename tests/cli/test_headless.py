@@ -686,3 +686,15 @@ def test_a_tool_that_there_is_not_is_an_error_with_the_nearest(
 
     assert code == 1
     assert "there is no tool 'raed_file'; did you mean read_file?" in capfd.readouterr().err
+
+
+def test_a_temperature_that_a_provider_does_not_take_is_one_sentence(
+    workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+
+    code = main(["-p", "Hi", "-m", "anthropic/claude-sonnet-5-5", "--temperature", "1.5"])
+
+    assert code == 1
+    err = capfd.readouterr().err
+    assert "temperature = 1.5: anthropic/claude-sonnet-5-5 takes 0 to 1" in err

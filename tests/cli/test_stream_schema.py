@@ -46,6 +46,7 @@ from refold.journal.events.kinds import (
     JournalRepaired,
     Judged,
     MemoryExtracted,
+    MessageEdited,
     ModeChanged,
     ModelAnswered,
     ModelAsked,
@@ -128,9 +129,12 @@ STATE = Choices(
 )
 
 
+MOVED = (Rewound(3), MessageEdited(3, "new"), MessageEdited(3))
+
+
 def written() -> list[dict[str, Any]]:
     """A document of every type, as it goes over the wire."""
-    news = [Frame(7, 0, Entry(7, event)) for event in (*EVENTS, Rewound(3))]
+    news = [Frame(7, 0, Entry(7, event)) for event in (*EVENTS, *MOVED)]
     news += [Frame(7, n, live) for n, live in enumerate(LIVE, 1)]
     found = [each for frame in news for each in encode.documents_of(frame, live=True)]
     asks = Judged("c1", "ask", hash="h")

@@ -234,31 +234,6 @@ class Models:
 
         return Recording(found, self._tape)
 
-    def answering(
-        self, name: str, role: RoleOptions, acting: Acting = "native"
-    ) -> Provider:
-        """As `provider`, unless it takes no such temperature; then the answer is why."""
-        if role.temperature is not None and (why := self._too_warm(name, role.temperature)):
-            return Unconnected(why)
-        return self.provider(name, acting)
-
-    def _too_warm(self, name: str, temperature: float) -> str:
-        """Why this temperature cannot be asked of a model, or ""."""
-        if self.scripted or not name or name.startswith((SCRIPT, SMALL)):
-            return ""
-        try:
-            spec = self.connections.named(name).spec
-        except BadInput:  # the provider says so
-            return ""
-        if isinstance(spec, CommandSpec):
-            return (
-                f"temperature = {temperature:g}: {name} is another agent's command line and "
-                "takes none; unset it or choose another model"
-            )
-        if isinstance(spec, ProviderSpec) and spec.wire == "anthropic" and temperature > 1:
-            return f"temperature = {temperature:g}: {name} takes 0 to 1"
-        return ""
-
     @property
     def masks(self) -> Redactor:
         """What must never be written: every key we hold, and those we come to hold."""
@@ -370,3 +345,32 @@ def _by_code(found: Provider, small: bool) -> Provider:
     from refold.provider.code_acting import CodeActing
 
     return CodeActing(found, small=small)
+
+
+def answering(
+    models: Models, name: str, role: RoleOptions, acting: Acting = "native"
+) -> Provider:
+    """Who answers for `name` in this role. If it takes no such temperature, the answer is why."""
+    if not models.scripted and (
+        why := _too_warm(models.connections, name, role.temperature)
+    ):
+        return Unconnected(why)
+    return models.provider(name, acting)
+
+
+def _too_warm(connections: Connections, name: str, temperature: float | None) -> str:
+    """Why this temperature cannot be asked of a model, or ""."""
+    if temperature is None or not name or name.startswith((SCRIPT, SMALL)):
+        return ""
+    try:
+        spec = connections.named(name).spec
+    except BadInput:  # its provider says so
+        return ""
+    if isinstance(spec, CommandSpec):
+        return (
+            f"temperature = {temperature:g}: {name} is another agent's command line and "
+            "takes none; unset it or choose another model"
+        )
+    if isinstance(spec, ProviderSpec) and spec.wire == "anthropic" and temperature > 1:
+        return f"temperature = {temperature:g}: {name} takes 0 to 1"
+    return ""

@@ -15,7 +15,7 @@ from refold.agents.child import ChildSpec
 from refold.agents.children import Children
 from refold.agents.profile import Profile, tools_of, unused_preset
 from refold.agents.registry import Registry
-from refold.app.models import SCRIPT, Models, Traits
+from refold.app.models import SCRIPT, Models, Traits, answering
 from refold.app.policies import budget, policies, shares
 from refold.app.system_prompt import Material
 from refold.app.tool_dependencies import (
@@ -133,7 +133,7 @@ class TurnContext:
         files, commands = self._supplies.place(reading)
         return World(
             Model(
-                hall.models.answering(name, role, agent.acting),
+                answering(hall.models, name, role, agent.acting),
                 name,
                 traits.window,
                 hall.models.price,
@@ -233,7 +233,7 @@ class TurnContext:
         models = self._hall.models
         name, role = models.default("small"), self._hall.settings.roles.small
         window, trace = models.traits(name).window, self._trace
-        provider = models.answering(name, role)
+        provider = answering(models, name, role)
         return Model(provider, name, window, models.price, trace, role.temperature)
 
 
