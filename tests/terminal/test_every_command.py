@@ -59,11 +59,11 @@ ROWS: Mapping[str, Typing] = {
     "rename": Typing("/rename my work", "/save", '/rename ""', seen=(
         "This session is called 'my work'.", "This session has no name. .*")),
     "tag": Typing("/tag +a +b", "/tag -a", "/tag", seen=("#a #b", "#b")),
-    "history": said("/history", "/history 1", seen=("2  hello", "   Hi there.")),
+    "history": said("/history", "/history 1", seen=(r" *2  hello", r" *\d+  Hi there\.")),
     "export": said("/export pdf", "/export text talk.txt", seen=(
         "'pdf' is none of md, html, tar, text; for a file of that name, type ./pdf",
         ".*/talk.txt: 1 session, .*")),
-    "fork": said("/fork", "/history", seen=("A copy of .* up to event .*", "2  hello")),
+    "fork": said("/fork", "/history", seen=("A copy of .* up to event .*", r" *2  hello")),
     "cd": Typing("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(
         ".*/work", ".*/work is the working directory already.", "/cd '../none': .* does not exist",
         "/cd 'hello.py': .* is not a directory", "refold · .* · /tmp", "/tmp")),
@@ -76,6 +76,9 @@ ROWS: Mapping[str, Typing] = {
     "quit": Typing("/q", "never read", seen=()),
     "model": Typing("/model", "/backend", seen=(r".* \(/model NAME changes it\)",)),
     "effort": Typing("/effort high", "/effort", seen=("From the next turn: high",)),
+    "thinking": Typing("/thinking off", "/thinking", "/thinking hard", seen=(
+        "From the next turn: no thinking, if the model allows it", r"off \(/thinking .*",
+        r"type /thinking on\|off\|high\|max, not 'hard'")),
     "agent": Typing("/agent review", "/agent", seen=(r"review \(/agent NAME changes it\)",)),
     "preset": Typing("/preset", seen=(r"\* .*", "A preset is chosen when a session starts.*")),
     "format": Typing("/format", "/format xml", "/format", seen=(
@@ -94,8 +97,14 @@ ROWS: Mapping[str, Typing] = {
             "there is no plan '2' in this session: type 1 to 1")),
     "execute": Typing("/mode plan", "/execute", "/mode", seen=(r"\* default .*",)),
     "rewind": said("/rewind", "/rewind 2 conversation", "y", "/history", seen=(
-        "2  .*  hello", r"   \(rewound\)")),
-    "undo": said("/undo", "y", "/history", seen=(r"   \(rewound\)",)),
+        "2  .*  hello", r" +\(rewound\)")),
+    "undo": said("/undo", "y", "/history", seen=(r" +\(rewound\)",)),
+    "edit": said("/edit 2 good day", "/edit 99 x", "/history", seen=(
+        r"Message 2 is changed\. To undo: /rewind \d+ conversation",
+        "there is no message 99 in the conversation now: .*", r" *2  good day", r" +\(edited\)")),
+    "delete": said("/delete 2", "/delete", "/history", seen=(
+        r"Message 2 is deleted\. To undo: /rewind \d+ conversation",
+        "type /delete N with a number from /history, not ''", r" +\(deleted\)")),
     "context": Typing("/context", seen=("Nothing has been sent to a model yet.",)),
     "compact": Typing("/compact", seen=("There are no messages yet, .*",)),
     "status": said("/status", "/status now", seen=(

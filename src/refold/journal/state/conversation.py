@@ -33,7 +33,6 @@ from refold.journal.events.kinds import (
     SystemPromptSet,
     VariablesSaved,
 )
-from refold.journal.state.message_edits import edited
 from refold.values.control import Compact, Control, Todo, Todos
 from refold.values.display import Diff
 from refold.values.growing import Log
@@ -332,6 +331,8 @@ def _measured(conversation: Conversation, messages: Log[Spoken]) -> Conversation
 
 def with_edit(conversation: Conversation, event: MessageEdited) -> Conversation | None:
     """After an edit of a message; None if it is not part of the conversation now."""
+    from refold.journal.state.message_edits import edited  # few sessions have any
+
     if conversation.calls:  # never between a call and its result
         return None
     number, text = event.message, event.text
