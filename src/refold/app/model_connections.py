@@ -93,6 +93,22 @@ class Connections:
         shelf = Shelf(default_directory(self._environ))
         return tuple(f"{SMALL}{model.name}" for model in shelf.installed())
 
+    def calls_in_text(self, name: str) -> bool:
+        """Do the settings, or what is known of a provider, say that it calls in words?"""
+        if not name or name.startswith((SCRIPT, SMALL)):
+            return False
+        try:
+            spec, model = self.named(name)
+        except BadInput:
+            return False
+        if not isinstance(spec, ProviderSpec):
+            return False
+        from refold.provider.text_protocol.selection import chosen, needs_text
+
+        own = self._settings.providers.get(spec.name, OwnProvider())
+        how = chosen(model, own.tools, own.text_tools)
+        return how == "text" or (how == "auto" and needs_text(spec.name, model))
+
     def go_on_after(self, before: "Connections") -> None:
         """A script goes on where those had come to in it."""
         self._open |= {n: each for n, each in before._open.items() if n.startswith(SCRIPT)}

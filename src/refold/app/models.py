@@ -70,10 +70,13 @@ class Traits(Struct, frozen=True):
         if not self.small:
             return given
         from refold.prompts.presets import small_tool
+        from refold.tools.line_edit import append, insert_line, replace_text
         from refold.tools.shell import careful
         from refold.tools.turn_control import finish
 
-        short = ((tool, small_tool(tool.spec)) for tool in (*given, finish))
+        writes = any(tool.spec.name == "edit_file" for tool in given)
+        edits = (append, insert_line, replace_text) if writes else ()
+        short = ((tool, small_tool(tool.spec)) for tool in (*given, *edits, finish))
         return tuple(replace(careful(tool), spec=spec) for tool, spec in short if spec)
 
 
@@ -204,6 +207,10 @@ class Models:
         except BadInput:
             return Traits()
         return Traits(self.figures.window(found.spec, found.model))
+
+    def calls_in_text(self, name: str, acting: Acting = "native") -> bool:
+        """Is it known that this model calls tools in words?"""
+        return acting == "text" or self.connections.calls_in_text(name)
 
     def price(self, name: str, usage: Usage) -> float | None:
         """What that much of a model costs, in US dollars; None: not known."""

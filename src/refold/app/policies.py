@@ -17,6 +17,7 @@ from refold.engine.policies.code_only import code_or_final
 from refold.engine.policies.compaction import compacting, in_window
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
+from refold.engine.policies.fulfilment import fulfilled
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.reminders import reminding
 from refold.engine.policies.step_limit import at_most, going_on
@@ -34,12 +35,14 @@ def policies(
     lent: Price | None = None,
     *,
     coded: bool = False,
+    checked: bool = False,
 ) -> tuple[Policy, ...]:
     """What may change the next step, first to last.
 
     `steps` limits a turn, too: the stricter limit holds. `lent` gives prices for a session
-    whose budget another grants (a child). `coded`: the agent acts by writing code. Raises
-    `BadInput` for a `schema` that is none.
+    whose budget another grants (a child). `coded`: the agent acts by writing code. `checked`:
+    what was done is held against the words of the request. Raises `BadInput` for a `schema`
+    that is none.
     """
     limits, shorter = settings.limits, compacting(shares(settings))
     try:
@@ -54,6 +57,8 @@ def policies(
         *((code_or_final,) if coded else ()),
         # Before all that ends a turn with an answer: a wrong one fails, or is sent back.
         *shape,
+        # After the schema: what does not fit it is no answer yet. A proposal of its rank.
+        *((fulfilled,) if checked else ()),
         # Ends that a tool called for come before ends by a limit. A plan has to be judged
         # before an answer of the same response counts.
         plan_ready,

@@ -66,7 +66,7 @@ class TurnContext:
         self._record = record
         self._trace = Trace() if hall.settings.log_requests else None
         self._shared = Shared()
-        self._policies: dict[tuple[int, bool], tuple[Policy, ...]] = {}
+        self._policies: dict[tuple[int, bool, bool], tuple[Policy, ...]] = {}
         self._since: str | None = None  # what is new since the session was left
 
     def notices(self) -> tuple[str, ...]:
@@ -141,7 +141,11 @@ class TurnContext:
             ),
             tools=given.active if coded else traits.tools(given.active),
             deferred=() if traits.small else given.deferred,
-            policies=self._bounded(agent.bounds.steps, coded=coded),
+            policies=self._bounded(
+                agent.bounds.steps,
+                coded=coded,
+                checked=traits.small or hall.models.calls_in_text(name, agent.acting),
+            ),
             rules=(*hall.workspace.rules, *agent.rules),
             mode=settings.permission_mode,
             attended=wishes.attended,
@@ -220,13 +224,15 @@ class TurnContext:
         python = self._around.python
         return _together(self._children.background, *((python.beside,) if python else ()))
 
-    def _bounded(self, steps: int, *, coded: bool) -> tuple[Policy, ...]:
-        if (steps, coded) not in self._policies:
+    def _bounded(self, steps: int, *, coded: bool, checked: bool) -> tuple[Policy, ...]:
+        key = (steps, coded, checked)
+        if key not in self._policies:
             hall = self._hall
             lent = hall.models.price if self._child else None
-            made = policies(hall.settings, self._schema, steps, lent, coded=coded)
-            self._policies[steps, coded] = made
-        return self._policies[steps, coded]
+            self._policies[key] = policies(
+                hall.settings, self._schema, steps, lent, coded=coded, checked=checked
+            )
+        return self._policies[key]
 
     def _aide(self) -> Model:
         """The small model, for what stands beside the talk."""

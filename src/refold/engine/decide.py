@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from refold.engine.request_words import Expected
 from refold.journal.events.kinds import Outcome
 from refold.journal.state.fold import View
 from refold.values.control import CompactionKind
@@ -35,6 +36,13 @@ class Reject(Struct, frozen=True):
     """The answer that would end the turn does not do; these notes tell the model why."""
 
     notes: tuple[str, ...]
+
+
+class CheckRequest(Struct, frozen=True):
+    """Look whether files are as the request wants them; `problems` are known already."""
+
+    expected: tuple[Expected, ...]
+    problems: tuple[str, ...] = ()
 
 
 class EndTurn(Struct, frozen=True):
@@ -85,7 +93,7 @@ class Note(Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    RunCalls | SettleCalls | Reject | Wait | EndTurn | CompactConversation | TakeUp | Draw | AskModel
+    RunCalls | SettleCalls | Reject | CheckRequest | Wait | EndTurn | CompactConversation | TakeUp | Draw | AskModel
 )  # fmt: skip
 
 
@@ -106,7 +114,7 @@ class Choice(Struct, frozen=True):
 
 # No call is left behind for an end, and no end is put off by more words.
 _RANK: dict[type[Action], int] = {
-    RunCalls: 0, SettleCalls: 0, Reject: 1, Wait: 2, EndTurn: 3, CompactConversation: 4, TakeUp: 5,
+    RunCalls: 0, SettleCalls: 0, Reject: 1, CheckRequest: 1, Wait: 2, EndTurn: 3, CompactConversation: 4, TakeUp: 5,
     Draw: 6, AskModel: 7,
 }  # fmt: skip
 

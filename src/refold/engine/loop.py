@@ -15,6 +15,7 @@ from refold.engine.budget import estimate, request_more
 from refold.engine.checkpoint import save_if_changed
 from refold.engine.decide import (
     AskModel,
+    CheckRequest,
     Choice,
     CompactConversation,
     Draw,
@@ -59,8 +60,12 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
 
             left = [c for c in record.view.conversation.calls if c.call.id in ids]
             await record(*(calls.settled(c, reason, world, record) for c in left), by=by)
-        case Reject(notes):
-            await record(AnswerRejected(notes), by=by)
+        case Reject() | TakeUp() as action:
+            await record(_event_of(action), by=by)
+        case CheckRequest() as action:
+            from refold.engine.request_check import check_request  # of small models
+
+            await check_request(action, world, record, by)
         case CompactConversation() as action:
             from refold.engine.summarize import shrink  # most sessions end before
 
@@ -70,13 +75,17 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
         case Draw():
             need = estimate(record.view, world.model.price)
             await request_more(need, world.budget, world.lineage.grant, record, told=True)
-        case TakeUp(words):
-            await record(Delivered(words), by=by)
         case EndTurn(outcome, reason):
             await save_if_changed(world, record)
             await record(TurnEnded(outcome, reason), kept=True, by=by)
         case _:
             assert_never(choice.action)
+
+
+def _event_of(action: Reject | TakeUp) -> AnswerRejected | Delivered:
+    if isinstance(action, Reject):
+        return AnswerRejected(action.notes)
+    return Delivered(action.words)
 
 
 def what_is_asked(action: AskModel, view: View, world: World) -> ModelAsked:

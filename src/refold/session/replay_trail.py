@@ -21,6 +21,7 @@ from refold.journal.events.kinds import (
     ModelAnswered,
     ModelAsked,
     ModelFailed,
+    RequestChecked,
     Reserved,
     SessionResumed,
     SessionStarted,
@@ -40,7 +41,7 @@ Blobs = Callable[[str], Awaitable[bytes]]
 
 # After these the loop looks anew: what it decided before is done.
 _DONE = (
-    TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed,
+    TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed, RequestChecked,
     SessionStarted, SessionResumed, SystemPromptSet,
 )  # fmt: skip
 

@@ -140,7 +140,7 @@ def _shortened(text: str, done: Finished) -> str:
     return f"{text[:half]}\n[{left} are not shown]\n{text[-half:]}"
 
 
-_NO_CLOBBER = "set -C; "
+_NO_CLOBBER = "set -C; export SHELLOPTS; "  # also in the bash that a command starts
 
 
 def careful(tool: Tool) -> Tool:

@@ -98,7 +98,11 @@ def warnings(view: View) -> tuple[str, ...]:
     if view.turn.outcome in _CLAIMS_NOTHING:
         return ()
     failed = view.failures.command
-    return (*([_of_command(failed)] if failed else ()), *_of_files(view))
+    return (
+        *([_of_command(failed)] if failed else ()),
+        *_of_files(view),
+        *_unfulfilled(view),
+    )
 
 
 def warning_lines(view: View) -> list[Line]:
@@ -121,6 +125,12 @@ def _of_files(view: View) -> Iterator[str]:
         yield f"{name} was not written: {_cut(why)}"
     if len(unwritten) > _UNWRITTEN:
         yield f"{len(unwritten) - _UNWRITTEN} more files were not written"
+
+
+def _unfulfilled(view: View) -> Iterator[str]:
+    """What was still missing at the end, after it had been sent back once."""
+    for problem in view.turn.request_check.problems:
+        yield f"not done as asked: {on_one_line(problem).rstrip('.')}"
 
 
 def _cut(text: str) -> str:

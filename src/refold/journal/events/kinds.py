@@ -160,6 +160,12 @@ class AnswerRejected(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
+class RequestChecked(Struct, frozen=True):
+    """What was done was held against the words of the request. `problems` are sentences."""
+
+    problems: tuple[str, ...] = ()
+
+
 class Judged(Struct, frozen=True):
     """The permission rules have decided on a call."""
 
@@ -432,7 +438,7 @@ class Unknown(Struct, frozen=True):
 Event: TypeAlias = (
     SessionStarted | SessionResumed | JournalRepaired
     | Said | TurnStarted | SystemPromptSet | Delivered | ModelAsked | ModelAnswered | ModelFailed
-    | RequestLogged | AnswerRejected | Judged | Answered | Granted | Started | Ended
+    | RequestLogged | AnswerRejected | RequestChecked | Judged | Answered | Granted | Started | Ended
     | Rewound | MessageEdited | Stopped | TurnEnded | ModeChanged | PlanAnswered
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
     | ExternalEditsFound | Imported | MemoryExtracted

@@ -26,6 +26,7 @@ from refold.journal.events.kinds import (
     Compacted,
     Ended,
     Entry,
+    Event,
     Forked,
     Imported,
     Judged,
@@ -33,6 +34,7 @@ from refold.journal.events.kinds import (
     ModelAsked,
     ModelFailed,
     Outcome,
+    RequestChecked,
     Reserved,
     Settled,
     Stopped,
@@ -46,6 +48,7 @@ from refold.values.messages import ToolCall
 from refold.values.usage import Budget, Estimate, Spent
 
 ELSEWHERE = "it was exported while this turn was under way"
+_MOST_LOST = 20  # lines of one file
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 HEARS = (
@@ -54,6 +57,7 @@ HEARS = (
     ModelAnswered,
     ModelFailed,
     AnswerRejected,
+    RequestChecked,
     Ended,
     Checkpointed,
     Stopped,
@@ -84,6 +88,14 @@ class Reservation(Struct, frozen=True):
     model: str = ""
 
 
+class RequestCheck(Struct, frozen=True):
+    """The newest look at whether the request is fulfilled, after so many steps."""
+
+    times: int = 0
+    step: int = 0
+    problems: tuple[str, ...] = ()
+
+
 class Turn(Struct, frozen=True):
     """The running turn. `outcome` and `reason` are of the last turn that ended."""
 
@@ -96,7 +108,8 @@ class Turn(Struct, frozen=True):
     noted_by: tuple[str, ...] = ()  # policies whose notes the model has got
     cut_in_a_row: int = 0  # responses in a row that the output limit cut off
     refused_in_a_row: int = 0  # responses in a row in which all calls were refused
-    rejected: int = 0  # answers that did not match the schema
+    rejected: int = 0  # answers that were sent back
+    request_check: RequestCheck = RequestCheck()
     failed: str | None = None
     too_long: str = ""  # the error of a request that was too long; it is repeated once
     compacted: bool = False  # compacted since that error
@@ -118,6 +131,8 @@ class Turn(Struct, frozen=True):
     nested: tuple[ToolCall, ...] = ()  # open calls made by code within other calls
     denials: tuple[Denial, ...] = ()  # of subagents, too
     changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
+    # Real path to lines that the edits of this turn took away and did not put back.
+    lost_lines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     outcome: Outcome | Literal[""] = ""
     reason: str = ""
     ended_calls: tuple[int, int] = (0, 0)  # of this answer: calls ended, of them refused
@@ -130,7 +145,7 @@ class Turn(Struct, frozen=True):
 
 def apply(turn: Turn, entry: Entry) -> Turn:
     match entry.event:  # the most frequent kinds first
-        case Ended() | Checkpointed() | AnswerRejected() | NestedCallMade():
+        case Ended() | Checkpointed() | NestedCallMade():
             return _called(turn, entry.event, entry.at)
         case Judged() | ChildAsked() | Answered() | ChildAnswered():
             return _question(turn, entry.event, entry.at)
@@ -147,8 +162,8 @@ def apply(turn: Turn, entry: Entry) -> Turn:
             return _granted(turn, entry.event)
         case Stopped() | TurnEnded() | Imported():
             return _over(turn, entry.event, entry.seq)
-        case _:
-            return turn
+        case event:
+            return _sent_back(turn, event)
 
 
 def _question(
@@ -251,9 +266,7 @@ def _without(held: tuple[Reservation, ...], seq: int) -> tuple[Reservation, ...]
     return tuple([each for each in held if each.seq != seq])
 
 
-def _called(
-    turn: Turn, event: Ended | Checkpointed | AnswerRejected | NestedCallMade, at: float
-) -> Turn:
+def _called(turn: Turn, event: Ended | Checkpointed | NestedCallMade, at: float) -> Turn:
     match event:
         case Ended():
             return _ended(turn, event, at)
@@ -261,8 +274,17 @@ def _called(
             return replace(turn, nested=(*turn.nested, call))
         case Checkpointed(changed=changed):
             return replace(turn, now=at, changed=merged(turn.changed, changed))
+
+
+def _sent_back(turn: Turn, event: Event) -> Turn:
+    match event:
         case AnswerRejected():
             return replace(turn, rejected=turn.rejected + 1, final=None)
+        case RequestChecked(problems):
+            check = RequestCheck(turn.request_check.times + 1, turn.steps, problems)
+            return replace(turn, request_check=check)
+        case _:
+            return turn
 
 
 def _ended(turn: Turn, end: Ended, at: float) -> Turn:
@@ -301,7 +323,20 @@ def _by_code(turn: Turn, end: Ended, at: float) -> Turn:
 
 def _changed_by(turn: Turn, end: Ended) -> Turn:
     diffs = [(d.path, d.kind) for d in end.shown if isinstance(d, Diff)]
-    return replace(turn, changed=merged(turn.changed, diffs)) if diffs else turn
+    if not diffs:
+        return turn
+    lost = dict(turn.lost_lines)
+    for diff in (d for d in end.shown if isinstance(d, Diff)):
+        lost[diff.path] = _lost(lost.get(diff.path, ()), diff)
+    return replace(turn, changed=merged(turn.changed, diffs), lost_lines=lost)
+
+
+def _lost(before: tuple[str, ...], diff: Diff) -> tuple[str, ...]:
+    rows = [(row[:1], row[1:].strip()) for row in diff.text.split("\n")]
+    back = {text for sign, text in rows if sign == "+"}
+    gone = [text for sign, text in rows if sign == "-" and text]
+    left = dict.fromkeys(text for text in (*before, *gone) if text not in back)
+    return tuple(left)[:_MOST_LOST]
 
 
 def _imported(turn: Turn, seq: int) -> Turn:
@@ -328,4 +363,5 @@ def _over(turn: Turn, event: Stopped | TurnEnded | Imported, seq: int) -> Turn:
         spent=turn.spent,
         denials=turn.denials,
         changed=turn.changed,
+        request_check=turn.request_check,
     )

@@ -21,6 +21,7 @@ from refold.journal.events.kinds import (
     ModelFailed,
     PlanAnswered,
     Renamed,
+    RequestChecked,
     Rewound,
     Settled,
     StepLimitSet,
@@ -46,7 +47,7 @@ from refold.views.wrap import cut
 
 HEARS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
-    AgentChosen, JournalRepaired, AnswerRejected, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
+    AgentChosen, JournalRepaired, AnswerRejected, RequestChecked, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped,
     ModelAnswered, ModelFailed,
 ))  # fmt: skip
@@ -136,8 +137,9 @@ def _mishap(entry: Entry) -> Line | None:
         case JournalRepaired(lost):
             return line(f"The journal was repaired. Lost: {visible(lost)}", "warn")
         case AnswerRejected():
-            said = "The answer does not match the requested schema: trying again."
-            return line(said, "dim")
+            return line("The answer was not accepted: trying again.", "dim")
+        case RequestChecked(problems) if problems:
+            return line(f"Checked: {on_one_line(' '.join(problems))}", "dim")
         case Settled(failed=why) if why:
             said = f"A background model call failed: {visible(why)}"
             return line(said, "warn")

@@ -102,9 +102,15 @@ class AssistantMessage(Written, frozen=True, kw_only=True, tag="assistant_messag
 
 
 class AnswerRejected(Written, frozen=True, kw_only=True, tag="answer_rejected"):
-    """The response did not match the schema, and is sent back to the model."""
+    """The response is sent back to the model: it does not match, or something is missing."""
 
     reason: str
+
+
+class RequestChecked(Written, frozen=True, kw_only=True, tag="request_checked"):
+    """What was done was held against the words of the request; what does not hold."""
+
+    problems: tuple[str, ...]
 
 
 class ToolCall(Written, frozen=True, kw_only=True, tag="tool_call"):

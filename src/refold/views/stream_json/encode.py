@@ -58,7 +58,7 @@ from refold.views.stream_json.turn_result import arguments
 
 Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
 OfEvent: TypeAlias = (
-    documents.UserMessage | documents.TurnStart | documents.AssistantMessage | documents.AnswerRejected | documents.ToolCall
+    documents.UserMessage | documents.TurnStart | documents.AssistantMessage | documents.AnswerRejected | documents.RequestChecked | documents.ToolCall
     | documents.ToolApprovalRequest | documents.ToolApprovalResult | documents.Question | documents.ToolResult | documents.Diff | documents.PlanReady
     | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.MessageEdited | documents.Error
     | documents.Interrupted | documents.TodoUpdate | documents.CompactAsked | documents.Compact | documents.SideCall | documents.UsageOfIt | documents.Memory
@@ -181,6 +181,8 @@ def _of_model(event: Event, seq: int) -> Iterator[OfEvent]:
             )
         case kinds.AnswerRejected(notes):
             yield documents.AnswerRejected(seq=seq, reason="\n".join(notes))
+        case kinds.RequestChecked(problems):
+            yield documents.RequestChecked(seq=seq, problems=problems)
         case _:
             return
 

@@ -1,0 +1,199 @@
+"""A small model that says "done" too early is told once what was seen; nobody else is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from refold.app.policies import policies
+from refold.config.settings import Settings
+from refold.engine.policies.fulfilment import fulfilled
+from refold.journal.events.kinds import RequestChecked
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore
+from refold.permissions.facts import Facts
+from refold.permissions.rules import parse
+from refold.place.files import DiskFiles
+from refold.testing.places import BlobsInMemory
+from refold.testing.providers import Line, ScriptedProvider
+from refold.tools.contract import Reply, tool
+from refold.tools.edit import write_file
+from refold.tools.line_edit import append
+from refold.tools.read import read_file
+from refold.tools.turn_control import finish
+from refold.values.tools import Effect
+from refold.views.notices import warnings
+from tests.engine.house import POLICIES, entries, run, world
+
+
+def call(name: str, **arguments: object) -> Line:
+    import json
+
+    return [(name, json.dumps(arguments))]
+
+
+def done(answer: str = "Done.") -> Line:
+    return call("finish", answer=answer)
+
+
+@tool(Effect.RUN)
+async def bash(command: str) -> Reply:
+    """A command that prints what it is told to."""
+    return Reply(command.removeprefix("expr "))
+
+
+def turn(
+    folder: Path, request: str, *lines: Line, checked: bool = True
+) -> tuple[View, Sequence[str]]:
+    """The view after the turn, and what was seen at each check."""
+    files = DiskFiles(folder)
+    given = world(
+        ScriptedProvider(*lines),
+        tools=(read_file, write_file, append, bash, finish),
+        policies=((fulfilled,) if checked else ()) + POLICIES,
+        rules=tuple(parse(name, "allow") for name in ("write_file", "append", "bash")),
+        files=files,
+        facts=lambda: Facts(roots=(str(folder),), follow=files.real),
+        tool_dependencies={"files": files, "blobs": BlobsInMemory()},
+        mode="bypass",
+    )
+    store = MemoryStore()
+    view = run(store, given, request)
+    seen = [
+        " ".join(e.event.problems)
+        for e in entries(store)
+        if isinstance(e.event, RequestChecked)
+    ]
+    return view, seen
+
+
+def test_the_second_of_two_files_is_asked_for_once_and_then_made(tmp_path: Path) -> None:
+    view, seen = turn(
+        tmp_path,
+        "Create a.txt with the text one and b.txt with the text two.",
+        call("write_file", path="a.txt", content="one\n"),
+        done(),
+        call("write_file", path="b.txt", content="two\n"),
+        done("Both are there."),
+    )
+
+    assert seen == ["No call was about b.txt. b.txt is not there.", ""]
+    assert (tmp_path / "b.txt").read_text() == "two\n"
+    assert (view.turn.outcome, view.turn.answer) == ("final", "Both are there.")
+    assert warnings(view) == ()
+
+
+def test_what_is_still_missing_at_the_second_end_is_told_the_person(tmp_path: Path) -> None:
+    view, seen = turn(tmp_path, "Create a.txt.", done(), done())
+
+    assert len(seen) == 2
+    assert view.turn.outcome == "final"
+    assert "not done as asked: a.txt is not there" in warnings(view)
+
+
+def test_a_task_that_is_done_ends_without_another_step(tmp_path: Path) -> None:
+    view, seen = turn(
+        tmp_path,
+        "Create a.txt with the text one.",
+        call("write_file", path="a.txt", content="one\n"),
+        done(),
+    )
+
+    assert seen == [""]
+    assert (view.turn.outcome, view.turn.steps) == ("final", 2)
+
+
+def test_without_the_policy_the_first_done_is_the_end(tmp_path: Path) -> None:
+    view, seen = turn(tmp_path, "Create a.txt.", done(), checked=False)
+
+    assert (view.turn.outcome, view.turn.steps, seen) == ("final", 1, [])
+
+
+@pytest.mark.parametrize(
+    ("before", "request_text", "problem"),
+    [
+        ("one\n", "Add 'two' at the end of a.txt", "a.txt does not have 'two'. It has: 'one'"),
+        ("two\none\n", "Add 'two' at the end of a.txt", "The last line of a.txt is 'one', not 'two'."),
+        ("one\ntwo\n", "Add 'two' at the top of a.txt", "The first line of a.txt is 'one', not 'two'."),
+        ("b\na\nc\n", "In a.txt insert 'b' between 'a' and 'c'", "'b' is not right below 'a' in a.txt."),
+        ("a\nb\nx\nc\n", "In a.txt insert 'b' between 'a' and 'c'", "'b' is not right above 'c' in a.txt."),
+        ("soup\n", "Replace soup with salad in a.txt", "a.txt still has 'soup'. a.txt does not have 'salad'. It has: 'soup'"),
+        ("t = 1\nt 6\n", "Set t to 6 in a.txt", "a.txt still has 't = 1'."),
+        ("x\n", "Delete a.txt", "a.txt is still there."),
+        ("x\n", "Move a.txt to the folder b", "b/a.txt is not there. a.txt is still there."),
+    ],
+)  # fmt: skip
+def test_what_a_file_is_like_is_quoted_to_the_model(
+    tmp_path: Path, before: str, request_text: str, problem: str
+) -> None:
+    (tmp_path / "a.txt").write_text(before)
+
+    _, seen = turn(tmp_path, request_text, call("read_file", path="a.txt"), done(), done())
+
+    assert seen[0] == problem
+
+
+def test_lines_that_were_lost_where_some_were_to_be_added_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+
+    _, seen = turn(
+        tmp_path,
+        "Append the line 'three' to a.txt",
+        call("read_file", path="a.txt"),
+        call("write_file", path="a.txt", content="three\n"),
+        done(),
+        call("write_file", path="a.txt", content="one\ntwo\nthree\n"),
+        done(),
+    )
+
+    assert seen == ["a.txt has lost these lines, put them back: one / two", ""]
+
+
+@pytest.mark.parametrize(
+    ("request_text", "calls", "answer", "problem"),
+    [
+        ("What is the port in a.txt?", [call("bash", command="expr none")], "Nothing was found.",
+         "No call was about a.txt. a.txt was not read: read_file it, and look there."),
+        ("What is the port in a.txt?", [call("read_file", path="a.txt")], "It is 9999.",
+         "9999 is in no result: get it with a command, such as wc or python3."),
+        ("Run expr 42 and tell me what it prints", [call("bash", command="expr 42")], "I have run it.",
+         "The answer does not quote what the command printed: 42"),
+        ("Run expr 42 and tell me what it prints", [call("read_file", path="a.txt")], "It prints 8080.",
+         "The command was not run: expr 42"),
+        ("What is the port in a.txt?", [], "It is 80.", "No call was about a.txt. No call was made, so the answer is a guess."),
+        ("What is the port in a.txt?", [call("read_file", path="a.txt")], "It is 8080.", ""),
+    ],
+)  # fmt: skip
+def test_an_answer_is_held_against_what_was_read(
+    tmp_path: Path, request_text: str, calls: list[Line], answer: str, problem: str
+) -> None:
+    (tmp_path / "a.txt").write_text("port 8080\n")
+
+    _, seen = turn(tmp_path, request_text, *calls, done(answer), done("8080"))
+
+    assert seen[0].partition(" The answer does not say")[0] == problem
+
+
+def test_a_file_that_may_not_be_read_is_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("token\n")
+    files = DiskFiles(tmp_path, unread=lambda real: "a rule denies it")
+    given = world(
+        ScriptedProvider(done()),
+        tools=(finish,),
+        policies=(fulfilled, *POLICIES),
+        files=files,
+    )
+    store = MemoryStore()
+
+    run(store, given, "Create b.txt, add 'x' at the end of a.txt")
+
+    checks = [e.event for e in entries(store) if isinstance(e.event, RequestChecked)]
+    assert "token" not in repr(checks)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_it_is_a_policy_of_the_models_that_need_it(checked: bool) -> None:
+    found = policies(Settings(), Raw(b'{"type": "object"}'), checked=checked)
+
+    assert [p.__name__ for p in found].count("fulfilled") == checked
