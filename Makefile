@@ -10,8 +10,9 @@ unexport VIRTUAL_ENV
 
 BIN := .venv/bin
 WORKERS ?= 2
+MODEL ?= local/qwen2.5-coder-1.5b
 
-.PHONY: help run test test-peers test-again check bench bench-peers format lock docs clean
+.PHONY: help run test test-peers test-again check bench bench-peers eval format lock docs clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1 /p' Makefile | awk '{n=$$1; $$1=""; printf "  make %-12s%s\n", n, $$0}'
@@ -41,6 +42,13 @@ bench-peers: .venv/.ready-dev  ## the same, beside another agent from the regist
 
 format: .venv/.ready-dev  ## let ruff put the code in order
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+eval: .venv/.ready-dev  ## give our tasks to the embedded model, or to MODEL=provider/model
+	@mkdir -p .peers
+	@for half in seen unseen; do \
+	  echo "$$half tasks:"; \
+	  $(BIN)/refold eval bench/tasks/$$half.toml -m $(MODEL) -o .peers/eval-$$half.json || true; \
+	done
 
 docs: .venv/.ready-dev  ## write the generated parts of docs/ again
 	@$(BIN)/python -m scripts.reference

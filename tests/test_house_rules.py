@@ -276,6 +276,8 @@ MAY_OPEN = {
     "refold/client/export.py": "a file that a person names for an export",
     "refold/headless/": "what a person names on the command line",
     "refold/cli/": "what a person names on the command line, and our own",
+    "refold/evaluation/tasks.py": "what a person names on the command line",
+    "refold/evaluation/report.py": "what a person names on the command line",
     "refold/process_groups.py": "what the kernel says of processes",
     "refold/views/export/html.py": "its own style sheet",
     "refold/testing/": "for tests",

@@ -83,6 +83,7 @@ _LISTED = (
     Subcommand("models", "models", "list models and prices"),
     Subcommand("auth", "auth", "set, list, test and remove API keys"),
     Subcommand("local", "local", "install models that run on this machine's CPU"),
+    Subcommand("eval", "eval", "run tasks with a model, and count what it got right"),
     Subcommand("schema", "schema", "print the JSON Schema of the stdio protocol"),
     Subcommand("config", "config", "show and change settings"),
     Subcommand("doctor", "doctor", "check this installation; exit code 1 if a check fails"),

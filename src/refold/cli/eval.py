@@ -1,0 +1,137 @@
+"""`refold eval FILE …`: run tasks with a model, and print what it got right.
+
+Tasks are read, run and judged by `refold.evaluation`.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+import anyio
+import msgspec
+
+from refold import __version__
+from refold.app.workspace import Where, Workspace
+from refold.cli.parser import seconds
+from refold.config.paths import paths
+from refold.config.settings import Settings
+from refold.errors import BadInput, first, said_by
+from refold.evaluation.comparison import comparison_lines
+from refold.evaluation.report import (
+    Evaluation,
+    Trial,
+    read_evaluation,
+    table,
+    trial_line,
+)
+from refold.evaluation.run import Conditions, run_all
+from refold.evaluation.tasks import Task, read_tasks
+from refold.headless.streams import write
+from refold.values.modes import Mode
+from refold.views.escape import on_one_line
+
+_SECONDS = 300.0
+_NOT_PASSED = 1  # exit code
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("files", nargs="*", metavar="FILE", help="tasks, as TOML")
+    add("-m", "--model", metavar="PROVIDER/MODEL", default="", help="the model to use")
+    add("--samples", type=int, default=1, metavar="N", help="tries at each task")
+    add("--only", default="", metavar="NAME", help="tasks of this name or kind only")
+    add(
+        "--permission-mode",
+        choices=get_args(Mode),
+        default="sandbox",
+        help="what the model may do; sandbox if not given",
+    )
+    add(
+        "--timeout",
+        type=seconds,
+        default=_SECONDS,
+        metavar="SECONDS",
+        help=f"time for one task ({_SECONDS:g})",
+    )
+    add("-o", "--output", metavar="FILE", help="write all results as JSON to this file")
+    add(
+        "--compare",
+        nargs=2,
+        metavar="FILE",
+        help="compare two files that -o wrote, instead of running tasks",
+    )
+
+
+def run(found: Namespace) -> int:
+    if found.compare:
+        pair = (read_evaluation(Path(name)) for name in found.compare)
+        write("".join(f"{on_one_line(each)}\n" for each in comparison_lines(*pair)))
+        return 0
+    tasks = _tasks(found)
+    given = Conditions(
+        model=found.model,
+        mode=found.permission_mode,
+        seconds=found.timeout,
+        samples=found.samples,
+    )
+    _check_sandbox(given)
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        trials = anyio.run(run_all, tasks, given, _tell)
+    except ExceptionGroup as group:
+        raise first(group) from group
+    evaluation = Evaluation(
+        model=next((t.model for t in trials if t.model), found.model),
+        version=__version__,
+        at=at,
+        mode=given.mode,
+        files=tuple(found.files),
+        trials=trials,
+    )
+    write("\n" + "".join(f"{line}\n" for line in table(evaluation)))
+    if found.output:
+        _save(evaluation, Path(found.output))
+    return 0 if all(trial.passed for trial in trials) else _NOT_PASSED
+
+
+def _tasks(found: Namespace) -> tuple[Task, ...]:
+    if not found.files:
+        raise BadInput("there are no tasks to run: name a TOML file of tasks")
+    if found.samples < 1:
+        raise BadInput(f"--samples must be at least 1, not {found.samples}")
+    tasks = read_tasks(map(Path, found.files))
+    chosen = tuple(t for t in tasks if found.only in ("", t.name, t.kind))
+    if not chosen:
+        kinds = ", ".join(dict.fromkeys(t.kind for t in tasks if t.kind))
+        raise BadInput(f"no task has the name or kind {found.only!r}; kinds: {kinds}")
+    return chosen
+
+
+def _check_sandbox(given: Conditions) -> None:
+    if given.mode != "sandbox":
+        return
+    here = Workspace(Settings(), paths(os.environ), os.environ, Where(Path.cwd()))
+    try:
+        if not here.sandbox.confines:
+            raise BadInput(
+                f"no sandbox works here, and tasks run commands of a model: "
+                f"{here.sandbox.notice} Or give --permission-mode bypass, in a machine "
+                "that nothing can happen to"
+            )
+    finally:
+        here.close()
+
+
+def _tell(trial: Trial) -> None:
+    write(f"{trial_line(trial)}\n")
+
+
+def _save(evaluation: Evaluation, path: Path) -> None:
+    content = msgspec.json.format(msgspec.json.encode(evaluation), indent=1)
+    try:
+        path.write_bytes(content + b"\n")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {said_by(error)}") from error
+    write(f"all results: {path}\n")

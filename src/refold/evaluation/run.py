@@ -1,0 +1,196 @@
+"""Give tasks to a model, each in a folder and a session of its own, and measure.
+
+Nothing of a session is kept. How a result is judged is in `judge`, what figures are made of
+the results in `report`.
+"""
+
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+from msgspec import Struct
+
+from refold.app.workspace import Where, Workspace
+from refold.client.agent import Agent
+from refold.client.session import Session
+from refold.client.types import Entry, Frame, events
+from refold.config.paths import paths
+from refold.config.settings import Settings
+from refold.errors import BadInput
+from refold.evaluation.judge import judge
+from refold.evaluation.report import Trial
+from refold.evaluation.tasks import Task
+from refold.place.port import Files
+from refold.provider.port import Provider
+from refold.values.live import CallComing, TextCame, ThinkingCame, Waiting
+from refold.values.modes import Mode
+from refold.values.tools import Confines
+
+_COMMAND_SECONDS = 60.0
+_ANSWER = 1_000  # characters of an answer that are kept
+
+
+class Conditions(Struct, frozen=True, kw_only=True):
+    """What a model gets. `model` "": the one of the settings. `seconds` are for one task."""
+
+    model: str = ""
+    mode: Mode = "sandbox"
+    seconds: float = 300.0
+    samples: int = 1
+    settings: dict[str, object] = {}
+    provider: Callable[[Task], Provider] | None = None  # instead of the model
+
+
+async def run_all(
+    tasks: Sequence[Task], given: Conditions, tell: Callable[[Trial], None]
+) -> tuple[Trial, ...]:
+    """Every task `samples` times, one after the other. `tell` hears of each at once."""
+    trials = list[Trial]()
+    for sample in range(given.samples):
+        for task in tasks:
+            trials.append(await run_one(task, given, sample))
+            tell(trials[-1])
+    return tuple(trials)
+
+
+async def run_one(task: Task, given: Conditions, sample: int = 0) -> Trial:
+    with TemporaryDirectory(prefix="refold-eval-") as where:
+        folder = Path(where)
+        async with _workspace(folder) as place:
+            await anyio.to_thread.run_sync(_prepare, task, place.files)
+            succeeds = partial(_succeeds, place)
+            if task.setup and not await succeeds(task.setup):
+                raise BadInput(f"task {task.name!r}: its setup failed: {task.setup}")
+            watch = Stopwatch()
+            async with _agent(task, given, folder).session() as session:
+                if given.provider is None:
+                    session.check_model()
+                await _turn(session, task.prompt, given.seconds, watch)
+                result, model = session.result, session.view.turn.model
+            verdict = await judge(task, place.files, result.text, succeeds)
+    return Trial(
+        task=task.name,
+        kind=task.kind,
+        sample=sample,
+        failures=verdict.failures,
+        destroyed=verdict.destroyed,
+        outcome=result.outcome,
+        reason=result.reason,
+        answer=result.text[:_ANSWER],
+        calls=tuple(watch.calls),
+        steps=watch.steps,
+        seconds=time.monotonic() - watch.began,
+        load_seconds=watch.load,
+        wait_seconds=watch.wait,
+        write_seconds=watch.write,
+        input_tokens=result.usage.input,
+        cached_tokens=result.usage.cached,
+        output_tokens=result.usage.output,
+        cost=result.cost,
+        model=model,
+    )
+
+
+async def _turn(session: Session, prompt: str, seconds: float, watch: "Stopwatch") -> None:
+    async def stop_in_time() -> None:
+        await anyio.sleep(seconds)
+        await session.cancel(f"it took longer than {seconds:g} s")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(stop_in_time)
+        async with session.stream(prompt) as frames:
+            async for frame in frames:
+                watch.see(frame)
+        group.cancel_scope.cancel()
+
+
+def _prepare(task: Task, files: Files) -> None:
+    for name, text in task.files.items():
+        files.write(files.real(name), text.encode(), expect="")
+
+
+def _agent(task: Task, given: Conditions, folder: Path) -> Agent:
+    settings = {**given.settings, "memory": False}
+    if task.allow:
+        settings["permissions.allow"] = list(task.allow)
+    return Agent(
+        model=given.model,
+        mode=given.mode,
+        provider=given.provider(task) if given.provider else None,
+        directory=folder,
+        keep=False,
+        settings=settings,
+    )
+
+
+@asynccontextmanager
+async def _workspace(folder: Path) -> AsyncGenerator[Workspace, None]:
+    workspace = Workspace(Settings(), paths(os.environ), os.environ, Where(folder))
+    try:
+        yield workspace
+    finally:
+        workspace.close()
+
+
+async def _succeeds(place: Workspace, command: str) -> bool:
+    """Run a command of a task in its folder, held as a model's command is."""
+    done = await place.commands.run(
+        command,
+        cwd=place.directory,
+        seconds=_COMMAND_SECONDS,
+        confines=Confines(writes=True, narrow=True),
+    )
+    return done.code == 0
+
+
+class Stopwatch:
+    """Where the time of a turn goes, as seen in its news.
+
+    `load`: an embedded model is loaded; `wait`: from a request to the first piece of the
+    response; `write`: from there to its end. The rest is the work of tools.
+    """
+
+    def __init__(self) -> None:
+        self.began = self._since = time.monotonic()
+        self._now = ""  # "load", "wait", "write" or ""
+        self.load = self.wait = self.write = 0.0
+        self.steps = 0
+        self.calls = list[str]()
+
+    def see(self, frame: Frame) -> None:
+        match frame.item:
+            case Entry(event=events.ModelAsked()):
+                self._enter("wait")
+            case Entry(event=events.ModelAnswered(message)):
+                self.steps += 1
+                self.calls += [
+                    f"{c.name} {bytes(c.arguments).decode()}" for c in message.calls
+                ]
+                self._enter("")
+            case Entry(event=events.ModelFailed()):
+                self._enter("")
+            case Waiting(reason=reason):
+                self._enter("load" if reason.startswith("loading ") else "wait")
+            case TextCame() | ThinkingCame() | CallComing():
+                self._enter("write")
+            case _:
+                pass
+
+    def _enter(self, phase: str) -> None:
+        now = time.monotonic()
+        took, self._since = now - self._since, now
+        match self._now:
+            case "load":
+                self.load += took
+            case "wait":
+                self.wait += took
+            case "write":
+                self.write += took
+            case _:
+                pass
+        self._now = phase

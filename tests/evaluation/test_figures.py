@@ -1,0 +1,106 @@
+"""The figures of an evaluation: rates, intervals, and two runs held against each other."""
+
+import pytest
+
+from refold.errors import BadInput
+from refold.evaluation.comparison import compare, comparison_lines
+from refold.evaluation.report import Evaluation, Trial, interval, pass_at, table, trial_line
+
+
+def evaluation(**passed: str) -> Evaluation:
+    """Tasks by their tries: "++-" is two passed and one failed."""
+    trials = tuple(
+        Trial(
+            task=name,
+            kind="edit",
+            sample=n,
+            failures=() if sign == "+" else ("no",),
+            destroyed=("x is gone",) if sign == "!" else (),
+            seconds=2.0,
+            input_tokens=100,
+            output_tokens=10,
+            cost=0.25,
+        )
+        for name, signs in passed.items()
+        for n, sign in enumerate(signs)
+    )
+    return Evaluation(
+        model="a/b", version="1", at="", mode="sandbox", files=(), trials=trials
+    )
+
+
+@pytest.mark.parametrize(
+    ("k", "passed", "tries", "chance"),
+    [(1, 1, 2, 0.5), (2, 1, 2, 1.0), (2, 1, 4, 0.5), (1, 0, 3, 0.0), (3, 3, 3, 1.0)],
+)
+def test_the_chance_of_one_success_in_k_tries_is_without_bias(
+    k: int, passed: int, tries: int, chance: float
+) -> None:
+    assert pass_at(k, passed, tries) == pytest.approx(chance)
+
+
+@pytest.mark.parametrize(
+    ("passed", "tries", "low", "high"),
+    # Newcombe 1998, Statistics in Medicine 17, table I, method 3.
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)  # fmt: skip
+def test_the_interval_of_a_rate_is_that_of_the_literature(
+    passed: int, tries: int, low: float, high: float
+) -> None:
+    assert interval(passed, tries) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_the_table_counts_what_was_passed_and_destroyed() -> None:
+    lines = list(table(evaluation(a="+-", b="!+")))
+
+    assert lines[:2] == [
+        "KIND   PASSED  DESTROYED  TIME A TASK  TOKENS IN  OUT",
+        "edit      2/4          1        2.0 s        100   10",
+    ]
+    assert "passed: 2 of 4, 95 % interval 15% to 85%" in lines
+    assert "of 2 tries each: pass@1 50%, pass@2 100%" in lines
+    assert "cost: $1.0000" in lines
+
+
+def test_a_try_is_told_in_a_line_with_its_first_problem() -> None:
+    good, bad = evaluation(a="+!").trials
+
+    assert trial_line(good) == "passed      2.0 s  a"
+    assert trial_line(bad) == "DESTROYED   2.0 s  a: x is gone"
+
+
+def test_a_clear_difference_has_an_interval_without_zero() -> None:
+    names = [f"t{n}" for n in range(12)]
+    first = evaluation(**dict.fromkeys(names, "-"))
+    second = evaluation(**{n: "+" if n != "t0" else "-" for n in names})
+
+    found = compare(first, second)
+
+    assert found.difference == pytest.approx(11 / 12)
+    assert 0 < found.low <= found.difference <= found.high <= 1
+    assert found.p == pytest.approx(2 / 2**11)
+    assert (len(found.gained), found.lost) == (11, ())
+
+
+def test_no_difference_is_told_as_none() -> None:
+    same = evaluation(a="+", b="-", c="+")
+
+    found = compare(same, same)
+
+    assert (found.difference, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_only_tasks_that_both_have_are_compared() -> None:
+    found = compare(evaluation(a="+", b="+"), evaluation(b="-", c="+"))
+
+    assert (found.tasks, found.difference, found.lost) == (1, -1.0, ("b",))
+    with pytest.raises(BadInput, match="no task in common"):
+        compare(evaluation(a="+"), evaluation(b="+"))
+
+
+def test_a_comparison_names_what_was_gained_and_lost() -> None:
+    lines = list(comparison_lines(evaluation(a="-", b="+"), evaluation(a="+", b="!")))
+
+    assert lines[0].startswith("first   a/b: 1 of 2 (")
+    assert "1 destructive" in lines[1]
+    assert lines[-2:] == ["gained: a", "lost: b"]

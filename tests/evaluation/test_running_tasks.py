@@ -1,0 +1,214 @@
+"""Tasks as data: read, run with a model that has a script, judged and measured."""
+
+import json
+import shutil
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from refold.errors import BadInput
+from refold.evaluation.judge import judge
+from refold.evaluation.report import Evaluation, Trial
+from refold.evaluation.run import Conditions, run_all
+from refold.evaluation.tasks import Task, read_tasks
+from refold.place.files import DiskFiles
+from refold.testing.providers import Line, ScriptedProvider
+
+TASK = """
+[[tasks]]
+name = "two lines"
+kind = "edit"
+prompt = "Add 'two' to a.txt."
+files = { "a.txt" = "one\\n", "b.txt" = "stays\\n" }
+keep = ["one"]
+checks = [{ file = "a.txt", equals = "one\\ntwo" }, { contains = "Done" }]
+"""
+
+
+def tasks(folder: Path, text: str = TASK) -> tuple[Task, ...]:
+    path = folder / "tasks.toml"
+    path.write_text(text)
+    return read_tasks([path])
+
+
+def call(name: str, **arguments: object) -> Line:
+    return [(name, json.dumps(arguments))]
+
+
+def tried(task: Task, *lines: Line, samples: int = 1) -> tuple[Trial, ...]:
+    given = Conditions(
+        mode="accept-edits", samples=samples, provider=lambda _: ScriptedProvider(*lines)
+    )
+
+    async def run() -> tuple[Trial, ...]:
+        return await run_all([task], given, lambda _: None)
+
+    return anyio.run(run)
+
+
+def test_a_task_is_passed_if_all_its_checks_hold(tmp_path: Path) -> None:
+    (task,) = tasks(tmp_path)
+
+    (trial,) = tried(
+        task,
+        call("read_file", path="a.txt"),
+        call("edit_file", path="a.txt", old="one\n", new="one\ntwo\n"),
+        "Done.",
+    )
+
+    assert trial.passed
+    assert (trial.task, trial.kind, trial.outcome) == ("two lines", "edit", "answered")
+    assert (trial.steps, trial.input_tokens, trial.answer) == (3, 30, "Done.")
+    assert trial.calls[0] == 'read_file {"path":"a.txt"}'
+    assert 0 < trial.write_seconds + trial.wait_seconds <= trial.seconds
+
+
+@pytest.mark.parametrize(
+    ("lines", "failures", "destroyed"),
+    [
+        (["Done."], ("a.txt is 'one\\n', not 'one\\ntwo'",), ()),
+        (
+            [
+                call("read_file", path="a.txt"),
+                call("write_file", path="a.txt", content="two\n"),
+                "Done.",
+            ],
+            ("a.txt is 'two\\n', not 'one\\ntwo'",),
+            ("'one' is in no file any more",),
+        ),
+        (
+            [
+                call("read_file", path="a.txt"),
+                call("read_file", path="b.txt"),
+                call("write_file", path="b.txt", content="gone\n"),
+                call("write_file", path="a.txt", content="one\ntwo\n"),
+                "I did it.",
+            ],
+            ("the answer lacks 'Done': 'I did it.'",),
+            ("b.txt was changed",),
+        ),
+    ],
+)
+def test_what_failed_and_what_was_destroyed_is_told_apart(
+    tmp_path: Path,
+    lines: list[Line],
+    failures: tuple[str, ...],
+    destroyed: tuple[str, ...],
+) -> None:
+    (task,) = tasks(tmp_path)
+
+    (trial,) = tried(task, *lines)
+
+    assert (trial.failures, trial.destroyed, trial.passed) == (failures, destroyed, False)
+
+
+def test_each_try_has_a_folder_and_a_session_of_its_own(tmp_path: Path) -> None:
+    (task,) = tasks(tmp_path)
+
+    trials = tried(task, "Done.", samples=2)
+
+    assert [(t.sample, t.steps, t.failures) for t in trials] == [
+        (n, 1, ("a.txt is 'one\\n', not 'one\\ntwo'",)) for n in (0, 1)
+    ]
+
+
+def test_a_model_that_goes_on_for_ever_is_stopped_in_time(tmp_path: Path) -> None:
+    (task,) = tasks(tmp_path)
+    given = Conditions(
+        mode="accept-edits",
+        seconds=0.05,
+        provider=lambda _: ScriptedProvider(*[call("todo_write", todos=[])] * 10_000),
+        settings={"limits.repeated_calls": 0, "limits.steps": 9_999},
+    )
+
+    async def run() -> tuple[Trial, ...]:
+        return await run_all([task], given, lambda _: None)
+
+    (trial,) = anyio.run(run)
+
+    assert trial.outcome == "cancelled"
+
+
+def test_a_link_out_of_the_folder_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("one, two")
+    files = DiskFiles(tmp_path / "work")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.txt").symlink_to(tmp_path / "secret")
+    (task,) = tasks(tmp_path)
+
+    async def nothing(_: str) -> bool:
+        return True
+
+    found = anyio.run(judge, task, files, "Done", nothing)
+
+    assert found.failures == ("a.txt is not there",)
+    assert found.destroyed == ("b.txt was deleted", "'one' is in no file any more")
+
+
+@pytest.mark.slow
+def test_commands_of_checks_and_setups_run_in_the_folder(tmp_path: Path) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("there is no bubblewrap")
+    (task,) = tasks(
+        tmp_path,
+        """
+[[tasks]]
+name = "setup"
+prompt = "Nothing."
+setup = "printf 7 > seven"
+checks = [{ run = "test $(cat seven) = 7" }, { run = "touch /etc/refold-eval" }]
+""",
+    )
+
+    (trial,) = tried(task, "So.")
+
+    assert trial.failures == ("'touch /etc/refold-eval' failed",)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is not a file of tasks: Object missing required field `tasks`"),
+        ('[[tasks]]\nname = "a"\nprompt = "b"\nchecks = []\n', "task 'a': it has no checks"),
+        ('[[tasks]]\nname = "a"\nprompt = "b"\nchecks = [{ fil = "x" }]\n', "`fil`"),
+        ('[[tasks]]\nname = "a"\nprompt = "b"\nchecks = [{ }]\n', "has no condition"),
+        ('[[tasks]]\nname = "a"\nprompt = "b"\nchecks = [{ matches = "(" }]\n', "regular expression"),
+        ('[[tasks]]\nname = "a"\nprompt = "b"\nchecks = [{ file = "../x" }]\n', "not a path inside"),
+        (TASK + TASK, "two tasks are named 'two lines'"),
+    ],
+)  # fmt: skip
+def test_a_file_of_tasks_that_cannot_be_used_says_what_is_wrong(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    with pytest.raises(BadInput) as error:
+        tasks(tmp_path, text)
+
+    assert problem in str(error.value)
+
+
+def test_a_result_survives_its_json() -> None:
+    found = Evaluation(
+        model="a/b",
+        version="1",
+        at="",
+        mode="sandbox",
+        files=("x",),
+        trials=(Trial(task="t"),),
+    )
+
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Evaluation) == found
+
+
+def test_our_own_tasks_are_sixty_in_six_kinds_and_half_of_them_unseen() -> None:
+    folder = Path(__file__).parents[2] / "bench" / "tasks"
+    seen, unseen = (read_tasks([folder / name]) for name in ("seen.toml", "unseen.toml"))
+
+    read_tasks([folder / "seen.toml", folder / "unseen.toml"])  # no name twice
+    for half in (seen, unseen):
+        kinds = [task.kind for task in half]
+        assert {kind: kinds.count(kind) for kind in kinds} == dict.fromkeys(
+            ("create", "lookup", "edit", "organize", "command", "several"), 5
+        )
+    assert not {task.prompt for task in seen} & {task.prompt for task in unseen}
