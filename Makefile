@@ -49,6 +49,7 @@ eval: .venv/.ready-dev  ## give our tasks to the embedded model, or to MODEL=pro
 	  echo "$$half tasks:"; \
 	  $(BIN)/refold eval bench/tasks/$$half.toml -m $(MODEL) -o .peers/eval-$$half.json || true; \
 	done
+	@$(BIN)/python -m bench.injections -o .peers/eval-injections.json
 
 docs: .venv/.ready-dev  ## write the generated parts of docs/ again
 	@$(BIN)/python -m scripts.reference
