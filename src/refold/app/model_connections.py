@@ -109,6 +109,17 @@ class Connections:
         how = chosen(model, own.tools, own.text_tools)
         return how == "text" or (how == "auto" and needs_text(spec.name, model))
 
+    def embedded_window(self, name: str) -> int:
+        """The tokens that an embedded model can read at once."""
+        from refold.provider.local.models import Shelf, default_directory
+        from refold.provider.local.server import CONTEXT
+
+        try:
+            known = Shelf(default_directory(self._environ)).find(name).context
+        except BadInput:
+            return CONTEXT
+        return min(CONTEXT, known or CONTEXT)
+
     def go_on_after(self, before: "Connections") -> None:
         """A script goes on where those had come to in it."""
         self._open |= {n: each for n, each in before._open.items() if n.startswith(SCRIPT)}
@@ -206,17 +217,19 @@ class Connections:
 
     def _embedded(self, name: str) -> Connected:
         from refold.provider.local.embedded import Embedded
-        from refold.provider.local.models import Shelf, default_directory, find
+        from refold.provider.local.models import Shelf, default_directory
         from refold.provider.local.server import Serving, SharedServer
 
-        model, shelf = find(name), Shelf(default_directory(self._environ))
+        shelf = Shelf(default_directory(self._environ))
+        model = shelf.find(name)
         if not shelf.holds(model):
             raise BadInput(
                 f"{name} is not installed: `refold local install --model {model.name}` "
                 f"fetches {model.size / 1e9:.1f} GB"
             )
         stays = not self._environ.get(NO_BACKGROUND)
-        how = Serving(keep=self._settings.local.keep_seconds if stays else _SHORT)
+        keep = self._settings.local.keep_seconds if stays else _SHORT
+        how = Serving(keep=keep, context=self.embedded_window(name))
         return Embedded(
             model, SharedServer(shelf.place(model), self._paths.state / "local", how)
         )

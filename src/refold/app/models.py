@@ -197,9 +197,7 @@ class Models:
 
     def traits(self, name: str) -> Traits:
         if name.startswith(SMALL):
-            from refold.provider.local.server import CONTEXT
-
-            return Traits(CONTEXT, small=True)
+            return Traits(self.connections.embedded_window(name), small=True)
         if not name or name.startswith(SCRIPT):
             return Traits()
         try:

@@ -18,6 +18,7 @@ from refold.provider.local.download import (
     source_given,
     usual_sources,
 )
+from refold.provider.local.gguf import read_header
 from refold.provider.local.models import (
     DEFAULT,
     MODELS,
@@ -26,6 +27,7 @@ from refold.provider.local.models import (
     default_directory,
     find,
 )
+from refold.provider.local.own_model import own_model, settled
 from refold.provider.local.server import ServerStatus, running_servers, stop
 
 if TYPE_CHECKING:
@@ -38,6 +40,13 @@ def add_arguments(local: ArgumentParser) -> None:
     what = local.add_subparsers(dest="what", metavar="WHAT", required=True)
     names = [model.name for model in MODELS]
     install = what.add_parser("install", help="download a model and verify it")
+    install.add_argument(
+        "place",
+        nargs="?",
+        default="",
+        metavar="FILE|URL",
+        help="a GGUF file of your own, instead of a model that refold knows",
+    )
     install.add_argument(
         "--from",
         dest="source",
@@ -53,21 +62,28 @@ def add_arguments(local: ArgumentParser) -> None:
     )
     for parser in (install, remove, status, stop):
         parser.add_argument(
-            "--model", metavar="NAME", default="", help=f"one of {', '.join(names)}"
+            "--model", metavar="NAME", default="", help=f"{', '.join(names)}, or your own"
         )
 
 
 def run(found: Namespace) -> int:
     shelf = Shelf(default_directory(os.environ))
     match found.what:
+        case "install" if found.place:
+            if found.model or found.source:
+                raise BadInput(
+                    "give either FILE|URL of your own model, or --model and --from"
+                )
+            return install_own(found.place, shelf)
         case "install":
             return install(find(found.model or DEFAULT.name), shelf, found.source or "")
         case "remove":
             return _remove(found.model, shelf)
         case "stop":
-            return _stop(shelf.place(find(found.model)) if found.model else None)
+            return _stop(shelf.place(shelf.find(found.model)) if found.model else None)
         case _:
-            return _status([find(found.model)] if found.model else list(MODELS), shelf)
+            every = [*MODELS, *shelf.own()]
+            return _status([shelf.find(found.model)] if found.model else every, shelf)
 
 
 def install(model: LocalModel, shelf: Shelf, place: str = "") -> int:
@@ -88,6 +104,23 @@ def install(model: LocalModel, shelf: Shelf, place: str = "") -> int:
         raise
     write(f"checked: sha256 {origin.sha256}\nfrom {origin.source}\n")
     write(f"use it with: refold -m local/{model.name}\n")
+    return _say_runtime()
+
+
+def install_own(place: str, shelf: Shelf) -> int:
+    """Install a GGUF file of the person's own. Raises `RefoldError` when it cannot be had."""
+    model = own_model(place)
+    write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
+    tell = _bar() if sys.stdout.isatty() else _lines()
+    found = settled(model, fetch(model, (source_given(place),), shelf, tell), shelf)
+    header = read_header(shelf.place(found))
+    template = (
+        "its own chat template" if header.has_template else "no chat template: ChatML"
+    )
+    known = f"{header.context:,} tokens of context" if header.context else "context unknown"
+    kind = header.architecture or "unknown architecture"
+    write(f"sha256 {found.sha256}\n{kind}, {known}, {template}\n")
+    write(f"use it with: refold -m local/{found.name}\n")
     return _say_runtime()
 
 
@@ -148,7 +181,7 @@ def _remove(name: str, shelf: Shelf) -> int:
     if not name and len(here) > 1:
         names = " or ".join(each.name for each in here)
         raise BadInput(f"there is more than one model here: say --model {names}")
-    model = find(name) if name else next(iter(here), DEFAULT)
+    model = shelf.find(name) if name else next(iter(here), DEFAULT)
     freed = shelf.remove(model)
     if freed:
         write(f"{model.name} is removed, {_size(freed)} are free again\n")

@@ -303,12 +303,19 @@ def _embedded(here: ModelContext, wanted: str) -> Iterator[Row]:
     from refold.provider.local.server import CONTEXT
 
     shelf = Shelf(default_directory(here.environ))
-    for model in MODELS:
+    for model in (*MODELS, *shelf.own()):
         marks = [*here.roles_of(LOCAL).get(model.name, ())]
         if not shelf.holds(model):
             marks.append("not installed")
         rates = here.figures.rates_here(model.name)
-        yield Row(LOCAL, model.name, LOCAL, CONTEXT, rates, tuple(marks))
+        yield Row(
+            LOCAL,
+            model.name,
+            LOCAL,
+            min(CONTEXT, model.context or CONTEXT),
+            rates,
+            tuple(marks),
+        )
 
 
 def _notes(here: ModelContext, told: Sequence[ProviderModels]) -> Iterator[str]:

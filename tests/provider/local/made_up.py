@@ -75,6 +75,11 @@ class Hub:
 @contextmanager
 def serving(hub: Hub) -> Iterator[Hub]:
     class Answer(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(hub.content)))
+            self.end_headers()
+
         def do_GET(self) -> None:
             asked = self.headers.get("Range", "")
             hub.asked.append(asked)

@@ -274,7 +274,7 @@ def test_a_person_may_name_a_file_or_an_address(tmp_path: Path) -> None:
     assert source_given(str(file)) == FromFile(file)
     assert source_given(f"file://{file}") == FromFile(file)
     assert source_given("https://h/x") == FromUrl("https://h/x")
-    with pytest.raises(BadInput, match=r"'gone\.gguf': there is no such file"):
+    with pytest.raises(BadInput, match=r"there is no file 'gone\.gguf'"):
         source_given("gone.gguf")
 
 

