@@ -1,0 +1,178 @@
+// The panels of a developer: frames, model requests, the tree, usage, the timeline, todos and
+// the history. Each draws into an element and may be told of changes; files are in `shared`.
+
+import * as api from "../shared/api.js";
+import { dollars, duration, fill, h, short } from "../shared/dom.js";
+import { exact, onOneLine } from "../shared/escape.js";
+import { historyPanel, todosPanel } from "../shared/panels.js";
+import { developer as t } from "../shared/texts.js";
+
+const SHOWN = 400; // frames at a time
+const LONGEST = 20_000; // characters of a frame that are drawn
+
+export const panels = {
+  frames, requests, tree, usage, timeline,
+  todos: (element) => todosPanel(element, t),
+  history: (element, page) => historyPanel(element, page, t),
+};
+
+function frames(element, page) {
+  let paused = false;
+  let due = 0;
+  const filter = h("input", { type: "search", placeholder: t.frameFilter, "aria-label": t.frameFilter, on: { input: () => draw() } });
+  const pause = h("button", {
+    type: "button", class: "button quiet", on: { click: () => {
+      paused = !paused;
+      pause.textContent = paused ? t.resume : t.pause;
+      draw();
+    } },
+  }, t.pause);
+  const list = h("ol", { class: "frames" });
+  const count = h("span", { class: "count" });
+  fill(element, h("div", { class: "panel-tools" }, filter, count, pause), list);
+  const open = new Set();
+  function draw() {
+    due = 0;
+    const words = filter.value.trim().toLowerCase();
+    const every = page.conversation?.frames ?? [];
+    const found = (words ? every.filter((f) => f.raw.toLowerCase().includes(words)) : every).slice(-SHOWN);
+    count.textContent = short(every.length);
+    const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+    fill(list, found.length ? found.map((frame) => row(frame, open)) : h("li", { class: "empty" }, t.noFrames));
+    if (atEnd) list.scrollTop = list.scrollHeight;
+  }
+  draw();
+  list.scrollTop = list.scrollHeight;
+  return { frame: () => { if (!paused && !due) due = setTimeout(draw, 250); } };
+}
+
+function row(frame, open) {
+  const body = h("pre", { tabindex: "0" });
+  const draw = () => { body.textContent = exact(pretty(frame.raw).slice(0, LONGEST)); };
+  if (open.has(frame)) draw();
+  return h("li", { class: `frame frame-${frame.way}` }, h("details", {
+    open: open.has(frame), on: { toggle: (event) => {
+      if (event.target.open) { open.add(frame); draw(); } else open.delete(frame);
+    } },
+  }, h("summary", {}, h("span", { class: "way" }, frame.way === "in" ? "↓" : "↑",
+    h("span", { class: "unseen" }, frame.way === "in" ? t.framesIn : t.framesOut)), h("span", { class: "type" }, onOneLine(frame.type ?? "")),
+  h("span", { class: "seq" }, frame.seq ? `#${frame.seq}` : ""), h("span", { class: "size" }, `${short(frame.raw.length)} B`)), body));
+}
+
+function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+/** A panel that reads one report of the server, again after each turn. */
+function report(element, page, part, draw) {
+  let turn = -1;
+  const read = async () => {
+    try {
+      const found = await api.get(api.of(page.conversation.id, part));
+      fill(element, draw(found));
+    } catch (error) {
+      fill(element, h("p", { class: "problem", role: "alert" }, t.dialogFailed(error.message)));
+    }
+  };
+  return { changed: (screen) => {
+    const now = `${screen.turn} ${screen.steps} ${screen.children.length}`;
+    if (now !== turn) {
+      turn = now;
+      read();
+    }
+  } };
+}
+
+const rowsOf = (found) => (Array.isArray(found) ? found : Object.values(found).find(Array.isArray) ?? []);
+
+function requests(element, page) {
+  return report(element, page, "requests", (found) => {
+    const rows = rowsOf(found);
+    if (!rows.length) return h("p", { class: "empty" }, t.noRequests);
+    return h("ol", { class: "rows" }, rows.toReversed().map((each) => h("li", {}, request(each, page))));
+  });
+}
+
+function request(each, page) {
+  const body = h("div", { class: "fold-body" });
+  const load = async () => {
+    if (body.hasChildNodes()) return;
+    try {
+      const whole = await api.get(api.of(page.conversation.id, "requests", String(each.seq)));
+      const part = (title, value) => value ? h("section", {}, h("h3", {}, title),
+        h("pre", { class: "wire", tabindex: "0" }, exact(typeof value === "string" ? pretty(value) : JSON.stringify(value, null, 2)))) : null;
+      fill(body, part(t.requestBody, whole.request ?? whole.body ?? whole), part(t.responseBody, whole.response));
+    } catch (error) {
+      fill(body, h("p", { class: "problem" }, t.dialogFailed(error.message)));
+    }
+  };
+  return h("details", { class: "fold", on: { toggle: (event) => event.target.open && load() } },
+    h("summary", {}, h("span", { class: "seq" }, `#${each.seq}`), h("span", { class: "subject" }, onOneLine(each.target ?? ""))), body);
+}
+
+function tree(element, page) {
+  return report(element, page, "tree", (root) => h("ul", { class: "tree" }, node(root.root ?? root.tree ?? root)));
+}
+
+function node(each) {
+  const below = each.children ?? each.below ?? [];
+  return h("li", {},
+    h("div", { class: "node" }, h("span", { class: `stage stage-${GOOD.has(each.status) ? "done" : each.status}` }),
+      h("strong", {}, onOneLine(each.agent || each.address)), h("span", { class: "tag" }, each.status),
+      h("p", {}, onOneLine(each.title ?? "")),
+      h("p", { class: "sum" }, [`${each.steps} steps`, `${each.calls} calls`, duration(each.seconds ?? 0), dollars(each.cost)].filter(Boolean).join(" · ")),
+      each.activity ? h("p", { class: "now" }, onOneLine(each.activity)) : null),
+    below.length ? h("ul", {}, below.map(node)) : null);
+}
+
+const GOOD = new Set(["answered", "final", "plan_ready", "done"]);
+
+function usage(element, page) {
+  return report(element, page, "usage", (found) => [
+    figures(found.total ?? found),
+    table(t.byTurn, found.turns ?? found.by_turn), table(t.byModel, found.models ?? found.by_model),
+    table(t.byPurpose, found.purposes ?? found.by_purpose),
+  ]);
+}
+
+function figures(sum) {
+  const u = sum.usage ?? {};
+  const parts = [["input", (u.fresh ?? 0) + (u.cached ?? 0) + (u.cache_write ?? 0)], ["cached", u.cached ?? 0], ["output", u.output ?? 0]];
+  return h("dl", { class: "figures" }, parts.map(([name, count]) => h("div", {}, h("dt", {}, name), h("dd", {}, short(count)))),
+    h("div", {}, h("dt", {}, t.cost), h("dd", {}, dollars(sum.cost) || t.costUnknown)));
+}
+
+function table(title, found) {
+  const rows = Array.isArray(found) ? found : Object.entries(found ?? {}).map(([name, each]) => ({ name, ...each }));
+  if (!rows.length) return null;
+  return h("section", {}, h("h3", {}, title), h("table", { class: "figures-table" },
+    h("thead", {}, h("tr", {}, ["", "in", "out", t.cost].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map((each) => {
+      const u = each.usage ?? each;
+      return h("tr", {}, h("th", { scope: "row" }, onOneLine(String(each.name ?? each.model ?? each.purpose ?? each.turn ?? each.title ?? ""))),
+        h("td", {}, short((u.fresh ?? 0) + (u.cached ?? 0) + (u.cache_write ?? 0))), h("td", {}, short(u.output ?? 0)),
+        h("td", {}, dollars(each.cost)));
+    }))));
+}
+
+function timeline(element, page) {
+  return report(element, page, "timeline", (found) => {
+    const rows = rowsOf(found);
+    if (!rows.length) return h("p", { class: "empty" }, t.noFrames);
+    const first = Math.min(...rows.map((r) => r.at));
+    const last = Math.max(...rows.map((r) => r.at + (r.seconds ?? 0)));
+    const span = Math.max(last - first, 0.001);
+    return h("ol", { class: "timeline" }, rows.map((each) => {
+      const bar = h("span", { class: `bar-of bar-${each.kind}` });
+      bar.style.marginInlineStart = `${((each.at - first) / span) * 100}%`;
+      bar.style.inlineSize = `${Math.max(0.6, ((each.seconds ?? 0) / span) * 100)}%`;
+      return h("li", {}, h("button", { type: "button", on: { click: () => page.transcript.goTo(each.seq) } },
+        h("span", { class: "what" }, h("strong", {}, onOneLine(each.name || each.kind)), " ", onOneLine(each.words ?? "")),
+        h("span", { class: "time" }, each.seconds === null ? "…" : duration(each.seconds)), h("span", { class: "track" }, bar)));
+    }));
+  });
+}

@@ -1,0 +1,42 @@
+// Requests to the server. An answer that is no success is an `ApiError` with the server's words.
+
+export class ApiError extends Error {
+  constructor(status, kind, reason) {
+    super(reason);
+    this.status = status;
+    this.kind = kind;
+  }
+}
+
+async function request(method, path, { json, bytes } = {}) {
+  const init = { method, headers: {}, credentials: "same-origin", cache: "no-store" };
+  if (json !== undefined) {
+    init.headers["Content-Type"] = "application/json";
+    init.body = JSON.stringify(json);
+  } else if (bytes !== undefined) {
+    init.headers["Content-Type"] = "application/octet-stream";
+    init.body = bytes;
+  }
+  let answer;
+  try {
+    answer = await fetch(path, init);
+  } catch {
+    throw new ApiError(0, "Unreachable", "the server cannot be reached");
+  }
+  const text = await answer.text();
+  const body = text && answer.headers.get("content-type")?.includes("json") ? JSON.parse(text) : text;
+  if (answer.ok) return body;
+  throw new ApiError(answer.status, body?.kind ?? "", body?.reason ?? answer.statusText);
+}
+
+export const get = (path) => request("GET", path);
+export const post = (path, json = {}) => request("POST", path, { json });
+export const patch = (path, json) => request("PATCH", path, { json });
+export const put = (path, bytes) => request("PUT", path, { bytes });
+export const remove = (path) => request("DELETE", path);
+
+/** The address of something of a conversation. Each part of a path is escaped by itself. */
+export function of(id, ...parts) {
+  const path = parts.flatMap((part) => part.split("/")).map(encodeURIComponent).join("/");
+  return `/api/conversations/${encodeURIComponent(id)}${path ? `/${path}` : ""}`;
+}

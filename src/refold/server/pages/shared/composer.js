@@ -1,0 +1,251 @@
+// The message box: text, pictures by paste, drop and choice, `/` and `@` suggestions, and while
+// a turn runs the choice of when the message is read. What becomes of it is decided by the page.
+
+import { fill, h, icon, iconButton } from "./dom.js";
+
+const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+const LARGEST = 5 * 1024 * 1024;
+const TALLEST = 240; // pixels
+const OFFERED = 8;
+
+export class Composer {
+  /**
+   * `on` has send({text, images, when}): a promise; stop(), commands(), files(folder): lists
+   * of {name, about}, upload(files), command(name, rest): true if it was one.
+   */
+  constructor(texts, on) {
+    this.texts = texts;
+    this.on = on;
+    this.images = [];
+    this.running = false;
+    this.text = h("textarea", {
+      id: "message", rows: "1", placeholder: texts.placeholder, "aria-label": texts.composer,
+      role: "combobox", "aria-autocomplete": "list", "aria-expanded": "false",
+      "aria-controls": "suggestions", "aria-haspopup": "listbox",
+      on: {
+        input: () => this.changed(), keydown: (e) => this.key(e), paste: (e) => this.pasted(e),
+        blur: () => setTimeout(() => this.offer([]), 120),
+      },
+    });
+    this.list = h("ul", { id: "suggestions", role: "listbox", "aria-label": texts.suggestions, hidden: true });
+    this.thumbs = h("ul", { class: "thumbs", hidden: true });
+    this.problem = h("p", { class: "problem", role: "alert", hidden: true });
+    this.picker = h("input", {
+      type: "file", accept: [...IMAGES].join(","), multiple: true, class: "unseen", tabindex: "-1",
+      "aria-label": texts.attach, on: { change: () => this.addFiles([...this.picker.files]) },
+    });
+    this.whenButtons = ["now", "next", "instead"].map((when) => h("label", { class: "when" },
+      h("input", { type: "radio", name: "when", value: when, checked: when === "now" }),
+      h("span", {}, h("strong", {}, texts[when]), h("small", {}, texts[`${when}About`]))));
+    this.when = h("fieldset", { class: "whens", hidden: true },
+      h("legend", { class: "unseen" }, texts.when), this.whenButtons);
+    this.sendButton = h("button", { type: "submit", class: "round send", "aria-label": texts.send, title: texts.send }, icon("send"));
+    this.stopButton = h("button", {
+      type: "button", class: "round stop", hidden: true, on: { click: () => on.stop() },
+    }, icon("stop"), h("span", {}, texts.stop));
+    this.element = h("form", {
+      class: "composer", on: {
+        submit: (e) => { e.preventDefault(); this.send(); },
+        dragover: (e) => { e.preventDefault(); this.element.classList.add("is-over"); },
+        dragleave: () => this.element.classList.remove("is-over"),
+        drop: (e) => this.dropped(e),
+      },
+    }, this.problem, this.when, this.list,
+    h("div", { class: "box" }, this.thumbs, this.text,
+      h("div", { class: "box-row" }, iconButton("clip", texts.attach, () => this.picker.click()), this.picker,
+        h("span", { class: "drop-note", "aria-hidden": "true" }, texts.dropHere),
+        h("span", { class: "room" }), this.stopButton, this.sendButton)));
+    this.changed();
+  }
+
+  /** Does a turn run? Then a message can be read now or later, and the turn be stopped. */
+  setRunning(running, enabled = true) {
+    this.stopButton.hidden = !running;
+    this.when.hidden = !running;
+    this.text.disabled = !enabled;
+    this.sendButton.disabled = !enabled;
+    if (running && !this.running) this.whenButtons[0].querySelector("input").checked = true;
+    this.running = running;
+  }
+
+  setText(text) {
+    this.text.value = text;
+    this.changed();
+    this.text.focus();
+  }
+
+  clear() {
+    this.images = [];
+    this.showThumbs();
+    this.text.value = "";
+    this.complain("");
+    this.changed();
+  }
+
+  changed() {
+    this.text.style.height = "auto";
+    this.text.style.height = `${Math.min(TALLEST, this.text.scrollHeight)}px`;
+    this.sendButton.classList.toggle("is-ready", Boolean(this.text.value.trim() || this.images.length));
+    this.suggest();
+  }
+
+  async send() {
+    const text = this.text.value.trim();
+    if (!text && !this.images.length) return;
+    const slash = /^\/(\S+)(?:\s+([\s\S]*))?$/.exec(text);
+    if (slash && !this.images.length && this.on.command(slash[1], slash[2] ?? "")) {
+      this.clear();
+      return;
+    }
+    const when = this.running ? this.when.querySelector("input:checked").value : "start";
+    const images = this.images;
+    this.clear();
+    try {
+      await this.on.send({ text, images: images.map((i) => i.data), when });
+    } catch (error) {
+      if (!this.text.value) this.text.value = text;
+      this.images = images;
+      this.showThumbs();
+      this.changed();
+      this.complain(this.texts.sentFailed(error.message));
+    }
+  }
+
+  complain(text) {
+    this.problem.hidden = !text;
+    this.problem.textContent = text;
+  }
+
+  key(event) {
+    if (event.isComposing) return;
+    if (!this.list.hidden && this.keyInList(event)) return;
+    if (event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      this.send();
+    } else if (event.key === "Escape" && this.running && !this.text.value) {
+      this.on.stop();
+    }
+  }
+
+  // Suggestions: commands behind a slash at the beginning, files behind an @ anywhere.
+
+  async suggest() {
+    const before = this.text.value.slice(0, this.text.selectionStart);
+    const slash = /^\/(\S*)$/.exec(before);
+    const at = /(?:^|\s)@([^\s@]*)$/.exec(before);
+    const turn = (this.asked = (this.asked ?? 0) + 1);
+    let found = [];
+    if (slash) {
+      found = (await this.on.commands()).filter((c) => c.name.startsWith(slash[1]))
+        .map((c) => ({ ...c, shown: `/${c.name}`, from: 0, put: `/${c.name} ` }));
+    } else if (at) {
+      const typed = at[1];
+      const folder = typed.slice(0, typed.lastIndexOf("/") + 1);
+      const from = before.length - typed.length;
+      found = (await this.on.files(folder)).filter((f) => f.name.startsWith(typed.slice(folder.length)))
+        .map((f) => {
+          const path = `${folder}${f.name}${f.folder ? "/" : ""}`;
+          return { shown: path, about: "", from, put: f.folder ? path : `${path} ` };
+        });
+    }
+    if (turn === this.asked) this.offer(found.slice(0, OFFERED));
+  }
+
+  offer(found) {
+    this.offered = found;
+    this.chosen = 0;
+    this.list.hidden = !found.length;
+    this.text.setAttribute("aria-expanded", String(found.length > 0));
+    fill(this.list, found.map((each, n) => h("li", {
+      id: `suggestion-${n}`, role: "option", "aria-selected": "false",
+      on: { mousedown: (e) => { e.preventDefault(); this.take(n); } },
+    }, h("span", { class: "name" }, each.shown), h("span", { class: "about" }, each.about ?? ""))));
+    this.mark();
+  }
+
+  mark() {
+    [...this.list.children].forEach((li, n) => li.setAttribute("aria-selected", String(n === this.chosen)));
+    if (this.list.hidden) this.text.removeAttribute("aria-activedescendant");
+    else this.text.setAttribute("aria-activedescendant", `suggestion-${this.chosen}`);
+  }
+
+  keyInList(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const exact = this.offered[this.chosen]?.put.trim() === this.text.value.trim();
+    if (step) {
+      this.chosen = (this.chosen + step + this.offered.length) % this.offered.length;
+      this.mark();
+    } else if (event.key === "Tab" || (event.key === "Enter" && !event.shiftKey && !exact)) this.take(this.chosen);
+    else if (event.key === "Escape") this.offer([]);
+    else return false;
+    event.preventDefault();
+    return true;
+  }
+
+  take(n) {
+    const { from, put } = this.offered[n];
+    const end = this.text.selectionStart;
+    this.text.setRangeText(put, from, end, "end");
+    this.text.focus();
+    this.changed();
+  }
+
+  // Pictures.
+
+  pasted(event) {
+    const files = [...(event.clipboardData?.files ?? [])];
+    if (!files.length) return;
+    event.preventDefault();
+    this.addFiles(files);
+  }
+
+  dropped(event) {
+    event.preventDefault();
+    this.element.classList.remove("is-over");
+    this.addFiles([...event.dataTransfer.files]);
+  }
+
+  async addFiles(files) {
+    this.complain("");
+    this.picker.value = "";
+    const others = files.filter((file) => !IMAGES.has(file.type));
+    if (others.length) {
+      if (this.on.upload) this.on.upload(others);
+      else this.complain(this.texts.notAnImage(others[0].name));
+    }
+    for (const file of files.filter((each) => IMAGES.has(each.type))) {
+      if (file.size > LARGEST) {
+        this.complain(this.texts.imageTooLarge(file.name));
+        continue;
+      }
+      const content = await base64(file);
+      const name = file.name || "picture.png";
+      this.images.push({
+        data: { content, kind: file.type, name }, url: `data:${file.type};base64,${content}`, name,
+      });
+    }
+    this.showThumbs();
+    this.changed();
+  }
+
+  showThumbs() {
+    this.thumbs.hidden = !this.images.length;
+    fill(this.thumbs, this.images.map((image, n) => h("li", {},
+      h("img", { src: image.url, alt: image.name }),
+      iconButton("close", this.texts.removeImage(image.name), () => {
+        this.images.splice(n, 1);
+        this.showThumbs();
+        this.changed();
+        this.text.focus();
+      }))));
+  }
+}
+
+async function base64(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  let binary = "";
+  for (let at = 0; at < bytes.length; at += 32_768) {
+    binary += String.fromCharCode(...bytes.subarray(at, at + 32_768));
+  }
+  return btoa(binary);
+}

@@ -1,0 +1,112 @@
+// The WebSocket of one conversation: orders out, documents in. It connects again by itself and
+// resumes after the last document that it had, so nothing is missed or told twice. An order
+// has a key; one that was not answered when the line broke is sent again, and done once.
+
+const FIRST = 300; // milliseconds before the first new try
+const LONGEST = 15_000;
+const ORDER_PATIENCE = 60_000;
+
+export class Connection {
+  /**
+   * `on` has document(doc, size), state(name, seconds), lost(): the server could not be
+   * reached, or said no; return false to give up. `socket` makes a WebSocket, for tests.
+   */
+  constructor(path, on, socket = (address) => new WebSocket(address)) {
+    this.path = path;
+    this.on = on;
+    this.socket = socket;
+    this.after = "0";
+    this.tries = 0;
+    this.orders = new Map();
+    this.closed = false;
+    this.again = () => this.retryNow();
+    addEventListener("online", this.again);
+    document.addEventListener("visibilitychange", this.again);
+    this.connect();
+  }
+
+  connect() {
+    if (this.closed) return;
+    this.on.state("connecting");
+    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+    const after = encodeURIComponent(this.after);
+    const line = this.socket(`${scheme}//${location.host}${this.path}?after=${after}`);
+    this.line = line;
+    let opened = false;
+    line.onopen = () => {
+      opened = true;
+      this.tries = 0;
+      this.on.state("online");
+      for (const { frame } of this.orders.values()) line.send(frame);
+    };
+    line.onmessage = ({ data }) => this.heard(data);
+    line.onclose = ({ code }) => {
+      if (line === this.line) this.lost(opened, code);
+    };
+  }
+
+  heard(data) {
+    const doc = JSON.parse(data);
+    if (doc.id) this.after = doc.id;
+    const order = this.orders.get(doc.client_key);
+    if (order && (doc.type === "order_taken" || doc.type === "error")) {
+      this.orders.delete(doc.client_key);
+      clearTimeout(order.timer);
+      if (doc.type === "error") order.reject(Object.assign(new Error(doc.reason), { kind: doc.kind }));
+      else order.resolve(doc);
+    }
+    this.on.document(doc, data);
+  }
+
+  /** Send an order. The promise is kept when the server has taken it. */
+  send(order) {
+    const key = order.client_key ?? crypto.randomUUID();
+    const frame = JSON.stringify({ ...order, client_key: key });
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.orders.delete(key);
+        reject(new Error("the server did not answer"));
+      }, ORDER_PATIENCE);
+      this.orders.set(key, { frame, resolve, reject, timer });
+      if (this.line?.readyState === WebSocket.OPEN) this.line.send(frame);
+      this.on.sent?.(frame);
+    });
+  }
+
+  async lost(opened, code) {
+    if (this.closed) return;
+    this.on.state("offline", 0);
+    if (!opened && !(await this.on.lost())) return this.close();
+    if (this.closed || this.waiting) return undefined;
+    // 1013: we read too slowly. 1012: the server begins anew.
+    const base = Math.min(LONGEST, FIRST * 2 ** this.tries);
+    const pause = code === 1013 ? FIRST : base * (0.5 + Math.random() / 2);
+    this.tries += 1;
+    this.on.state("offline", pause / 1000);
+    this.waiting = setTimeout(() => {
+      this.waiting = 0;
+      this.connect();
+    }, pause);
+    return undefined;
+  }
+
+  retryNow() {
+    if (!this.waiting || document.visibilityState === "hidden") return;
+    clearTimeout(this.waiting);
+    this.waiting = 0;
+    this.connect();
+  }
+
+  close() {
+    this.closed = true;
+    clearTimeout(this.waiting);
+    removeEventListener("online", this.again);
+    document.removeEventListener("visibilitychange", this.again);
+    for (const { reject, timer } of this.orders.values()) {
+      clearTimeout(timer);
+      reject(new Error("the conversation was left"));
+    }
+    this.orders.clear();
+    this.line?.close();
+  }
+}

@@ -1,0 +1,138 @@
+// One conversation as a page has it: the connection, the screen that its documents fold to,
+// and the orders of a person. A conversation that another process holds is read only: its
+// documents come from its journal.
+
+import * as api from "./api.js";
+import { Connection } from "./connection.js";
+import { emptyScreen, reduce } from "./reducer.js";
+
+const FRAMES = 2000; // the newest, for the panel of a developer
+const BATCH = 12; // milliseconds of folding, before the page may draw
+const POLL = 2000;
+const PAGE = 1000; // documents of a journal at a time
+
+export class Conversation {
+  /** `on` has changed(screen), state(name, seconds), gone(error), held(by), frame(). */
+  constructor(id, on) {
+    this.id = id;
+    this.on = on;
+    this.screen = emptyScreen();
+    this.frames = [];
+    this.queue = [];
+    this.readOnly = false;
+    this.caughtUp = false; // is all told that had happened when it was opened?
+    this.connection = new Connection(`${api.of(id)}/ws`, {
+      document: (doc, raw) => this.heard(doc, raw),
+      state: (name, seconds) => on.state(name, seconds),
+      lost: () => this.whyLost(),
+      sent: (raw) => this.note("out", raw),
+    });
+  }
+
+  heard(doc, raw) {
+    this.note("in", raw, doc);
+    this.queue.push(doc);
+    this.schedule();
+  }
+
+  /** Documents come faster than a page can draw: they are folded in batches. */
+  schedule() {
+    if (this.scheduled) return;
+    this.scheduled = true;
+    const later = document.visibilityState === "hidden" || !this.caughtUp
+      ? (work) => setTimeout(work, 0) : requestAnimationFrame;
+    later(() => {
+      this.scheduled = false;
+      this.fold();
+    });
+  }
+
+  fold() {
+    const until = performance.now() + BATCH;
+    let at = 0;
+    while (at < this.queue.length && (at % 64 || performance.now() < until)) {
+      this.take(this.queue[at]);
+      at += 1;
+    }
+    this.queue.splice(0, at);
+    if (this.queue.length) this.schedule();
+    if (this.caughtUp || !this.queue.length) this.on.changed(this.screen);
+  }
+
+  take(doc) {
+    if (doc.type === "snapshot" && doc.id && !this.ordered) return this.startAnew();
+    this.ordered = doc.type === "snapshot" ? false : this.ordered;
+    if (doc.type === "status") this.caughtUp = true;
+    if (doc.type === "fork_made") this.on.forked(doc.session_id);
+    this.screen = reduce(this.screen, doc);
+    if (doc.type === "rewound" && this.caughtUp && !this.readOnly) {
+      this.ordered = true; // todos and a plan may be others now
+      this.send({ type: "snapshot" }).catch(() => {});
+    }
+    return undefined;
+  }
+
+  // The journal is not the one that we had read: all of it comes again.
+  startAnew() {
+    this.screen = emptyScreen();
+    this.queue = [];
+    this.caughtUp = false;
+    this.connection.after = "0";
+    this.connection.line.close();
+  }
+
+  note(way, raw, doc = JSON.parse(raw)) {
+    this.frames.push({ way, raw, type: doc.type, seq: doc.seq ?? 0, at: Date.now() });
+    if (this.frames.length > FRAMES * 1.25) this.frames.splice(0, this.frames.length - FRAMES);
+    this.on.frame?.();
+  }
+
+  send(order) {
+    if (this.readOnly) return Promise.reject(new Error("this conversation is read only here"));
+    return this.connection.send(order);
+  }
+
+  /** Why the connection was refused: try again, read the journal, or give up? */
+  async whyLost() {
+    try {
+      const about = await api.get(api.of(this.id));
+      if (about.held_by ?? about.holder) {
+        this.readJournal(about.held_by ?? about.holder);
+        return false;
+      }
+      return true;
+    } catch (error) {
+      if (error.status === 0 || error.status >= 500) return true;
+      this.on.gone(error);
+      return false;
+    }
+  }
+
+  async readJournal(holder) {
+    this.readOnly = true;
+    this.on.held(holder);
+    let after = "0";
+    while (this.readOnly) {
+      try {
+        const address = `${api.of(this.id, "events")}?after=${encodeURIComponent(after)}&limit=${PAGE}`;
+        const found = await api.get(address);
+        const documents = Array.isArray(found) ? found : found.documents;
+        for (const doc of documents) {
+          after = doc.id ?? after;
+          this.heard(doc, JSON.stringify(doc));
+        }
+        this.on.state("reading", 0);
+        if (documents.length >= PAGE) continue;
+        this.caughtUp = true;
+      } catch {
+        this.on.state("offline", POLL / 1000);
+      }
+      await new Promise((resolve) => { setTimeout(resolve, POLL); });
+    }
+  }
+
+  close() {
+    this.readOnly = false;
+    this.connection.close();
+  }
+}

@@ -1,0 +1,87 @@
+// A unified diff, without its two header lines, as a table with line numbers; what differs
+// within a changed line is marked. Every character that cannot be seen is written out.
+
+import { h } from "./dom.js";
+import { exact } from "./escape.js";
+
+const HUNK = /^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@/;
+
+/** The lines of a diff: {kind: "same" | "added" | "gone" | "hunk", old, now, text}. Pure. */
+export function diffLines(text) {
+  let old = 1;
+  let now = 1;
+  return text.split("\n").filter((row, n, all) => row || n < all.length - 1).map((row) => {
+    const hunk = HUNK.exec(row);
+    if (hunk) {
+      [old, now] = [Number(hunk[1]), Number(hunk[2])];
+      return { kind: "hunk", text: row };
+    }
+    const body = row.slice(1);
+    if (row.startsWith("+")) return { kind: "added", now: now++, text: body };
+    if (row.startsWith("-")) return { kind: "gone", old: old++, text: body };
+    if (row.startsWith("@") || row.startsWith("\\")) return { kind: "hunk", text: row };
+    return { kind: "same", old: old++, now: now++, text: body };
+  });
+}
+
+/** How many lines a diff adds and removes. */
+export function diffCount(text) {
+  const rows = text.split("\n");
+  const count = (sign) => rows.filter((row) => row.startsWith(sign)).length;
+  return { added: count("+"), gone: count("-") };
+}
+
+/** The diff as an element. `labels` names what a screen reader says of a line. */
+export function diffView(text, labels) {
+  const rows = diffLines(text);
+  const body = h("tbody");
+  rows.forEach((row, n) => body.append(lineOf(row, marks(rows, n), labels)));
+  return h("div", { class: "diff", tabindex: "0", role: "region", "aria-label": labels.diff },
+    h("table", {}, body));
+}
+
+function lineOf(row, [from, to], labels) {
+  if (row.kind === "hunk") {
+    return h("tr", { class: "hunk" }, h("td", { colspan: "3" }, exact(row.text)));
+  }
+  const sign = { added: "+", gone: "−", same: "" }[row.kind];
+  const said = { added: labels.added, gone: labels.gone, same: "" }[row.kind];
+  const words = to > from
+    ? [exact(row.text.slice(0, from)), h("mark", {}, exact(row.text.slice(from, to))),
+      exact(row.text.slice(to))]
+    : [exact(row.text)];
+  return h("tr", { class: row.kind },
+    h("td", { class: "number" }, row.now ?? row.old),
+    h("td", { class: "sign" }, sign && h("span", { "aria-hidden": "true" }, sign),
+      said && h("span", { class: "unseen" }, said)),
+    h("td", { class: "text" }, ...words));
+}
+
+// A single line that became another one: what lies between what both have at their ends.
+function marks(rows, n) {
+  const other = partner(rows, n);
+  if (!other) return [0, 0];
+  const [a, b] = [rows[n].text, other.text];
+  let from = 0;
+  while (from < a.length && from < b.length && a[from] === b[from]) from += 1;
+  let end = 0;
+  while (end < a.length - from && end < b.length - from && a.at(-1 - end) === b.at(-1 - end)) end += 1;
+  const changed = a.length - end - from;
+  return changed > 0 && from + end > 0 && changed < a.length * 0.8 ? [from, a.length - end] : [0, 0];
+}
+
+function partner(rows, n) {
+  const row = rows[n];
+  if (row.kind === "same" || row.kind === "hunk") return null;
+  const step = row.kind === "gone" ? 1 : -1;
+  const far = row.kind === "gone" ? "added" : "gone";
+  let size = 0;
+  while (rows[n + step * size]?.kind === row.kind) size += 1;
+  let first = n; // of the run of lines that this one stands in
+  while (rows[first - 1]?.kind === row.kind) first -= 1;
+  let last = n;
+  while (rows[last + 1]?.kind === row.kind) last += 1;
+  const run = last - first + 1;
+  const found = rows[n + step * run];
+  return found?.kind === far ? found : null;
+}

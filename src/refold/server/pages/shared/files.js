@@ -1,0 +1,96 @@
+// The files of a conversation's workspace: folders, downloads and uploads. A file is never
+// shown here, only downloaded: what is in it could be anything.
+
+import * as api from "./api.js";
+import { fill, h, icon } from "./dom.js";
+import { onOneLine } from "./escape.js";
+
+/** What stands in a folder: [{name, folder, size}], folders first. */
+export async function listFolder(id, folder) {
+  const found = await api.get(`${api.of(id, "files")}?path=${encodeURIComponent(folder)}`);
+  const rows = Array.isArray(found) ? found : (found.entries ?? found.files ?? []);
+  return rows.map((row) => ({
+    name: (row.name ?? row.path.split("/").pop()).replace(/\/$/, ""),
+    folder: row.kind === "directory" || row.directory === true || row.is_directory === true,
+    size: row.size ?? 0,
+  })).sort((a, b) => Number(b.folder) - Number(a.folder) || a.name.localeCompare(b.name));
+}
+
+export const addressOf = (id, path) => api.of(id, "files", path);
+
+/** A link that downloads. */
+export function downloadLink(id, path, texts, words = path) {
+  return h("a", {
+    class: "file-link", href: addressOf(id, path), download: path.split("/").pop(),
+    "aria-label": texts.downloadNamed(onOneLine(path)),
+  }, words);
+}
+
+export class FilesPanel {
+  constructor(element, texts, id, say) {
+    Object.assign(this, { element, texts, id, say, folder: "" });
+    this.list = h("ul", { class: "files" });
+    this.problem = h("p", { class: "problem", role: "alert", hidden: true });
+    this.where = h("p", { class: "where" });
+    this.picker = h("input", {
+      type: "file", multiple: true, class: "unseen", "aria-label": texts.upload, tabindex: "-1",
+      on: { change: () => this.upload([...this.picker.files]) },
+    });
+    fill(element, h("div", { class: "panel-tools" }, this.where,
+      h("button", { type: "button", class: "button", on: { click: () => this.picker.click() } }, texts.upload), this.picker),
+    this.problem, this.list);
+    this.show();
+  }
+
+  async show(folder = this.folder) {
+    try {
+      const rows = await listFolder(this.id, folder);
+      this.folder = folder;
+      this.where.textContent = folder ? `/${onOneLine(folder)}` : "/";
+      const up = folder ? [this.folderRow("..", folder.split("/").slice(0, -1).join("/"), this.texts.upFolder)] : [];
+      const path = (name) => (folder ? `${folder}/${name}` : name);
+      fill(this.list, up, rows.map((row) => (row.folder
+        ? this.folderRow(row.name, path(row.name)) : this.fileRow(row, path(row.name)))));
+      if (!rows.length && !folder) fill(this.list, h("li", { class: "empty" }, this.texts.emptyFolder));
+      this.problem.hidden = true;
+    } catch (error) {
+      this.complain(error);
+    }
+  }
+
+  folderRow(name, folder, label) {
+    return h("li", {}, h("button", {
+      type: "button", class: "file-link", "aria-label": label, on: { click: () => this.show(folder) },
+    }, icon(name === ".." ? "undo" : "folder"), h("span", {}, onOneLine(name))));
+  }
+
+  fileRow(row, path) {
+    return h("li", {}, downloadLink(this.id, path, this.texts, [icon("file"), h("span", {}, onOneLine(row.name)),
+      h("small", {}, bytes(row.size))]));
+  }
+
+  async upload(files) {
+    this.picker.value = "";
+    for (const file of files) {
+      try {
+        const path = this.folder ? `${this.folder}/${file.name}` : file.name;
+        await api.put(addressOf(this.id, path), await file.arrayBuffer());
+        this.say(this.texts.uploaded(file.name));
+      } catch (error) {
+        this.complain(error);
+        return;
+      }
+    }
+    await this.show();
+  }
+
+  complain(error) {
+    this.problem.hidden = false;
+    this.problem.textContent = this.texts.dialogFailed(error.message);
+  }
+}
+
+function bytes(size) {
+  if (size < 1000) return `${size} B`;
+  return size < 1e6 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1e6).toFixed(1)} MB`;
+}

@@ -1,0 +1,423 @@
+// Folds the documents of a conversation into one value: what a screen shows. Pure: no DOM, no
+// clock, no network. The same fold as `views/screen` has in Python; a test runs both over one
+// corpus of sessions. How a block looks is decided by the pages, what a document says by
+// `views/stream_json`.
+
+const TAIL = 1000; // characters of what a running call prints
+const ENDS = new Set(["model_start", "assistant_message", "interrupted", "turn_end", "imported"]);
+
+/** A screen of which nothing has happened yet. */
+export function emptyScreen() {
+  return {
+    seq: 0,
+    id: "", // of the last document of an event: where to resume
+    done: emptyLog(), // blocks that do not change any more
+    open: [], // calls that have not ended, messages that wait
+    coming: [], // the response that is being written
+    status: noStatus(),
+    moved: [], // what subagents do now
+    children: [],
+    requests: [], // approvals and questions that wait for a person
+    plan: null,
+    todos: [],
+    choices: { mode: "", model: "", agent: "", effort: "" },
+    title: "",
+    directory: "",
+    turn: 0, // the event that began the running turn; 0: none runs
+    turnAt: 0,
+    outcome: "", // of the last turn that ended
+    stopped: false,
+    cutOff: false,
+    usage: { input: 0, output: 0, cached: 0 },
+    cost: 0, // null: a price is not known
+    files: [], // what calls changed, the newest last
+    tracing: false,
+    calls: 0,
+    steps: 0,
+  };
+}
+
+/** All blocks, in the order in which they are shown. */
+export function blocksOf(screen) {
+  return [...logItems(screen.done), ...screen.open];
+}
+
+/** What a person has to decide on now: requests, and a plan once its turn is over. */
+export function waiting(screen) {
+  const shown = !screen.turn && screen.outcome === "plan_ready";
+  return { requests: screen.stopped ? [] : screen.requests, plan: shown ? screen.plan : null };
+}
+
+/** The screen after this document. The screen before it stays what it was. */
+export function reduce(screen, doc) {
+  const change = REDUCERS[doc.type];
+  let next = screen;
+  if (doc.seq) next = { ...next, seq: doc.seq, id: doc.id ?? next.id };
+  if (next.coming.length && (ENDS.has(doc.type) || (doc.type === "error" && doc.seq))) {
+    next = { ...next, coming: [] };
+  }
+  return change ? change(next, doc) : next;
+}
+
+const REDUCERS = {
+  user_message(screen, doc) {
+    const heard = {
+      kind: "heard", seq: doc.seq, at: doc.at ?? 0, text: doc.text,
+      said: doc.typed || doc.text, sender: doc.sender, later: false, key: doc.client_key ?? "",
+      images: (doc.image_blobs ?? []).map((blob, n) => ({ blob, name: doc.images?.[n] ?? "" })),
+    };
+    const putOff = doc.when === "next" || screen.stopped;
+    if (putOff && screen.turn && !doc.sender.startsWith("child-")) {
+      return { ...screen, open: [...screen.open, { ...heard, later: true }] };
+    }
+    return plus(screen, { ...heard });
+  },
+  delivered(screen, doc) {
+    const taken = new Set(doc.messages);
+    return close(screen, (b) => b.kind === "heard" && taken.has(b.seq), asHeard);
+  },
+  turn_start(screen, doc) {
+    return {
+      ...screen, turn: doc.seq, turnAt: doc.at ?? 0, stopped: false, cutOff: false, plan: null,
+    };
+  },
+  model_start: (screen) => withStatus(screen, "thinking"),
+  assistant_message(screen, doc) {
+    let next = close(screen, (b) => b.kind === "called" && !b.within, lost);
+    if (doc.thinking.trim()) {
+      next = plus(next, { kind: "thought", seq: doc.seq, at: doc.at ?? 0, text: doc.thinking });
+    }
+    if (doc.text.trim()) {
+      next = plus(next, words(doc, doc.text, doc.partial || doc.stop === "length", doc.model));
+    }
+    next = { ...spend(next, doc), steps: next.steps + 1 };
+    return withStatus(next, ofCalls(next.open));
+  },
+  tool_call(screen, doc) {
+    const called = {
+      kind: "called", seq: doc.seq, at: doc.at ?? 0, id: doc.call_id, tool: doc.tool,
+      args: doc.arguments, stage: "called", reason: "", answered: "", changes: [], began: 0,
+      ended: 0, tail: "", text: "", whole: "", diffs: [], images: [], within: doc.within ?? "",
+    };
+    return { ...screen, calls: screen.calls + 1, open: [...screen.open, called] };
+  },
+  tool_approval_request(screen, doc) {
+    return ofRequest(change(screen, doc.call_id, (b) => ({
+      ...b, stage: "asked", reason: doc.reason, answered: "", changes: doc.changes ?? [],
+    })), doc);
+  },
+  question(screen, doc) {
+    return ofRequest(change(screen, doc.call_id, (b) => ({
+      ...b, stage: "asked", reason: "", answered: "", changes: [],
+    })), doc);
+  },
+  tool_approval_result(screen, doc) {
+    const next = without(screen, doc.call_id);
+    if (!next.open.some((b) => b.id === doc.call_id)) return next; // of a subagent's call
+    const found = change(next, doc.call_id, (b) => judged(b, doc));
+    return withStatus(found, ofCalls(found.open));
+  },
+  tool_start(screen, doc) {
+    const next = change(without(screen, doc.call_id), doc.call_id, (b) => ({
+      ...b, stage: "running", began: doc.at ?? 0,
+    }));
+    return withStatus(next, ofCalls(next.open));
+  },
+  tool_result(screen, doc) {
+    let next = close(
+      without(screen, doc.call_id),
+      (b) => b.kind === "called" && (b.id === doc.call_id || b.within === doc.call_id),
+      (b) => (b.id === doc.call_id ? ended(b, doc) : lost(b)),
+    );
+    if (doc.final?.trim()) next = plus(next, words(doc, doc.final, false, ""));
+    return withStatus(next, ofCalls(next.open));
+  },
+  diff(screen, doc) {
+    const diff = { path: doc.path, kind: doc.kind, text: doc.text };
+    const others = screen.files.filter((f) => f.path !== doc.path);
+    const before = screen.files.find((f) => f.path === doc.path);
+    const kind = before?.kind === "created" && doc.kind === "changed" ? "created" : doc.kind;
+    const files = [...others, { path: doc.path, kind, seq: doc.seq }];
+    const at = lastIndex(screen.done, (b) => b.kind === "called" && b.id === doc.call_id);
+    if (at < 0) return { ...screen, files };
+    const block = screen.done.items[at];
+    const done = withItem(screen.done, at, { ...block, diffs: [...block.diffs, diff] });
+    return { ...screen, files, done };
+  },
+  plan_ready: (screen, doc) => ({
+    ...screen, plan: { seq: doc.plan, title: doc.title, text: doc.text },
+  }),
+  plan_approved: (screen, doc) => judgedPlan(screen, doc),
+  plan_rejected: (screen, doc) => judgedPlan(screen, doc),
+  error(screen, doc) {
+    if (!doc.seq) return screen; // about an order: `session` hears of it
+    const next = doc.partial?.trim() ? plus(screen, words(doc, doc.partial, true, "")) : screen;
+    return withStatus(next, ofCalls(next.open));
+  },
+  interrupted: (screen) => ({ ...screen, stopped: true }),
+  rewound(screen, doc) {
+    let next = close(screen, (b) => b.kind === "called", lost);
+    next = close(next, (b) => b.kind === "heard" && b.seq >= doc.to, asHeard);
+    next = {
+      ...next, done: rewoundFrom(next.done, doc.to), requests: next.requests.filter((r) => r.who),
+    };
+    return withStatus(news(next, doc), ofCalls(next.open));
+  },
+  turn_end(screen, doc) {
+    const over = {
+      kind: "turn_over", seq: doc.seq, at: doc.at ?? 0, outcome: doc.outcome, reason: doc.reason,
+      seconds: screen.turnAt && doc.at ? Math.max(0, doc.at - screen.turnAt) : 0, usage: null,
+      cost: null, files: [], warnings: [], steps: 0, model: "",
+    };
+    const next = {
+      ...screen, turn: 0, stopped: false, moved: [], status: noStatus(), outcome: doc.outcome,
+    };
+    return plus({ ...next, requests: next.requests.filter((r) => r.who) }, over);
+  },
+  result(screen, doc) {
+    const at = lastIndex(screen.done, (b) => b.kind === "turn_over");
+    if (at < 0) return screen;
+    const { usage, cost, files, warnings, steps, model, duration_seconds: seconds } = doc;
+    const over = { ...screen.done.items[at], usage, cost, files, warnings, steps, model, seconds };
+    return { ...screen, done: withItem(screen.done, at, over) };
+  },
+  todo_update: (screen, doc) => ({ ...screen, todos: doc.todos }),
+  compact: (screen, doc) => withStatus(news(screen, doc), ofCalls(screen.open)),
+  side_call: (screen, doc) => withStatus(screen, `requesting a ${doc.purpose}`),
+  usage(screen, doc) {
+    const next = doc.usage ? spend(screen, doc) : screen;
+    const told = doc.failed ? news(next, doc) : next;
+    const beside = told.status.doing.startsWith("requesting a");
+    return beside ? withStatus(told, ofCalls(told.open)) : told;
+  },
+  imported(screen, doc) {
+    const next = close(screen, (b) => b.kind === "called", lost);
+    return news({
+      ...next, turn: 0, stopped: false, plan: null, requests: [], status: noStatus(),
+    }, doc);
+  },
+  subagent_start(screen, doc) {
+    const child = {
+      name: doc.child, agent: doc.agent, task: doc.task, call: doc.call_id, running: true,
+      status: "", text: "", reason: "", seq: doc.seq,
+    };
+    return news({ ...screen, children: [...screen.children, child] }, doc);
+  },
+  subagent_end(screen, doc) {
+    const children = screen.children.map((c) => (c.name !== doc.child ? c : {
+      ...c, running: false, status: doc.status, text: doc.text, reason: doc.reason,
+    }));
+    const moved = screen.moved.filter((m) => !`${m.node}/`.startsWith(`${doc.child}/`));
+    return news(spend({ ...screen, children, moved }, doc), doc);
+  },
+  child_moved(screen, doc) {
+    return { ...screen, moved: [...screen.moved.filter((m) => m.node !== doc.node), doc] };
+  },
+  mode_changed(screen, doc) {
+    const next = chosen(screen, { mode: doc.mode });
+    const byTool = lastOf(screen.done)?.kind === "called" && lastOf(screen.done).endSeq === doc.seq;
+    return byTool ? next : news(next, doc);
+  },
+  model_changed: (screen, doc) => news(chosen(screen, { model: doc.model }), doc),
+  effort_changed: (screen, doc) => news(chosen(screen, { effort: doc.effort }), doc),
+  agent_changed: (screen, doc) => news(chosen(screen, { agent: doc.agent }), doc),
+  title_changed(screen, doc) {
+    const next = { ...screen, title: doc.title };
+    return doc.named ? news(next, doc) : next;
+  },
+  workdir_changed: (screen, doc) => ({ ...screen, directory: doc.directory || screen.directory }),
+  tracing_changed: (screen, doc) => ({ ...screen, tracing: doc.enabled }),
+  text_delta: (screen, doc) => streamed(screen, doc, "words"),
+  thinking_delta: (screen, doc) => streamed(screen, doc, "thought"),
+  call_coming(screen, doc) {
+    if (screen.stopped) return screen;
+    const coming = [...screen.coming, { kind: "call", text: doc.name, chars: 0 }];
+    return withStatus({ ...screen, coming }, `writing a call of ${doc.name}`);
+  },
+  tool_progress(screen, doc) {
+    return change(screen, doc.call_id, (b) => {
+      const fresh = unseen(b.printed ?? 0, doc);
+      const printed = (b.printed ?? 0) + characters(fresh);
+      return { ...b, tail: lastOfText(b.tail + fresh, TAIL), printed };
+    });
+  },
+  retry(screen, doc) {
+    const { status } = screen;
+    return { ...screen, status: {
+      doing: "waiting", reason: doc.reason, seconds: doc.seconds, tries: status.tries + 1,
+    } };
+  },
+  status(screen, doc) {
+    const { mode, model, agent, effort } = doc.choices;
+    return {
+      ...chosen(screen, { mode, model, agent, effort }), directory: doc.directory,
+      cutOff: Boolean(doc.cut_off),
+    };
+  },
+  snapshot(screen, doc) {
+    const plan = doc.plan && { seq: doc.plan.id, title: doc.plan.title, text: doc.plan.text };
+    return REDUCERS.status({ ...screen, todos: doc.todos, plan }, doc.status);
+  },
+};
+for (const type of [
+  "answer_rejected", "files_changed_elsewhere", "files_restored", "forked", "budget", "steps",
+  "notice",
+]) REDUCERS[type] = (screen, doc) => news(screen, doc);
+
+// The log: a list that grows. Values share it, and a value knows how much of it is its own.
+
+function emptyLog() {
+  return { items: [], length: 0 };
+}
+
+/** The blocks of a log, as a list of its own. */
+export function logItems(log) {
+  return log.items.length === log.length ? log.items.slice() : log.items.slice(0, log.length);
+}
+
+function appended(log, item) {
+  const items = log.items.length === log.length ? log.items : log.items.slice(0, log.length);
+  items.push(item);
+  return { items, length: items.length };
+}
+
+function withItem(log, at, item) {
+  const items = logItems(log);
+  items[at] = item;
+  return { items, length: items.length };
+}
+
+function lastIndex(log, fits) {
+  for (let at = log.length - 1; at >= 0; at -= 1) if (fits(log.items[at])) return at;
+  return -1;
+}
+
+const lastOf = (log) => log.items[log.length - 1];
+
+function rewoundFrom(log, seq) {
+  const items = logItems(log).map((b) => (b.seq >= seq ? { ...b, rewound: true } : b));
+  return { items, length: items.length };
+}
+
+const plus = (screen, block) => ({ ...screen, done: appended(screen.done, block) });
+
+function news(screen, doc) {
+  return plus(screen, { kind: "news", seq: doc.seq, at: doc.at ?? 0, what: doc.type, doc });
+}
+
+// Calls.
+
+function change(screen, callId, how) {
+  if (!screen.open.some((b) => b.id === callId)) return screen;
+  return { ...screen, open: screen.open.map((b) => (b.id === callId ? how(b) : b)) };
+}
+
+/** Blocks that are open and fit stand among those that are done from here on. */
+function close(screen, fits, how) {
+  const over = screen.open.filter(fits);
+  if (!over.length) return screen;
+  const next = { ...screen, open: screen.open.filter((b) => !fits(b)) };
+  return over.reduce((found, block) => plus(found, how(block)), next);
+}
+
+const asHeard = (block) => ({ ...block, later: true });
+const lost = (block) => ({ ...block, stage: "unknown", tail: "" });
+
+function ended(block, doc) {
+  return {
+    ...block, stage: doc.outcome, tail: "", ended: doc.at ?? 0, text: doc.text, whole: doc.whole,
+    images: doc.image_blobs ?? [], endSeq: doc.seq,
+  };
+}
+
+function judged(block, doc) {
+  const yes = doc.verdict === "allow";
+  if (block.stage === "asked" && !doc.rule) {
+    const said = yes ? "yes" : doc.reason ? `no: ${doc.reason}` : "no";
+    return { ...block, stage: "called", answered: said };
+  }
+  return { ...block, reason: yes ? "" : doc.reason, answered: "", rule: doc.rule };
+}
+
+function ofRequest(screen, doc) {
+  const requests = [...screen.requests.filter((r) => r.call_id !== doc.call_id), doc];
+  const next = { ...screen, requests };
+  return doc.who ? next : withStatus(next, ofCalls(next.open));
+}
+
+function without(screen, callId) {
+  if (!screen.requests.some((r) => r.call_id === callId)) return screen;
+  return { ...screen, requests: screen.requests.filter((r) => r.call_id !== callId) };
+}
+
+function judgedPlan(screen, doc) {
+  const plan = screen.plan?.seq === doc.plan ? null : screen.plan;
+  return news({ ...screen, plan }, doc);
+}
+
+// The response that is being written, and what is done now.
+
+const words = (doc, text, partial, model) => ({
+  kind: "words", seq: doc.seq, at: doc.at ?? 0, text, model, partial,
+});
+
+function streamed(screen, doc, kind) {
+  if (screen.stopped) return screen;
+  const said = screen.coming.reduce((sum, c) => sum + (c.kind === kind ? c.chars : 0), 0);
+  const piece = unseen(said, doc);
+  if (!piece) return screen;
+  const last = screen.coming.at(-1);
+  const goesOn = last?.kind === kind;
+  const rest = goesOn ? screen.coming.slice(0, -1) : screen.coming;
+  const before = goesOn ? last : { text: "", chars: 0 };
+  const now = { kind, text: before.text + piece, chars: before.chars + characters(piece) };
+  const next = { ...screen, coming: [...rest, now] };
+  const { doing } = screen.status;
+  if (kind === "words") return doing && piece.trim() ? withStatus(next, "") : next;
+  if (doing !== "waiting") return next;
+  return { ...next, status: { ...next.status, doing: "thinking", reason: "", seconds: 0 } };
+}
+
+/** A piece may come again after a reconnect: what lies behind the characters that are there. */
+function unseen(have, doc) {
+  const skip = doc.offset === undefined ? 0 : have - doc.offset;
+  return skip <= 0 ? doc.text : [...doc.text].slice(skip).join("");
+}
+
+// Offsets count characters, and a string here is made of UTF-16 units.
+function characters(text) {
+  let count = text.length;
+  for (let at = 0; at < text.length; at += 1) {
+    const unit = text.charCodeAt(at);
+    if (unit >= 0xd800 && unit <= 0xdbff) count -= 1;
+  }
+  return count;
+}
+
+function lastOfText(text, count) {
+  return text.length <= count ? text : [...text.slice(-2 * count)].slice(-count).join("");
+}
+
+const noStatus = () => ({ doing: "", reason: "", seconds: 0, tries: 0 });
+
+function withStatus(screen, doing) {
+  return screen.status.doing === doing ? screen : { ...screen, status: { ...noStatus(), doing } };
+}
+
+const ofCalls = (open) => (open.some((b) => b.stage === "running") ? "running" : "");
+
+const chosen = (screen, choices) => ({ ...screen, choices: { ...screen.choices, ...choices } });
+
+function spend(screen, doc) {
+  const { fresh = 0, cached = 0, cache_write: write = 0, output = 0 } = doc.usage ?? {};
+  const { usage } = screen;
+  return {
+    ...screen,
+    usage: {
+      input: usage.input + fresh + cached + write, output: usage.output + output,
+      cached: usage.cached + cached,
+    },
+    cost: screen.cost === null || doc.cost === null || doc.cost === undefined
+      ? null : screen.cost + doc.cost,
+  };
+}

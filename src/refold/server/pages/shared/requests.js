@@ -1,0 +1,260 @@
+// What waits for a person, as cards above the message box: a call to approve, questions of the
+// model, a plan. A card shows the whole of what would be done. It is one per request: an answer
+// is about the hash that was shown, and a card goes when anybody has answered.
+
+import { diffCount, diffView } from "./diff.js";
+import { fill, h, icon, isTyping } from "./dom.js";
+import { exact, hiddenIn, onOneLine } from "./escape.js";
+import { markdown } from "./markdown.js";
+import { waiting } from "./reducer.js";
+
+let number = 0;
+const newId = () => `request-${(number += 1)}`;
+
+export class Requests {
+  /** `send(order)` is a promise; `say(text)` tells a screen reader. */
+  constructor(element, texts, { send, say, directory, subject }) {
+    this.element = element;
+    this.texts = texts;
+    this.send = send;
+    this.say = say;
+    this.directory = directory;
+    this.subject = subject; // the words of a call that a person reads first
+    this.cards = new Map();
+  }
+
+  show(screen, readOnly) {
+    const { requests, plan } = waiting(screen);
+    const wanted = new Map(requests.map((r) => [`${r.call_id} ${r.hash}`, r]));
+    if (plan) wanted.set(`plan ${plan.seq}`, { type: "plan", ...plan });
+    for (const [key, card] of this.cards) {
+      if (!wanted.has(key)) this.remove(key, card);
+    }
+    for (const [key, request] of wanted) {
+      if (this.cards.has(key)) continue;
+      const card = this.card(request, readOnly);
+      this.cards.set(key, card);
+      this.element.append(card.element);
+      this.say(card.said);
+      if (!isTyping()) card.element.focus({ preventScroll: true });
+    }
+    this.element.hidden = !this.cards.size;
+  }
+
+  remove(key, card) {
+    this.cards.delete(key);
+    if (!card.mine) this.say(this.texts.answeredElsewhere);
+    const focused = card.element.contains(document.activeElement);
+    card.element.remove();
+    if (focused) (this.cards.values().next().value?.element ?? document.getElementById("message"))?.focus();
+  }
+
+  clear() {
+    this.cards.clear();
+    this.element.replaceChildren();
+    this.element.hidden = true;
+  }
+
+  card(request, readOnly) {
+    const card = { mine: false };
+    const id = newId();
+    const made = {
+      plan: () => this.plan(request, card), question: () => this.question(request, card),
+      tool_approval_request: () => this.approval(request, card),
+    }[request.type]();
+    card.said = made.said;
+    card.problem = h("p", { class: "problem", role: "alert", hidden: true });
+    card.actions = made.actions;
+    if (readOnly) for (const button of made.actions.querySelectorAll("button")) button.disabled = true;
+    card.element = h("section", {
+      class: `request request-${request.type}`, role: "dialog", "aria-labelledby": id, tabindex: "-1",
+      data: { call: request.call_id ?? `plan-${request.seq}` },
+      on: { keydown: (event) => this.key(event, made) },
+    },
+    h("header", { class: "request-head" }, icon(made.icon), h("h2", { id }, made.title)),
+    h("div", { class: "request-body" }, made.body), card.problem, made.actions);
+    return card;
+  }
+
+  key(event, made) {
+    if (event.target.matches("input, textarea, select, button") || event.ctrlKey || event.metaKey
+      || event.altKey) return;
+    if (made.keys?.[event.key]) {
+      event.preventDefault();
+      made.keys[event.key]();
+    }
+  }
+
+  async answer(card, order) {
+    card.mine = true;
+    const buttons = [...card.actions.querySelectorAll("button")];
+    for (const button of buttons) button.disabled = true;
+    try {
+      await this.send(order);
+    } catch (error) {
+      if (error.kind === "AlreadyAnswered") return;
+      card.mine = false;
+      for (const button of buttons) button.disabled = false;
+      card.problem.hidden = false;
+      card.problem.textContent = this.texts.sentFailed(error.message);
+    }
+  }
+
+  // A call.
+
+  approval(request, card) {
+    const t = this.texts.request;
+    const changes = request.changes ?? [];
+    const args = request.arguments ?? {};
+    const why = h("input", { type: "text", class: "why", placeholder: t.why, "aria-label": t.why });
+    const rules = request.once ? [] : request.rules;
+    const rule = this.rules(rules);
+    const respond = (allowed, grant = "") => this.answer(card, {
+      type: "tool_approval_response", call_id: request.call_id, hash: request.hash, allowed,
+      reason: allowed ? "" : why.value, grant, rule: grant ? rule.value() : "",
+    });
+    const button = (label, click, kind = "") => h("button", {
+      type: "button", class: `button ${kind}`, on: { click },
+    }, label);
+    const actions = h("div", { class: "actions" },
+      button(t.allow, () => respond(true), "primary"),
+      rules.length ? button(t.allowSession, () => respond(true, "session")) : null,
+      rules.length ? button(t.allowAlways, () => respond(true, "always")) : null,
+      h("span", { class: "refuse" }, why, button(t.deny, () => respond(false), "danger")));
+    const hidden = hiddenIn(JSON.stringify([args, changes]).replace(/\\[nrt]/g, ""));
+    const asked = t.reasonOf(request.reason);
+    const body = [
+      request.who ? h("p", { class: "who" }, this.texts.asks(onOneLine(request.who))) : null,
+      t.exactly ? h("p", { class: "exactly" }, t.exactly) : null,
+      ...this.shown(request.tool ?? "", args, changes),
+      hidden ? h("p", { class: "warning", role: "alert" }, this.texts.hidden(hidden)) : null,
+      asked ? h("p", { class: "reason" }, exact(asked)) : null,
+      rule.element, request.once ? h("p", { class: "reason" }, t.once) : null,
+    ];
+    return {
+      title: this.headline(request.tool ?? "", changes), icon: "shield", body, actions,
+      said: `${this.texts.said.asks} ${this.headline(request.tool ?? "", changes)}`,
+      keys: { y: () => respond(true), n: () => why.focus() },
+    };
+  }
+
+  headline(tool, changes) {
+    const t = this.texts.request;
+    if (changes.length > 1) return t.several(changes.length);
+    if (!changes.length) return t.title(onOneLine(tool));
+    const name = this.near(changes[0].path);
+    return { created: t.create, changed: t.edit, deleted: t.remove }[changes[0].kind](name);
+  }
+
+  near(path) {
+    const here = this.directory();
+    return onOneLine(here && path.startsWith(`${here}/`) ? path.slice(here.length + 1) : path);
+  }
+
+  // The whole of it: the changes to files; or the arguments, the most telling one first.
+  shown(tool, args, changes) {
+    if (changes.length) {
+      return changes.map((change) => {
+        const { added, gone } = diffCount(change.text);
+        return h("div", { class: "change" },
+          h("p", { class: "change-head" }, h("span", { class: "path" }, this.near(change.path)),
+            h("span", { class: "plus" }, `+${added}`), h("span", { class: "minus" }, `−${gone}`)),
+          diffView(change.text, this.texts.lines));
+      });
+    }
+    if (typeof args !== "object" || args === null) return [h("pre", { class: "whole" }, exact(String(args)))];
+    const main = this.subject(args);
+    const rest = Object.entries(args).filter(([key]) => key !== main);
+    return [
+      main ? h("pre", { class: "whole", tabindex: "0" }, exact(String(args[main]))) : null,
+      rest.length ? h("dl", { class: "arguments" }, rest.map(([key, value]) => [
+        h("dt", {}, onOneLine(key)),
+        h("dd", {}, exact(typeof value === "string" ? value : JSON.stringify(value, null, 1)))])) : null,
+    ];
+  }
+
+  rules(rules) {
+    const t = this.texts.request;
+    if (!rules.length) return { element: null, value: () => "" };
+    if (rules.length === 1) {
+      const element = h("p", { class: "rule" }, t.saved, " ", h("code", {}, exact(rules[0])));
+      return { element, value: () => rules[0] };
+    }
+    const choice = h("select", { "aria-label": t.rule },
+      rules.map((rule) => h("option", { value: rule }, onOneLine(rule))));
+    const element = h("div", { class: "rule" }, h("label", {}, `${t.saved} `, choice));
+    return { element, value: () => choice.value };
+  }
+
+  // A plan.
+
+  plan(plan, card) {
+    const t = this.texts.plan;
+    const shown = h("div", { class: "plan-text prose", tabindex: "0" }, markdown(plan.text, this.texts.lines));
+    const text = h("textarea", {
+      class: "plan-edit", rows: "14", "aria-label": this.texts.planText, hidden: true, value: plan.text,
+    });
+    const edit = h("button", { type: "button", class: "button quiet" }, this.texts.editPlan);
+    edit.addEventListener("click", () => {
+      text.hidden = !text.hidden;
+      shown.hidden = !text.hidden;
+      edit.textContent = text.hidden ? this.texts.editPlan : this.texts.showPlan;
+      if (text.hidden) fill(shown, markdown(text.value, this.texts.lines));
+      else text.focus();
+    });
+    const mode = h("select", { "aria-label": t.mode },
+      h("option", { value: "" }, t.modeBefore), h("option", { value: "default" }, t.modeDefault),
+      h("option", { value: "accept-edits" }, t.modeEdits));
+    const feedback = h("input", { type: "text", class: "why", placeholder: t.feedback, "aria-label": t.feedback });
+    const judge = (approved) => this.answer(card, {
+      type: "plan_approval", plan: plan.seq, approved, feedback: approved ? "" : feedback.value,
+      text: approved && text.value !== plan.text ? text.value : "", mode: approved ? mode.value : "",
+    });
+    const actions = h("div", { class: "actions" },
+      h("button", { type: "button", class: "button primary", on: { click: () => judge(true) } }, t.approve),
+      edit, h("label", { class: "mode" }, `${t.mode} `, mode),
+      h("span", { class: "refuse" }, feedback,
+        h("button", { type: "button", class: "button", on: { click: () => judge(false) } }, t.reject)));
+    return {
+      title: t.title(onOneLine(plan.title)), icon: "list", body: [shown, text], actions,
+      said: this.texts.said.plan,
+    };
+  }
+
+  // Questions of the model.
+
+  question(request, card) {
+    const t = this.texts.question;
+    const fields = request.questions.map((asked) => this.field(asked));
+    const respond = (skip) => this.answer(card, {
+      type: "question_response", call_id: request.call_id, hash: request.hash,
+      answers: fields.map((field) => (skip ? "" : field.value())),
+    });
+    const actions = h("div", { class: "actions" },
+      h("button", { type: "button", class: "button primary", on: { click: () => respond(false) } }, t.send),
+      h("button", { type: "button", class: "button quiet", on: { click: () => respond(true) } }, t.skip));
+    const who = request.who ? h("p", { class: "who" }, this.texts.asks(onOneLine(request.who))) : null;
+    return {
+      title: t.title, icon: "question", body: [who, ...fields.map((f) => f.element)], actions,
+      said: `${this.texts.said.question} ${request.questions[0]?.question ?? ""}`,
+    };
+  }
+
+  field(asked) {
+    const name = newId();
+    const other = h("input", {
+      type: "text", class: "other", "aria-label": asked.options.length ? this.texts.answerOther : asked.question,
+      placeholder: asked.options.length ? this.texts.answerOther : this.texts.yourAnswer,
+    });
+    const boxes = asked.options.map((option) => h("input", {
+      type: asked.many ? "checkbox" : "radio", name, value: option.label,
+    }));
+    const element = h("fieldset", {}, h("legend", {}, exact(asked.question)),
+      asked.options.map((option, n) => h("label", { class: "option" }, boxes[n],
+        h("span", {}, h("strong", {}, exact(option.label)), option.about ? h("small", {}, exact(option.about)) : null))),
+      other);
+    const value = () => [...boxes.filter((b) => b.checked).map((b) => b.value), other.value.trim()]
+      .filter(Boolean).join(", ");
+    return { element, value };
+  }
+}

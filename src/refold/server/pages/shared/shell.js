@@ -1,0 +1,555 @@
+// The page around a conversation, for both skins: the list of conversations, the bar, the
+// transcript, what waits for a person, the message box and the panels. A skin gives texts,
+// how a block looks, and its panels.
+
+import * as api from "./api.js";
+import { Composer } from "./composer.js";
+import { Conversation } from "./conversation.js";
+import { ask, askNewChat, askRewind, field } from "./dialogs.js";
+import { fill, h, icon, iconButton } from "./dom.js";
+import { onOneLine } from "./escape.js";
+import { FilesPanel, listFolder } from "./files.js";
+import { waiting } from "./reducer.js";
+import { Requests } from "./requests.js";
+import { Transcript } from "./transcript.js";
+
+const LIST_EVERY = 15_000;
+const SEARCH_PAUSE = 200;
+const SAID = 600; // characters of an answer that a screen reader is told
+
+export function startPage(skin) {
+  const page = new Page(skin);
+  page.begin();
+  return page;
+}
+
+class Page {
+  constructor(skin) {
+    this.skin = skin;
+    this.texts = skin.texts;
+    this.conversation = null;
+    this.cards = [];
+    this.offers = {};
+    this.before = null; // the screen that was shown last
+    this.build();
+  }
+
+  build() {
+    const t = this.texts;
+    this.said = h("div", { class: "unseen", role: "status", "aria-live": "polite" });
+    this.search = h("input", {
+      type: "search", placeholder: t.searchHint, "aria-label": t.searchConversations,
+      on: { input: () => this.searchSoon() },
+    });
+    this.list = h("ul", { class: "cards" });
+    this.nav = h("nav", { class: "side list", "aria-label": t.conversations },
+      h("div", { class: "brand" }, this.skin.brand(), iconButton("close", t.closeList, () => this.toggle("list", false), { class: "icon-button only-narrow" })),
+      h("button", { type: "button", class: "button primary new", on: { click: () => this.newChat() } }, icon("plus"), t.newChat),
+      h("div", { class: "search" }, icon("search"), this.search), this.list,
+      h("div", { class: "side-foot" }, this.themes(), h("a", { class: "other-page", href: this.skin.otherPage, on: { click: (e) => this.otherPage(e) } }, t.otherPage)));
+    this.title = h("h1", { class: "title" }, t.welcome);
+    this.light = h("span", { class: "light", data: { state: "none" } });
+    this.menu = h("details", { class: "menu", hidden: true },
+      h("summary", { "aria-label": t.conversationMenu, title: t.conversationMenu }, icon("more")), h("div", { class: "menu-list" }));
+    this.panelButton = iconButton("panel", t.openPanel, () => this.toggle("panel"), { "aria-expanded": "false", "aria-controls": "panel" });
+    this.bar = h("header", { class: "bar" },
+      iconButton("menu", t.openList, () => this.toggle("list"), { "aria-controls": "list" }),
+      this.title, this.light, this.menu, this.panelButton);
+    this.scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": t.messages });
+    this.latest = h("button", { type: "button", class: "latest", hidden: true, on: { click: () => this.transcript.toEnd() } }, icon("down"), t.latest);
+    this.notice = h("div", { class: "notice", hidden: true });
+    this.requestsElement = h("div", { class: "requests", hidden: true });
+    this.status = h("div", { class: "status" });
+    this.chips = h("div", { class: "chips" });
+    this.composer = new Composer(t, {
+      send: (message) => this.send(message), stop: () => this.stop(), upload: (files) => this.uploadFiles(files),
+      commands: () => this.commands(), files: (folder) => this.filesIn(folder), command: (name, rest) => this.command(name, rest),
+    });
+    this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": t.panelsLabel });
+    this.panelBody = h("div", { class: "panel-body", role: "tabpanel", tabindex: "0", id: "panel-body" });
+    this.panel = h("aside", { class: "side panel", id: "panel", "aria-label": t.panelsLabel },
+      h("div", { class: "panel-head" }, this.tabs, iconButton("close", t.closePanel, () => this.toggle("panel", false))), this.panelBody);
+    this.nav.id = "list";
+    this.main = h("main", { class: "main" }, this.bar, h("div", { class: "reading" }, this.scroller, this.latest),
+      h("div", { class: "dock" }, this.notice, this.requestsElement, this.status, this.composer.element, this.chips));
+    this.app = h("div", { class: "app" }, this.nav, this.main, this.panel,
+      h("div", { class: "shade", on: { click: () => { this.toggle("list", false); this.toggle("panel", false); } } }));
+    document.title = t.title;
+    fill(document.body, h("a", { class: "skip", href: "#message" }, t.skip), this.app, this.said);
+    this.requests = new Requests(this.requestsElement, t, {
+      send: (order) => this.order(order), say: (text) => this.say(text),
+      directory: () => this.conversation?.screen.directory ?? "", subject: (args) => this.skin.subject(args),
+    });
+    this.transcript = new Transcript(this.scroller, this.skin, this.context());
+    this.makeTabs();
+    document.addEventListener("keydown", (event) => this.key(event));
+    this.scroller.addEventListener("click", (event) => { if (event.target === this.scroller) this.menu.open = false; });
+    document.addEventListener("click", (event) => { if (!this.menu.contains(event.target)) this.menu.open = false; });
+  }
+
+  // Light or dark: as chosen for this page, or as the system has it.
+  themes() {
+    const key = `refold-theme${location.pathname}`;
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    const chosen = h("select", { "aria-label": this.texts.theme, on: { change: () => {
+      localStorage.setItem(key, chosen.value);
+      apply();
+    } } }, Object.entries(this.texts.themes).map(([name, label]) => h("option", { value: name }, label)));
+    const apply = () => {
+      const system = dark.matches ? "dark" : "light";
+      document.documentElement.dataset.theme = chosen.value === "system" ? system : chosen.value;
+    };
+    chosen.value = localStorage.getItem(key) ?? this.skin.theme;
+    dark.addEventListener("change", apply);
+    apply();
+    return chosen;
+  }
+
+  /** What the blocks of a skin may use. */
+  context() {
+    return {
+      texts: this.texts, folds: new Map(),
+      directory: () => this.conversation?.screen.directory ?? "",
+      id: () => this.conversation?.id ?? "",
+      rewind: (seq) => this.rewind(seq), fork: (seq) => this.fork(seq),
+      onAtEnd: (atEnd) => { this.latest.hidden = atEnd; },
+      readOnly: () => this.conversation?.readOnly ?? true,
+      showFiles: () => this.openPanel("files"),
+    };
+  }
+
+  begin() {
+    const wide = matchMedia("(min-width: 1100px)").matches;
+    this.app.dataset.list = matchMedia("(min-width: 800px)").matches ? "open" : "closed";
+    this.app.dataset.panel = wide && this.skin.panelFirst ? "open" : "closed";
+    this.panelButton.setAttribute("aria-expanded", String(this.app.dataset.panel === "open"));
+    addEventListener("popstate", () => this.fromAddress());
+    this.fromAddress();
+    this.refreshList();
+    setInterval(() => { if (document.visibilityState === "visible" && !this.search.value) this.refreshList(); }, LIST_EVERY);
+  }
+
+  fromAddress() {
+    const id = new URLSearchParams(location.search).get("c");
+    if (id) this.open(id, false);
+    else this.leave(false);
+  }
+
+  otherPage(event) {
+    event.preventDefault();
+    location.href = `${this.skin.otherPage}${location.search}`;
+  }
+
+  say(text) {
+    this.said.textContent = "";
+    setTimeout(() => { this.said.textContent = text; }, 50);
+  }
+
+  toggle(side, to) {
+    const open = to ?? this.app.dataset[side] !== "open";
+    this.app.dataset[side] = open ? "open" : "closed";
+    if (side === "panel") {
+      this.panelButton.setAttribute("aria-expanded", String(open));
+      if (open) this.showPanel();
+      else if (this.panel.contains(document.activeElement)) this.panelButton.focus();
+    } else if (open) this.search.focus();
+    else if (this.nav.contains(document.activeElement)) this.bar.querySelector("button").focus();
+  }
+
+  // Conversations.
+
+  async refreshList() {
+    try {
+      const words = this.search.value.trim();
+      const found = await api.get(`/api/conversations${words ? `?q=${encodeURIComponent(words)}` : ""}`);
+      this.cards = found.map((each) => ({ ...(each.about ?? {}), ...(each.session ?? each.card ?? {}), ...each }));
+    } catch (error) {
+      if (error.status === 401) location.reload();
+      return;
+    }
+    this.showList();
+  }
+
+  searchSoon() {
+    clearTimeout(this.searching);
+    this.searching = setTimeout(() => this.refreshList(), SEARCH_PAUSE);
+  }
+
+  showList() {
+    const t = this.texts;
+    const rows = this.cards.map((card) => {
+      const here = card.id === this.conversation?.id;
+      const title = onOneLine(card.name || card.title || t.untitled);
+      const snippet = card.snippet ?? card.hits?.[0]?.snippet ?? "";
+      return h("li", {}, h("a", {
+        class: "card", href: `?c=${encodeURIComponent(card.id)}`, "aria-current": here ? "page" : null,
+        on: { click: (event) => this.pick(event, card.id) },
+      }, h("span", { class: "card-title" }, title),
+      h("small", {}, typeof snippet === "string" && snippet ? onOneLine(snippet) : ago(card.changed),
+        card.open ? h("span", { class: "card-open", "aria-hidden": "true" }) : null)));
+    });
+    const empty = this.search.value ? t.nothingFound : t.noConversations;
+    fill(this.list, rows.length ? rows : h("li", { class: "empty" }, empty));
+  }
+
+  pick(event, id) {
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    this.open(id);
+    if (matchMedia("(max-width: 799px)").matches) this.toggle("list", false);
+  }
+
+  open(id, push = true) {
+    if (id === this.conversation?.id) return;
+    this.drop();
+    if (push) history.pushState(null, "", `?c=${encodeURIComponent(id)}`);
+    this.app.dataset.at = id;
+    this.conversation = new Conversation(id, {
+      changed: (screen) => this.changed(screen), state: (name, seconds) => this.setLight(name, seconds),
+      gone: () => this.gone(), held: (by) => this.held(by), frame: () => this.panelNow?.frame?.(),
+      forked: (made) => this.open(made),
+    });
+    this.refreshList();
+    this.makeMenu();
+    this.showPanel();
+    if (matchMedia("(min-width: 800px)").matches) this.composer.text.focus();
+  }
+
+  drop() {
+    this.conversation?.close();
+    this.conversation = null;
+    delete this.app.dataset.at;
+    this.before = null;
+    this.offers = {};
+    this.transcript.clear();
+    this.transcript.atEnd = true;
+    this.latest.hidden = true;
+    this.requests.clear();
+    this.notice.hidden = true;
+    fill(this.status);
+    fill(this.chips);
+    this.menu.hidden = true;
+    this.welcome?.remove();
+    this.composer.setRunning(false);
+  }
+
+  leave(push = true) {
+    this.drop();
+    if (push) history.pushState(null, "", location.pathname);
+    this.title.textContent = this.texts.untitled;
+    document.title = this.texts.title;
+    this.setLight("none");
+    this.welcome = this.skin.welcome({ use: (text) => this.composer.setText(text) });
+    this.scroller.append(this.welcome);
+    this.showList();
+    this.showPanel();
+    this.composer.text.focus();
+  }
+
+  gone() {
+    this.leave();
+    this.showNotice(this.texts.notThere);
+  }
+
+  held(by) {
+    const who = typeof by === "string" ? by : (by.who ?? by.program ?? by.host ?? `process ${by.pid ?? "?"}`);
+    this.showNotice(this.texts.readOnly(who));
+    this.composer.setRunning(false, false);
+  }
+
+  showNotice(text, action = null) {
+    this.notice.hidden = false;
+    fill(this.notice, h("p", { role: "status" }, text), action);
+  }
+
+  setLight(name, seconds = 0) {
+    const t = this.texts;
+    this.light.dataset.state = name;
+    fill(this.light, h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "light-text" }, t.light[name] ?? ""));
+    this.light.title = name === "offline" ? t.offlineIn(seconds) : (t.light[name] ?? "");
+    if (name === "offline" && seconds > 1) this.showNotice(t.offlineIn(seconds));
+    else if (name === "online" && !this.notice.dataset.stays) this.notice.hidden = true;
+  }
+
+  async newChat() {
+    const offers = { presets: [], agents: [], models: [] };
+    await Promise.all(Object.keys(offers).map(async (kind) => {
+      try {
+        offers[kind] = named(await api.get(`/api/${kind}`));
+      } catch {
+        offers[kind] = []; // the choice is only that of the settings
+      }
+    }));
+    const made = await askNewChat(this.texts, offers, (wanted) => api.post("/api/conversations", wanted), this.skin.allFields);
+    if (made) {
+      this.open(made.id);
+      this.tell(made.notices);
+    }
+  }
+
+  tell(notices) {
+    if (notices?.length && this.skin.showNotices) this.showNotice(notices.join(" "));
+  }
+
+  // Orders.
+
+  order(order) {
+    if (!this.conversation) return Promise.reject(new Error(this.texts.notThere));
+    return this.conversation.send(order);
+  }
+
+  async send({ text, images, when }) {
+    if (!this.conversation) {
+      const made = await api.post("/api/conversations", {});
+      this.open(made.id);
+      this.tell(made.notices);
+    }
+    this.transcript.toEnd();
+    if (when === "instead") return this.order({ type: "interrupt", instead: text });
+    const order = { type: "user_message", text, when: when === "now" ? "now" : "next", ...(images.length ? { images } : {}) };
+    return this.order(order);
+  }
+
+  stop() {
+    this.say(this.texts.stopped);
+    this.tried(this.order({ type: "interrupt", reason: "interrupted" }));
+  }
+
+  tried(promise) {
+    return promise.catch((error) => this.composer.complain(this.texts.dialogFailed(error.message)));
+  }
+
+  rewind(seq) {
+    askRewind(this.texts, (what, force) => this.order({ type: "rewind", to: seq, what, force }));
+  }
+
+  fork(seq) {
+    this.tried(this.order(seq > 1 ? { type: "fork", at: seq - 1 } : { type: "fork" }));
+  }
+
+  async rename() {
+    const input = h("input", { type: "text", value: this.conversation.screen.title, autofocus: true, maxlength: "200" });
+    await ask({
+      title: this.texts.rename, texts: this.texts, action: this.texts.save, body: field(this.texts.renamePrompt, input),
+      submit: () => api.patch(api.of(this.conversation.id), { name: input.value.trim() }).then(() => true),
+    });
+    this.refreshList();
+  }
+
+  async deleteIt() {
+    const id = this.conversation.id;
+    const done = await ask({
+      title: this.texts.delete, texts: this.texts, action: this.texts.delete, danger: true,
+      body: h("p", {}, this.texts.deleteQuestion), submit: () => api.remove(api.of(id)).then(() => true),
+    });
+    if (done) {
+      this.leave();
+      this.refreshList();
+    }
+  }
+
+  makeMenu() {
+    const t = this.texts;
+    const item = (label, click) => h("button", { type: "button", on: { click: () => { this.menu.open = false; click(); } } }, label);
+    fill(this.menu.querySelector(".menu-list"), item(t.rename, () => this.rename()), item(t.fork, () => this.fork(0)),
+      Object.entries(t.exportForms).map(([form, label]) => h("a", {
+        href: `${api.of(this.conversation.id, "export")}?form=${form}`, download: "", on: { click: () => { this.menu.open = false; } },
+      }, `${t.export}: ${label}`)),
+      item(t.delete, () => this.deleteIt()));
+    this.menu.hidden = false;
+  }
+
+  async uploadFiles(files) {
+    try {
+      if (!this.conversation) this.open((await api.post("/api/conversations", {})).id);
+      for (const file of files) {
+        await api.put(api.of(this.conversation.id, "files", file.name), await file.arrayBuffer());
+        this.say(this.texts.uploaded(file.name));
+      }
+      this.composer.setText(`${this.composer.text.value}${files.map((f) => `@${f.name} `).join("")}`);
+      this.panelNow?.filesChanged?.();
+    } catch (error) {
+      this.composer.complain(this.texts.dialogFailed(error.message));
+    }
+  }
+
+  // Suggestions and commands.
+
+  async commands() {
+    const own = Object.entries(this.texts.commands).map(([name, about]) => ({ name, about }));
+    const there = await this.offered("commands");
+    const known = new Set(own.map((c) => c.name));
+    return [...own, ...there.filter((c) => !known.has(c.name))];
+  }
+
+  async offered(kind) {
+    if (!this.conversation) return [];
+    this.offers[kind] ??= api.get(api.of(this.conversation.id, kind)).then(named).catch(() => []);
+    return this.offers[kind];
+  }
+
+  async filesIn(folder) {
+    if (!this.conversation) return [];
+    return listFolder(this.conversation.id, folder.replace(/\/$/, "")).catch(() => []);
+  }
+
+  command(name, rest) {
+    const does = {
+      new: () => this.newChat(), stop: () => this.stop(), rename: () => this.rename(), fork: () => this.fork(0),
+      compact: () => this.tried(this.order({ type: "compact", focus: rest })),
+      continue: () => this.tried(this.order({ type: "continue" })),
+      plan: () => this.tried(this.order({ type: "set_mode", mode: "plan" })
+        .then(() => rest && this.send({ text: rest, images: [], when: "start" }))),
+      model: () => this.tried(this.order({ type: "set_model", model: rest })),
+      mode: () => this.tried(this.order({ type: "set_mode", mode: rest })),
+      effort: () => this.tried(this.order({ type: "set_effort", effort: rest })),
+      agent: () => this.tried(this.order({ type: "set_agent", agent: rest })),
+      cd: () => this.tried(this.order({ type: "set_directory", directory: rest })),
+      rewind: () => this.openPanel("history"),
+      export: () => { this.menu.open = true; this.menu.querySelector("a").focus(); },
+    }[name];
+    if (!does || !(name in this.texts.commands) || (!this.conversation && name !== "new")) return false;
+    does();
+    return true;
+  }
+
+  // What the screen shows.
+
+  changed(screen) {
+    const before = this.before;
+    this.before = screen;
+    this.transcript.show(screen);
+    this.requests.show(screen, this.conversation.readOnly);
+    const running = Boolean(screen.turn);
+    if (!this.conversation.readOnly) this.composer.setRunning(running && !screen.cutOff);
+    if (!before || screen.title !== before.title || !before.done.length) this.showTitle(screen);
+    this.showStatus(screen);
+    this.skin.showChips(this.chips, screen, this);
+    this.panelNow?.changed?.(screen);
+    if (screen.cutOff && !this.conversation.readOnly) this.offerContinue();
+    if (this.conversation.caughtUp && before) this.tellChanges(before, screen);
+  }
+
+  showTitle(screen) {
+    const first = screen.done.items.find((b) => b.kind === "heard");
+    this.title.textContent = onOneLine(screen.title || first?.said?.slice(0, 80) || this.texts.untitled);
+  }
+
+  showStatus(screen) {
+    const { requests, plan } = waiting(screen);
+    const asked = requests.length || plan;
+    const words = asked ? this.texts.doing.asked : statusWords(screen, this.texts.doing);
+    this.skin.showStatus(this.status, screen, words);
+    document.title = `${asked ? "(!) " : screen.turn ? "… " : ""}${this.title.textContent} · ${this.texts.product}`;
+  }
+
+  offerContinue() {
+    const go = h("button", { type: "button", class: "button primary", on: { click: () => { this.notice.hidden = true; this.tried(this.order({ type: "continue" })); } } }, this.texts.continue);
+    this.showNotice(this.texts.crashed, go);
+  }
+
+  tellChanges(before, screen) {
+    const news = screen.done.items.slice(before.done.length, screen.done.length);
+    const words = news.filter((b) => b.kind === "words").at(-1);
+    const over = news.find((b) => b.kind === "turn_over");
+    if (words) this.say(`${this.texts.said.answer} ${words.text.slice(0, SAID)}`);
+    else if (over) this.say(`${this.texts.said.over} ${this.texts.turnOver[over.outcome] ?? ""}`);
+    if (over || before.title !== screen.title || !before.done.length) this.refreshList();
+    if (over || news.some((b) => b.diffs?.length)) this.panelNow?.filesChanged?.();
+  }
+
+  // Panels.
+
+  makeTabs() {
+    const names = Object.keys(this.texts.panels);
+    this.tab = names[0];
+    fill(this.tabs, names.map((name) => h("button", {
+      type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "panel-body", on: { click: () => this.openPanel(name) },
+    }, this.texts.panels[name])));
+    this.tabs.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      this.openPanel(names[(names.indexOf(this.tab) + step + names.length) % names.length]);
+      this.tabs.querySelector("[aria-selected=true]").focus();
+    });
+    this.markTab();
+  }
+
+  markTab() {
+    for (const button of this.tabs.children) {
+      const here = button.id === `tab-${this.tab}`;
+      button.setAttribute("aria-selected", String(here));
+      button.tabIndex = here ? 0 : -1;
+    }
+    this.panelBody.setAttribute("aria-labelledby", `tab-${this.tab}`);
+  }
+
+  openPanel(name) {
+    this.tab = name;
+    this.markTab();
+    if (this.app.dataset.panel !== "open") this.toggle("panel", true);
+    else this.showPanel();
+  }
+
+  showPanel() {
+    this.panelNow = null;
+    fill(this.panelBody);
+    if (!this.conversation || this.app.dataset.panel !== "open") return;
+    this.panelNow = this.tab === "files" ? this.filesPanel() : this.skin.panels[this.tab](this.panelBody, this);
+    this.panelNow?.changed?.(this.conversation.screen);
+  }
+
+  filesPanel() {
+    const panel = new FilesPanel(this.panelBody, this.texts, this.conversation.id, (text) => this.say(text));
+    return { filesChanged: () => panel.show() };
+  }
+
+  // Keys for everything: they do nothing while somebody types.
+
+  key(event) {
+    if (event.ctrlKey && event.key === ".") this.stop();
+    else if ((event.ctrlKey || event.metaKey) && event.key === "k") {
+      event.preventDefault();
+      this.toggle("list", true);
+    } else if (event.target.closest("textarea, input, select, dialog, .request, summary") || event.ctrlKey || event.metaKey
+      || event.altKey) return;
+    else if (event.key === "j") this.transcript.step(1);
+    else if (event.key === "k") this.transcript.step(-1);
+    else if (event.key === "G" || event.key === "End") this.transcript.toEnd();
+    else if (event.key === "/" || event.key === "i") {
+      event.preventDefault();
+      this.composer.text.focus();
+    } else if (event.key === "p") this.toggle("panel");
+  }
+}
+
+/** What it does now, in words. */
+export function statusWords(screen, t) {
+  if (!screen.turn && !screen.status.doing.startsWith("requesting")) return "";
+  const { doing, reason, seconds, tries } = screen.status;
+  if (screen.stopped) return t.stopping ?? "";
+  if (doing === "waiting") return t.retry(reason, seconds, tries);
+  if (doing.startsWith("writing a call of ")) return t.coming(doing.slice(18));
+  if (doing.startsWith("requesting a ")) return t.purpose(doing.slice(13));
+  if (doing === "running") {
+    const call = screen.open.findLast((b) => b.stage === "running");
+    return call && t.coming ? (t.runningTool?.(call.tool) ?? t.running) : t.running;
+  }
+  if (doing) return t[doing] ?? doing;
+  return screen.coming.length ? t.answering : t.thinking;
+}
+
+/** Lists of names as the server gives them, with or without a line about each. */
+function named(found) {
+  const rows = Array.isArray(found) ? found : Object.values(found).find(Array.isArray) ?? [];
+  return rows.map((row) => (typeof row === "string" ? { name: row, about: "" }
+    : { ...row, name: row.name ?? row.id ?? "", about: row.about ?? row.description ?? row.label ?? "" })).filter((r) => r.name);
+}
+
+function ago(seconds) {
+  if (!seconds) return "";
+  const when = new Date(seconds * 1000);
+  const today = new Date().toDateString() === when.toDateString();
+  return today ? when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })
+    : when.toLocaleDateString([], { day: "numeric", month: "short" });
+}

@@ -1,0 +1,233 @@
+// The blocks of a conversation as elements, of which only those near the visible part exist:
+// blocks stand in chunks, and a chunk that is far away is an empty box of the height that it
+// had. What is still open, and the response that is being written, stands below the chunks.
+
+import { h } from "./dom.js";
+import { GrowingMarkdown } from "./markdown.js";
+
+const CHUNK = 30; // blocks
+const NEAR = "1500px"; // from the visible part
+const GUESS = 96; // pixels of a block that was never seen
+const BOTTOM = 60; // pixels from the end that count as being there
+
+export class Transcript {
+  /**
+   * `render(block, context)` gives an element or null, `renderComing(part, context)` an
+   * element with a method `show(part)`. `scroller` scrolls.
+   */
+  constructor(scroller, skin, context) {
+    this.scroller = scroller;
+    this.skin = skin;
+    this.context = context;
+    this.chunks = [];
+    this.items = null; // the list whose blocks are drawn
+    this.drawn = 0;
+    this.open = new Map(); // by key: {block, element}
+    this.coming = [];
+    this.past = h("div", { class: "past" });
+    this.present = h("div", { class: "present" });
+    this.feed = h("div", { class: "feed", role: "feed", "aria-label": skin.texts.messages },
+      this.past, this.present);
+    scroller.replaceChildren(this.feed);
+    this.near = new IntersectionObserver((found) => this.moved(found), {
+      root: scroller, rootMargin: `${NEAR} 0px`,
+    });
+    this.atEnd = true;
+    scroller.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    this.grown = new ResizeObserver(() => this.atEnd && this.toEnd());
+    this.grown.observe(this.feed);
+    this.grown.observe(scroller);
+  }
+
+  show(screen) {
+    this.showDone(screen.done);
+    this.showOpen(screen.open);
+    this.showComing(screen.coming);
+    this.feed.setAttribute("aria-busy", String(screen.coming.length > 0));
+    if (this.atEnd) this.toEnd();
+  }
+
+  showDone(log) {
+    if (log.items !== this.items) this.replaced(log);
+    this.items = log.items;
+    while (this.drawn < log.length) {
+      let chunk = this.chunks.at(-1);
+      if (!chunk || chunk.blocks.length === CHUNK) chunk = this.newChunk();
+      const block = log.items[this.drawn];
+      chunk.blocks.push(block);
+      if (chunk.element.dataset.mounted) this.add(chunk, block, this.drawn);
+      else this.guess(chunk);
+      this.drawn += 1;
+    }
+  }
+
+  // Another list: draw again what is not the same block, and only that.
+  replaced(log) {
+    if (this.drawn > log.length) this.clear();
+    for (let at = 0; at < this.drawn; at += 1) {
+      const chunk = this.chunks[Math.floor(at / CHUNK)];
+      const n = at % CHUNK;
+      if (chunk.blocks[n] === log.items[at]) continue;
+      chunk.blocks[n] = log.items[at];
+      if (chunk.element.dataset.mounted) {
+        chunk.elements[n].replaceWith(chunk.elements[n] = this.article(log.items[at], at));
+      }
+    }
+  }
+
+  clear() {
+    for (const chunk of this.chunks) this.near.unobserve(chunk.element);
+    this.chunks = [];
+    this.drawn = 0;
+    this.items = null;
+    this.past.replaceChildren();
+    this.present.replaceChildren();
+    this.open.clear();
+    this.coming = [];
+  }
+
+  newChunk() {
+    const element = h("div", { class: "chunk" });
+    const chunk = { element, blocks: [], elements: [], first: this.drawn };
+    element.chunk = chunk;
+    const before = this.chunks.at(-2);
+    this.chunks.push(chunk);
+    this.past.append(element);
+    // What is new is drawn at once; what is older, if it is near.
+    this.mount(chunk);
+    if (before) this.near.observe(before.element);
+    return chunk;
+  }
+
+  guess(chunk) {
+    chunk.element.style.height = `${Math.max(1, chunk.blocks.length) * GUESS}px`;
+  }
+
+  mount(chunk) {
+    if (chunk.element.dataset.mounted) return;
+    chunk.element.dataset.mounted = "yes";
+    chunk.element.style.height = "";
+    chunk.elements = [];
+    chunk.blocks.forEach((block, n) => this.add(chunk, block, chunk.first + n));
+  }
+
+  unmount(chunk) {
+    if (!chunk.element.dataset.mounted || chunk.element.contains(document.activeElement)) return;
+    const height = chunk.element.getBoundingClientRect().height;
+    delete chunk.element.dataset.mounted;
+    chunk.elements = [];
+    chunk.element.replaceChildren();
+    chunk.element.style.height = `${height}px`;
+  }
+
+  moved(found) {
+    for (const { target, isIntersecting } of found) {
+      if (isIntersecting) this.mount(target.chunk);
+      else this.unmount(target.chunk);
+    }
+  }
+
+  add(chunk, block, at) {
+    const made = this.article(block, at);
+    chunk.elements.push(made);
+    chunk.element.append(made);
+  }
+
+  article(block, at) {
+    const inner = this.skin.renderBlock(block, this.context);
+    if (!inner) return h("div", { hidden: true });
+    return h("article", {
+      class: `block block-${block.kind}${block.rewound ? " is-rewound" : ""}`, tabindex: "-1",
+      "aria-posinset": at + 1, "aria-setsize": -1, "aria-label": this.skin.labelOf(block),
+      data: { seq: block.seq, at },
+    }, inner);
+  }
+
+  showOpen(open) {
+    const keys = new Set();
+    let before = null;
+    for (const block of open) {
+      const key = block.id ?? `message-${block.seq}`;
+      keys.add(key);
+      const known = this.open.get(key);
+      let element = known?.element;
+      if (!known || known.block !== block) {
+        const fresh = this.article(block, this.drawn + keys.size - 1);
+        if (element) element.replaceWith(fresh);
+        element = fresh;
+        this.open.set(key, { block, element });
+      }
+      if (element.parentNode !== this.present || element.previousSibling !== before) {
+        this.present.insertBefore(element, before ? before.nextSibling : this.present.firstChild);
+      }
+      before = element;
+    }
+    for (const [key, { element }] of this.open) {
+      if (!keys.has(key)) {
+        element.remove();
+        this.open.delete(key);
+      }
+    }
+  }
+
+  showComing(parts) {
+    const goesOn = parts.length >= this.coming.length
+      && this.coming.every((c, n) => c.kind === parts[n].kind);
+    if (!goesOn) {
+      for (const { element } of this.coming) element.remove();
+      this.coming = [];
+    }
+    parts.forEach((part, n) => {
+      if (!this.coming[n]) {
+        const made = this.skin.renderComing(part, this.context);
+        this.coming[n] = { kind: part.kind, ...made };
+        this.present.append(made.element);
+      }
+      this.coming[n].show(part);
+    });
+  }
+
+  scrolled() {
+    const { scrollTop, clientHeight, scrollHeight } = this.scroller;
+    const atEnd = scrollHeight - scrollTop - clientHeight < BOTTOM;
+    if (atEnd === this.atEnd) return;
+    this.atEnd = atEnd;
+    this.context.onAtEnd?.(atEnd);
+  }
+
+  toEnd() {
+    this.scroller.scrollTop = this.scroller.scrollHeight;
+    if (!this.atEnd) {
+      this.atEnd = true;
+      this.context.onAtEnd?.(true);
+    }
+  }
+
+  /** Scroll to the block of an event, and put the focus there. */
+  goTo(seq) {
+    const at = this.chunks.findLastIndex((c) => c.blocks.length && c.blocks[0].seq <= seq);
+    const chunk = this.chunks[Math.max(at, 0)];
+    if (!chunk) return;
+    this.atEnd = false;
+    this.mount(chunk);
+    const n = Math.max(0, chunk.blocks.findLastIndex((b) => b.seq <= seq));
+    chunk.elements[n]?.scrollIntoView({ block: "center" });
+    chunk.elements[n]?.focus({ preventScroll: true });
+    this.context.onAtEnd?.(false);
+  }
+
+  /** The focus goes to the next block, or the one before. */
+  step(way) {
+    const every = [...this.feed.querySelectorAll("article")];
+    const at = every.indexOf(document.activeElement?.closest("article"));
+    const next = at < 0 ? every.at(-1) : every[Math.min(every.length - 1, Math.max(0, at + way))];
+    next?.focus();
+    next?.scrollIntoView({ block: "nearest" });
+  }
+}
+
+/** Words that grow, as Markdown. */
+export function growing(element, labels) {
+  const inside = new GrowingMarkdown(element, labels);
+  return (part) => inside.show(part.text);
+}

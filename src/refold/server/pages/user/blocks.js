@@ -1,0 +1,153 @@
+// How a block looks to somebody who is no programmer: what was said, what is done in plain
+// words, and files as cards. What exactly was done can be unfolded.
+
+import { diffView } from "../shared/diff.js";
+import { dollars, fill, h, icon, iconButton } from "../shared/dom.js";
+import { exact, onOneLine } from "../shared/escape.js";
+import { addressOf, downloadLink } from "../shared/files.js";
+import { markdown } from "../shared/markdown.js";
+import { user as t } from "../shared/texts.js";
+import { growing } from "../shared/transcript.js";
+
+const SUBJECTS = ["command", "path", "file_path", "code", "pattern", "query", "url", "task", "name"];
+const DRAWINGS = [
+  [/^(read_|view_)/, "file"], [/^(search|find|list|glob|grep)/, "search"], [/^(write|edit|multi|apply|notebook)/, "pencil"],
+  [/^(bash|run|shell|python|rlm)/, "terminal"], [/^(web|fetch)/, "globe"], [/^(todo|enter_plan|exit_plan|plan)/, "list"],
+  [/^(task|agent)/, "people"], [/^ask/, "question"],
+];
+
+export function subject(args) {
+  return SUBJECTS.find((name) => typeof args?.[name] === "string") ?? "";
+}
+
+export function renderBlock(block, context) {
+  return RENDER[block.kind](block, context);
+}
+
+const RENDER = { heard, words, thought, called, news, turn_over: turnOver };
+
+function heard(block, context) {
+  if (block.sender !== "person") return null; // reports of helpers are for the model
+  const tools = context.readOnly() ? null : h("span", { class: "tools" }, iconButton("undo", t.rewindTo, () => context.rewind(block.seq)));
+  return h("div", { class: "heard" }, h("div", { class: "bubble" }, exact(block.said), pictures(block.images, context)),
+    h("footer", {}, block.later && context.isOpen?.(block) ? h("span", { class: "tag" }, t.queued) : null,
+      block.rewound ? h("span", { class: "tag" }, t.rewound) : null, tools));
+}
+
+function pictures(images, context) {
+  if (!images?.length) return null;
+  return h("ul", { class: "pictures" }, images.map((image) => h("li", {}, h("img", {
+    src: `/api/conversations/${encodeURIComponent(context.id())}/blobs/${encodeURIComponent(image.blob)}`,
+    alt: t.imageNamed(image.name), loading: "lazy",
+  }))));
+}
+
+function words(block) {
+  return h("div", { class: "words prose" }, markdown(block.text, t.lines));
+}
+
+function thought(block, context) {
+  return fold(context, `thought-${block.seq}`, "thought", [t.thought], () => h("div", { class: "text" }, exact(block.text)));
+}
+
+function fold(context, key, name, summary, body) {
+  const inside = h("div", { class: "fold-body" });
+  const draw = () => { if (!inside.hasChildNodes()) fill(inside, body()); };
+  const open = context.folds.get(key) ?? false;
+  if (open) draw();
+  return h("details", { class: `fold ${name}`, open, on: { toggle: (event) => {
+    context.folds.set(key, event.target.open);
+    if (event.target.open) draw();
+  } } }, h("summary", {}, summary), inside);
+}
+
+function called(block, context) {
+  const busy = ["called", "asked", "running"].includes(block.stage);
+  const drawing = DRAWINGS.find(([name]) => name.test(block.tool))?.[1] ?? "more";
+  const about = fileOf(block, context);
+  const wrong = ["failed", "refused", "stopped", "unknown"].includes(block.stage);
+  const summary = [h("span", { class: `mark mark-${busy ? "busy" : wrong ? "wrong" : "done"}` }, icon(wrong ? "close" : drawing)),
+    h("span", { class: "did" }, busy ? t.activityNow(block.tool) : t.activity(block.tool)),
+    about ? h("span", { class: "about" }, about) : null,
+    wrong || block.stage === "asked" ? h("span", { class: "tag" }, t.stages[block.stage]) : null];
+  return fold(context, block.id, "step", summary, () => details(block, context));
+}
+
+function fileOf(block, context) {
+  const path = block.args?.path ?? block.args?.file_path;
+  return typeof path === "string" && path !== "." ? onOneLine(near(path, context).split("/").pop()) : "";
+}
+
+function near(path, context) {
+  const here = context.directory();
+  return here && path.startsWith(`${here}/`) ? path.slice(here.length + 1) : path;
+}
+
+function details(block, context) {
+  const name = subject(block.args);
+  const given = name ? String(block.args[name]) : JSON.stringify(block.args, null, 1);
+  const text = block.text || block.tail;
+  return [h("h3", {}, t.input), h("pre", { tabindex: "0" }, exact(given)),
+    block.diffs.map((diff) => [h("p", {}, downloadLink(context.id(), near(diff.path, context), t)), diffView(diff.text, t.lines)]),
+    text && !block.diffs.length ? [h("h3", {}, t.output), h("pre", { tabindex: "0" }, exact(text))] : null];
+}
+
+function news(block) {
+  const said = t.news[block.what]?.(block.doc);
+  return said ? h("p", { class: "news" }, exact(said)) : null;
+}
+
+function turnOver(block, context) {
+  const how = t.turnOver[block.outcome];
+  const files = block.files.filter((f) => f.kind !== "deleted");
+  const gone = block.files.filter((f) => f.kind === "deleted");
+  if (!how && !block.files.length) return null;
+  return h("div", { class: "over" },
+    how ? h("p", { class: "how" }, [how, block.outcome === "failed" ? block.reason : ""].filter(Boolean).map(exact).join(" ")) : null,
+    block.files.length ? h("section", { "aria-label": t.filesMade }, h("ul", { class: "made" },
+      files.map((file) => h("li", {}, card(file, context))),
+      gone.map((file) => h("li", { class: "gone" }, icon("close"), h("span", {}, onOneLine(file.path.split("/").pop())), h("small", {}, t.deleted))))) : null);
+}
+
+function card(file, context) {
+  const name = file.path.split("/").pop();
+  return h("a", { class: "made-card", href: addressOf(context.id(), near(file.path, context)), download: name,
+    "aria-label": `${t.downloadNamed(onOneLine(name))} (${t[file.kind]})` },
+  h("span", { class: "made-icon" }, icon("file")), h("span", { class: "made-name" }, onOneLine(name)),
+  h("small", {}, t[file.kind]), icon("down"));
+}
+
+export function renderComing(part) {
+  if (part.kind === "call") {
+    const did = h("span", { class: "did" });
+    return { element: h("div", { class: "coming step" }, h("span", { class: "mark mark-busy" }, icon("more")), did),
+      show: (now) => { did.textContent = t.activityNow(now.text); } };
+  }
+  if (part.kind === "thought") {
+    return { element: h("div", { class: "coming step" }, h("span", { class: "mark mark-busy" }, icon("leaf")),
+      h("span", { class: "did" }, t.doing.thinking)), show: () => {} };
+  }
+  const prose = h("div", { class: "words prose" });
+  return { element: h("div", { class: "coming" }, prose), show: growing(prose, t.lines) };
+}
+
+export function labelOf(block) {
+  switch (block.kind) {
+    case "heard": return t.you;
+    case "words": return t.product;
+    case "thought": return t.thought;
+    case "called": return `${t.activity(block.tool)}: ${t.stages[block.stage]}`;
+    case "turn_over": return t.said.over;
+    default: return t.news[block.what]?.(block.doc) ?? "";
+  }
+}
+
+export function aboutPanel(element) {
+  return { changed: (screen) => {
+    const count = screen.usage.input + screen.usage.output;
+    fill(element, h("dl", { class: "about-list" },
+      h("div", {}, h("dt", {}, t.workspace), h("dd", {}, onOneLine(screen.directory || "…"))),
+      h("div", {}, h("dt", {}, t.spent), h("dd", {}, dollars(screen.cost) || t.costUnknown)),
+      h("div", {}, h("dd", {}, t.tokensPlain(count.toLocaleString("en"))))));
+  } };
+}

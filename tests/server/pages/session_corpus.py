@@ -1,0 +1,237 @@
+"""Sessions at random, but as they can happen: events and live news, and their documents.
+
+Each id is new, a call ends once, and only what is open is answered, as the engine and the
+inbox see to it. For tests that compare readers of documents with the fold of the events.
+"""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from refold.journal.events import kinds as news
+from refold.journal.events.child_events import (
+    ChildAnswered,
+    ChildAsked,
+    ChildBorn,
+    ChildEnded,
+    NestedCallMade,
+)
+from refold.journal.events.kinds import Entry, Event, Frame
+from refold.journal.state.fold import View, apply
+from refold.values.control import Control, EnterPlan, Final, PlanReady, Todo, Todos
+from refold.values.display import Diff
+from refold.values.live import (
+    CallComing,
+    ChildMoved,
+    Live,
+    Progress,
+    TextCame,
+    ThinkingCame,
+    Waiting,
+)
+from refold.values.messages import Image, Message, Part, Text, Thinking, ToolCall
+from refold.values.usage import Usage
+from refold.views.stream_json.encode import documents_of
+
+Plain: TypeAlias = dict[str, Any]
+WORDS = ("Look.", "So *far*", "für 文 😀", "\n", "and\n\nthen", " ")
+
+
+class Session:
+    """`steps` choices of a session, made by `random`."""
+
+    def __init__(self, random: Random, steps: int) -> None:
+        self._random, self._ids = random, 0
+        self.view, self.frames = View(), list[Frame]()
+        self._started = set[str]()
+        self._add(news.SessionStarted("/w"))
+        for _ in range(steps):
+            random.choice(self._possible())()
+
+    def _add(self, item: Event | Live) -> None:
+        if isinstance(
+            item,
+            TextCame | ThinkingCame | CallComing | Progress | Waiting | ChildMoved,
+        ):
+            self.frames.append(Frame(self.view.seq, 1, item))
+            return
+        entry = Entry(self.view.seq + 1, item, at=float(self.view.seq + 1))
+        self.view = apply(self.view, entry)
+        self.frames.append(Frame(entry.seq, 0, entry))
+
+    def _id(self, kind: str) -> str:
+        self._ids += 1
+        return f"{kind}{self._ids}"
+
+    def _possible(self) -> list[Any]:
+        turn = self.view.turn
+        ways = [self._say, self._say, self._choose]
+        if not turn.seq:
+            ways += [self._begin] * 3
+            if self.view.plans.waiting:
+                ways.append(self._judge_plan)
+            if len(self.view.marks) > 1 and not self.view.conversation.calls:
+                ways.append(self._rewind)
+            return ways
+        ways += (
+            [self._end, self._child, self._stop] if not turn.stopped else [self._end] * 4
+        )
+        if turn.open_request:
+            return [*ways, *[self._stream] * 8, *[self._answer] * 4, self._fail]
+        if self._open():
+            return [*ways, *[self._advance] * 10, self._news]
+        return [*ways, *[self._ask] * 6, self._news, self._deliver]
+
+    def _open(self) -> list[Any]:
+        found = (*self.view.conversation.calls, *self.view.conversation.nested)
+        return [call for call in found if call.result is None]
+
+    def _say(self) -> None:
+        r = self._random
+        images = (Image("b" * 64, "image/png", "a.png"),) if r.random() < 0.1 else ()
+        said = news.Said(
+            r.choice(WORDS), r.choice(["person", "person", "child-1"]),
+            r.choice(["now", "next"]), self._id("key"), images,
+            r.choice([None, None, "typed"]),
+        )  # fmt: skip
+        self._add(said)
+
+    def _begin(self) -> None:
+        self._add(news.TurnStarted(self.view.seq))
+        self._deliver()
+        self._ask()
+
+    def _deliver(self) -> None:
+        if waits := [each.seq for each in self.view.conversation.undelivered]:
+            self._add(news.Delivered(tuple(waits)))
+
+    def _ask(self) -> None:
+        self._add(news.ModelAsked())
+
+    def _stream(self) -> None:
+        r, text = self._random, self._random.choice(WORDS)
+        self._add(r.choice([
+            TextCame(text), ThinkingCame(text), CallComing("bash"), Waiting(1.5, "busy"),
+        ]))  # fmt: skip
+
+    def _answer(self) -> None:
+        r, parts = self._random, list[Part]()
+        if r.random() < 0.5:
+            parts.append(Thinking(r.choice(WORDS)))
+        if r.random() < 0.7:
+            parts.append(Text(r.choice(WORDS)))
+        for _ in range(r.choice([0, 1, 1, 3])):
+            parts.append(ToolCall(self._id("c"), "bash", Raw(b'{"command":"ls"}')))
+        partial = bool(self.view.turn.stopped)
+        parts = [p for p in parts if not (partial and isinstance(p, ToolCall))]
+        self._add(news.ModelAnswered(
+            Message("assistant", tuple(parts)), Usage(5, output=2),
+            r.choice(["end", "length"]), "a/m", partial, 0.25,
+        ))  # fmt: skip
+
+    def _fail(self) -> None:
+        self._add(
+            news.ModelFailed("no line", "Unreachable", self._random.choice(["", "So f"]))
+        )
+
+    def _advance(self) -> None:
+        r, call = self._random, self._random.choice(self._open())
+        id_ = call.call.id
+        match call.stage:
+            case "called":
+                verdict = r.choice(["allow", "ask", "ask", "deny"])
+                changes = (Diff("/w/a", "changed", "-a\n+b"),) if verdict == "ask" else ()
+                self._add(
+                    news.Judged(id_, verdict, "rule", "so", hash="h", changes=changes)
+                )
+            case "asked":
+                if r.random() < 0.2:  # what it would touch has changed
+                    self._add(news.Judged(id_, "ask", "", "again", hash="i"))
+                else:
+                    reason = r.choice(["", "later"])
+                    self._add(news.Answered(id_, r.random() < 0.6, reason))
+            case "denied":
+                self._add(news.Ended(id_, "refused", "Refused."))
+            case "allowed":
+                self._add(news.Started(id_))
+            case _:
+                self._run(id_)
+
+    def _run(self, id_: str) -> None:
+        r = self._random
+        if r.random() < 0.4:
+            self._add(Progress(id_, r.choice(WORDS) * 300))
+        elif r.random() < 0.2 and "." not in id_:
+            made = ToolCall(f"{id_}.{self._id('n')}", "read_file", Raw(b"{}"))
+            self._add(NestedCallMade(made, id_))
+        else:
+            controls: list[Control | None] = [
+                None, None, Final("It is 7."), PlanReady("T", "1. Do"), EnterPlan(),
+                Todos((Todo("look", "done"), Todo("act"))),
+            ]  # fmt: skip
+            shown = (Diff("/w/a", "changed", "+x"),) if r.random() < 0.4 else ()
+            self._add(news.Ended(
+                id_, r.choice(["done", "done", "failed"]), r.choice(WORDS), shown, (),
+                r.choice(["", "f" * 64]), r.choice(controls),
+                (Image("c" * 64, "image/png"),) if r.random() < 0.1 else (),
+            ))  # fmt: skip
+
+    def _stop(self) -> None:
+        self._add(news.Stopped("enough"))
+
+    def _end(self) -> None:
+        for call in (*self.view.conversation.nested, *self.view.conversation.calls):
+            if call.result is None:
+                self._add(news.Ended(call.call.id, "stopped", "Stopped."))
+        if self.view.turn.open_request and self.view.turn.stopped:
+            self._answer()
+        outcome = "plan_ready" if self.view.plans.waiting else "answered"
+        self._add(news.TurnEnded("interrupted" if self.view.turn.stopped else outcome))
+
+    def _judge_plan(self) -> None:
+        plan = self.view.plans.waiting
+        assert plan
+        self._add(news.PlanAnswered(plan.seq, self._random.random() < 0.5))
+
+    def _rewind(self) -> None:
+        self._add(news.Rewound(self._random.choice(list(self.view.marks)).seq))
+
+    def _choose(self) -> None:
+        self._add(self._random.choice([
+            news.ModeChanged("plan"), news.ModelChosen("a/n"), news.EffortChosen("high"),
+            news.AgentChosen("plan"), news.StepLimitSet(3), news.Checkpointed(()),
+        ]))  # fmt: skip
+
+    def _news(self) -> None:
+        seq = self.view.seq
+        self._add(self._random.choice([
+            news.Compacted("full", dropped=2, size_before=9, size_after=3),
+            news.Reserved("summary", "a/s", 0.1), news.Settled(seq, Usage(1), "a/s", 0.1),
+            news.Settled(seq, None, "a/s", None, "no line"), news.AnswerRejected(("no",)),
+            news.ExternalEditsFound((("/w/a", "changed"),)), news.FilesRestored(3, 4, 2),
+        ]))  # fmt: skip
+
+    def _child(self) -> None:
+        born = self._id("child-")
+        self._add(ChildBorn(born, "c", "code", "Do it."))
+        self._add(ChildMoved(born, "code", "Do it", 1, 20, 0.1, "reads"))
+        if self._random.random() < 0.6:
+            call = ToolCall(f"{born}/c7", "bash", Raw(b"{}"))
+            self._add(ChildAsked(f"{born}/c7", born, "code", call, "no rule", "h"))
+            if self._random.random() < 0.6:
+                self._add(ChildAnswered(f"{born}/c7", True))
+                self._add(ChildEnded(born, "answered", "done"))
+
+
+def documents_with_ends(frames: Sequence[Frame]) -> Iterator[tuple[Frame, list[Plain]]]:
+    """Each frame with its documents, as they go over a socket."""
+    for frame in frames:
+        found = [
+            msgspec.json.decode(msgspec.json.encode(each))
+            for each in documents_of(frame, live=True)
+        ]
+        at = frame.item.at if isinstance(frame.item, Entry) else 0.0
+        yield frame, [{**each, "at": at} for each in found]

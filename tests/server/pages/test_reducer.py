@@ -1,0 +1,184 @@
+"""The reducer of the pages and the screen in Python show the same of every session."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+import refold
+from refold.client.types import Frame
+from refold.journal.events import codec
+from refold.journal.events.kinds import Entry, Rewound
+from refold.journal.state.fold import View
+from refold.session.pending_requests import PlanToJudge, requests
+from refold.values.messages import ToolCall
+from refold.values.usage import Budget
+from refold.views.screen.blocks import Block, Called, Heard, News, Thought, TurnOver, Words
+from refold.views.screen.screen import Screen, shown
+from refold.views.stream_json.snapshot import Choices, snapshot, status
+from refold.views.stream_json.turn_result import arguments
+from tests.server.pages.session_corpus import Plain, Session, documents_with_ends
+
+NODE = shutil.which("node")
+HERE = Path(__file__).parent
+REDUCER = Path(refold.__file__).parent / "server/pages/shared/reducer.js"
+GOLDEN = sorted((HERE.parents[1] / "session/golden").glob("*.jsonl"))
+SESSIONS = 60
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.peer,
+    pytest.mark.skipif(NODE is None, reason="node is not installed"),
+]
+
+
+def folded(sessions: list[Plain]) -> list[list[Plain]]:
+    """What the pages would show, by the JavaScript."""
+    assert NODE
+    given = json.dumps({"reducer": REDUCER.as_uri(), "sessions": sessions})
+    done = subprocess.run(
+        [NODE, HERE / "fold.mjs"], input=given.encode(), capture_output=True, check=False,
+        timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def plain(screen: Screen, told: set[int]) -> Plain:
+    """The screen, as far as documents tell it. `told`: events of which there was one."""
+    view = screen.view
+    blocks = [b for b in screen.blocks if not (isinstance(b, News) and b.seq not in told)]
+    waits = requests(view)
+    plan = next((r.plan.seq for r in waits if isinstance(r, PlanToJudge)), 0)
+    return {
+        "blocks": [block(b) for b in blocks],
+        "coming": [[part.kind, str(part.text)] for part in screen.coming],
+        "status": [screen.status.doing, screen.status.reason, screen.status.tries],
+        "moved": [each.node for each in screen.moved],
+        "requests": sorted(r.id for r in waits if not isinstance(r, PlanToJudge)),
+        "plan": plan,
+        "turn": view.turn.seq,
+        "todos": [
+            {"subject": t.subject, "status": t.status} for t in view.conversation.todos
+        ],
+    }
+
+
+def block(found: Block) -> list[Any]:
+    match found:
+        case Heard():
+            images = [[i.blob, i.name] for i in found.images]
+            return [
+                "heard", found.seq, found.words, found.said, found.sender, found.later,
+                found.key, images,
+            ]  # fmt: skip
+        case Words():
+            return ["words", found.seq, found.text, found.partial]
+        case Thought():
+            return ["thought", found.seq, found.text]
+        case Called():
+            return called(found)
+        case News():
+            return ["news", found.seq]
+        case TurnOver():
+            return ["turn_over", found.seq, found.outcome, found.reason]
+
+
+def called(found: Called) -> list[Any]:
+    call: ToolCall = found.call
+    diffs = [[d.path, d.kind, d.text] for d in found.shown if hasattr(d, "before")]  # type: ignore
+    changes = [[d.path, d.kind, d.text] for d in found.changes]
+    return [
+        "called", found.seq, call.id, call.name, arguments(call), found.stage, found.reason,
+        found.answered, found.tail, found.text, found.whole, found.within, diffs, changes,
+        [i.blob for i in found.images],
+    ]  # fmt: skip
+
+
+def compared(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
+    """The session for the JavaScript, and the screen in Python at each of its cuts."""
+    documents, cuts, expected = list[Plain](), [0], [plain(Screen(), set())]
+    screen, told = Screen(), set[int]()
+    for frame, found in documents_with_ends(frames):
+        screen = shown(screen, frame)
+        documents += found
+        if isinstance(frame.item, Entry) and isinstance(frame.item.event, Rewound):
+            documents.append(asked_for(screen.view))
+        if found:
+            told.add(frame.seq)
+            cuts.append(len(documents))
+            expected.append(plain(screen, told))
+    return {"documents": documents, "cuts": cuts}, expected
+
+
+def asked_for(view: View) -> Plain:
+    """The snapshot that a page orders after a rewind: todos and a plan may be others now."""
+    choices = Choices(
+        model="a/m", agent="main", mode="default", effort="", steps=9, budget=Budget()
+    )
+    return msgspec.json.decode(
+        msgspec.json.encode(snapshot(view, status(view, choices, ())))
+    )
+
+
+def differences(sessions: list[list[Frame]]) -> list[str]:
+    pairs = [compared(frames) for frames in sessions]
+    found = folded([session for session, _ in pairs])
+    return [
+        f"session {n}, {part} after {session['documents'][cut - 1]}: {unlike(mine, there)}"
+        for n, ((session, expected), screens) in enumerate(zip(pairs, found, strict=True))
+        for cut, mine, there in zip(session["cuts"], expected, screens, strict=True)
+        for part in unlike(mine, {**there, "requests": sorted(there["requests"])})
+    ]
+
+
+def unlike(mine: Plain, there: Plain) -> Plain:
+    """By part of the screen, what only Python shows and what only JavaScript does."""
+    found: Plain = {}
+    for part, ours in mine.items():
+        if ours != there[part]:
+            pairs = (
+                (ours, there[part]) if isinstance(ours, list) else ([ours], [there[part]])
+            )
+            found[part] = [
+                [x for x in a if x not in b] for a, b in (pairs, pairs[::-1])
+            ] or pairs
+    return found
+
+
+def test_they_agree_after_every_document_of_random_sessions() -> None:
+    sessions = [Session(Random(seed), 60).frames for seed in range(SESSIONS)]
+    kinds = {
+        doc["type"]
+        for s in sessions
+        for _, found in documents_with_ends(s)
+        for doc in found
+    }
+
+    assert len(kinds) > 30  # the corpus has something to compare
+    assert differences(sessions)[:3] == []
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_they_agree_on_recorded_sessions(path: Path) -> None:
+    entries = [entry for entry, _ in codec.decode(path.read_bytes().splitlines())]
+
+    assert differences([[Frame(e.seq, 0, e) for e in entries]]) == []
+
+
+def test_a_piece_that_comes_again_after_a_reconnect_is_not_shown_twice() -> None:
+    start = [
+        {"type": "turn_start", "seq": 1, "turn": 1}, {"type": "model_start", "seq": 2},
+        {"type": "text_delta", "after": 2, "message": 2, "offset": 0, "text": "a😀b"},
+    ]  # fmt: skip
+    again = [
+        {"type": "text_delta", "after": 2, "message": 2, "offset": 0, "text": "a😀bc"},
+        {"type": "text_delta", "after": 2, "message": 2, "offset": 4, "text": "d"},
+    ]
+    ((shown_now,),) = folded([{"documents": [*start, *again], "cuts": [5]}])
+
+    assert shown_now["coming"] == [["words", "a😀bcd"]]

@@ -1,0 +1,53 @@
+"""What others wrote and the pages carry is what it says it is, with its licence."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import refold
+
+PAGES = Path(refold.__file__).parent / "server/pages"
+VENDOR = PAGES / "shared/vendor"
+LISTED = json.loads((VENDOR / "manifest.json").read_text(encoding="utf-8"))
+FREE = {"MIT", "BSD-3-Clause", "MPL-2.0 OR Apache-2.0"}
+
+
+def test_every_file_is_in_the_list_with_its_licence() -> None:
+    files = {each["file"] for each in LISTED} | {each["licence_file"] for each in LISTED}
+
+    assert {path.name for path in VENDOR.iterdir()} == files | {"manifest.json"}
+
+
+@pytest.mark.parametrize("listed", LISTED, ids=lambda each: each["file"])
+def test_a_file_is_the_one_that_was_published(listed: dict[str, str]) -> None:
+    data = (VENDOR / listed["file"]).read_bytes()
+
+    assert hashlib.sha256(data).hexdigest() == listed["sha256"]
+    assert listed["licence"] in FREE
+    assert re.fullmatch(r"\d+\.\d+\.\d+", listed["version"])
+    assert listed["version"] in data[:400].decode()
+    assert (VENDOR / listed["licence_file"]).stat().st_size > 500
+
+
+def test_pages_load_nothing_from_elsewhere_and_make_no_markup_of_text() -> None:
+    own = [
+        p
+        for p in PAGES.rglob("*")
+        if p.suffix in (".js", ".css", ".html") and p.parent != VENDOR
+    ]
+    wrong = re.compile(
+        r"https?://(?!www\.w3\.org/2000/svg)|\binnerHTML\b|outerHTML|insertAdjacentHTML|document\.write"
+        r"|\beval\(|new Function|\bon[a-z]+=\"|<style|style=\"|javascript:|setAttribute\(\"style",
+    )
+
+    found = [
+        (path.name, hit[0])
+        for path in own
+        for hit in wrong.finditer(path.read_text(encoding="utf-8"))
+    ]
+
+    assert len(own) > 15
+    assert found == []
