@@ -30,7 +30,6 @@ REDUCER = Path(refold.__file__).parent / "server/pages/shared/reducer.js"
 GOLDEN = sorted((HERE.parents[1] / "session/golden").glob("*.jsonl"))
 SESSIONS = 60
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.peer,
     pytest.mark.skipif(NODE is None, reason="node is not installed"),
 ]

@@ -2,7 +2,7 @@
 // where it is long.
 
 import { diffCount, diffView } from "../shared/diff.js";
-import { dollars, duration, fill, h, icon, iconButton, short } from "../shared/dom.js";
+import { dollars, duration, fill, h, iconButton, short } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
 import { downloadLink } from "../shared/files.js";
 import { markdown } from "../shared/markdown.js";
@@ -18,20 +18,21 @@ export function subject(args) {
   return SUBJECTS.find((name) => typeof args?.[name] === "string") ?? "";
 }
 
-export function renderBlock(block, context) {
-  return RENDER[block.kind](block, context);
+/** `waits`: it is a message that has not been delivered yet. */
+export function renderBlock(block, context, waits = false) {
+  return RENDER[block.kind](block, context, waits);
 }
 
 const RENDER = { heard, words, thought, called, news, turn_over: turnOver };
 
-function heard(block, context) {
+function heard(block, context, waits) {
   const tools = block.sender === "person" && !context.readOnly() ? h("span", { class: "tools" },
     iconButton("undo", t.rewindTo, () => context.rewind(block.seq)),
     iconButton("people", t.fork, () => context.fork(block.seq))) : null;
   return h("div", { class: "heard" },
     h("header", {}, h("span", { class: "who" }, block.sender === "person" ? t.you : onOneLine(block.sender)),
       h("span", { class: "seq" }, `#${block.seq}`), block.rewound ? h("span", { class: "tag" }, t.rewound) : null,
-      block.later && context.isOpen?.(block) ? h("span", { class: "tag" }, t.queued) : null, tools),
+      waits ? h("span", { class: "tag" }, t.queued) : null, tools),
     h("div", { class: "text" }, exact(block.said)), pictures(block, context));
 }
 
@@ -58,14 +59,12 @@ function fold(context, key, name, summary, body, open = false) {
   const inside = h("div", { class: "fold-body" });
   const draw = () => { if (!inside.hasChildNodes()) fill(inside, body()); };
   if (is) draw();
-  return h("details", {
-    class: `fold ${name}`, open: is, on: {
-      toggle: (event) => {
-        context.folds.set(key, event.target.open);
-        if (event.target.open) draw();
-      },
-    },
-  }, h("summary", {}, summary), inside);
+  // Only what a person folds is kept: an element that is made open has a toggle event, too.
+  const head = h("summary", { on: { click: () => { context.folds.set(key, !made.open); draw(); } } }, summary);
+  const made = h("details", {
+    class: `fold ${name}`, open: is, on: { toggle: (event) => event.target.open && draw() },
+  }, head, inside);
+  return made;
 }
 
 function called(block, context) {
@@ -172,5 +171,3 @@ export function labelOf(block) {
     default: return t.news[block.what]?.(block.doc) ?? block.what;
   }
 }
-
-export const brandIcon = () => icon("leaf");

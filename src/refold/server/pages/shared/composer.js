@@ -11,7 +11,7 @@ const OFFERED = 8;
 export class Composer {
   /**
    * `on` has send({text, images, when}): a promise; stop(), commands(), files(folder): lists
-   * of {name, about}, upload(files), command(name, rest): true if it was one.
+   * of {name, about}, upload(files), say(text), command(name, rest): true if it was one.
    */
   constructor(texts, on) {
     this.texts = texts;
@@ -20,8 +20,7 @@ export class Composer {
     this.running = false;
     this.text = h("textarea", {
       id: "message", rows: "1", placeholder: texts.placeholder, "aria-label": texts.composer,
-      role: "combobox", "aria-autocomplete": "list", "aria-expanded": "false",
-      "aria-controls": "suggestions", "aria-haspopup": "listbox",
+      "aria-autocomplete": "list", "aria-controls": "suggestions", "aria-haspopup": "listbox",
       on: {
         input: () => this.changed(), keydown: (e) => this.key(e), paste: (e) => this.pasted(e),
         blur: () => setTimeout(() => this.offer([]), 120),
@@ -155,7 +154,8 @@ export class Composer {
     this.offered = found;
     this.chosen = 0;
     this.list.hidden = !found.length;
-    this.text.setAttribute("aria-expanded", String(found.length > 0));
+    if (found.length && !this.counted) this.on.say(this.texts.suggested(found.length));
+    this.counted = found.length > 0;
     fill(this.list, found.map((each, n) => h("li", {
       id: `suggestion-${n}`, role: "option", "aria-selected": "false",
       on: { mousedown: (e) => { e.preventDefault(); this.take(n); } },

@@ -28,7 +28,11 @@ export function ask({ title, body, action, submit, texts, danger = false }) {
       h("div", { class: "dialog-body" }, body), problem,
       h("footer", { class: "actions" }, go,
         h("button", { type: "button", class: "button quiet", on: { click: () => dialog.close() } }, texts.cancel))));
+    let over = false;
     const done = (value) => {
+      if (over) return;
+      over = true;
+      dialog.close(); // gives the focus back
       dialog.remove();
       resolve(value);
     };
@@ -84,9 +88,10 @@ export function askNewChat(texts, offers, create, all) {
     own_workspace: checkbox(t.ownWorkspace, "own_workspace"), trust: checkbox(t.trust, "trust"),
     tracing: checkbox(t.tracing, "tracing"),
   };
+  const row = (...fields) => h("div", { class: "fields" }, fields);
   const first = [field(t.workspace, inputs.workspace, t.workspaceHint), flags.own_workspace,
-    field(t.preset, inputs.preset), field(t.mode, inputs.mode)];
-  const rest = [field(t.agent, inputs.agent), field(t.model, inputs.model), field(t.effort, inputs.effort),
+    row(field(t.preset, inputs.preset), field(t.mode, inputs.mode))];
+  const rest = [row(field(t.agent, inputs.agent), field(t.model, inputs.model), field(t.effort, inputs.effort)),
     field(t.systemPrompt, inputs.system_prompt), flags.trust, flags.tracing];
   return ask({
     title: t.newChat, texts: t, action: t.start,

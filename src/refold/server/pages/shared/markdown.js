@@ -23,8 +23,8 @@ const marked = new Marked({
   renderer: {
     html: ({ text }) => escaped(text), // shown as it is written
     image: ({ text, href }) => escaped(text || href),
-    heading({ tokens, depth }) { // the page has h1 and h2
-      const level = Math.min(6, depth + 2);
+    heading({ tokens, depth }) { // the page has the h1
+      const level = Math.min(6, depth + 1);
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
     },
   },

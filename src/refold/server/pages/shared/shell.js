@@ -19,7 +19,7 @@ const SAID = 600; // characters of an answer that a screen reader is told
 
 export function startPage(skin) {
   const page = new Page(skin);
-  page.begin();
+  page.start();
   return page;
 }
 
@@ -62,7 +62,7 @@ class Page {
     this.status = h("div", { class: "status" });
     this.chips = h("div", { class: "chips" });
     this.composer = new Composer(t, {
-      send: (message) => this.send(message), stop: () => this.stop(), upload: (files) => this.uploadFiles(files),
+      send: (message) => this.send(message), stop: () => this.stop(), upload: (files) => this.uploadFiles(files), say: (text) => this.say(text),
       commands: () => this.commands(), files: (folder) => this.filesIn(folder), command: (name, rest) => this.command(name, rest),
     });
     this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": t.panelsLabel });
@@ -118,7 +118,7 @@ class Page {
     };
   }
 
-  begin() {
+  start() {
     const wide = matchMedia("(min-width: 1100px)").matches;
     this.app.dataset.list = matchMedia("(min-width: 800px)").matches ? "open" : "closed";
     this.app.dataset.panel = wide && this.skin.panelFirst ? "open" : "closed";
@@ -298,12 +298,16 @@ class Page {
     return this.conversation.send(order);
   }
 
+  /** There is a conversation after this. */
+  async begin(wanted = {}) {
+    if (this.conversation) return;
+    const made = await api.post("/api/conversations", wanted);
+    this.open(made.id);
+    this.tell(made.notices);
+  }
+
   async send({ text, images, when }) {
-    if (!this.conversation) {
-      const made = await api.post("/api/conversations", {});
-      this.open(made.id);
-      this.tell(made.notices);
-    }
+    await this.begin();
     this.transcript.toEnd();
     if (when === "instead") return this.order({ type: "interrupt", instead: text });
     const order = { type: "user_message", text, when: when === "now" ? "now" : "next", ...(images.length ? { images } : {}) };
@@ -313,6 +317,12 @@ class Page {
   stop() {
     this.say(this.texts.stopped);
     this.tried(this.order({ type: "interrupt", reason: "interrupted" }));
+  }
+
+  async plan(rest) {
+    if (this.conversation) await this.order({ type: "set_mode", mode: "plan" });
+    else await this.begin({ mode: "plan" });
+    if (rest) await this.send({ text: rest, images: [], when: "start" });
   }
 
   tried(promise) {
@@ -361,7 +371,7 @@ class Page {
 
   async uploadFiles(files) {
     try {
-      if (!this.conversation) this.open((await api.post("/api/conversations", {})).id);
+      await this.begin();
       for (const file of files) {
         await api.put(api.of(this.conversation.id, "files", file.name), await file.arrayBuffer());
         this.say(this.texts.uploaded(file.name));
@@ -398,8 +408,7 @@ class Page {
       new: () => this.newChat(), stop: () => this.stop(), rename: () => this.rename(), fork: () => this.fork(0),
       compact: () => this.tried(this.order({ type: "compact", focus: rest })),
       continue: () => this.tried(this.order({ type: "continue" })),
-      plan: () => this.tried(this.order({ type: "set_mode", mode: "plan" })
-        .then(() => rest && this.send({ text: rest, images: [], when: "start" }))),
+      plan: () => this.tried(this.plan(rest)),
       model: () => this.tried(this.order({ type: "set_model", model: rest })),
       mode: () => this.tried(this.order({ type: "set_mode", mode: rest })),
       effort: () => this.tried(this.order({ type: "set_effort", effort: rest })),
@@ -408,7 +417,7 @@ class Page {
       rewind: () => this.openPanel("history"),
       export: () => { this.menu.open = true; this.menu.querySelector("a").focus(); },
     }[name];
-    if (!does || !(name in this.texts.commands) || (!this.conversation && name !== "new")) return false;
+    if (!does || !(name in this.texts.commands) || (!this.conversation && !["new", "plan"].includes(name))) return false;
     does();
     return true;
   }

@@ -12,8 +12,8 @@ const BOTTOM = 60; // pixels from the end that count as being there
 
 export class Transcript {
   /**
-   * `render(block, context)` gives an element or null, `renderComing(part, context)` an
-   * element with a method `show(part)`. `scroller` scrolls.
+   * `skin.renderBlock(block, context, waits)` gives an element or null, `skin.renderComing(part)`
+   * an element with a function `show(part)`. `scroller` scrolls.
    */
   constructor(scroller, skin, context) {
     this.scroller = scroller;
@@ -26,8 +26,7 @@ export class Transcript {
     this.coming = [];
     this.past = h("div", { class: "past" });
     this.present = h("div", { class: "present" });
-    this.feed = h("div", { class: "feed", role: "feed", "aria-label": skin.texts.messages },
-      this.past, this.present);
+    this.feed = h("div", { class: "feed" }, this.past, this.present);
     scroller.replaceChildren(this.feed);
     this.near = new IntersectionObserver((found) => this.moved(found), {
       root: scroller, rootMargin: `${NEAR} 0px`,
@@ -44,6 +43,10 @@ export class Transcript {
     this.showOpen(screen.open);
     this.showComing(screen.coming);
     this.feed.setAttribute("aria-busy", String(screen.coming.length > 0));
+    if (screen.done.length) { // an empty feed is an error to screen readers
+      this.feed.setAttribute("role", "feed");
+      this.feed.setAttribute("aria-label", this.skin.texts.messages);
+    }
     if (this.atEnd) this.toEnd();
   }
 
@@ -82,6 +85,8 @@ export class Transcript {
     this.items = null;
     this.past.replaceChildren();
     this.present.replaceChildren();
+    this.feed.removeAttribute("role");
+    this.feed.removeAttribute("aria-label");
     this.open.clear();
     this.coming = [];
   }
@@ -133,8 +138,8 @@ export class Transcript {
     chunk.element.append(made);
   }
 
-  article(block, at) {
-    const inner = this.skin.renderBlock(block, this.context);
+  article(block, at, waits = false) {
+    const inner = this.skin.renderBlock(block, this.context, waits);
     if (!inner) return h("div", { hidden: true });
     return h("article", {
       class: `block block-${block.kind}${block.rewound ? " is-rewound" : ""}`, tabindex: "-1",
@@ -152,7 +157,7 @@ export class Transcript {
       const known = this.open.get(key);
       let element = known?.element;
       if (!known || known.block !== block) {
-        const fresh = this.article(block, this.drawn + keys.size - 1);
+        const fresh = this.article(block, this.drawn + keys.size - 1, true);
         if (element) element.replaceWith(fresh);
         element = fresh;
         this.open.set(key, { block, element });

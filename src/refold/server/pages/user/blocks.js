@@ -20,17 +20,18 @@ export function subject(args) {
   return SUBJECTS.find((name) => typeof args?.[name] === "string") ?? "";
 }
 
-export function renderBlock(block, context) {
-  return RENDER[block.kind](block, context);
+/** `waits`: it is a message that has not been read yet. */
+export function renderBlock(block, context, waits = false) {
+  return RENDER[block.kind](block, context, waits);
 }
 
 const RENDER = { heard, words, thought, called, news, turn_over: turnOver };
 
-function heard(block, context) {
+function heard(block, context, waits) {
   if (block.sender !== "person") return null; // reports of helpers are for the model
   const tools = context.readOnly() ? null : h("span", { class: "tools" }, iconButton("undo", t.rewindTo, () => context.rewind(block.seq)));
   return h("div", { class: "heard" }, h("div", { class: "bubble" }, exact(block.said), pictures(block.images, context)),
-    h("footer", {}, block.later && context.isOpen?.(block) ? h("span", { class: "tag" }, t.queued) : null,
+    h("footer", {}, waits ? h("span", { class: "tag" }, t.queued) : null,
       block.rewound ? h("span", { class: "tag" }, t.rewound) : null, tools));
 }
 
@@ -55,10 +56,9 @@ function fold(context, key, name, summary, body) {
   const draw = () => { if (!inside.hasChildNodes()) fill(inside, body()); };
   const open = context.folds.get(key) ?? false;
   if (open) draw();
-  return h("details", { class: `fold ${name}`, open, on: { toggle: (event) => {
-    context.folds.set(key, event.target.open);
-    if (event.target.open) draw();
-  } } }, h("summary", {}, summary), inside);
+  const head = h("summary", { on: { click: () => { context.folds.set(key, !made.open); draw(); } } }, summary);
+  const made = h("details", { class: `fold ${name}`, open, on: { toggle: (event) => event.target.open && draw() } }, head, inside);
+  return made;
 }
 
 function called(block, context) {
@@ -111,9 +111,9 @@ function turnOver(block, context) {
 
 function card(file, context) {
   const name = file.path.split("/").pop();
-  return h("a", { class: "made-card", href: addressOf(context.id(), near(file.path, context)), download: name,
-    "aria-label": `${t.downloadNamed(onOneLine(name))} (${t[file.kind]})` },
-  h("span", { class: "made-icon" }, icon("file")), h("span", { class: "made-name" }, onOneLine(name)),
+  return h("a", { class: "made-card", href: addressOf(context.id(), near(file.path, context)), download: name },
+    h("span", { class: "made-icon" }, icon("file")), h("span", { class: "unseen" }, t.download),
+    h("span", { class: "made-name" }, onOneLine(name)),
   h("small", {}, t[file.kind]), icon("down"));
 }
 
@@ -148,6 +148,6 @@ export function aboutPanel(element) {
     fill(element, h("dl", { class: "about-list" },
       h("div", {}, h("dt", {}, t.workspace), h("dd", {}, onOneLine(screen.directory || "…"))),
       h("div", {}, h("dt", {}, t.spent), h("dd", {}, dollars(screen.cost) || t.costUnknown)),
-      h("div", {}, h("dd", {}, t.tokensPlain(count.toLocaleString("en"))))));
+      h("div", {}, h("dt", {}, t.amount), h("dd", {}, t.tokensPlain(Math.round(count * 0.75).toLocaleString("en"))))));
   } };
 }

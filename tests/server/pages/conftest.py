@@ -1,0 +1,173 @@
+"""A server with a scripted model, and a browser that looks at its pages.
+
+Every page that a test opens is watched: an error in its console, a dialog of the browser or a
+request to another host fails the test.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+# What a page that lost its server says of it in the console.
+_LOST = re.compile(r"ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_INTERNET_DISCONNECTED|"
+                   r"WebSocket connection to|ERR_EMPTY_RESPONSE|status of 401")  # fmt: skip
+# Without these a browser is not tested.
+NEEDS = "the extra `server`, playwright and chromium are needed here"
+
+
+class Server:
+    """`refold serve` in a directory of its own, with the responses of a script."""
+
+    def __init__(self, directory: Path, lines: list[dict[str, Any]]) -> None:
+        self.directory = directory
+        self.workspace = directory / "work"
+        self.workspace.mkdir()
+        self.script = directory / "answers.jsonl"
+        self.write(lines)
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.links: list[str] = []
+        self.start()
+
+    def write(self, lines: list[dict[str, Any]]) -> None:
+        self.script.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+
+    def start(self) -> None:
+        words = [
+            sys.executable, "-m", "refold", "serve", "--port", str(self.port), "--script",
+            str(self.script),
+        ]  # fmt: skip
+        self._process = subprocess.Popen(
+            words, cwd=self.workspace, env=dict(os.environ), stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        assert self._process.stdout
+        self.links = []
+        said = ""
+        for line in self._process.stdout:
+            said += line
+            self.links += re.findall(r"http\S+#launch=\S+", line)
+            if len(self.links) == 2:
+                break
+        assert len(self.links) == 2, said
+        self.port = urlsplit(self.links[0]).port or 0
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        assert self._process
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        if self._process and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        if self._process and self._process.stdout:
+            self._process.stdout.close()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts a server: `serve({"text": "Hello."}, …)`."""
+    pytest.importorskip("fastapi", reason=NEEDS)
+    made = list[Server]()
+
+    def start(*lines: dict[str, Any]) -> Server:
+        made.append(Server(tmp_path, list(lines)))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.stop()
+
+
+class Watched:
+    """A browser, and what its pages did that they must not do."""
+
+    def __init__(self, browser: Any) -> None:
+        self._browser = browser
+        self._contexts = list[Any]()
+        self.wrong = list[str]()
+        self.expect_loss = False
+
+    def context(self, server: Server, **options: Any) -> Any:
+        made = self._browser.new_context(
+            **{"viewport": {"width": 1280, "height": 800}, **options}
+        )
+        made.set_default_timeout(15_000)
+        self._contexts.append(made)
+        made.on("request", lambda request: self._asked(request.url, server))
+        made.on("weberror", lambda error: self.wrong.append(f"error: {error.error}"))
+        made.on("console", self._said)
+        made.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
+        return made
+
+    def open(
+        self, server: Server, path: str = "/", script: str = "", **options: Any
+    ) -> Any:
+        """A page, logged in by a launch link. `script` runs before those of the page."""
+        context = self.context(server, **options)
+        if script:
+            context.add_init_script(script)
+        page = context.new_page()
+        page.goto(server.links[1 if path == "/dev" else 0])
+        page.locator("#message").wait_for()
+        return page
+
+    def _asked(self, url: str, server: Server) -> None:
+        if not url.startswith(
+            (server.address, "data:", "blob:", f"ws://127.0.0.1:{server.port}")
+        ):
+            self.wrong.append(f"request: {url}")
+
+    def _said(self, message: Any) -> None:
+        if message.type == "error" and not _LOST.search(message.text):
+            self.wrong.append(
+                f"console: {message.text} ({message.location.get('url', '')})"
+            )
+
+    def close(self) -> None:
+        for each in self._contexts:
+            each.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason=NEEDS)
+    if CHROMIUM is None:
+        pytest.skip(NEEDS)
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, headless=True, args=FLAGS
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def pages(chromium: Any) -> Iterator[Watched]:
+    watched = Watched(chromium)
+    yield watched
+    watched.close()
+    assert watched.wrong == []

@@ -1,0 +1,356 @@
+"""The pages for a keyboard alone, a screen reader, a phone, a hostile model and a long session."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.pages.conftest import Server, Watched
+from tests.server.pages.test_stories import (
+    BOTH,
+    WORDS,
+    WRITE,
+    answer,
+    bash,
+    button,
+    id_of,
+    say,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
+Serve = Callable[..., Server]
+AXE = Path(__file__).parents[3] / ".peers/axe/node_modules/axe-core/axe.min.js"
+SERIOUS = ("serious", "critical")
+TABLE = "| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nx = 1  # one\n```\n\n- [x] done\n- `code` and [a link](https://example.org)"
+
+
+def problems(page: Any) -> list[str]:
+    """What axe-core finds that is serious."""
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: scripts/peers gets it")
+    page.evaluate(AXE.read_text("utf-8"))
+    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{each['id']}: {node['target']} {node['failureSummary']}"
+        for each in found["violations"]
+        if each["impact"] in SERIOUS
+        for node in each["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@BOTH
+def test_axe_finds_nothing_serious(
+    serve: Serve, pages: Watched, path: str, scheme: str
+) -> None:
+    asked = {
+        "calls": [
+            {
+                "tool": "ask_user",
+                "arguments": {
+                    "questions": [{"question": "Which?", "options": [{"label": "Moss"}]}]
+                },
+            }
+        ]
+    }
+    server = serve(
+        {"text": f"## Look\n\n{TABLE}", "thinking": "Hm."},
+        bash("touch leaf"),
+        WRITE,
+        asked,
+        {"text": "Done."},
+    )
+    page = pages.open(server, path, color_scheme=scheme)
+    page.get_by_label("Colours").select_option(scheme)
+    found = [("empty", problems(page))]
+    say(page, "Look")
+    answer(page, "Look")
+    found.append(("answered", problems(page)))
+    say(page, "Go on")
+    for what in ("command", "change", "question"):
+        page.locator(".request").wait_for()
+        found.append((what, problems(page)))
+        button(page, "Answer" if what == "question" else WORDS[path]["yes"]).click()
+        page.locator(".request").wait_for(state="detached")
+    answer(page, "Done.")
+    for summary in page.locator("article summary").all():
+        summary.click()
+    if page.locator(".panel").is_hidden():
+        page.get_by_role("button", name="Show details").click()
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        page.wait_for_timeout(300)
+        found.append((tab.inner_text(), problems(page)))
+    page.locator(".list").get_by_role("button", name="New chat").click()
+    page.locator("dialog").wait_for()
+    found.append(("dialog", problems(page)))
+
+    assert [(where, what) for where, what in found if what] == []
+
+
+@BOTH
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    long = bash("touch " + "averylongwordwithoutanyblank" * 8)
+    server = serve({"text": TABLE}, long, WRITE, {"text": "Done."})
+    page = pages.open(
+        server, path, viewport={"width": 360, "height": 640}, is_mobile=True, has_touch=True
+    )
+
+    def fits() -> bool:
+        return page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+    assert fits()
+    say(page, "Look")
+    answer(page, "code and a link")
+    assert fits()
+    say(page, "Go on")
+    for _ in range(2):
+        request = page.locator(".request")
+        request.wait_for()
+        assert fits()
+        for name in (WORDS[path]["yes"], WORDS[path]["no"]):
+            button(page, name).scroll_into_view_if_needed()
+            box = button(page, name).bounding_box()
+            assert box
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 360
+        button(page, WORDS[path]["yes"]).click()
+        request.wait_for(state="detached")
+    answer(page, "Done.")
+    page.get_by_role("button", name="Show conversations").click()
+    page.locator(".card").first.wait_for()
+    page.get_by_role("button", name="Hide conversations").click()
+    page.get_by_role("button", name="Show details").click()
+    page.get_by_role("tab").first.wait_for()
+    assert fits()
+
+
+@BOTH
+def test_a_keyboard_alone_is_enough(serve: Serve, pages: Watched, path: str) -> None:
+    server = serve(WRITE, bash("sleep 30"), {"text": "never"})
+    page = pages.open(server, path)
+
+    page.keyboard.type("Write a.txt")
+    page.keyboard.press("Enter")
+    page.locator(".request").wait_for()
+    page.wait_for_function("() => document.activeElement.matches('.request')")
+    page.keyboard.press("Tab")
+    while page.evaluate("() => document.activeElement.textContent") != WORDS[path]["yes"]:
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.locator(".request", has_text="sleep 30").wait_for()
+    page.wait_for_function("() => document.activeElement.matches('.request')")
+    page.keyboard.press("y")
+    page.locator(".request").wait_for(state="detached")
+    page.wait_for_function("() => document.activeElement.id === 'message'")
+    page.keyboard.press("Control+.")
+
+    page.locator(".block-turn_over").wait_for()
+    assert (server.workspace / "a.txt").is_file()
+    page.keyboard.press("Control+k")
+    page.wait_for_function("() => document.activeElement.type === 'search'")
+
+
+def test_a_screen_reader_is_told_what_happens(serve: Serve, pages: Watched) -> None:
+    page = pages.open(serve(WRITE, {"text": "All **written**."}), "/")
+    page.evaluate(
+        "() => { window.told = []; new MutationObserver(() => told.push("
+        "document.querySelector('[role=status].unseen').textContent))"
+        ".observe(document.querySelector('[role=status].unseen'), {childList: true}); }"
+    )
+
+    say(page, "Write a.txt")
+    page.locator(".request").wait_for()
+    button(page, "Yes").click()
+    answer(page, "All written.")
+    page.wait_for_function("() => told.some((t) => t.includes('All **written**'))")
+
+    told = page.evaluate("() => told")
+    assert any(
+        "I need your permission. May I create the file “a.txt”?" in each for each in told
+    )
+    assert page.locator(".request").count() == 0
+
+
+HOSTILE = (
+    "<script>alert(1)</script><img src=x onerror=alert(2)>\n\n[x](javascript:alert(3)) "
+    "![p](https://evil.example/a.png) <iframe src=https://evil.example></iframe>\n\n"
+    "<svg onload=alert(4)> <a href='data:text/html,<script>alert(5)</script>'>d</a>\n\n"
+    "```html\n<img src=https://evil.example/b onerror=alert(6)>\n```\n"
+)
+
+
+@BOTH
+def test_nothing_that_a_model_says_runs_or_loads(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    name = "<img src=x onerror=alert(7)>.txt"
+    call = {
+        "calls": [{"tool": "write_file", "arguments": {"path": name, "content": HOSTILE}}]
+    }
+    server = serve({"text": HOSTILE, "thinking": HOSTILE}, call, {"text": "End."})
+    page = pages.open(server, path)
+
+    say(page, HOSTILE.split("\n")[0])
+    answer(page, "alert(6)")
+    say(page, "Write")
+    page.locator(".request").wait_for()
+    shown = page.locator(".request").inner_text()
+    button(page, WORDS[path]["yes"]).click()
+    answer(page, "End.")
+    for summary in page.locator("article summary").all():
+        summary.click()
+    page.wait_for_timeout(300)
+
+    assert name in shown
+    found = page.evaluate(
+        "() => [...document.querySelectorAll('script, iframe, svg[onload], img, [onerror], a')]"
+        ".filter((e) => e.closest('article') && !/^(https?:|mailto:|blob:|data:image)/.test(e.href ?? e.src ?? '')"
+        " || e.matches('article script, article iframe')).map((e) => e.outerHTML)"
+    )
+    assert found == []  # and `pages` saw no dialog and no request
+
+
+@BOTH
+def test_what_cannot_be_seen_is_written_out_where_a_person_decides(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(
+        bash("echo safe \u202egnihtemos; rm\u200b -r x\u00a0y"), {"text": "End."}
+    )
+    page = pages.open(server, path)
+
+    say(page, "Go")
+    request = page.locator(".request")
+    request.wait_for()
+
+    assert "echo safe \\u202egnihtemos; rm\\u200b -r x\\xa0y" in request.inner_text()
+    assert "3 hidden characters are written out." in request.inner_text()
+
+
+def test_ten_thousand_blocks_are_opened_and_few_of_them_exist(
+    serve: Serve, pages: Watched
+) -> None:
+    server = serve({"text": "Hello."}, {"text": "Still quick."})
+    page = pages.open(server, "/dev")
+    say(page, "Hi")
+    answer(page, "Hello.")
+    documents = [
+        {"type": "user_message", "seq": 100 + n, "text": f"message {n}", "sender": "person", "when": "now"}
+        if n % 2
+        else {"type": "assistant_message", "seq": 100 + n, "text": f"answer **{n}**", "thinking": "",
+              "model": "a/m", "stop": "end", "partial": False, "usage": {}, "cost": 0.0}
+        for n in range(10_000)
+    ]  # fmt: skip
+    frames = json.dumps([json.dumps(each) for each in documents])
+
+    took = page.evaluate(
+        f"""async () => {{
+          const {{ emptyScreen, reduce }} = await import("/pages/shared/reducer.js");
+          const {{ Transcript }} = await import("/pages/shared/transcript.js");
+          const frames = {frames};
+          const begun = performance.now();
+          let screen = emptyScreen();
+          for (const frame of frames) screen = reduce(screen, JSON.parse(frame));
+          const scroller = document.querySelector(".scroller");
+          const skin = {{ texts: {{ messages: "" }}, labelOf: () => "x", renderBlock: (b) => {{
+            const p = document.createElement("p"); p.textContent = b.said ?? b.text; return p; }} }};
+          window.big = new Transcript(scroller, skin, {{}});
+          big.show(screen);
+          await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+          await new Promise((done) => setTimeout(done, 300));
+          return performance.now() - begun;
+        }}"""
+    )
+    articles = page.evaluate("() => document.querySelectorAll('.scroller article').length")
+    last = page.locator(".scroller article").last.inner_text()
+    page.evaluate("() => { document.querySelector('.scroller').scrollTop = 0; }")
+    page.locator(".scroller article", has_text="answer **0**").first.wait_for()
+    after = page.evaluate("() => document.querySelectorAll('.scroller article').length")
+
+    assert took < 20_000  # it ends at all; how fast it is, the bench says
+    assert last == "message 9999"
+    assert articles < 400
+    assert after < 500
+
+
+def test_a_long_text_that_streams_is_parsed_in_pieces(serve: Serve, pages: Watched) -> None:
+    page = pages.open(serve({"text": "Hello."}), "/dev")
+    paragraphs = [f"Paragraph {n} with *some* words and `code`.\n\n" for n in range(500)]
+
+    parsed, text, whole = page.evaluate(
+        """async (paragraphs) => {
+          const { GrowingMarkdown, markdown } = await import("/pages/shared/markdown.js");
+          const labels = { copy: "c", code: "t", table: "t", done: "d" };
+          const element = document.createElement("div");
+          const growing = new GrowingMarkdown(element, labels);
+          const text = paragraphs.join("");
+          for (let at = 7; at <= text.length + 7; at += 7) growing.show(text.slice(0, at));
+          const whole = document.createElement("div");
+          whole.append(markdown(text, labels));
+          return [growing.parsed, element.innerText ?? element.textContent, whole.textContent];
+        }""",
+        paragraphs,
+    )
+
+    size = sum(map(len, paragraphs))
+    assert text.split() == whole.split()
+    assert parsed < 20 * size  # all of it each time would be 1,600 times
+
+
+GROWING = [
+    "# Title\n\ntext with **bold** and\na second line\n\n- one\n- two\n\n  more of two\n\n3. three\n4. four\n\nend",
+    "a\n\n```js\nlet x = 1;\n\nlet y;\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nafter\n\n> quote\n> on\n\n---\n\nlast [x](https://e.org)",
+    "- a\n\n- b\n\n    code in b\n\n1. x\n\n   y\n\n2. z\n",
+]
+
+
+@pytest.mark.parametrize("text", GROWING)
+def test_a_text_that_grew_looks_as_if_it_had_come_whole(
+    serve: Serve, pages: Watched, text: str
+) -> None:
+    page = pages.open(serve({"text": "Hello."}), "/dev")
+
+    grown, whole = page.evaluate(
+        """async (text) => {
+          const { GrowingMarkdown, markdown } = await import("/pages/shared/markdown.js");
+          const labels = { copy: "c", code: "t", table: "t", done: "d" };
+          const element = document.createElement("div");
+          const growing = new GrowingMarkdown(element, labels);
+          for (let at = 1; at <= text.length; at += 1) growing.show(text.slice(0, at));
+          const whole = document.createElement("div");
+          whole.append(markdown(text, labels));
+          return [element.innerHTML, whole.innerHTML];
+        }""",
+        text,
+    )
+
+    assert squeezed(grown) == squeezed(whole)
+
+
+def squeezed(html: str) -> str:
+    return "".join(html.split())
+
+
+def test_a_long_conversation_is_read_from_its_beginning(
+    serve: Serve, pages: Watched
+) -> None:
+    """Also the address of a conversation opens it, and the way back leads to the empty page."""
+    server = serve(*({"text": f"Answer {n}."} for n in range(3)))
+    page = pages.open(server, "/")
+    for n in range(3):
+        say(page, f"Question {n}")
+        answer(page, f"Answer {n}.")
+    id_ = id_of(page)
+
+    page.goto(server.address)
+    page.locator(".welcome").wait_for()
+    page.goto(f"{server.address}/?c={id_}")
+    answer(page, "Answer 2.")
+    page.go_back()
+
+    page.locator(".welcome").wait_for()

@@ -1,0 +1,485 @@
+"""What a person does on the pages, from the first message to an export."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.pages.conftest import Server, Watched
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
+Serve = Callable[..., Server]
+
+WRITE = {
+    "calls": [
+        {"tool": "write_file", "arguments": {"path": "a.txt", "content": "one\ntwo\n"}}
+    ]
+}
+WORDS = {"/": {"yes": "Yes", "no": "No", "always": "Yes, always", "approve": "Looks good, go ahead"},
+         "/dev": {"yes": "Allow", "no": "Deny", "always": "Always allow", "approve": "Approve and carry out"}}  # fmt: skip
+BOTH = pytest.mark.parametrize("path", ["/", "/dev"])
+
+
+def bash(command: str) -> dict[str, Any]:
+    return {"calls": [{"tool": "bash", "arguments": {"command": command}}]}
+
+
+def say(page: Any, text: str) -> None:
+    page.fill("#message", text)
+    page.keyboard.press("Enter")
+
+
+def button(page: Any, name: str) -> Any:
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def answer(page: Any, text: str) -> None:
+    page.locator(".block-words", has_text=text).wait_for()
+
+
+def id_of(page: Any) -> str:
+    page.wait_for_url(re.compile(r"[?]c="))
+    return page.url.partition("?c=")[2]
+
+
+@BOTH
+def test_from_the_first_message_to_the_answer(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    page = pages.open(serve({"text": "Hello, **you**."}), path)
+
+    say(page, "Who is there?")
+
+    answer(page, "Hello, you.")
+    assert page.locator(".block-words strong").inner_text() == "you"
+    assert page.locator(".block-heard").inner_text().count("Who is there?") == 1
+    page.locator(".card", has_text="Who is there?").wait_for()
+    page.locator(".light[data-state=online]").wait_for()
+
+
+@BOTH
+def test_a_change_is_shown_whole_and_made_after_a_yes(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(WRITE, {"text": "Written."})
+    page = pages.open(server, path)
+
+    say(page, "Write a.txt")
+    request = page.locator(".request")
+    request.wait_for()
+
+    assert request.locator("tr.added .text").all_inner_texts() == ["one", "two"]
+    assert not (server.workspace / "a.txt").exists()
+    button(page, WORDS[path]["yes"]).click()
+    answer(page, "Written.")
+    request.wait_for(state="detached")
+    assert (server.workspace / "a.txt").read_text() == "one\ntwo\n"
+
+
+@BOTH
+def test_a_no_with_a_reason_goes_to_the_model(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(WRITE, {"text": "Then not."})
+    page = pages.open(server, path)
+    say(page, "Write a.txt")
+    page.locator(".request").wait_for()
+
+    page.locator(".request .why").fill("use b.txt")
+    button(page, WORDS[path]["no"]).click()
+
+    answer(page, "Then not.")
+    assert not (server.workspace / "a.txt").exists()
+    page.locator(".block-called summary").click()
+    assert "use b.txt" in page.locator(".block-called").inner_text()
+
+
+@BOTH
+def test_always_says_which_rule_it_saves_and_is_not_asked_again(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    again = {
+        "calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "3\n"}}]
+    }
+    server = serve(WRITE, {"text": "Once."}, again, {"text": "Twice."})
+    page = pages.open(server, path)
+    say(page, "Write a.txt")
+    page.locator(".request").wait_for()
+
+    assert "write_file(./a.txt)" in page.locator(".request .rule").inner_text()
+    button(page, WORDS[path]["always"]).click()
+    answer(page, "Once.")
+    say(page, "Again")
+    answer(page, "Twice.")
+
+    assert page.locator(".request").count() == 0
+    assert (server.workspace / "a.txt").read_text() == "3\n"
+
+
+@BOTH
+def test_a_plan_is_edited_and_approved(serve: Serve, pages: Watched, path: str) -> None:
+    plan = {
+        "calls": [
+            {
+                "tool": "exit_plan_mode",
+                "arguments": {"title": "Two steps", "plan": "1. Look\n2. Write"},
+            }
+        ]
+    }
+    server = serve(plan, {"text": "Carried out."})
+    page = pages.open(server, path)
+    say(page, "/plan Two steps, please")
+    page.locator(".request-plan").wait_for()
+
+    button(page, "Edit").click()
+    page.locator(".plan-edit").fill("1. Look\n2. Write\n3. Check")
+    button(page, WORDS[path]["approve"]).click()
+
+    answer(page, "Carried out.")
+    events = page.request.get(
+        f"{server.address}/api/conversations/{id_of(page)}/events?after=0"
+    ).json()
+    approved = [each for each in events if each["type"] == "plan_approved"]
+    assert [each["text"] for each in approved] == ["1. Look\n2. Write\n3. Check"]
+
+
+@BOTH
+def test_a_question_of_the_model_is_answered(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    asked = {"calls": [{"tool": "ask_user", "arguments": {"questions": [
+        {"question": "Which colour?", "options": [{"label": "Moss", "about": "green"}, {"label": "Bark"}]},
+        {"question": "Which name?"},
+    ]}}]}  # fmt: skip
+    page = pages.open(serve(asked, {"text": "Moss it is."}), path)
+    say(page, "Paint")
+    page.locator(".request").wait_for()
+
+    page.get_by_text("Moss", exact=True).click()
+    page.get_by_label("Which name?").fill("Fern")
+    button(page, "Answer").click()
+
+    answer(page, "Moss it is.")
+    page.locator(".block-called summary").click()
+    assert "Fern" in page.locator(".block-called").inner_text()
+
+
+@BOTH
+def test_a_running_tool_is_stopped(serve: Serve, pages: Watched, path: str) -> None:
+    server = serve(bash("echo begun; sleep 60; touch too-late"), {"text": "never"})
+    page = pages.open(server, path)
+    say(page, "Wait")
+    button(page, WORDS[path]["yes"]).click()
+    page.locator(".doing.is-busy").wait_for()
+
+    button(page, "Stop").click()
+
+    page.locator(
+        ".block-turn_over", has_text=re.compile("interrupted|You stopped me")
+    ).wait_for()
+    button(page, "Stop").wait_for(state="hidden")
+    assert not (server.workspace / "too-late").exists()
+
+
+@BOTH
+def test_a_message_can_steer_wait_or_replace(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(bash("sleep 2"), {"text": "First done."}, {"text": "Second done."})
+    page = pages.open(server, path)
+    say(page, "First")
+    button(page, WORDS[path]["yes"]).click()
+    page.locator(".doing.is-busy").wait_for()
+
+    page.locator(".when input[value=next]").check()
+    say(page, "Second")
+
+    page.locator(".present .block-heard", has_text="Second").wait_for()
+    answer(page, "First done.")
+    answer(page, "Second done.")
+
+
+SOCKETS = """
+const Original = WebSocket;
+window.sockets = [];
+window.WebSocket = class extends Original { constructor(...a) { super(...a); sockets.push(this); } };
+"""
+SLOW = {"text": " ".join(f"word{n}" for n in range(150)) + " end.", "pause": 0.01}
+
+
+@BOTH
+def test_a_lost_connection_in_mid_stream_loses_and_doubles_nothing(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    page = pages.open(serve(SLOW), path, script=SOCKETS)
+    say(page, "Go")
+    for word in ("word20 ", "word40 ", "word60 "):
+        page.locator(".coming", has_text=word).wait_for()
+        page.evaluate("() => sockets.at(-1).close()")
+
+    answer(page, "end.")
+    assert page.locator(".block-words").inner_text().split() == SLOW["text"].split()
+    assert page.evaluate("() => sockets.length") >= 4
+
+
+@BOTH
+def test_a_server_that_is_killed_in_mid_stream_goes_on_after_its_restart(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(SLOW)
+    page = pages.open(server, path)
+    say(page, "Go")
+    page.locator(".coming", has_text="word20 ").wait_for()
+
+    server.kill()
+    page.locator(".light[data-state=offline]").wait_for()
+    server.start()
+    button(page, {"/": "Go on", "/dev": "Continue"}[path]).click(timeout=40_000)
+
+    answer(page, "end.")
+    assert page.locator(".block-heard").count() == 1
+    assert page.locator(".block-words").inner_text().split() == SLOW["text"].split()
+
+
+def test_two_tabs_have_one_approval(serve: Serve, pages: Watched) -> None:
+    server = serve(WRITE, {"text": "Written."})
+    one = pages.open(server, "/")
+    say(one, "Write a.txt")
+    one.locator(".request").wait_for()
+    two = one.context.new_page()
+    two.goto(f"{server.address}/dev?c={id_of(one)}")
+    two.locator(".request").wait_for()
+
+    button(two, "Allow").click()
+
+    one.locator(".request").wait_for(state="detached")
+    assert "another window" in one.locator("[role=status].unseen").inner_text()
+    answer(one, "Written.")
+    answer(two, "Written.")
+
+
+@BOTH
+def test_a_file_is_uploaded_made_and_downloaded(
+    serve: Serve, pages: Watched, path: str, tmp_path: Path
+) -> None:
+    server = serve(WRITE, {"text": "Written."})
+    page = pages.open(server, path)
+    say(page, "Write a.txt")
+    button(page, WORDS[path]["yes"]).click()
+    answer(page, "Written.")
+    given = tmp_path / "gïven <b>.txt"
+    given.write_text("given", "utf-8")
+
+    if page.locator(".panel").is_hidden():
+        page.get_by_role("button", name="Show details").click()
+    page.get_by_role("tab", name="Files").click()
+    page.locator(".panel input[type=file]").set_input_files(given)
+    page.locator(".panel .file-link", has_text="gïven <b>.txt").wait_for()
+    with page.expect_download() as loading:
+        page.locator(".panel .file-link", has_text="a.txt").click()
+
+    assert (server.workspace / given.name).read_text("utf-8") == "given"
+    assert Path(loading.value.path()).read_text() == "one\ntwo\n"
+
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360f8cfc0"
+    "f01f0005000180e5d0a5d80000000049454e44ae426082"
+)
+
+
+@BOTH
+def test_a_picture_is_dropped_shown_and_sent(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    page = pages.open(serve({"text": "A picture."}), path)
+    page.locator(".composer input[type=file]").set_input_files(
+        {"name": "dot.png", "mimeType": "image/png", "buffer": PIXEL}
+    )
+    page.get_by_role("img", name="dot.png").wait_for()
+
+    say(page, "What is this?")
+
+    answer(page, "A picture.")
+    assert page.locator(".thumbs").is_hidden()
+    shown = page.locator(".block-heard img")
+    shown.wait_for()
+    page.wait_for_function(
+        "() => document.querySelector('.block-heard img').naturalWidth === 1"
+    )
+
+
+@BOTH
+def test_going_back_takes_the_message_and_the_file_back(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve({"text": "Hello."}, WRITE, {"text": "Written."})
+    page = pages.open(server, path)
+    say(page, "Hi")
+    answer(page, "Hello.")
+    say(page, "Write a.txt")
+    button(page, WORDS[path]["yes"]).click()
+    answer(page, "Written.")
+
+    message = page.locator(".block-heard", has_text="Write a.txt")
+    message.hover()
+    message.get_by_role("button", name="Go back to before this message").click()
+    page.locator("dialog").get_by_role(
+        "button", name="Go back to before this message"
+    ).click()
+
+    page.locator(".block-heard.is-rewound", has_text="Write a.txt").wait_for()
+    assert page.locator(".block-heard.is-rewound").count() == 1
+    assert not (server.workspace / "a.txt").exists()
+
+
+def test_a_copy_goes_on_by_itself_and_both_can_be_saved(
+    serve: Serve, pages: Watched
+) -> None:
+    server = serve({"text": "Hello."}, {"text": "In the copy."})
+    page = pages.open(server, "/dev")
+    say(page, "Hi")
+    answer(page, "Hello.")
+    first = id_of(page)
+
+    say(page, "/fork")
+    page.wait_for_url(lambda url: first not in url)
+    answer(page, "Hello.")
+    say(page, "On")
+    answer(page, "In the copy.")
+    page.locator(".menu summary").click()
+    with page.expect_download() as loading:
+        page.get_by_role("link", name="Export: Markdown").click()
+
+    text = Path(loading.value.path()).read_text("utf-8")
+    assert "In the copy." in text
+    page.goto(f"{server.address}/dev?c={first}")
+    answer(page, "Hello.")
+    assert page.locator(".block-words", has_text="In the copy.").count() == 0
+
+
+def test_conversations_are_found_named_and_deleted(serve: Serve, pages: Watched) -> None:
+    server = serve({"text": "About ferns."}, {"text": "About moss."})
+    page = pages.open(server, "/")
+    say(page, "Tell me of ferns")
+    answer(page, "About ferns.")
+    page.goto(server.address)
+    page.locator("#message").wait_for()
+    say(page, "Tell me of moss")
+    answer(page, "About moss.")
+
+    page.get_by_role("searchbox", name="Search conversations").fill("ferns")
+    page.locator(".card", has_text="moss").wait_for(state="detached")
+    page.locator(".card", has_text="ferns").click()
+    answer(page, "About ferns.")
+    page.get_by_role("searchbox", name="Search conversations").fill("")
+    page.locator(".menu summary").click()
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_label("Name of this conversation").fill("Under trees")
+    button(page, "Save").click()
+    page.locator(".card", has_text="Under trees").wait_for()
+    page.locator(".menu summary").click()
+    page.locator(".menu").get_by_role("button", name="Delete").click()
+    page.locator("dialog").get_by_role("button", name="Delete", exact=True).click()
+
+    page.locator(".card", has_text="Under trees").wait_for(state="detached")
+    page.locator(".card", has_text="moss").wait_for()
+
+
+def test_a_new_chat_has_the_choices_that_were_made(serve: Serve, pages: Watched) -> None:
+    server = serve({"text": "Hello."})
+    page = pages.open(server, "/dev")
+    page.locator(".list").get_by_role("button", name="New chat").click()
+
+    page.get_by_label("A new, empty workspace").check()
+    page.locator("dialog select[name=mode]").select_option("plan")
+    page.locator("dialog select[name=agent]").select_option(index=1)
+    page.locator("dialog input[name=tracing]").check()
+    button(page, "Start").click()
+    say(page, "Hi")
+    answer(page, "Hello.")
+
+    assert page.locator(".chips select").input_value() == "plan"
+    page.get_by_role("tab", name="Requests").click()
+    page.locator(".panel details summary").first.click()
+    page.locator(".panel .wire").first.wait_for()
+    assert "Hi" in page.locator(".panel .wire").first.inner_text()
+
+
+@BOTH
+def test_commands_and_files_are_suggested(serve: Serve, pages: Watched, path: str) -> None:
+    server = serve({"text": "Hello."})
+    (server.workspace / "forest").mkdir()
+    (server.workspace / "forest/fern.txt").write_text("green")
+    page = pages.open(server, path)
+    say(page, "Hi")
+    answer(page, "Hello.")
+
+    page.locator("#message").press_sequentially("/pl")
+    page.get_by_role("option", name="/plan").wait_for()
+    page.keyboard.press("Tab")
+    assert page.locator("#message").input_value() == "/plan "
+    page.fill("#message", "")
+    page.locator("#message").press_sequentially("see @fo")
+    page.get_by_role("option", name="forest/").wait_for()
+    page.keyboard.press("Enter")
+    page.get_by_role("option", name="forest/fern.txt").wait_for()
+    page.keyboard.press("Enter")
+
+    assert page.locator("#message").input_value() == "see @forest/fern.txt "
+
+
+def test_panels_of_a_developer_show_what_was_done(serve: Serve, pages: Watched) -> None:
+    todo = {
+        "calls": [
+            {
+                "tool": "todo_write",
+                "arguments": {"todos": [{"subject": "Look", "status": "in_progress"}]},
+            }
+        ]
+    }
+    task = {
+        "calls": [
+            {
+                "tool": "task",
+                "arguments": {"prompt": "Count.", "agent": "explore", "title": "Counting"},
+            }
+        ]
+    }
+    page = pages.open(
+        serve(todo, task, {"for": "Count.", "text": "There are 3."}, {"text": "Three."}),
+        "/dev",
+    )
+    say(page, "Count the leaves")
+    answer(page, "Three.")
+
+    seen = {}
+    for name in ("Frames", "Tree", "Usage", "Timeline", "Todos", "History"):
+        page.get_by_role("tab", name=name).click()
+        page.locator(".panel-body > *").first.wait_for()
+        page.wait_for_timeout(400)
+        seen[name] = page.locator(".panel-body").inner_text()
+
+    assert "assistant_message" in seen["Frames"]
+    assert "explore" in seen["Tree"]
+    assert "output" in seen["Usage"]
+    assert "todo_write" in seen["Timeline"]
+    assert "Look" in seen["Todos"]
+    assert "Count the leaves" in seen["History"]
+
+
+def test_what_another_page_sends_is_seen_here(serve: Serve, pages: Watched) -> None:
+    server = serve({"text": "Hello."}, {"text": "To both."})
+    page = pages.open(server, "/")
+    say(page, "Hi")
+    answer(page, "Hello.")
+    other = page.context.new_page()
+    other.goto(f"{server.address}/dev?c={id_of(page)}")
+    answer(other, "Hello.")
+
+    say(other, "From elsewhere")
+
+    answer(page, "To both.")
+    page.locator(".block-heard", has_text="From elsewhere").wait_for()
