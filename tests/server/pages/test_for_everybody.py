@@ -17,6 +17,7 @@ from tests.server.pages.test_stories import (
     button,
     id_of,
     say,
+    until,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -137,22 +138,22 @@ def test_a_keyboard_alone_is_enough(serve: Serve, pages: Watched, path: str) -> 
     page.keyboard.type("Write a.txt")
     page.keyboard.press("Enter")
     page.locator(".request").wait_for()
-    page.wait_for_function("() => document.activeElement.matches('.request')")
+    until(page, "() => document.activeElement.matches('.request')")
     page.keyboard.press("Tab")
     while page.evaluate("() => document.activeElement.textContent") != WORDS[path]["yes"]:
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.locator(".request", has_text="sleep 30").wait_for()
-    page.wait_for_function("() => document.activeElement.matches('.request')")
+    until(page, "() => document.activeElement.matches('.request')")
     page.keyboard.press("y")
     page.locator(".request").wait_for(state="detached")
-    page.wait_for_function("() => document.activeElement.id === 'message'")
+    until(page, "() => document.activeElement.id === 'message'")
     page.keyboard.press("Control+.")
 
     page.locator(".block-turn_over").wait_for()
     assert (server.workspace / "a.txt").is_file()
     page.keyboard.press("Control+k")
-    page.wait_for_function("() => document.activeElement.type === 'search'")
+    until(page, "() => document.activeElement.type === 'search'")
 
 
 def test_a_screen_reader_is_told_what_happens(serve: Serve, pages: Watched) -> None:
@@ -167,7 +168,7 @@ def test_a_screen_reader_is_told_what_happens(serve: Serve, pages: Watched) -> N
     page.locator(".request").wait_for()
     button(page, "Yes").click()
     answer(page, "All written.")
-    page.wait_for_function("() => told.some((t) => t.includes('All **written**'))")
+    until(page, "() => told.some((t) => t.includes('All **written**'))")
 
     told = page.evaluate("() => told")
     assert any(
@@ -209,7 +210,7 @@ def test_nothing_that_a_model_says_runs_or_loads(
     assert name in shown
     found = page.evaluate(
         "() => [...document.querySelectorAll('script, iframe, svg[onload], img, [onerror], a')]"
-        ".filter((e) => e.closest('article') && !/^(https?:|mailto:|blob:|data:image)/.test(e.href ?? e.src ?? '')"
+        ".filter((e) => e.closest('article') && !e.matches('a:not([href])') && !/^(https?:|mailto:|blob:|data:image)/.test(e.href ?? e.src ?? '')"
         " || e.matches('article script, article iframe')).map((e) => e.outerHTML)"
     )
     assert found == []  # and `pages` saw no dialog and no request

@@ -39,6 +39,15 @@ def answer(page: Any, text: str) -> None:
     page.locator(".block-words", has_text=text).wait_for()
 
 
+def until(page: Any, holds: str, seconds: float = 15.0) -> None:
+    """Wait until this JavaScript is true; the page's policy forbids Playwright's own way."""
+    for _ in range(int(seconds * 10)):
+        if page.evaluate(holds):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"not within {seconds} s: {holds}")
+
+
 def id_of(page: Any) -> str:
     page.wait_for_url(re.compile(r"[?]c="))
     return page.url.partition("?c=")[2]
@@ -306,9 +315,7 @@ def test_a_picture_is_dropped_shown_and_sent(
     assert page.locator(".thumbs").is_hidden()
     shown = page.locator(".block-heard img")
     shown.wait_for()
-    page.wait_for_function(
-        "() => document.querySelector('.block-heard img').naturalWidth === 1"
-    )
+    until(page, "() => document.querySelector('.block-heard img').naturalWidth === 1")
 
 
 @BOTH

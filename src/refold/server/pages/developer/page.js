@@ -17,8 +17,12 @@ startPage({
     h("dl", { class: "keys" }, [["j k", "next, previous block"], ["/", "message box"], ["Ctrl+K", "conversations"],
       ["p", "details"], ["Ctrl+.", "stop"]].map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)]))),
   showStatus(element, screen, words) {
+    const { input, output, cached } = screen.usage;
+    const key = [words, screen.turn, input, output, screen.cost].join();
+    if (element.dataset.key === key) return;
+    element.dataset.key = key;
     clearInterval(clock);
-    const used = texts.tokens(short(screen.usage.input), short(screen.usage.output), screen.usage.cached ? short(screen.usage.cached) : "");
+    const used = texts.tokens(short(input), short(output), cached ? short(cached) : "");
     const time = h("span", { class: "clock" });
     const tick = () => { time.textContent = screen.turnAt ? duration(Math.max(0, Date.now() / 1000 - screen.turnAt)) : ""; };
     if (screen.turn) {

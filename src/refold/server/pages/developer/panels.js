@@ -7,7 +7,8 @@ import { exact, onOneLine } from "../shared/escape.js";
 import { historyPanel, todosPanel } from "../shared/panels.js";
 import { developer as t } from "../shared/texts.js";
 
-const SHOWN = 400; // frames at a time
+const SHOWN = 300; // frames at a time
+const PAUSE = 500; // milliseconds between two drawings
 const LONGEST = 20_000; // characters of a frame that are drawn
 
 export const panels = {
@@ -18,6 +19,7 @@ export const panels = {
 
 function frames(element, page) {
   let paused = false;
+  let drawnFor = ""; // the words of the filter
   let due = 0;
   const filter = h("input", { type: "search", placeholder: t.frameFilter, "aria-label": t.frameFilter, on: { input: () => draw() } });
   const pause = h("button", {
@@ -31,19 +33,28 @@ function frames(element, page) {
   const count = h("span", { class: "count" });
   fill(element, h("div", { class: "panel-tools" }, filter, count, pause), list);
   const open = new Set();
+  let last = null; // the newest frame that is drawn
   function draw() {
     due = 0;
     const words = filter.value.trim().toLowerCase();
     const every = page.conversation?.frames ?? [];
-    const found = (words ? every.filter((f) => f.raw.toLowerCase().includes(words)) : every).slice(-SHOWN);
+    const fits = (frame) => !words || frame.raw.toLowerCase().includes(words);
+    const from = last && words === drawnFor ? every.lastIndexOf(last) + 1 : 0;
+    drawnFor = words;
+    const found = every.slice(from).filter(fits).slice(-SHOWN);
     count.textContent = short(every.length);
     const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
-    fill(list, found.length ? found.map((frame) => row(frame, open)) : h("li", { class: "empty" }, t.noFrames));
+    if (!from) fill(list);
+    list.querySelector(".empty")?.remove();
+    list.append(...found.map((frame) => row(frame, open)));
+    while (list.childElementCount > SHOWN) list.firstElementChild.remove();
+    if (!list.childElementCount) fill(list, h("li", { class: "empty" }, t.noFrames));
+    last = every.at(-1) ?? null;
     if (atEnd) list.scrollTop = list.scrollHeight;
   }
   draw();
   list.scrollTop = list.scrollHeight;
-  return { frame: () => { if (!paused && !due) due = setTimeout(draw, 250); } };
+  return { frame: () => { if (!paused && !due) due = setTimeout(draw, PAUSE); } };
 }
 
 function row(frame, open) {

@@ -4,7 +4,7 @@
 import { fill, h, icon, iconButton } from "./dom.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
-const LARGEST = 5 * 1024 * 1024;
+const LARGEST = 3_700_000; // bytes: what models take
 const TALLEST = 240; // pixels
 const OFFERED = 8;
 

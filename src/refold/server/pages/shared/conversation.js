@@ -8,6 +8,7 @@ import { emptyScreen, reduce } from "./reducer.js";
 
 const FRAMES = 2000; // the newest, for the panel of a developer
 const BATCH = 12; // milliseconds of folding, before the page may draw
+const DRAW = 60; // milliseconds between two drawings, while news comes all the time
 const POLL = 2000;
 const PAGE = 1000; // documents of a journal at a time
 
@@ -39,12 +40,11 @@ export class Conversation {
   schedule() {
     if (this.scheduled) return;
     this.scheduled = true;
-    const later = document.visibilityState === "hidden" || !this.caughtUp
-      ? (work) => setTimeout(work, 0) : requestAnimationFrame;
-    later(() => {
+    const since = performance.now() - (this.drawn ?? 0);
+    setTimeout(() => {
       this.scheduled = false;
       this.fold();
-    });
+    }, this.caughtUp ? Math.max(0, DRAW - since) : 0);
   }
 
   fold() {
@@ -55,8 +55,9 @@ export class Conversation {
       at += 1;
     }
     this.queue.splice(0, at);
-    if (this.queue.length) this.schedule();
     if (this.caughtUp || !this.queue.length) this.on.changed(this.screen);
+    this.drawn = performance.now();
+    if (this.queue.length) this.schedule();
   }
 
   take(doc) {

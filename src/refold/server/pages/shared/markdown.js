@@ -60,7 +60,7 @@ export class GrowingMarkdown {
       this.settled += whole.reduce((sum, token) => sum + token.raw.length, 0);
     }
     const open = last > 0 && isSure(tokens[last]) ? tokens.slice(last) : tokens;
-    const fragment = clean(this.html(open, tokens.links));
+    const fragment = finished(clean(this.html(open, tokens.links)), this.labels, false);
     this.tail = [...fragment.childNodes];
     this.element.append(fragment);
   }
@@ -85,7 +85,8 @@ function clean(html) {
   return DOMPurify.sanitize(html, CLEAN);
 }
 
-function finished(fragment, labels) {
+// `colours`: code is highlighted, which takes too long for one that still grows.
+function finished(fragment, labels, colours = true) {
   for (const link of fragment.querySelectorAll("a[href]")) {
     link.target = "_blank";
     link.rel = "noopener noreferrer";
@@ -99,15 +100,15 @@ function finished(fragment, labels) {
     box.disabled = true;
     box.setAttribute("aria-label", labels.done);
   }
-  for (const code of fragment.querySelectorAll("pre > code")) block(code, labels);
+  for (const code of fragment.querySelectorAll("pre > code")) block(code, labels, colours);
   return fragment;
 }
 
-function block(code, labels) {
+function block(code, labels, colours) {
   const text = code.textContent;
   const language = /language-([\w+#-]+)/.exec(code.className)?.[1] ?? "";
   const known = language && hljs.getLanguage(language);
-  if (known && text.length <= LONGEST_CODE) {
+  if (colours && known && text.length <= LONGEST_CODE) {
     code.replaceChildren(clean(hljs.highlight(text, { language, ignoreIllegals: true }).value));
   }
   const copy = h("button", {

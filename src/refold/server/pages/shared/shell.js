@@ -226,8 +226,10 @@ class Page {
     this.latest.hidden = true;
     this.requests.clear();
     this.notice.hidden = true;
-    fill(this.status);
-    fill(this.chips);
+    for (const element of [this.status, this.chips]) {
+      fill(element);
+      delete element.dataset.key;
+    }
     this.menu.hidden = true;
     this.welcome?.remove();
     this.composer.setRunning(false);
@@ -449,7 +451,8 @@ class Page {
     const asked = requests.length || plan;
     const words = asked ? this.texts.doing.asked : statusWords(screen, this.texts.doing);
     this.skin.showStatus(this.status, screen, words);
-    document.title = `${asked ? "(!) " : screen.turn ? "… " : ""}${this.title.textContent} · ${this.texts.product}`;
+    const title = `${asked ? "(!) " : screen.turn ? "… " : ""}${this.title.textContent} · ${this.texts.product}`;
+    if (title !== document.title) document.title = title;
   }
 
   offerContinue() {

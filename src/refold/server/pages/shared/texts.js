@@ -46,7 +46,7 @@ const common = {
   removeImage: (name) => `Remove ${name}`,
   dropHere: "Drop pictures here",
   notAnImage: (name) => `${name} is not a picture: PNG, JPEG, GIF and WebP can be sent.`,
-  imageTooLarge: (name) => `${name} is larger than 5 MB.`,
+  imageTooLarge: (name) => `${name} is larger than 3.7 MB.`,
   uploaded: (name) => `${name} was uploaded.`,
   suggestions: "Suggestions",
   suggested: (count) => `${many(count, "suggestion", "suggestions")}: arrow keys choose, Tab takes one.`,
