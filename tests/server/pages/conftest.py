@@ -75,6 +75,8 @@ class Server:
         assert self._process
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
 
     def stop(self) -> None:
         if self._process and self._process.poll() is None:

@@ -16,6 +16,7 @@ from tests.server.pages.test_stories import (
     bash,
     button,
     id_of,
+    listen,
     say,
     until,
 )
@@ -158,11 +159,7 @@ def test_a_keyboard_alone_is_enough(serve: Serve, pages: Watched, path: str) -> 
 
 def test_a_screen_reader_is_told_what_happens(serve: Serve, pages: Watched) -> None:
     page = pages.open(serve(WRITE, {"text": "All **written**."}), "/")
-    page.evaluate(
-        "() => { window.told = []; new MutationObserver(() => told.push("
-        "document.querySelector('[role=status].unseen').textContent))"
-        ".observe(document.querySelector('[role=status].unseen'), {childList: true}); }"
-    )
+    listen(page)
 
     say(page, "Write a.txt")
     page.locator(".request").wait_for()

@@ -30,6 +30,7 @@ export class Requests {
     for (const [key, card] of this.cards) {
       if (!wanted.has(key)) this.remove(key, card);
     }
+    this.element.hidden = !wanted.size; // what is hidden cannot have the focus
     for (const [key, request] of wanted) {
       if (this.cards.has(key)) continue;
       const card = this.card(request, readOnly);
@@ -38,7 +39,6 @@ export class Requests {
       this.say(card.said);
       if (!isTyping()) card.element.focus({ preventScroll: true });
     }
-    this.element.hidden = !this.cards.size;
   }
 
   remove(key, card) {
@@ -72,7 +72,7 @@ export class Requests {
       on: { keydown: (event) => this.key(event, made) },
     },
     h("header", { class: "request-head" }, icon(made.icon), h("h2", { id }, made.title)),
-    h("div", { class: "request-body" }, made.body), card.problem, made.actions);
+    h("div", { class: "request-body", tabindex: "0" }, made.body), made.rule, card.problem, made.actions);
     return card;
   }
 
@@ -129,10 +129,10 @@ export class Requests {
       ...this.shown(request.tool ?? "", args, changes),
       hidden ? h("p", { class: "warning", role: "alert" }, this.texts.hidden(hidden)) : null,
       asked ? h("p", { class: "reason" }, exact(asked)) : null,
-      rule.element, request.once ? h("p", { class: "reason" }, t.once) : null,
     ];
     return {
       title: this.headline(request.tool ?? "", changes), icon: "shield", body, actions,
+      rule: request.once ? h("p", { class: "reason" }, t.once) : rule.element,
       said: `${this.texts.said.asks} ${this.headline(request.tool ?? "", changes)}`,
       keys: { y: () => respond(true), n: () => why.focus() },
     };

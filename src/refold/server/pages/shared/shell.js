@@ -15,6 +15,7 @@ import { Transcript } from "./transcript.js";
 
 const LIST_EVERY = 15_000;
 const SEARCH_PAUSE = 200;
+const SAY_EVERY = 400; // milliseconds between two announcements
 const SAID = 600; // characters of an answer that a screen reader is told
 
 export function startPage(skin) {
@@ -31,6 +32,7 @@ class Page {
     this.cards = [];
     this.offers = {};
     this.before = null; // the screen that was shown last
+    this.toSay = [];
     this.build();
   }
 
@@ -140,9 +142,18 @@ class Page {
     location.href = `${this.skin.otherPage}${location.search}`;
   }
 
+  // One after the other: a screen reader takes what stands there for a moment.
   say(text) {
-    this.said.textContent = "";
-    setTimeout(() => { this.said.textContent = text; }, 50);
+    this.toSay.push(text);
+    if (this.toSay.length > 1) return;
+    const next = () => {
+      fill(this.said, this.toSay[0]);
+      setTimeout(() => {
+        this.toSay.shift();
+        if (this.toSay.length) next();
+      }, SAY_EVERY);
+    };
+    next();
   }
 
   toggle(side, to) {
