@@ -404,7 +404,12 @@ def test_conversations_are_found_named_and_deleted(serve: Serve, pages: Watched)
     page.locator(".card", has_text="moss").wait_for()
 
 
-def test_a_new_chat_has_the_choices_that_were_made(serve: Serve, pages: Watched) -> None:
+def test_a_new_chat_has_the_choices_that_were_made_and_its_requests_are_shown(
+    serve: Serve, pages: Watched, home: Path
+) -> None:
+    config = home / "refold/config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("log_requests = true\n", "utf-8")
     server = serve({"text": "Hello."})
     page = pages.open(server, "/dev")
     page.locator(".list").get_by_role("button", name="New chat").click()
@@ -412,7 +417,6 @@ def test_a_new_chat_has_the_choices_that_were_made(serve: Serve, pages: Watched)
     page.get_by_label("A new, empty workspace").check()
     page.locator("dialog select[name=mode]").select_option("plan")
     page.locator("dialog select[name=agent]").select_option(index=1)
-    page.locator("dialog input[name=tracing]").check()
     button(page, "Start").click()
     say(page, "Hi")
     answer(page, "Hello.")

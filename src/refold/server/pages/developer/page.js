@@ -35,7 +35,7 @@ startPage({
   },
   showChips(element, screen, page) {
     const { mode, model, agent, effort } = screen.choices;
-    const key = JSON.stringify([mode, model, agent, effort, screen.directory, screen.tracing]);
+    const key = JSON.stringify([mode, model, agent, effort, screen.directory]);
     if (element.dataset.key === key) return;
     element.dataset.key = key;
     const modes = h("select", {

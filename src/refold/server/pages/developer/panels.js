@@ -98,13 +98,10 @@ function report(element, page, part, draw) {
   } };
 }
 
-const rowsOf = (found) => (Array.isArray(found) ? found : Object.values(found).find(Array.isArray) ?? []);
-
 function requests(element, page) {
   return report(element, page, "requests", (found) => {
-    const rows = rowsOf(found);
-    if (!rows.length) return h("p", { class: "empty" }, t.noRequests);
-    return h("ol", { class: "rows" }, rows.toReversed().map((each) => h("li", {}, request(each, page))));
+    if (!found.length) return h("p", { class: "empty" }, t.noRequests);
+    return h("ol", { class: "rows" }, found.toReversed().map((each) => h("li", {}, request(each, page))));
   });
 }
 
@@ -116,7 +113,7 @@ function request(each, page) {
       const whole = await api.get(api.of(page.conversation.id, "requests", String(each.seq)));
       const part = (title, value) => value ? h("section", {}, h("h3", {}, title),
         h("pre", { class: "wire", tabindex: "0" }, exact(typeof value === "string" ? pretty(value) : JSON.stringify(value, null, 2)))) : null;
-      fill(body, part(t.requestBody, whole.request ?? whole.body ?? whole), part(t.responseBody, whole.response));
+      fill(body, part(t.requestBody, whole.request), part(t.responseBody, whole.response));
     } catch (error) {
       fill(body, h("p", { class: "problem" }, t.dialogFailed(error.message)));
     }
@@ -126,7 +123,7 @@ function request(each, page) {
 }
 
 function tree(element, page) {
-  return report(element, page, "tree", (root) => h("ul", { class: "tree" }, node(root.root ?? root.tree ?? root)));
+  return report(element, page, "tree", (root) => h("ul", { class: "tree" }, node(root)));
 }
 
 function node(each) {
@@ -144,9 +141,8 @@ const GOOD = new Set(["answered", "final", "plan_ready", "done"]);
 
 function usage(element, page) {
   return report(element, page, "usage", (found) => [
-    figures(found.total ?? found),
-    table(t.byTurn, found.turns ?? found.by_turn), table(t.byModel, found.models ?? found.by_model),
-    table(t.byPurpose, found.purposes ?? found.by_purpose),
+    figures(found), table(t.byTurn, found.turns, "words"), table(t.byModel, found.models, "model"),
+    table(t.byPurpose, found.purposes, "purpose"),
   ]);
 }
 
@@ -157,22 +153,20 @@ function figures(sum) {
     h("div", {}, h("dt", {}, t.cost), h("dd", {}, dollars(sum.cost) || t.costUnknown)));
 }
 
-function table(title, found) {
-  const rows = Array.isArray(found) ? found : Object.entries(found ?? {}).map(([name, each]) => ({ name, ...each }));
+function table(title, rows, name) {
   if (!rows.length) return null;
   return h("section", {}, h("h3", {}, title), h("table", { class: "figures-table" },
-    h("thead", {}, h("tr", {}, ["", "in", "out", t.cost].map((name) => h("th", { scope: "col" }, name)))),
+    h("thead", {}, h("tr", {}, ["", "in", "out", t.cost].map((label) => h("th", { scope: "col" }, label)))),
     h("tbody", {}, rows.map((each) => {
-      const u = each.usage ?? each;
-      return h("tr", {}, h("th", { scope: "row" }, onOneLine(String(each.name ?? each.model ?? each.purpose ?? each.turn ?? each.title ?? ""))),
+      const u = each.usage;
+      return h("tr", {}, h("th", { scope: "row" }, onOneLine(each[name])),
         h("td", {}, short((u.fresh ?? 0) + (u.cached ?? 0) + (u.cache_write ?? 0))), h("td", {}, short(u.output ?? 0)),
         h("td", {}, dollars(each.cost)));
     }))));
 }
 
 function timeline(element, page) {
-  return report(element, page, "timeline", (found) => {
-    const rows = rowsOf(found);
+  return report(element, page, "timeline", (rows) => {
     if (!rows.length) return h("p", { class: "empty" }, t.noFrames);
     const first = Math.min(...rows.map((r) => r.at));
     const last = Math.max(...rows.map((r) => r.at + (r.seconds ?? 0)));

@@ -97,8 +97,8 @@ export class Conversation {
   async whyLost() {
     try {
       const about = await api.get(api.of(this.id));
-      if (about.held_by ?? about.holder) {
-        this.readJournal(about.held_by ?? about.holder);
+      if (about.held_by) {
+        this.readJournal(about.held_by);
         return false;
       }
       return true;
@@ -116,8 +116,7 @@ export class Conversation {
     while (this.readOnly) {
       try {
         const address = `${api.of(this.id, "events")}?after=${encodeURIComponent(after)}&limit=${PAGE}`;
-        const found = await api.get(address);
-        const documents = Array.isArray(found) ? found : found.documents;
+        const documents = await api.get(address);
         for (const doc of documents) {
           after = doc.id ?? after;
           this.heard(doc, JSON.stringify(doc));

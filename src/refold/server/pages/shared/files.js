@@ -8,11 +8,8 @@ import { onOneLine } from "./escape.js";
 /** What stands in a folder: [{name, folder, size}], folders first. */
 export async function listFolder(id, folder) {
   const found = await api.get(`${api.of(id, "files")}?path=${encodeURIComponent(folder)}`);
-  const rows = Array.isArray(found) ? found : (found.entries ?? found.files ?? []);
-  return rows.map((row) => ({
-    name: (row.name ?? row.path.split("/").pop()).replace(/\/$/, ""),
-    folder: row.kind === "directory" || row.directory === true || row.is_directory === true,
-    size: row.size ?? 0,
+  return found.map((row) => ({
+    name: row.name, folder: row.kind === "directory", size: row.size,
   })).sort((a, b) => Number(b.folder) - Number(a.folder) || a.name.localeCompare(b.name));
 }
 

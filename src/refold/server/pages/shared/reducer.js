@@ -31,7 +31,6 @@ export function emptyScreen() {
     usage: { input: 0, output: 0, cached: 0 },
     cost: 0, // null: a price is not known
     files: [], // what calls changed, the newest last
-    tracing: false,
     calls: 0,
     steps: 0,
   };
@@ -226,7 +225,6 @@ const REDUCERS = {
     return doc.named ? news(next, doc) : next;
   },
   workdir_changed: (screen, doc) => ({ ...screen, directory: doc.directory || screen.directory }),
-  tracing_changed: (screen, doc) => ({ ...screen, tracing: doc.enabled }),
   text_delta: (screen, doc) => streamed(screen, doc, "words"),
   thinking_delta: (screen, doc) => streamed(screen, doc, "thought"),
   call_coming(screen, doc) {

@@ -173,7 +173,7 @@ class Page {
     try {
       const words = this.search.value.trim();
       const found = await api.get(`/api/conversations${words ? `?q=${encodeURIComponent(words)}` : ""}`);
-      this.cards = found.map((each) => ({ ...(each.about ?? {}), ...(each.session ?? each.card ?? {}), ...each }));
+      this.cards = words ? bySession(found) : found;
     } catch (error) {
       if (error.status === 401) location.reload();
       return;
@@ -191,12 +191,11 @@ class Page {
     const rows = this.cards.map((card) => {
       const here = card.id === this.conversation?.id;
       const title = onOneLine(card.name || card.title || t.untitled);
-      const snippet = card.snippet ?? card.hits?.[0]?.snippet ?? "";
       return h("li", {}, h("a", {
         class: "card", href: `?c=${encodeURIComponent(card.id)}`, "aria-current": here ? "page" : null,
         on: { click: (event) => this.pick(event, card.id) },
       }, h("span", { class: "card-title" }, title),
-      h("small", {}, typeof snippet === "string" && snippet ? onOneLine(snippet) : ago(card.changed),
+      h("small", {}, card.snippet ? onOneLine(card.snippet) : ago(card.changed),
         card.open ? h("span", { class: "card-open", "aria-hidden": "true" }) : null)));
     });
     const empty = this.search.value ? t.nothingFound : t.noConversations;
@@ -265,8 +264,7 @@ class Page {
   }
 
   held(by) {
-    const who = typeof by === "string" ? by : (by.who ?? by.program ?? by.host ?? `process ${by.pid ?? "?"}`);
-    this.showNotice(this.texts.readOnly(who));
+    this.showNotice(this.texts.readOnly(by));
     this.composer.setRunning(false, false);
   }
 
@@ -400,7 +398,7 @@ class Page {
 
   async commands() {
     const own = Object.entries(this.texts.commands).map(([name, about]) => ({ name, about }));
-    const there = await this.offered("commands");
+    const there = (await this.offered("commands")).map((c) => ({ ...c, name: c.name.replace(/^\//, "") }));
     const known = new Set(own.map((c) => c.name));
     return [...own, ...there.filter((c) => !known.has(c.name))];
   }
@@ -562,12 +560,17 @@ export function statusWords(screen, t) {
   return screen.coming.length ? t.answering : t.thinking;
 }
 
-/** Lists of names as the server gives them, with or without a line about each. */
-function named(found) {
-  const rows = Array.isArray(found) ? found : Object.values(found).find(Array.isArray) ?? [];
-  return rows.map((row) => (typeof row === "string" ? { name: row, about: "" }
-    : { ...row, name: row.name ?? row.id ?? "", about: row.about ?? row.description ?? row.label ?? "" })).filter((r) => r.name);
+/** What a search found, as cards: each conversation once, with its best place. */
+function bySession(hits) {
+  const cards = new Map();
+  for (const hit of hits) {
+    if (!cards.has(hit.session)) cards.set(hit.session, { ...hit, id: hit.session, snippet: hit.text });
+  }
+  return [...cards.values()];
 }
+
+/** What can be chosen, each with a line about it. */
+const named = (rows) => rows.map((row) => ({ name: row.name, about: row.description ?? "" }));
 
 function ago(seconds) {
   if (!seconds) return "";
