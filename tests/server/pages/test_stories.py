@@ -354,7 +354,8 @@ def test_going_back_takes_the_message_and_the_file_back(
 def test_a_copy_goes_on_by_itself_and_both_can_be_saved(
     serve: Serve, pages: Watched
 ) -> None:
-    server = serve({"text": "Hello."}, {"text": "In the copy."})
+    # Each conversation is answered from the beginning of the script.
+    server = serve({"text": "Hello."}, {"text": "not asked for"})
     page = pages.open(server, "/dev")
     say(page, "Hi")
     answer(page, "Hello.")
@@ -363,21 +364,25 @@ def test_a_copy_goes_on_by_itself_and_both_can_be_saved(
     say(page, "/fork")
     page.wait_for_url(lambda url: first not in url)
     answer(page, "Hello.")
-    say(page, "On")
-    answer(page, "In the copy.")
+    say(page, "Only in the copy")
+    page.locator(".block-heard", has_text="Only in the copy").wait_for()
+    page.locator(".block-turn_over").nth(1).wait_for()
     page.locator(".menu summary").click()
     with page.expect_download() as loading:
         page.get_by_role("link", name="Export: Markdown").click()
 
     text = Path(loading.value.path()).read_text("utf-8")
-    assert "In the copy." in text
+    assert "Only in the copy" in text
     page.goto(f"{server.address}/dev?c={first}")
     answer(page, "Hello.")
-    assert page.locator(".block-words", has_text="In the copy.").count() == 0
+    assert page.locator(".block-heard", has_text="Only in the copy").count() == 0
 
 
 def test_conversations_are_found_named_and_deleted(serve: Serve, pages: Watched) -> None:
-    server = serve({"text": "About ferns."}, {"text": "About moss."})
+    server = serve(
+        {"for": "Tell me of ferns", "text": "About ferns."},
+        {"for": "Tell me of moss", "text": "About moss."},
+    )
     page = pages.open(server, "/")
     say(page, "Tell me of ferns")
     answer(page, "About ferns.")
@@ -418,6 +423,7 @@ def test_a_new_chat_has_the_choices_that_were_made_and_its_requests_are_shown(
     page.locator("dialog select[name=mode]").select_option("plan")
     page.locator("dialog select[name=agent]").select_option(index=1)
     button(page, "Start").click()
+    id_of(page)
     say(page, "Hi")
     answer(page, "Hello.")
 

@@ -258,7 +258,7 @@ const REDUCERS = {
   },
 };
 for (const type of [
-  "answer_rejected", "files_changed_elsewhere", "files_restored", "forked", "budget", "steps",
+  "answer_rejected", "files_changed_elsewhere", "message_edited", "files_restored", "forked", "budget", "steps",
   "notice",
 ]) REDUCERS[type] = (screen, doc) => news(screen, doc);
 

@@ -166,6 +166,7 @@ export const developer = {
     mode_changed: (d) => `mode: ${d.mode}`, model_changed: (d) => `model: ${d.model}`,
     effort_changed: (d) => `effort: ${d.effort || "as in the settings"}`,
     agent_changed: (d) => `agent: ${d.agent}`, compact: (d) => `compacted (${d.kind}): ${d.dropped} dropped`,
+    message_edited: (d) => `message ${d.message} was edited`,
     rewound: (d) => `rewound to before event ${d.to}`, forked: (d) => `copy of ${d.source} up to event ${d.event}`,
     imported: (d) => `imported from ${d.source}`, subagent_start: (d) => `${d.child} (${d.agent}) begins: ${d.task}`,
     subagent_end: (d) => `${d.child} ${d.status}${d.reason ? `: ${d.reason}` : ""}`,
@@ -269,6 +270,7 @@ export const user = {
   spent: "This conversation has cost", amount: "Read and written", tokensPlain: (count) => `about ${count} words`,
   news: {
     plan_approved: () => "You approved the plan.", plan_rejected: () => "You asked for another plan.",
+    message_edited: () => "A message was changed.",
     rewound: () => "We went back to an earlier point.", forked: () => "This is a copy of another conversation.",
     compact: () => "I summarised the older part of our conversation to keep it in mind.",
     files_restored: (d) => `${many(d.files, "file is", "files are")} as before.`,
