@@ -42,6 +42,12 @@ def problems(page: Any) -> list[str]:
     ]
 
 
+def shown_request(page: Any) -> Any:
+    """This request and no later one."""
+    call = page.locator(".request").first.get_attribute("data-call")
+    return page.locator(f".request[data-call='{call}']")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @BOTH
 def test_axe_finds_nothing_serious(
@@ -74,8 +80,9 @@ def test_axe_finds_nothing_serious(
     for what in ("command", "change", "question"):
         page.locator(".request").wait_for()
         found.append((what, problems(page)))
+        card = shown_request(page)
         button(page, "Answer" if what == "question" else WORDS[path]["yes"]).click()
-        page.locator(".request").wait_for(state="detached")
+        card.wait_for(state="detached")
     answer(page, "Done.")
     for summary in page.locator("article summary").all():
         summary.click()
@@ -111,8 +118,8 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(
     assert fits()
     say(page, "Go on")
     for _ in range(2):
-        request = page.locator(".request")
-        request.wait_for()
+        page.locator(".request").wait_for()
+        request = shown_request(page)
         assert fits()
         for name in (WORDS[path]["yes"], WORDS[path]["no"]):
             button(page, name).scroll_into_view_if_needed()
