@@ -28,7 +28,7 @@ _OF_PEOPLE = 1000  # the first number that systems give to the groups of people
 _OF_LIBRARIES = ("LD_", "DYLD_")
 _LONGEST = 120  # seconds that a bounded program may compute
 
-Late = subprocess.TimeoutExpired
+TimedOut = subprocess.TimeoutExpired
 
 
 class Programs:
@@ -154,7 +154,7 @@ def run(
 
     It computes no longer than that either if refold is killed meanwhile, and has no more than
     `memory` bytes to address, if that is given. Raises `OSError`,
-    and `Late`.
+    and `TimedOut`.
     """
     pipe = subprocess.PIPE
     reading: Start = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, **how}

@@ -270,8 +270,8 @@ def test_silence_is_a_no_for_a_question_of_a_child_too() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             id_ = await until_asked(session)
-            session.patience.seconds = 0.01
-            async with session.patience.shown(id_):
+            session.question_timeout.seconds = 0.01
+            async with session.question_timeout.shown(id_):
                 while session.view.children.asks:
                     await session.record.news(after=session.view.seq)
         return session

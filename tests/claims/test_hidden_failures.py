@@ -24,7 +24,7 @@ def verdict(
         output=Output(command, printed, code),
     )
     return call_finding(
-        Evidence(call=call, quote=quote), claim, ReadFiles(deeds=(deed,))
+        Evidence(call=call, quote=quote), claim, ReadFiles(calls=(deed,))
     ).state
 
 

@@ -100,8 +100,8 @@ def test_it_is_told_its_words_and_given_its_tools_only(folder: Path) -> None:
     async def story() -> tuple[str, ...]:
         places = paths(environ)
         settings = load(places.settings, environ, {}).settings
-        wishes = LaunchOptions(directory=folder, provider=provider, trust=True)
-        app = App(settings, places, environ, wishes)
+        options = LaunchOptions(directory=folder, provider=provider, trust=True)
+        app = App(settings, places, environ, options)
         id_, session = await app.start()
         async with session:
             await session.record(AgentChosen("looker"))
@@ -109,7 +109,7 @@ def test_it_is_told_its_words_and_given_its_tools_only(folder: Path) -> None:
             await session.go()
         await app.aclose()
         (folder / ".claude/agents/Looker.md").unlink()
-        later = App(settings, places, environ, wishes)
+        later = App(settings, places, environ, options)
         session = await later.resume(id_)
         async with session:
             await session.inbox.say("Hello again.")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from refold.cli.launch import all_kept
+from refold.cli.launch import gc_paused
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def as_before() -> Iterator[None]:
 
 
 def test_what_is_read_is_never_looked_at_and_what_comes_after_is() -> None:
-    with all_kept():
+    with gc_paused():
         during, made = gc.isenabled(), [[n] for n in range(10_000)]
 
     assert (during, gc.isenabled()) == (False, True)
@@ -25,7 +25,7 @@ def test_what_is_read_is_never_looked_at_and_what_comes_after_is() -> None:
 
 
 def test_garbage_is_looked_for_again_when_nothing_could_be_read() -> None:
-    with pytest.raises(OSError, match="gone"), all_kept():
+    with pytest.raises(OSError, match="gone"), gc_paused():
         raise OSError("gone")
 
     assert gc.isenabled()
@@ -34,7 +34,7 @@ def test_garbage_is_looked_for_again_when_nothing_could_be_read() -> None:
 def test_a_program_that_looks_for_none_is_left_alone() -> None:
     gc.disable()
 
-    with all_kept():
+    with gc_paused():
         pass
 
     assert not gc.isenabled()

@@ -141,7 +141,9 @@ def test_what_the_model_would_be_told_otherwise_is_told_and_counts_if_strict(
     strict = said(capfd, "--run", "--strict")
 
     assert (told[0], strict[0]) == (0, 1)
-    assert "the briefing differs at event 4: max_output: none, now 999\n" in told[1]
+    assert (
+        "the setup of the model differs at event 4: max_output: none, now 999\n" in told[1]
+    )
 
 
 @pytest.mark.parametrize(

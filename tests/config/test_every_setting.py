@@ -560,7 +560,7 @@ async def may_write(build: Build) -> object:
 
 async def how_long_a_question_stands(build: Any) -> object:
     async with started(build) as (_, _, session):
-        return session.patience.seconds
+        return session.question_timeout.seconds
 
 
 async def how_long_a_program_is_waited_for(build: Any) -> object:
@@ -573,8 +573,8 @@ async def how_long_a_program_is_waited_for(build: Any) -> object:
 async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
     places = paths(os.environ)
     settings = load(places.settings, os.environ, build.flags).settings
-    wishes = LaunchOptions(directory=build.directory, provider=ScriptedProvider("Hi."))
-    app = App(settings, places, os.environ, wishes)
+    options = LaunchOptions(directory=build.directory, provider=ScriptedProvider("Hi."))
+    app = App(settings, places, os.environ, options)
     try:
         id_, session = await app.start()
         async with session:

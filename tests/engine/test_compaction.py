@@ -74,7 +74,7 @@ def world(
 async def with_history(store: MemoryStore, given: World) -> Session:
     session = await opened(store, given)
     house = {**given.tool_dependencies, "history": History(session.record)}
-    session._outfit = lambda _: replace(given, tool_dependencies=house)  # type: ignore[assignment]
+    session._world_for = lambda _: replace(given, tool_dependencies=house)  # type: ignore[assignment]
     return session
 
 

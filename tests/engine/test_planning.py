@@ -14,7 +14,7 @@ from refold.place.port import FileChange, Taken, Trees
 from refold.session.pending_requests import PlanToJudge, Questions, requests
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
-from refold.session.session import Manners, Session
+from refold.session.session import Session, SessionOptions
 from refold.testing.providers import ScriptedProvider
 from refold.tools.plan import ask_user, enter_plan_mode, exit_plan_mode
 from refold.values.modes import Mode
@@ -305,7 +305,9 @@ def test_the_mode_of_the_settings_is_in_the_journal_for_who_takes_it_up() -> Non
     async def go() -> View:
         given = planning_world(ScriptedProvider([BOOK], "Oh."), orders, mode="plan")
         record = Recorder(store, masks=Redactor(()), clock=lambda: 0.0)
-        first = await Session.open(record, lambda _: given, manners=Manners("plan"))
+        first = await Session.open(
+            record, lambda _: given, session_options=SessionOptions("plan")
+        )
         await first.close()
         later = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
         return await said(await opened(store, later), "Book")

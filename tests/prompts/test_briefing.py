@@ -111,11 +111,11 @@ def test_a_small_model_is_told_little(project: Path, places: Paths) -> None:
 def test_a_part_has_its_share_of_the_window(project: Path, places: Paths) -> None:
     (project / "AGENTS.md").write_text("A rule of it.\n" * 2_000)
     long = "\n".join(["word " * 10] * 2_000)
-    briefing = brief(project, places, trust=True)
+    system_prompt = brief(project, places, trust=True)
     material = Material(memory=long, skills=long, agents=long, window=8_000)
 
-    told = briefing.text(material, NEVER)
-    wide = briefing.text(Material(window=100_000), NEVER)
+    told = system_prompt.text(material, NEVER)
+    wide = system_prompt.text(Material(window=100_000), NEVER)
 
     sizes = dict(told.parts)
     assert sizes["instructions"] <= 4_000
@@ -134,13 +134,13 @@ def test_a_part_has_its_share_of_the_window(project: Path, places: Paths) -> Non
 def test_within_a_session_it_stays_as_it_is(project: Path, places: Paths) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
     now = [NOON]
-    briefing = brief(project, places, trust=True, now=lambda: now[0])
-    first = briefing.text(Material(), NEVER)
+    system_prompt = brief(project, places, trust=True, now=lambda: now[0])
+    first = system_prompt.text(Material(), NEVER)
 
     (project / "AGENTS.md").write_text("Use spaces.")
     (project / ".git/HEAD").write_text("ref: refs/heads/side\n")
     now[0] += 24 * 3600
-    second = briefing.text(Material(), told_again(first))
+    second = system_prompt.text(Material(), told_again(first))
 
     assert second == first
 
@@ -161,13 +161,13 @@ def test_a_session_taken_up_the_same_day_is_told_the_same_of_its_place(
 
 def test_looked_at_again_it_tells_what_is_there_now(project: Path, places: Paths) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
-    briefing = brief(project, places, trust=True)
-    briefing.text(Material(), NEVER)
+    system_prompt = brief(project, places, trust=True)
+    system_prompt.text(Material(), NEVER)
     (project / "AGENTS.md").write_text("Use spaces.")
 
     anew = brief(project, places, trust=True)
 
-    assert "Use tabs." in briefing.text(Material(), NEVER).system
+    assert "Use tabs." in system_prompt.text(Material(), NEVER).system
     assert "Use spaces." in anew.text(Material(), NEVER).system
 
 
@@ -226,10 +226,10 @@ def test_another_repository_within_is_another_folder(project: Path, places: Path
     (inner / "AGENTS.md").write_text("Inner.")
     Folders(places.folders).trust_texts(project)
 
-    briefing = brief(inner, places)
+    system_prompt = brief(inner, places)
 
-    assert (briefing.trusted, briefing.root) == ("", str(inner))
-    assert part(briefing.text(Material(), NEVER), "instructions") == ""
+    assert (system_prompt.trusted, system_prompt.root) == ("", str(inner))
+    assert part(system_prompt.text(Material(), NEVER), "instructions") == ""
 
 
 def test_with_the_setting_off_only_one_s_own_is_told(project: Path, places: Paths) -> None:
@@ -272,10 +272,10 @@ def test_no_import_brings_a_key_in(name: str, project: Path, places: Paths) -> N
     (project / name).write_text("SECRET=1")
     (project / "AGENTS.md").write_text(f"@./{name}")
 
-    briefing = brief(project, places, trust=True)
+    system_prompt = brief(project, places, trust=True)
 
-    assert "SECRET" not in briefing.text(Material(), NEVER).system
-    assert briefing.notices() == (
+    assert "SECRET" not in system_prompt.text(Material(), NEVER).system
+    assert system_prompt.notices() == (
         f"{name}, which AGENTS.md imports, is left out: it may contain secrets",
     )
 
@@ -300,10 +300,10 @@ def test_no_import_brings_in_what_a_rule_keeps_back(project: Path, places: Paths
     (project / "plans.md").write_text("Secret plans.")
     (project / "AGENTS.md").write_text("@plans.md")
 
-    briefing = brief(project, places, trust=True, unread=lambda real: "a rule says no")
+    system_prompt = brief(project, places, trust=True, unread=lambda real: "a rule says no")
 
-    assert part(briefing.text(Material(), NEVER), "instructions") == ""
-    assert briefing.notices() == ("AGENTS.md is left out: a rule says no",)
+    assert part(system_prompt.text(Material(), NEVER), "instructions") == ""
+    assert system_prompt.notices() == ("AGENTS.md is left out: a rule says no",)
 
 
 # Presets of one's own. ----------------------------------------------------------------
@@ -353,10 +353,10 @@ def test_a_preset_with_the_name_of_one_of_ours_is_named(
 ) -> None:
     put(project / ".refold", "coding", "Obey.")
 
-    briefing = brief(project, places, trust=True)
+    system_prompt = brief(project, places, trust=True)
 
-    assert part(briefing.text(Material(), NEVER), "prompt") == preset("coding").text
-    assert briefing.notices() == (
+    assert part(system_prompt.text(Material(), NEVER), "prompt") == preset("coding").text
+    assert system_prompt.notices() == (
         ".refold/prompts/coding/PROMPT.md does not count: coding is a preset of refold; "
         "give yours another name",
     )

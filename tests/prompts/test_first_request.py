@@ -62,8 +62,8 @@ def test_the_first_request_with_every_tool_is_less_than_4000_tokens(
 
 def test_a_small_model_is_sent_less_than_500_tokens(tmp_path: Path) -> None:
     ground = SessionGround(roots=(str(tmp_path),))
-    briefing = SystemPromptBuilder(Settings(), paths(os.environ), os.environ, ground)
-    told = briefing.text(Material(small=True, window=CONTEXT), SystemPromptSet())
+    system_prompt = SystemPromptBuilder(Settings(), paths(os.environ), os.environ, ground)
+    told = system_prompt.text(Material(small=True, window=CONTEXT), SystemPromptSet())
     tools = tuple(tool.spec for tool in Traits(CONTEXT, small=True).tools(builtin()))
     hello = Message("user", (Text("Hello."),))
     request = Request(Log([Spoken(1, hello)]), told.system, tools, schema=Raw(b"null"))

@@ -31,7 +31,7 @@ from refold.prompts.summary import summary_prompt
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
 from refold.session.rewind import steps
-from refold.session.session import Manners, Session, beginning
+from refold.session.session import Session, SessionOptions, beginning
 from refold.testing.providers import ScriptedProvider
 
 
@@ -97,9 +97,11 @@ def test_a_session_says_whether_it_may_be_remembered() -> None:
         store = MemoryStore()
         for each in remember:
             record = Recorder(store)
-            manners = Manners(remember=each)
+            session_options = SessionOptions(remember=each)
             async with await Session.open(
-                record, lambda _: World(Model(ScriptedProvider())), manners=manners
+                record,
+                lambda _: World(Model(ScriptedProvider())),
+                session_options=session_options,
             ):
                 pass
         record = Recorder(store)

@@ -58,13 +58,13 @@ class Desk:
     ) -> None:
         places = paths(os.environ)
         settings = load_here(self.here, places, os.environ, {}).settings
-        wishes = LaunchOptions(
+        options = LaunchOptions(
             directory=self.here,
             provider=ScriptedProvider(*answers),
             attended=True,
             keep=keep,
         )
-        app = App(settings, places, os.environ, wishes)
+        app = App(settings, places, os.environ, options)
         launch = Launch(app, {}, self._trees, commands=names, notes=True)
         try:
             session = Session(launch, await launch.start())

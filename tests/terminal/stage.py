@@ -47,7 +47,7 @@ from refold.place.files import DiskFiles
 from refold.prompts.presets import Preset
 from refold.provider.port import Delta, Provider, Request
 from refold.session.recorder import Recorder
-from refold.session.session import Manners, Session
+from refold.session.session import Session, SessionOptions
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillScope
 from refold.skills.slash_commands import Offered, Shortcuts
@@ -176,7 +176,7 @@ async def opened(
     here: Path,
     store: MemoryStore | None = None,
     steps: int = 9,
-    patience: float | None = None,
+    question_timeout: float | None = None,
     budget: Budget = NO_LIMIT,
 ) -> Session:
     record = Recorder(store or MemoryStore(), clock=time.time)
@@ -184,7 +184,7 @@ async def opened(
         record,
         lambda _: world(provider, record, here, steps, budget),
         directory=str(here),
-        manners=Manners(question=patience),
+        session_options=SessionOptions(question=question_timeout),
     )
 
 
@@ -281,19 +281,19 @@ class StagedApp(App):
                 TerminalSettings,
             ),
         )
-        wishes = LaunchOptions(
+        options = LaunchOptions(
             directory=here,
             provider=provider,
             model=staged.model,
             keep=staged.keep or staged.remembering is not None,
         )
         self._provider, self._budget, self._staged = provider, budget, staged
-        super().__init__(settings, own, os.environ, wishes)
-        self.models = StagedModels(settings, own, os.environ, {}, wishes)
+        super().__init__(settings, own, os.environ, options)
+        self.models = StagedModels(settings, own, os.environ, {}, options)
         self.workspace = StagedWorkspace(settings, own, os.environ, Where(here))
         ground = SessionGround(roots=self.workspace.roots, trust=False)
-        self.briefing = StagedPrompts(settings, own, os.environ, ground)
-        self.briefing.own = staged.presets
+        self.system_prompt = StagedPrompts(settings, own, os.environ, ground)
+        self.system_prompt.own = staged.presets
         self.workspace.save = staged.always
         self.workspace.files = staged.files or self.workspace.files
         self.tools = builtin() if staged.tools is None else staged.tools
@@ -364,7 +364,7 @@ async def main(story: str, first_words: str) -> int:
         provider,
         here,
         steps=2 if story == "steps" else 9,
-        patience=float(os.environ.get("PATIENCE", "300")),
+        question_timeout=float(os.environ.get("PATIENCE", "300")),
         budget=budget,
     )
     handle = handle_on(

@@ -91,7 +91,7 @@ def test_the_network_and_the_missing_sandbox_are_said(evening: Evenings) -> None
 
 def test_silence_is_a_no_and_the_screen_says_so(evening: Evenings) -> None:
     tonight = evening([READ], [EDIT], "Well.")
-    tonight.patience = 0.05
+    tonight.question_timeout = 0.05
 
     rows = tonight.tell("go", NEVER)
 

@@ -132,12 +132,17 @@ class Evening:
         self.provider: Provider = ScriptedProvider(*lines)
         self.out = io.StringIO()
         self.paper = Printer(self.out, Look())
-        self.patience: float | None = None
+        self.question_timeout: float | None = None
         self.budget = NO_LIMIT
 
     async def session(self) -> Session:
         return await opened(
-            self.provider, self.here, self.store, self.steps, self.patience, self.budget
+            self.provider,
+            self.here,
+            self.store,
+            self.steps,
+            self.question_timeout,
+            self.budget,
         )
 
     async def converse(

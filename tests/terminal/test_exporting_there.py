@@ -42,8 +42,8 @@ def exported(
     async def converse() -> str:
         settings = load_here(here, places, os.environ, {}).settings
         provider = ScriptedProvider("One **and** two.", "Fine.")
-        wishes = LaunchOptions(directory=here, provider=provider, keep=keep)
-        launch = Launch(App(settings, places, os.environ, wishes))
+        options = LaunchOptions(directory=here, provider=provider, keep=keep)
+        launch = Launch(App(settings, places, os.environ, options))
         try:
             opened = await launch.start()
             session, paper = Session(launch, opened), Printer(out, Look())

@@ -270,8 +270,8 @@ class Leaving:
     """A session in `a`, about to go to `a/sub`."""
 
     def __init__(self, a: Path, *, trust: bool = False) -> None:
-        places, wishes = paths(os.environ), LaunchOptions(directory=a, trust=trust)
-        self.app = App(Settings(), places, os.environ, wishes)
+        places, options = paths(os.environ), LaunchOptions(directory=a, trust=trust)
+        self.app = App(Settings(), places, os.environ, options)
         self.launch, self.there = Launch(self.app, {}, WorkingTrees()), str(a / "sub")
 
     async def start(self) -> tuple[Engine, Session]:
@@ -339,7 +339,7 @@ def test_the_trust_of_one_start_is_for_its_own_folder(a: Path) -> None:
     anyio.run(going)
 
     assert asked == ["Trust this folder? What it tells the model counts from then on."]
-    assert leaving.launch.app.briefing.trusted == str(a)
+    assert leaving.launch.app.system_prompt.trusted == str(a)
 
 
 def test_what_was_told_is_not_told_again(a: Path) -> None:
@@ -531,7 +531,7 @@ def test_what_lies_in_a_trusted_tree_counts_as_long_as_one_is_there(
         for target in (Target(worktree="paint"), Target(added=(str(repository),))):
             session = (await session.switch(target, nobody)).session
         await session.close()
-        return leaving.launch.app.briefing.trusted, *leaving.launch.app.workspace.roots
+        return leaving.launch.app.system_prompt.trusted, *leaving.launch.app.workspace.roots
 
     tree = str(repository.parent / "a-paint")
     assert anyio.run(going) == (tree, tree, str(repository))

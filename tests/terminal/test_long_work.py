@@ -410,19 +410,19 @@ def test_a_notice_is_sent_only_where_it_is_understood(
 
 def test_whoever_was_here_a_moment_ago_is_not_rung_for() -> None:
     now = 0.0
-    patience = Bell(lambda: now, 30.0)
+    bell = Bell(lambda: now, 30.0)
     never = Bell(lambda: now, 0.0)
 
-    before = patience.over
-    patience.seen()
+    before = bell.over
+    bell.seen()
     never.seen()
     now = 29.9
-    soon = patience.over
+    soon = bell.over
     now = 30.0
-    late = patience.over
-    patience.seen()
+    late = bell.over
+    bell.seen()
 
-    assert (before, soon, late, patience.over, never.over) == (
+    assert (before, soon, late, bell.over, never.over) == (
         False,
         False,
         True,

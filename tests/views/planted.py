@@ -51,7 +51,7 @@ def plant(path: Path, events: Sequence[Event], *, began: float = 100.0) -> bytes
 
 def hold(path: Path) -> None:
     """As if this process held the pen of the session."""
-    writer_lock.Pen(path, Disk()).sign(writer_lock.this_process(1), (0, ""), 0)
+    writer_lock.LockFile(path, Disk()).sign(writer_lock.this_process(1), (0, ""), 0)
 
 
 def answer(

@@ -125,7 +125,7 @@ class ChildGrant:
         while True:
             world = self._world()
             asked = _GrantRequest(self._child, need, used, world)
-            await self._record.append_if(asked.news, by="purse")
+            await self._record.append_if(asked.news, by="budget")
             own = budget_of(self._record.view, world.budget)
             if (
                 asked.given

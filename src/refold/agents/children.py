@@ -384,8 +384,8 @@ class InheritedRights:
 
     def judge(self, found: Access, facts: Facts) -> Decision:
         world = self._world
-        grounds = _ChildPolicyContext(world.rules, world.mode, lambda: facts)
-        return judge(found, grounds, self._record.view, above=world.lineage.parent)
+        policy_context = _ChildPolicyContext(world.rules, world.mode, lambda: facts)
+        return judge(found, policy_context, self._record.view, above=world.lineage.parent)
 
     @property
     def mode(self) -> Mode:

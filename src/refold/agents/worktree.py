@@ -163,7 +163,7 @@ class Worktrees:
                 out.decode(errors="replace"),
                 err.decode(errors="replace"),
             )
-        except (OSError, programs.Late) as error:
+        except (OSError, programs.TimedOut) as error:
             raise ToolFailed(
                 f"git could not be run in {escaped(folder)}: {error}"
             ) from error

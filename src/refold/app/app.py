@@ -18,10 +18,10 @@ from refold.agents.registry import Registry, choose_agent, registry
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
 from refold.app.policies import policies
-from refold.app.search_places import around
+from refold.app.search_places import skill_scope
 from refold.app.session_opener import SessionOpener, Storage
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
-from refold.app.tool_dependencies import SessionSurroundings, SharedResources
+from refold.app.tool_dependencies import SessionResources, SharedResources
 from refold.app.turn_context import TurnContext, agent_of, model_of
 from refold.app.workspace import Where, Workspace, check_tools
 from refold.config.credentials import read as stored_keys
@@ -37,7 +37,7 @@ from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
-from refold.session.session import Manners, Session
+from refold.session.session import Session, SessionOptions
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillScope as SkillsAround
 from refold.tools.builtin import builtin
@@ -59,60 +59,60 @@ class App:
         settings: Settings,
         paths: Paths,
         environ: Mapping[str, str],
-        wishes: LaunchOptions,
+        options: LaunchOptions,
         before: Models | None = None,  # of another place, if one comes from there
     ) -> None:
-        if not wishes.keep:  # then nothing is left behind, not in the log either
+        if not options.keep:  # then nothing is left behind, not in the log either
             settings = replace(settings, log_level="off")
-        self.settings, self.paths, self.wishes = settings, paths, wishes
+        self.settings, self.paths, self.options = settings, paths, options
         self.environ = environ
-        self.directory = os.path.realpath(wishes.directory)
+        self.directory = os.path.realpath(options.directory)
         self.home = Home(paths.data / "sessions")
         keys = stored_keys(paths.credentials)
-        self.models = Models(settings, paths, environ, keys, wishes, before)
+        self.models = Models(settings, paths, environ, keys, options, before)
         self.tools = _named_tools(
-            builtin() if wishes.tools is None else wishes.tools, wishes.tool_names
+            builtin() if options.tools is None else options.tools, options.tool_names
         )
-        where = Where(wishes.directory, wishes.more_roots)
+        where = Where(options.directory, options.more_roots)
         self.workspace = Workspace(settings, paths, environ, where)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
-        policies(settings, wishes.schema)  # a bad schema raises now
+        policies(settings, options.schema)  # a bad schema raises now
         self.agents.find(settings.agent, "main")
-        self.briefing.check()
-        self._hall = SharedResources(
-            settings, wishes, self.models, self.workspace, self.tools, self.agents
+        self.system_prompt.check()
+        self._shared = SharedResources(
+            settings, options, self.models, self.workspace, self.tools, self.agents
         )
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
         self._opened: TurnContext | None = None  # the newest
 
     @cached_property
-    def briefing(self) -> SystemPromptBuilder:
+    def system_prompt(self) -> SystemPromptBuilder:
         """The system prompt, as far as it comes from the folders."""
-        return self._briefing()
+        return self._system_prompt()
 
     @cached_property
     def skills(self) -> Catalogue:
-        return Catalogue(self._around)
+        return Catalogue(self._resources)
 
     @cached_property
     def agents(self) -> Registry:
         """Those that may work here, as they work under these settings."""
         known = partial(_names, (*builtin(), *self.tools))
         return registry(
-            self._around, known, code_settings(self.settings), self.wishes.agents
+            self._resources, known, code_settings(self.settings), self.options.agents
         )
 
     def shortcuts(self, taken: Collection[str]) -> "Shortcuts":
         """What `/name words` stands for here; `taken` are the names of commands."""
         from refold.skills.slash_commands import Shortcuts
 
-        return Shortcuts(self.skills, self._around, taken)
+        return Shortcuts(self.skills, self._resources, taken)
 
     @cached_property
-    def _around(self) -> SkillsAround:
-        trusted = self.briefing.trusted
-        return around(self.directory, self.paths, self.environ, trusted=trusted)
+    def _resources(self) -> SkillsAround:
+        trusted = self.system_prompt.trusted
+        return skill_scope(self.directory, self.paths, self.environ, trusted=trusted)
 
     @cached_property
     def remembering(self) -> "ProjectMemory":
@@ -125,7 +125,7 @@ class App:
         """A new session in the wished directory, and its id."""
         id_ = self.home.new_id(time.time())
         session = await self._open(
-            id_, self.home.store if self.wishes.keep else _forgetful()
+            id_, self.home.store if self.options.keep else _forgetful()
         )
         if self.settings.agent != "main":
             await choose_agent(session.inbox, self.agents, self.settings.agent)
@@ -146,7 +146,7 @@ class App:
 
         Raises `BadInput` where there is no such event, or nothing is kept.
         """
-        if not self.wishes.keep:
+        if not self.options.keep:
             raise BadInput("no journal is kept here, so there is nothing to fork")
         from refold.journal.store.fork import fork
 
@@ -155,7 +155,7 @@ class App:
 
     def newest(self) -> str:
         """The session last used in this directory. Raises `BadInput` if there is none."""
-        return self.home.named(LAST, self.wishes.directory).id
+        return self.home.named(LAST, self.options.directory).id
 
     def model_of(self, view: View) -> str:
         """The model of the next turn: chosen, or as before, or what the settings say."""
@@ -189,10 +189,10 @@ class App:
         for missing in self.workspace.notices():
             self.log("warning", missing)
         return (
-            *self.wishes.notices,
+            *self.options.notices,
             *self.workspace.notices(),
             *filter(None, kept),
-            *self.briefing.notices(),
+            *self.system_prompt.notices(),
             *(self._opened.notices() if self._opened else ()),
             *self.agents.notices(),
             *(self.skills.notices() if self.settings.skills else ()),
@@ -201,14 +201,14 @@ class App:
     def snapshots(self, session: str) -> Snapshots | None:
         """How files of this session's workspace are taken back; None: they cannot be."""
         if session not in self._snapshots:
-            kept = self.workspace.snapshots(session) if self.wishes.keep else None
+            kept = self.workspace.snapshots(session) if self.options.keep else None
             self._snapshots[session] = kept
         return self._snapshots[session]
 
     @property
     def learns(self) -> bool:
         """Are notes made of what is said here?"""
-        return self.settings.memory and self.wishes.keep and not self.models.scripted
+        return self.settings.memory and self.options.keep and not self.models.scripted
 
     def put_down(self, session: str) -> None:
         """Notes are to be made of this session when it has been left."""
@@ -225,36 +225,38 @@ class App:
         await self.models.aclose()
         self.workspace.close()
 
-    def outfit(self, record: Recorder, id_: str) -> TurnContext:
+    def turn_context(self, record: Recorder, id_: str) -> TurnContext:
         """What each turn of a session would be given now. It need not be open."""
-        return self._opener(self.home.store).outfit(record, id_)
+        return self._opener(self.home.store).turn_context(record, id_)
 
     def _opener(self, store: Callable[[str], Store]) -> SessionOpener:
         # Each session has its own look: what another finds must not change its words.
-        briefing = self._briefing() if self._opened else self.briefing
+        system_prompt = self._system_prompt() if self._opened else self.system_prompt
         notes = written(self.paths.data, self.directory, self._project)
-        here = SessionSurroundings(briefing, self.skills, lambda: self.remembering, notes)
+        here = SessionResources(system_prompt, self.skills, lambda: self.remembering, notes)
         return SessionOpener(
-            self._hall, here, Storage(self.paths, self.environ, store, self._rate)
+            self._shared, here, Storage(self.paths, self.environ, store, self._rate)
         )
 
     async def _open(self, id_: str, store: Callable[[str], Store]) -> Session:
-        settings, given = self.settings, self.wishes.given
-        manners = Manners(
+        settings, given = self.settings, self.options.given
+        session_options = SessionOptions(
             settings.permission_mode,
             settings.limits.question_seconds or None,
             settings.memory,
             given,
-            self.wishes.checks,
+            self.options.checks,
         )
         snapshots = self.snapshots(id_)
-        session, self._opened = await self._opener(store).open(id_, snapshots, manners)
+        session, self._opened = await self._opener(store).open(
+            id_, snapshots, session_options
+        )
         return session
 
-    def _briefing(self) -> SystemPromptBuilder:
+    def _system_prompt(self) -> SystemPromptBuilder:
         ground = SessionGround(
             roots=self.workspace.roots,
-            trust=self.wishes.trust,
+            trust=self.options.trust,
             unread=self.workspace.files.unread,
         )
         return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)

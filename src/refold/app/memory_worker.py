@@ -22,7 +22,7 @@ from refold import programs
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.model_connections import NO_BACKGROUND, SCRIPT, SMALL
-from refold.app.project_memory import AideFor, ProjectMemory, WithoutPen
+from refold.app.project_memory import AideFor, ProjectMemory, WithoutWriterLock
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
 from refold.engine.budget import ask_beside
@@ -134,7 +134,7 @@ def aide_for(app: App, view: View, *, asked: bool = False) -> Model | None:
     So what was said goes to nobody who was not chosen. Unless a person `asked` for it,
     scripts are not used up for notes, nor this machine for an embedded model.
     """
-    own, named = view.conversation.system_prompt.model, app.wishes.model
+    own, named = view.conversation.system_prompt.model, app.options.model
     if named:
         return _aide(app, app.models.check(named))
     name = app.models.full("small") if app.settings.models.small else own
@@ -156,8 +156,8 @@ def opened(
     """
     places = paths(environ)
     here = load_here(directory, places, environ, {})
-    wishes = LaunchOptions(directory=directory, model=model, attended=False)
-    app = App(here.settings, places, environ, wishes)
+    options = LaunchOptions(directory=directory, model=model, attended=False)
+    app = App(here.settings, places, environ, options)
     return app, app.remembering
 
 
@@ -175,7 +175,7 @@ async def find_title(app: App, session: str, aide_for: AideFor) -> str:
         return ""
     record = Recorder(app.home.store(session), masks=app.models.masks)
     view = await record.open()
-    aside = WithoutPen(file, record)
+    aside = WithoutWriterLock(file, record)
     try:
         aide = aide_for(view) if needs_title(view) else None
         if aide is None:

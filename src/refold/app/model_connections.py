@@ -199,7 +199,7 @@ class Connections:
             model,
             environ=self._environ,
             talk=ConversationFormat(set_.context, set_.format, set_.window_messages),
-            patience=ProgramTimeouts(idle=self._settings.http.idle_seconds),
+            timeouts=ProgramTimeouts(idle=self._settings.http.idle_seconds),
             secrets=self._secrets,
         )
         return TextProtocol(found)

@@ -44,7 +44,7 @@ def policies(
     what was done is held against the words of the request. Raises `BadInput` for a `schema`
     that is none.
     """
-    limits, shorter = settings.limits, compacting(shares(settings))
+    limits, compaction = settings.limits, compacting(shares(settings))
     try:
         shape = (shaped(schema, limits.corrections),) if schema is not None else ()
     except ValueError as error:
@@ -63,9 +63,9 @@ def policies(
         # before an answer of the same response counts.
         plan_ready,
         final,
-        # Only what cannot be compacted is too long, so it asks `shorter` itself.
-        in_window(shorter),
-        shorter,
+        # Only what cannot be compacted is too long, so it asks `compaction` itself.
+        in_window(compaction),
+        compaction,
         # The cause before the symptom: who is refused everything also runs out of steps.
         not_refused(limits.refused_responses),
         # Before `converse`: the summary at the limit is the end of the steps, no answer.

@@ -173,7 +173,7 @@ class ProjectMemory:
         if not file.exists():
             return Learned(session, why="it is not there any more")
         record = Recorder(self.home.store(session), masks=self._masks)
-        aside = WithoutPen(file, record)
+        aside = WithoutWriterLock(file, record)
         view = await record.open()
         try:
             aide = aide_for(view)
@@ -226,7 +226,7 @@ class ProjectMemory:
         return ""
 
 
-class WithoutPen:
+class WithoutWriterLock:
     """A model that is asked about a session while somebody else may go on with it.
 
     It may take a minute, and a person who comes back is not to wait for our notes. If

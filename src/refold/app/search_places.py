@@ -13,7 +13,7 @@ from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
 
 
-def around(
+def skill_scope(
     directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trusted: str
 ) -> SkillScope:
     """What skills and templates are looked for around; `trusted` is a folder, or ""."""

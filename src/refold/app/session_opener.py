@@ -17,7 +17,7 @@ from refold.agents.children import Children
 from refold.agents.worktree import Worktrees
 from refold.app.python_setup import PythonSetup, SessionPython, memo_directory
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
-from refold.app.tool_dependencies import SessionSurroundings, SharedResources
+from refold.app.tool_dependencies import SessionResources, SharedResources
 from refold.app.turn_context import TurnContext
 from refold.app.workspace import Where, Workspace
 from refold.config.paths import Paths
@@ -28,7 +28,7 @@ from refold.place.port import Snapshots
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
-from refold.session.session import Manners, Session
+from refold.session.session import Session, SessionOptions
 
 
 class Storage(Struct, frozen=True):
@@ -41,42 +41,42 @@ class Storage(Struct, frozen=True):
 
 
 class SessionOpener:
-    """Of one place to work, around which `around` lies."""
+    """Of one place to work, around which `resources` lies."""
 
     def __init__(
-        self, hall: SharedResources, around: SessionSurroundings, site: Storage
+        self, shared: SharedResources, resources: SessionResources, site: Storage
     ) -> None:
-        self._hall, self._around, self._site = hall, around, site
+        self._shared, self._resources, self._site = shared, resources, site
 
     async def open(
         self,
         id_: str,
         snapshots: Snapshots | None,
-        manners: Manners,
+        session_options: SessionOptions,
         child: ChildSpec | None = None,
     ) -> tuple[Session, TurnContext]:
         """Take the pen of a session, new or not."""
-        hall, site = self._hall, self._site
-        durable = hall.settings.durability == "kept"
-        record = Recorder(site.store(id_), masks=hall.models.masks, durable=durable)
-        outfit = self.outfit(record, id_, snapshots, child)
-        where = hall.workspace.directory
-        hall.models.connections.log(
+        shared, site = self._shared, self._site
+        durable = shared.settings.durability == "kept"
+        record = Recorder(site.store(id_), masks=shared.models.masks, durable=durable)
+        turn_context = self.turn_context(record, id_, snapshots, child)
+        where = shared.workspace.directory
+        shared.models.connections.log(
             "debug" if child else "info", f"opened in {where} by refold {__version__}", id_
         )
         session = await Session.open(
             record,
-            outfit,
+            turn_context,
             directory=SessionDirectories(
-                hall.workspace.directory, hall.workspace.roots[1:]
+                shared.workspace.directory, shared.workspace.roots[1:]
             ),
             version=__version__,
             id_=id_,
-            manners=manners,
+            session_options=session_options,
         )
-        return session, outfit
+        return session, turn_context
 
-    def outfit(
+    def turn_context(
         self,
         record: Recorder,
         id_: str,
@@ -84,47 +84,47 @@ class SessionOpener:
         child: ChildSpec | None = None,
     ) -> TurnContext:
         """What each turn of a session is given now. It need not be open."""
-        hall, site = self._hall, self._site
-        settled = hall.settings.subagents
+        shared, site = self._shared, self._site
+        settled = shared.settings.subagents
         position = TreePosition(
             deepest=settled.max_depth,
             at_once=settled.max_concurrent,
             total=settled.max_per_turn,
         )
         trees = Worktrees(
-            site.paths.data / "worktrees", site.environ, hall.workspace.directory
+            site.paths.data / "worktrees", site.environ, shared.workspace.directory
         )
         children = Children(
             record,
             id_,
             self._child,
-            lambda name: hall.agents.find(name, "child"),
+            lambda name: shared.agents.find(name, "child"),
             trees,
             child.position if child else position,
         )
         python = self._python(record, id_, children, child)
         home = Home(site.paths.data / "sessions")
-        around = replace(
-            self._around,
+        resources = replace(
+            self._resources,
             snapshots=snapshots,
             python=python,
-            journal=home.path(id_) if hall.wishes.keep else None,
+            journal=home.path(id_) if shared.options.keep else None,
         )
-        return TurnContext(hall, around, record, id_, children, child)
+        return TurnContext(shared, resources, record, id_, children, child)
 
     def _python(
         self, record: Recorder, id_: str, children: Children, child: ChildSpec | None
     ) -> SessionPython:
-        hall, paths = self._hall, self._site.paths
-        directory = hall.workspace.directory
+        shared, paths = self._shared, self._site.paths
+        directory = shared.workspace.directory
         coding = PythonSetup(
-            hall.settings.python,
+            shared.settings.python,
             directory,
             self._site.rate,
             lambda: Home(paths.data / "sessions"),
             memo_directory(paths.data, directory),
         )
-        begins = hall.wishes.begins
+        begins = shared.options.begins
         if child:
             begins = InitialVariables(child.context, child.attached)
         depth = child.position.coded if child else 0
@@ -133,39 +133,41 @@ class SessionOpener:
     @asynccontextmanager
     async def _child(self, opening: ChildSpec) -> AsyncGenerator[Session]:
         # What a person chose holds for a child through its parent, at each moment.
-        manners = Manners(
-            question=self._hall.settings.limits.question_seconds or None, remember=False
+        session_options = SessionOptions(
+            question=self._shared.settings.limits.question_seconds or None, remember=False
         )
         if not opening.directory:
-            session, _ = await self.open(opening.id, None, manners, opening)
+            session, _ = await self.open(opening.id, None, session_options, opening)
             async with session:
                 yield session
             return
         workspace = self._elsewhere(opening)
         try:
             opener = self._at(workspace)
-            kept = self._hall.wishes.keep
+            kept = self._shared.options.keep
             name = opening.id.replace("/", "-")
             snapshots = workspace.snapshots(name) if kept else None
-            session, _ = await opener.open(opening.id, snapshots, manners, opening)
+            session, _ = await opener.open(opening.id, snapshots, session_options, opening)
             async with session:
                 yield session
         finally:
             workspace.close()
 
     def _elsewhere(self, opening: ChildSpec) -> Workspace:
-        hall, site = self._hall, self._site
+        shared, site = self._shared, self._site
         where = Where(Path(opening.directory), tuple(map(Path, opening.roots)))
-        return Workspace(hall.settings, site.paths, site.environ, where, hall.workspace)
+        return Workspace(shared.settings, site.paths, site.environ, where, shared.workspace)
 
     def _at(self, workspace: Workspace) -> "SessionOpener":
         """The same, but for where its sessions work. What is trusted here is trusted there."""
-        hall, site = self._hall, self._site
+        shared, site = self._shared, self._site
         ground = SessionGround(
             roots=workspace.roots,
-            trust=bool(self._around.briefing.trusted),
+            trust=bool(self._resources.system_prompt.trusted),
             unread=workspace.files.unread,
         )
-        briefing = SystemPromptBuilder(hall.settings, site.paths, site.environ, ground)
-        around = replace(self._around, briefing=briefing)
-        return SessionOpener(replace(hall, workspace=workspace), around, site)
+        system_prompt = SystemPromptBuilder(
+            shared.settings, site.paths, site.environ, ground
+        )
+        resources = replace(self._resources, system_prompt=system_prompt)
+        return SessionOpener(replace(shared, workspace=workspace), resources, site)

@@ -175,19 +175,19 @@ class SystemPromptBuilder:
     def _look(self) -> _Found:
         if self._found is None:
             trusted = self.trusted
-            around = Environment(
+            resources = Environment(
                 directory=self._directory,
                 more=self._ground.roots[1:],
                 today=time.strftime("%Y-%m-%d", time.localtime(self._ground.now())),
                 platform=os.uname().sysname,
             )
-            whole = replace(around, shell=SHELL, git=git_state(self.root))
+            whole = replace(resources, shell=SHELL, git=git_state(self.root))
             asked = self._instructions(trusted)
             said = (
                 *asked.notices, *shadowed(self._shelves(trusted)), *self._unheeded(),
             )  # fmt: skip
             # A small model makes mistakes in long paths, and takes a second for each.
-            small = environment(replace(around, directory=""))
+            small = environment(replace(resources, directory=""))
             self._found = _Found(environment(whole), small, asked, said)
         return self._found
 

@@ -42,17 +42,17 @@ class SharedResources(Struct, frozen=True):
     """What all sessions of one start share."""
 
     settings: Settings
-    wishes: LaunchOptions
+    options: LaunchOptions
     models: Models
     workspace: Workspace
     tools: tuple[Tool, ...]
     agents: Registry = Registry()
 
 
-class SessionSurroundings(Struct, frozen=True):
+class SessionResources(Struct, frozen=True):
     """What lies around one session."""
 
-    briefing: SystemPromptBuilder
+    system_prompt: SystemPromptBuilder
     skills: Catalogue
     remembering: "Callable[[], ProjectMemory]"  # costs an import
     remembers: bool  # is anything remembered here?
@@ -61,7 +61,7 @@ class SessionSurroundings(Struct, frozen=True):
     journal: Path | None = None  # where it lies, if it is kept
 
 
-class LateNotebook:
+class LazyNotebook:
     """The notes of a session, found when one is written."""
 
     def __init__(self, find: Callable[[], Notebook]) -> None:
@@ -71,7 +71,7 @@ class LateNotebook:
         return await self._find().write(section, text, replaces)
 
 
-class LateChecks:
+class LazyChecks:
     """The check of claims, loaded when something is claimed."""
 
     def __init__(self, record: Recorder, files: Files, journal: Path | None) -> None:
@@ -88,64 +88,71 @@ class ToolDependencies:
 
     def __init__(
         self,
-        hall: SharedResources,
-        around: SessionSurroundings,
+        shared: SharedResources,
+        resources: SessionResources,
         record: Recorder,
         id_: str,
         children: Children,
         child: ChildSpec | None,
     ) -> None:
-        self._hall, self._around, self._record, self._id = hall, around, record, id_
+        self._shared, self._resources, self._record, self._id = (
+            shared,
+            resources,
+            record,
+            id_,
+        )
         self._children, self._child = children, child
 
     def place(self, reading: Sequence[Rule] = ()) -> tuple[Files, Commands]:
         """Files and commands of the workspace, with what these rules deny left out."""
-        workspace = self._hall.workspace
+        workspace = self._shared.workspace
         if not reading:
             return workspace.files, workspace.commands
         return workspace.heeding(reading)
 
     def by_name(self, files: Files) -> Mapping[str, object]:
         """What else tools may ask for by name; `files` is what they can read."""
-        if files is self._hall.workspace.files:
+        if files is self._shared.workspace.files:
             return self._unrestricted
-        return {**self._unrestricted, **self._reading(files), **self._hall.wishes.house}
+        return {**self._unrestricted, **self._reading(files), **self._shared.options.house}
 
     @cached_property
     def _unrestricted(self) -> Mapping[str, object]:
-        workspace = self._hall.workspace
+        workspace = self._shared.workspace
         return {
             **self._reading(workspace.files),
             "blobs": self._record,
             "history": History(self._record),
-            "memory": LateNotebook(lambda: self._around.remembering().notebook(self._id)),
+            "memory": LazyNotebook(
+                lambda: self._resources.remembering().notebook(self._id)
+            ),
             "directory": Path(workspace.directory),
             "children": self._children,
-            "repl": self._around.python,
-            **self._hall.wishes.house,
+            "repl": self._resources.python,
+            **self._shared.options.house,
         }
 
     def _reading(self, files: Files) -> Mapping[str, object]:
         return {
-            "checks": LateChecks(self._record, files, self._around.journal),
-            "skills": self._around.skills.heeding(files.unread),
+            "checks": LazyChecks(self._record, files, self._resources.journal),
+            "skills": self._resources.skills.heeding(files.unread),
         }
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
         """Those of use here: none that asks a person where none is there, none that is off."""
-        settings, wishes = self._hall.settings, self._hall.wishes
+        settings, options = self._shared.settings, self._shared.options
         child = self._child
         off = {
             *(() if self._choices else (task.spec.name,)),
             *(() if settings.skills else _OF_SKILLS),
-            *(() if settings.memory and wishes.keep else _OF_MEMORY),
+            *(() if settings.memory and options.keep else _OF_MEMORY),
         }
         return tuple(
             task_for(self._choices) if tool is task else tool
-            for tool in self._hall.tools
+            for tool in self._shared.tools
             if tool.spec.name not in off
-            and (wishes.attended or tool.effect is not Effect.ASK)
+            and (options.attended or tool.effect is not Effect.ASK)
             and (child is None or tool.spec.name in child.tools)
         )
 
@@ -155,5 +162,5 @@ class ToolDependencies:
         position = self._children.position
         if position.depth >= position.deepest:
             return ()
-        every = self._hall.agents.every("child")
+        every = self._shared.agents.every("child")
         return tuple(Choice(each.name, each.description) for each in every)

@@ -19,7 +19,7 @@ from refold.app.models import SCRIPT, Models, Traits, answering
 from refold.app.policies import budget, policies, shares
 from refold.app.system_prompt import Material
 from refold.app.tool_dependencies import (
-    SessionSurroundings,
+    SessionResources,
     SharedResources,
     ToolDependencies,
 )
@@ -53,27 +53,29 @@ class TurnContext:
 
     def __init__(
         self,
-        hall: SharedResources,
-        around: SessionSurroundings,
+        shared: SharedResources,
+        resources: SessionResources,
         record: Recorder,
         id_: str,
         children: Children,
         child: ChildSpec | None = None,
     ) -> None:
         self._children, self._child = children, child
-        self._supplies = ToolDependencies(hall, around, record, id_, children, child)
-        self._hall, self._around = hall, around
+        self._tool_dependencies = ToolDependencies(
+            shared, resources, record, id_, children, child
+        )
+        self._shared, self._resources = shared, resources
         self._record = record
-        self._trace = Trace() if hall.settings.log_requests else None
-        self._shared = Shared()
+        self._trace = Trace() if shared.settings.log_requests else None
+        self._call_locks = Shared()
         self._policies: dict[tuple[int, bool, bool], tuple[Policy, ...]] = {}
         self._since: str | None = None  # what is new since the session was left
 
     def notices(self) -> tuple[str, ...]:
         """What a person should know of this session: what has no room, or is gone."""
-        view, models = self._record.view, self._hall.models
-        agent, preset = view.session.agent, self._hall.settings.preset
-        now = agent_of(view, self._hall.agents)
+        view, models = self._record.view, self._shared.models
+        agent, preset = view.session.agent, self._shared.settings.preset
+        now = agent_of(view, self._shared.agents)
         traits = models.traits(model_of(models, view, now))
         told = self._told(now, traits, view).notices
         gone = GONE.format(agent=agent) if agent and now.name != agent else ""
@@ -88,8 +90,8 @@ class TurnContext:
         if self._since is None:  # the model is about to read it, and then nothing is new
             self._since = self._new(view, lambda: world)
         self._children.at(world)
-        if self._around.python is not None:
-            self._around.python.at(world, self._agent(view))
+        if self._resources.python is not None:
+            self._resources.python.at(world, self._agent(view))
         return world
 
     def _new(self, view: View, world: Callable[[], World]) -> str:
@@ -99,7 +101,7 @@ class TurnContext:
         if (
             before != SystemPromptSet()
         ):  # a world takes long to make, and a start waits for it
-            found += self._changed(before, world().briefing())
+            found += self._changed(before, world().system_prompt())
         return SINCE.format(what="; ".join(found)) if found else ""
 
     def _changed(self, before: SystemPromptSet, now: SystemPromptSet) -> Sequence[str]:
@@ -108,7 +110,7 @@ class TurnContext:
         """
         if (before.agent, before.model) != (now.agent, now.model):
             return ()
-        asking = {t.spec.name for t in self._hall.tools if t.effect is Effect.ASK}
+        asking = {t.spec.name for t in self._shared.tools if t.effect is Effect.ASK}
         told = [
             replace(each, tools=tuple(t for t in each.tools if t.name not in asking))
             for each in (before, now)
@@ -118,25 +120,25 @@ class TurnContext:
         return differences(told[0], told[1], only=_LASTING)
 
     def _agent(self, view: View) -> Profile:
-        return self._child.agent if self._child else agent_of(view, self._hall.agents)
+        return self._child.agent if self._child else agent_of(view, self._shared.agents)
 
     def _world(self, view: View) -> World:
-        hall, child, agent = self._hall, self._child, self._agent(view)
+        shared, child, agent = self._shared, self._child, self._agent(view)
         coded = agent.acting == "code"
-        settings, wishes = hall.settings, hall.wishes
-        name = model_of(hall.models, view, agent)
-        traits = hall.models.traits(name)
+        settings, options = shared.settings, shared.options
+        name = model_of(shared.models, view, agent)
+        traits = shared.models.traits(name)
         role: RoleOptions = getattr(settings.roles, agent.role)
-        given = tools_of(agent, self._supplies.tools)
+        given = tools_of(agent, self._tool_dependencies.tools)
         reading = (*(child.reading if child else ()), *agent.reading)
         told = self._told(agent, traits, view)
-        files, commands = self._supplies.place(reading)
+        files, commands = self._tool_dependencies.place(reading)
         return World(
             Model(
-                answering(hall.models, name, role, agent.acting),
+                answering(shared.models, name, role, agent.acting),
                 name,
                 traits.window,
-                hall.models.price,
+                shared.models.price,
                 self._trace,
             ),
             tools=given.active if coded else traits.tools(given.active),
@@ -144,17 +146,17 @@ class TurnContext:
             policies=self._bounded(
                 agent.bounds.steps,
                 coded=coded,
-                checked=traits.small or hall.models.calls_in_text(name, agent.acting),
+                checked=traits.small or shared.models.calls_in_text(name, agent.acting),
             ),
-            rules=(*hall.workspace.rules, *agent.rules),
+            rules=(*shared.workspace.rules, *agent.rules),
             mode=settings.permission_mode,
-            attended=wishes.attended,
+            attended=options.attended,
             files=files,
             commands=commands,
-            tool_dependencies=self._supplies.by_name(files),
+            tool_dependencies=self._tool_dependencies.by_name(files),
             read_rules=reading,
-            facts=hall.workspace.facts,
-            snapshots=self._around.snapshots,
+            facts=shared.workspace.facts,
+            snapshots=self._resources.snapshots,
             prompt=SystemPrompt(
                 agent.name,
                 told.system,
@@ -167,70 +169,70 @@ class TurnContext:
             longest_result=_longest(
                 agent.bounds.result or settings.limits.result_chars, traits.window
             ),
-            helper_model=None if hall.models.scripted else self._aide,
+            helper_model=None if shared.models.scripted else self._aide,
             budget=budget(settings),
             shares=shares(settings),
             watches=settings.reminders,
             lineage=(
                 Lineage(child.address, child.parent, child.grant, child.shared)
                 if child
-                else Lineage(shared=self._shared)
+                else Lineage(shared=self._call_locks)
             ),
             background=self._beside,
         )
 
     def _told(self, agent: Profile, traits: Traits, view: View) -> RenderedPrompt:
         """The system text of the next turn, and what of it had no room."""
-        wishes = self._hall.wishes
+        options = self._shared.options
         material = Material(
-            preset=self._hall.settings.preset,
+            preset=self._shared.settings.preset,
             prompt=agent.short if traits.small and agent.short else agent.prompt,
-            own="" if self._child else wishes.own_system,
+            own="" if self._child else options.own_system,
             memory=self._memory if agent.memory else "",
             skills=self._listed(agent, traits),
-            more=wishes.more_system,
+            more=options.more_system,
             schema=self._schema,
             small=traits.small,
             window=traits.window,
         )
-        return self._around.briefing.text(material, view.conversation.system_prompt)
+        return self._resources.system_prompt.text(material, view.conversation.system_prompt)
 
     @property
     def _schema(self) -> Raw | None:
         """What final answers have to match: of a child, what its parent asked for."""
-        return self._child.schema if self._child else self._hall.wishes.schema
+        return self._child.schema if self._child else self._shared.options.schema
 
     @cached_property
     def _memory(self) -> str:
-        trusted = bool(self._around.briefing.trusted)
-        if not (self._hall.settings.memory and self._around.remembers):
+        trusted = bool(self._resources.system_prompt.trusted)
+        if not (self._shared.settings.memory and self._resources.remembers):
             return ""
-        return self._around.remembering().told(trusted=trusted)
+        return self._resources.remembering().told(trusted=trusted)
 
     def _listed(self, agent: Profile, traits: Traits) -> str:
         """The list of skills, as far as there is room, for an agent that can read one."""
-        settings = self._hall.settings
+        settings = self._shared.settings
         if not (settings.skills and agent.skills) or traits.small:
             return ""
-        active, deferred = tools_of(agent, self._supplies.tools)
+        active, deferred = tools_of(agent, self._tool_dependencies.tools)
         if all(tool.spec.name != _READ_SKILL for tool in (*active, *deferred)):
             return ""
         window = traits.window or settings.context.default_window_tokens
         room = system_text.room("skills", window)
-        return self._around.skills.listed(min(_LISTED, room))
+        return self._resources.skills.listed(min(_LISTED, room))
 
     @cached_property
     def _beside(self) -> Background:
-        python = self._around.python
+        python = self._resources.python
         return _together(self._children.background, *((python.beside,) if python else ()))
 
     def _bounded(self, steps: int, *, coded: bool, checked: bool) -> tuple[Policy, ...]:
         key = (steps, coded, checked)
         if key not in self._policies:
-            hall = self._hall
-            lent = hall.models.price if self._child else None
+            shared = self._hall
+            lent = shared.models.price if self._child else None
             self._policies[key] = policies(
-                hall.settings, self._schema, steps, lent, coded=coded, checked=checked
+                shared.settings, self._schema, steps, lent, coded=coded, checked=checked
             )
         return self._policies[key]
 

@@ -30,12 +30,12 @@ _SAYING = re.compile(r"\b(?:echo|printf|print|write)\b|<<")
 def call_finding(evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
     """What the evidence comes to, by the journal."""
     wanted = unwrapped(evidence.call.strip().removeprefix("$ "))
-    found = _called(wanted, seen.deeds)
+    found = _called(wanted, seen.calls)
     if not found:
-        return _not_called(wanted, seen.deeds)
+        return _not_called(wanted, seen.calls)
     newest = _held(found[-1], evidence, claim, seen)
     if newest.state == "contradicted" and found[-1].outcome == "done":
-        before = (_held(deed, evidence, claim, seen) for deed in found[:-1])
+        before = (_held(call, evidence, claim, seen) for call in found[:-1])
         if any(each.state == "supported" for each in before):
             why = f"an earlier run bears it out; of the newest, {found[-1].id}: {newest.reason}"
             return Finding("stale", why)
@@ -44,20 +44,20 @@ def call_finding(evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
     return newest
 
 
-def _called(wanted: str, deeds: Sequence[ObservedCall]) -> list[ObservedCall]:
-    if by_id := [deed for deed in deeds if deed.id == wanted]:
+def _called(wanted: str, calls: Sequence[ObservedCall]) -> list[ObservedCall]:
+    if by_id := [call for call in calls if call.id == wanted]:
         return by_id
     line = " ".join(wanted.split())
-    return [deed for deed in deeds if line in _lines(deed)] if line else []
+    return [call for call in calls if line in _lines(call)] if line else []
 
 
-def _not_called(wanted: str, deeds: Sequence[ObservedCall]) -> Finding:
-    below = [deed.id for deed in deeds if deed.id.endswith(f"/{wanted}")]
+def _not_called(wanted: str, calls: Sequence[ObservedCall]) -> Finding:
+    below = [call.id for call in calls if call.id.endswith(f"/{wanted}")]
     if below:
         return Finding("unknown", f"that may be {' or '.join(below[:3])}: name it so")
     words = wanted.split()
     near = next(
-        (d for d in reversed(deeds) if _within(words, re.split(r"[\s;|&]+", d.command))),
+        (d for d in reversed(calls) if _within(words, re.split(r"[\s;|&]+", d.command))),
         None,
     )
     if near is not None:
@@ -67,14 +67,14 @@ def _not_called(wanted: str, deeds: Sequence[ObservedCall]) -> Finding:
     return Finding("contradicted", "there was no such call")
 
 
-def _lines(deed: ObservedCall) -> Iterator[str]:
+def _lines(call: ObservedCall) -> Iterator[str]:
     """How the call may be written as a line."""
-    if line := " ".join(deed.command.split()):
+    if line := " ".join(call.command.split()):
         yield line
-        yield from (" ".join(part.split()) for part in parts(deed.command))
+        yield from (" ".join(part.split()) for part in parts(call.command))
         return
-    values = [" ".join(str(v).split()) for v in deed.arguments.values() if v]
-    lines = accumulate((deed.tool, *values), lambda line, value: f"{line} {value}")
+    values = [" ".join(str(v).split()) for v in call.arguments.values() if v]
+    lines = accumulate((call.tool, *values), lambda line, value: f"{line} {value}")
     yield from list(lines)[bool(values) :]
 
 
@@ -85,143 +85,143 @@ def _within(words: Sequence[str], line: Sequence[str]) -> bool:
     )
 
 
-def _held(deed: ObservedCall, evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
+def _held(call: ObservedCall, evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
     """One run held against the evidence and, as far as its exit code goes, the claim."""
-    if deed.outcome in ("", "stopped", "unknown"):
-        return Finding("unknown", f"{deed.id} has not come to its end")
-    if deed.tool in _WORDS_ALONE:
-        why = f"what {deed.id} gave are words of an agent: name the call that found it"
+    if call.outcome in ("", "stopped", "unknown"):
+        return Finding("unknown", f"{call.id} has not come to its end")
+    if call.tool in _WORDS_ALONE:
+        why = f"what {call.id} gave are words of an agent: name the call that found it"
         return Finding("unknown", why)
-    if deed.outcome != "done":
-        return _failed(deed, evidence)
-    findings = [_nothing(deed)] if evidence.nothing else []
+    if call.outcome != "done":
+        return _failed(call, evidence)
+    findings = [_nothing(call)] if evidence.nothing else []
     if evidence.quote.strip():
-        findings.append(_printed(deed, evidence.quote, seen))
+        findings.append(_printed(call, evidence.quote, seen))
     elif not findings:
-        findings.append(_only_run(deed, claim))
-    return worst(_passed(deed, claim, quoted=bool(evidence.quote.strip())), *findings)
+        findings.append(_only_run(call, claim))
+    return worst(_passed(call, claim, quoted=bool(evidence.quote.strip())), *findings)
 
 
-def _failed(deed: ObservedCall, evidence: Evidence) -> Finding:
-    if evidence.quote.strip() and passage(deed.text).holds(bare(evidence.quote)):
+def _failed(call: ObservedCall, evidence: Evidence) -> Finding:
+    if evidence.quote.strip() and passage(call.text).holds(bare(evidence.quote)):
         return Finding(
-            "unknown", f"{deed.id} was {deed.outcome}, and errors support nothing"
+            "unknown", f"{call.id} was {call.outcome}, and errors support nothing"
         )
-    return Finding("contradicted", f"{deed.id} was {deed.outcome}: it was not done")
+    return Finding("contradicted", f"{call.id} was {call.outcome}: it was not done")
 
 
-def _printed(deed: ObservedCall, quote: str, seen: ReadFiles) -> Finding:
+def _printed(call: ObservedCall, quote: str, seen: ReadFiles) -> Finding:
     if told := _EXIT.fullmatch(" ".join(quote.casefold().split())):
-        return _ended(deed, int(told[1]))
-    text = passage(deed.text)
+        return _ended(call, int(told[1]))
+    text = passage(call.text)
     ways = list(dict.fromkeys((bare(quote), bare(unwrapped(quote)))))
-    there = next((way for way in ways if text.holds(way) or deed.rows.holds(way)), None)
+    there = next((way for way in ways if text.holds(way) or call.rows.holds(way)), None)
     if there is None:
-        if not deed.whole:
+        if not call.whole:
             return Finding(
-                "unknown", f"the journal does not hold all that {deed.id} printed"
+                "unknown", f"the journal does not hold all that {call.id} printed"
             )
-        return Finding("contradicted", f"{deed.id} was run, and printed something else")
-    if own := _own_words(deed, there, seen):
+        return Finding("contradicted", f"{call.id} was run, and printed something else")
+    if own := _own_words(call, there, seen):
         return Finding("unknown", own)
-    alone = len(deed.text) <= _SMALL and weight(there) > 0 and text.is_a_line(there)
+    alone = len(call.text) <= _SMALL and weight(there) > 0 and text.is_a_line(there)
     if weight(there) >= LEAST - 1 or alone:
-        return Finding("supported", f"printed by {deed.id}")
+        return Finding("supported", f"printed by {call.id}")
     return Finding("unknown", "the quote is too short to say anything: quote more of it")
 
 
-def _own_words(deed: ObservedCall, quote: str, seen: ReadFiles) -> str:
+def _own_words(call: ObservedCall, quote: str, seen: ReadFiles) -> str:
     """Why what it printed says no more than the agent itself did, or ""."""
-    if deed.tool == "python" and any(text.holds(quote) for text in seen.said):
-        return f"{deed.id} printed what another model had said"
-    says_it = deed.tool in RUNS and _SAYING.search(deed.given)
-    if says_it and passage(deed.given).holds(quote):
-        return f"{deed.id} printed what its own words told it to print"
+    if call.tool == "python" and any(text.holds(quote) for text in seen.said):
+        return f"{call.id} printed what another model had said"
+    says_it = call.tool in RUNS and _SAYING.search(call.given)
+    if says_it and passage(call.given).holds(quote):
+        return f"{call.id} printed what its own words told it to print"
     return ""
 
 
-def _only_run(deed: ObservedCall, claim: str) -> Finding:
+def _only_run(call: ObservedCall, claim: str) -> Finding:
     """Nothing is quoted: the exit code alone speaks, and only of having run."""
-    if deed.output is None:
-        return Finding("unknown", f"nothing is quoted of what {deed.id} gave")
-    if deed.code != 0:
-        return Finding("unknown", f"{_how(deed)}, and nothing is quoted")
+    if call.output is None:
+        return Finding("unknown", f"nothing is quoted of what {call.id} gave")
+    if call.code != 0:
+        return Finding("unknown", f"{_how(call)}, and nothing is quoted")
     if says(claim) == "passes" or _RAN.search(claim.casefold()):
-        return Finding("supported", f"{deed.id} ended with exit code 0")
-    return Finding("unknown", f"nothing is quoted of what {deed.id} printed")
+        return Finding("supported", f"{call.id} ended with exit code 0")
+    return Finding("unknown", f"nothing is quoted of what {call.id} printed")
 
 
-def _nothing(deed: ObservedCall) -> Finding:
-    if deed.output is not None:
-        if deed.code not in _FOUND_NOTHING:
-            return Finding("unknown", f"{_how(deed)}: then finding nothing says nothing")
-        empty = not deed.output.text.strip()
+def _nothing(call: ObservedCall) -> Finding:
+    if call.output is not None:
+        if call.code not in _FOUND_NOTHING:
+            return Finding("unknown", f"{_how(call)}: then finding nothing says nothing")
+        empty = not call.output.text.strip()
     else:
-        said = _NOTHING.get(deed.tool)
-        empty = deed.text.startswith(said) if said else not deed.text.strip()
+        said = _NOTHING.get(call.tool)
+        empty = call.text.startswith(said) if said else not call.text.strip()
     if empty:
-        return Finding("supported", f"{deed.id} found nothing")
-    return Finding("contradicted", f"{deed.id} found something")
+        return Finding("supported", f"{call.id} found nothing")
+    return Finding("contradicted", f"{call.id} found something")
 
 
-def _ended(deed: ObservedCall, code: int) -> Finding:
-    if deed.output is None:
-        return Finding("unknown", f"{deed.id} is not a command, so it has no exit code")
-    if deed.code == code:
-        return Finding("supported", f"{deed.id} ended with exit code {code}")
-    return Finding("contradicted", _how(deed))
+def _ended(call: ObservedCall, code: int) -> Finding:
+    if call.output is None:
+        return Finding("unknown", f"{call.id} is not a command, so it has no exit code")
+    if call.code == code:
+        return Finding("supported", f"{call.id} ended with exit code {code}")
+    return Finding("contradicted", _how(call))
 
 
-def _passed(deed: ObservedCall, claim: str, *, quoted: bool) -> Finding:
+def _passed(call: ObservedCall, claim: str, *, quoted: bool) -> Finding:
     """What a claim of success comes to where the command failed, or may have."""
-    fine = Finding("supported", f"{deed.id} was run")
-    if deed.output is None:
+    fine = Finding("supported", f"{call.id} was run")
+    if call.output is None:
         return fine
-    if deed.code == 0:
-        return _hidden(deed, claim, quoted=quoted) or fine
+    if call.code == 0:
+        return _hidden(call, claim, quoted=quoted) or fine
     match says(claim):
-        case "passes" if deed.code is None:
-            return Finding("unknown", _how(deed))
+        case "passes" if call.code is None:
+            return Finding("unknown", _how(call))
         case "passes":
-            return Finding("contradicted", _how(deed))
+            return Finding("contradicted", _how(call))
         case "unclear":
-            return Finding("unknown", f"{_how(deed)}, and the claim may mean either")
+            return Finding("unknown", f"{_how(call)}, and the claim may mean either")
         case _:
             return fine
 
 
-def _hidden(deed: ObservedCall, claim: str, *, quoted: bool) -> Finding | None:
+def _hidden(call: ObservedCall, claim: str, *, quoted: bool) -> Finding | None:
     """Of success that an exit code of 0 does not show: it may be that of another program."""
-    if says(claim) not in ("passes", "unclear") or not hides_failures(deed.command):
+    if says(claim) not in ("passes", "unclear") or not hides_failures(call.command):
         return None
     if not quoted:
         why = (
-            f"{deed.id} is a line whose exit code may hide a failure: quote what it printed"
+            f"{call.id} is a line whose exit code may hide a failure: quote what it printed"
         )
         return Finding("unknown", why)
-    if tells_of_failure(deed.text):
-        return Finding("unknown", f"{deed.id} printed of failures, too")
+    if tells_of_failure(call.text):
+        return Finding("unknown", f"{call.id} printed of failures, too")
     return None
 
 
-def _since(deed: ObservedCall, claim: str, seen: ReadFiles) -> Finding | None:
+def _since(call: ObservedCall, claim: str, seen: ReadFiles) -> Finding | None:
     """Of success: a later run that failed, or a change since, leaves it open."""
-    if deed.output is None or says(claim) not in ("passes", "unclear"):
+    if call.output is None or says(claim) not in ("passes", "unclear"):
         return None
-    later = [d for d in seen.deeds if d.order > deed.order and d.command == deed.command]
+    later = [d for d in seen.calls if d.order > call.order and d.command == call.command]
     if failed := next((d for d in later if d.outcome == "done" and d.code != 0), None):
         return Finding("stale", f"run again since, {_how(failed)}")
-    edited = [path for order, path in seen.edits if order > deed.order]
+    edited = [path for order, path in seen.edits if order > call.order]
     if edited:
         name = edited[-1].rpartition("/")[2]
-        return Finding("stale", f"{name} was changed after {deed.id} had ended")
+        return Finding("stale", f"{name} was changed after {call.id} had ended")
     return None
 
 
-def _how(deed: ObservedCall) -> str:
-    if deed.code is None:
-        return f"{deed.id} was ended before it was done"
-    return f"{deed.id} ended with exit code {deed.code}"
+def _how(call: ObservedCall) -> str:
+    if call.code is None:
+        return f"{call.id} was ended before it was done"
+    return f"{call.id} ended with exit code {call.code}"
 
 
 # Not a shell parser: everything but a plain chain of `&&` is one command, and what may

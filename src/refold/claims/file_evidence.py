@@ -123,7 +123,7 @@ def _absent(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding:
 
 
 def _not_read(ways: Sequence[Sought], path: str, seen: ReadFiles, today: Today) -> Finding:
-    if any(_names(deed, path) for deed in seen.deeds):
+    if any(_names(call, path) for call in seen.calls):
         now = today.of(path)
         if now.kind == "unreadable":
             return Finding("unknown", f"the file cannot be looked at today: {now.why}")
@@ -139,24 +139,24 @@ def _printed(
     ways: Sequence[Sought], path: str, now: Now, seen: ReadFiles
 ) -> Finding | None:
     """A command that names the file printed it: that was reading it, too."""
-    for deed in reversed(seen.deeds):
-        if deed.outcome != "done" or deed.tool not in RUNS or not _names(deed, path):
+    for call in reversed(seen.calls):
+        if call.outcome != "done" or call.tool not in RUNS or not _names(call, path):
             continue
-        text = passage(deed.text)
+        text = passage(call.text)
         if sought := next((each for each in ways if text.holds(each.quote)), None):
-            return _heavy(_printed_by(deed, sought, now), ways)
+            return _heavy(_printed_by(call, sought, now), ways)
     return None
 
 
-def _printed_by(deed: ObservedCall, sought: Sought, now: Now) -> Finding:
+def _printed_by(call: ObservedCall, sought: Sought, now: Now) -> Finding:
     if _stands(sought, now):
-        return Finding("supported", f"printed by {deed.id}, and is there")
+        return Finding("supported", f"printed by {call.id}, and is there")
     if now.words is not None and now.words.holds(sought.quote):
         why = (
-            f"printed by {deed.id}, without its lines; today it {_where(sought, now.words)}"
+            f"printed by {call.id}, without its lines; today it {_where(sought, now.words)}"
         )
         return Finding("unknown", why)
-    return Finding("stale", f"printed by {deed.id}, and not there any more")
+    return Finding("stale", f"printed by {call.id}, and not there any more")
 
 
 def _by_code(
@@ -164,7 +164,7 @@ def _by_code(
 ) -> Finding | None:
     """Python reads files and leaves no trace: then the file must be what it was."""
     if not any(
-        d.tool == "python" and d.outcome == "done" and _names(d, path) for d in seen.deeds
+        d.tool == "python" and d.outcome == "done" and _names(d, path) for d in seen.calls
     ):
         return None
     if now.words is None or now.touched >= seen.began:
@@ -245,11 +245,11 @@ def _in_pieces(quote: str, readings: Sequence[FileRead], now: Now) -> bool:
     return any(all(text.holds(piece) for piece in pieces) for text in texts)
 
 
-def _names(deed: ObservedCall, path: str) -> bool:
+def _names(call: ObservedCall, path: str) -> bool:
     """Does the call name the file, in what it was given or in what it printed?"""
     name = path.rpartition("/")[2]
-    printed = deed.tool == "python" and name in deed.text
-    return name in deed.given or printed
+    printed = call.tool == "python" and name in call.text
+    return name in call.given or printed
 
 
 def _short(text: str) -> str:

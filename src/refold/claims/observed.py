@@ -89,7 +89,7 @@ class ReadFiles(Struct, frozen=True):
 
     directories: tuple[str, ...] = ()
     began: float = 0.0
-    deeds: tuple[ObservedCall, ...] = ()  # in the order of their ends
+    calls: tuple[ObservedCall, ...] = ()  # in the order of their ends
     readings: Mapping[str, tuple[FileRead, ...]] = {}  # the newest first
     changes: Mapping[str, str] = {}  # "created", "changed", "deleted"
     originals: Mapping[str, str] = {}  # the sha256 of a file before its first change
@@ -110,7 +110,7 @@ class _Gathering:
     def __init__(self) -> None:
         self._directories = list[str]()
         self._began = 0.0
-        self._deeds = list[ObservedCall]()
+        self._calls = list[ObservedCall]()
         self._readings = list[tuple[str, FileRead, tuple[float, int]]]()
         self._changes: Mapping[str, str] = {}
         self._originals = dict[str, str]()
@@ -132,7 +132,7 @@ class _Gathering:
                 case NestedCallMade(call):
                     calls[call.id] = call
                 case Started(id_) if id_ in calls:
-                    begun[id_] = _deed(calls[id_], record.name, entry)
+                    begun[id_] = _observed(calls[id_], record.name, entry)
                     doubtful = doubtful or calls[id_].name in RUNS
                 case Checkpointed(changed=changed):
                     doubtful = False
@@ -143,7 +143,7 @@ class _Gathering:
                 case _:
                     self._given(entry, record)
         self._doubtful = self._doubtful or doubtful
-        self._deeds += begun.values()
+        self._calls += begun.values()
 
     def _given(self, entry: Entry, record: Record) -> None:
         """Text from models, subagents and injected variables."""
@@ -167,7 +167,7 @@ class _Gathering:
         return ReadFiles(
             directories=tuple(dict.fromkeys(self._directories)),
             began=self._began,
-            deeds=tuple(sorted(self._deeds, key=lambda deed: deed.order)),
+            calls=tuple(sorted(self._calls, key=lambda call: call.order)),
             readings=readings,
             changes=self._changes,
             originals=self._originals,
@@ -184,10 +184,10 @@ class _Gathering:
         output = next((s for s in end.shown if isinstance(s, Output)), None)
         rows = list(_rows(text)) if call.name == "read_file" else []
         shown = numbered(rows)
-        deed = _deed(call, record.name, entry)
-        self._deeds.append(
+        done = _observed(call, record.name, entry)
+        self._calls.append(
             msgspec.structs.replace(
-                deed, outcome=end.outcome, text=text, whole=whole, output=output, rows=shown
+                done, outcome=end.outcome, text=text, whole=whole, output=output, rows=shown
             )
         )
         self._readings += [
@@ -198,9 +198,9 @@ class _Gathering:
             self._readings += [(path, FileRead("", hits), order) for path, hits in found]
         for diff in end.shown:
             if isinstance(diff, Diff):
-                self._changed(diff, deed, order)
+                self._changed(diff, done, order)
 
-    def _changed(self, diff: Diff, deed: ObservedCall, order: tuple[float, int]) -> None:
+    def _changed(self, diff: Diff, call: ObservedCall, order: tuple[float, int]) -> None:
         path = diff.path
         self._changes = merged(self._changes, [(path, diff.kind)])
         self._originals.setdefault(path, diff.before)
@@ -211,7 +211,7 @@ class _Gathering:
                 (path, FileRead(diff.before, numbered(before), False), order)
             )
         if diff.after:
-            content = deed.arguments.get("content")
+            content = call.arguments.get("content")
             written = isinstance(content, str) and _hash(content) == diff.after
             shown = (
                 passage(content)
@@ -222,7 +222,7 @@ class _Gathering:
             self._readings.append((path, FileRead(diff.after, shown, written), order))
 
 
-def _deed(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
+def _observed(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

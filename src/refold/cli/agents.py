@@ -7,7 +7,7 @@ import msgspec
 
 from refold.agents.profile import Profile
 from refold.agents.registry import Registry, registry, untrusted_notice
-from refold.app.search_places import around
+from refold.app.search_places import skill_scope
 from refold.config.paths import here, paths
 from refold.config.trusted_folders import Folders
 from refold.headless.streams import complain, write
@@ -44,7 +44,7 @@ def here_are() -> Registry:
 def _place() -> SkillScope:
     directory, places = os.path.realpath(here()), paths(os.environ)
     trusted = Folders(places.folders).trusted_above(directory, root_of(directory))
-    return around(directory, places, os.environ, trusted=trusted)
+    return skill_scope(directory, places, os.environ, trusted=trusted)
 
 
 def _known(place: SkillScope) -> Registry:

@@ -298,8 +298,8 @@ def _presets() -> Iterator[tuple[str, str]]:
     ground = SessionGround(
         roots=(os.path.realpath(directory),), trust=False, unread=lambda _: ""
     )
-    briefing = SystemPromptBuilder(settings, places, os.environ, ground)
-    yield from ((each.name, each.description) for each in briefing.presets()[0])
+    system_prompt = SystemPromptBuilder(settings, places, os.environ, ground)
+    yield from ((each.name, each.description) for each in system_prompt.presets()[0])
 
 
 def _settings() -> Iterator[tuple[str, str]]:

@@ -68,8 +68,8 @@ class CheckContext:
     @cached_property
     def models(self) -> Models:
         """Raises `BadInput` where the settings of the providers do not fit."""
-        wishes = LaunchOptions(directory=self.folder)
-        return Models(self.told.settings, self.places, self.environ, self.stored, wishes)
+        options = LaunchOptions(directory=self.folder)
+        return Models(self.told.settings, self.places, self.environ, self.stored, options)
 
     @cached_property
     def model(self) -> str:
@@ -79,7 +79,7 @@ class CheckContext:
 
 _LITTLE = 100 * 1024 * 1024  # bytes free, below which a long session may not fit
 _SLOW = 0.2  # seconds to keep one line: every approval waits for that
-_PATIENCE = 5.0  # seconds for a program to say its version
+_TIMEOUT = 5.0  # seconds for a program to say its version
 _WRITTEN = 1_767_225_600  # seconds since 1970: this line was written after 2026 began
 
 
@@ -170,8 +170,8 @@ def language(ground: CheckContext) -> Iterator[Finding]:
 
 def _version(path: str) -> str:
     try:
-        done = starting.run([path, "--version"], _PATIENCE)
-    except (OSError, starting.Late):
+        done = starting.run([path, "--version"], _TIMEOUT)
+    except (OSError, starting.TimedOut):
         return ""
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     return lines[0] if lines and not done.returncode else ""

@@ -38,7 +38,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
     _, variables = _at_an_address(found)
     loaded, where = settings_of(found), place_of(found)
     added = [_directory(each) for each in found.add_dir]
-    wishes = LaunchOptions(
+    options = LaunchOptions(
         directory=where.directory,
         more_roots=tuple(dict.fromkeys((*where.roots, *added))),
         model=named_model(found),
@@ -55,7 +55,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         notices=tuple(filter(None, (*where.notices, loaded.unheeded))),
         given=loaded.given,
     )
-    app = App(loaded.settings, places, {**os.environ, **variables}, wishes)
+    app = App(loaded.settings, places, {**os.environ, **variables}, options)
     if found.save:
         _save(found, app)
     return app
@@ -92,7 +92,7 @@ async def opened(launch: Launch, found: Namespace) -> Opened:
         made = await app.fork(id_, found.at)
         id_ = made.id
         remark(f"{id_}: forked from {made.source} at event {made.seq}")
-    with all_kept():
+    with gc_paused():
         there = await launch.resume(id_)
     await choose_again(app, there.engine, found, named_model(found), _mode(found))
     return there
@@ -269,7 +269,7 @@ async def choose_again(
         await inbox.choose_effort(found.effort)
     if mode:
         await inbox.set_mode(mode)
-    elif session.calmed:
+    elif session.left_bypass:
         complain(on_one_line(LEFT_BYPASS.format(way="--yolo is given again")))
     if found.agent:
         from refold.agents.registry import choose_agent
@@ -311,7 +311,7 @@ def in_a_worktree(found: Namespace) -> Generator[WorkingTrees]:
 # A look goes through everything there is, and would find nothing. How often there is one
 # otherwise is said in `main`.
 @contextmanager
-def all_kept() -> Generator[None]:
+def gc_paused() -> Generator[None]:
     """Throw nothing away meanwhile, and look at none of it again afterwards."""
     if not gc.isenabled():  # somebody else has a say in it
         yield

@@ -124,7 +124,7 @@ class Worlds:
             model=told.model or view.session.model,
             effort=told.effort or view.session.effort,
         )
-        world = self._outfit(self._start(view))(replace(view, session=about))
+        world = self._turn_context(self._start(view))(replace(view, session=about))
         nobody = Nobody()
         return replace(
             world, model=replace(world.model, provider=nobody, trace=None),
@@ -151,10 +151,10 @@ class Worlds:
             more=part_of(told, "more"),
         )
 
-    def _outfit(self, start: _Start) -> TurnContext:
+    def _turn_context(self, start: _Start) -> TurnContext:
         if start not in self._apps:
             directory, schema = Path(start.directory), start.schema
-            wishes = LaunchOptions(
+            options = LaunchOptions(
                 directory=directory,
                 more_roots=tuple(map(Path, start.roots)),
                 attended=start.attended,
@@ -164,12 +164,12 @@ class Worlds:
             flags = as_flags(start.given)
             try:
                 settings = load_here(directory, self._places, os.environ, flags).settings
-                app = App(settings, self._places, os.environ, wishes)
+                app = App(settings, self._places, os.environ, options)
             except BadInput as error:
                 raise BadInput(
                     f"{self._session.id} cannot be run again: {error}"
                 ) from error
-            self._apps[start] = app, app.outfit(self._record, self._session.id)
+            self._apps[start] = app, app.turn_context(self._record, self._session.id)
         return self._apps[start][1]
 
 
@@ -190,7 +190,9 @@ def _lines(
     if len(shown) < len(found):
         lines.append(f"{len(found) - len(shown)} more may follow from it (--all)\n")
     for seq, sentence in replayed.briefings:
-        lines.append(f"the briefing differs at event {seq}: {on_one_line(sentence)}\n")
+        lines.append(
+            f"the setup of the model differs at event {seq}: {on_one_line(sentence)}\n"
+        )
     if view.session.version not in ("", __version__):
         lines.append(f"recorded by refold {view.session.version}, run by {__version__}\n")
     counts = f"{replayed.steps} steps, {replayed.checked} events made again"

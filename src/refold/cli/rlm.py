@@ -108,8 +108,8 @@ def run(found: Namespace) -> int:
 
 async def _run(found: Namespace) -> int:
     began = time.monotonic()
-    wishes = _wishes(found)
-    app = _app(found, wishes)
+    options = _launch_options(found)
+    app = _app(found, options)
     try:
         app.models.check(app.model_of(View()))
         given = await anyio.to_thread.run_sync(
@@ -127,7 +127,7 @@ async def _run(found: Namespace) -> int:
     for told in (*given.left_out, f"{way.way}: {way.reason}"):
         complain(told)
     # A flat call has no Python, but its journal has the material, too.
-    ready = replace(wishes, begins=_beginning(given))
+    ready = replace(options, begins=_beginning(given))
     words = partial(recursive_text, shown=traits.small)
     if way.way == "flat":
         ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_text
@@ -190,7 +190,7 @@ def _way(found: Namespace, given: Material, size: Size) -> Route:
     return Route("flat", _ASKED)
 
 
-def _wishes(found: Namespace) -> LaunchOptions:
+def _launch_options(found: Namespace) -> LaunchOptions:
     directory = here()
     roots = [Path(each).expanduser().resolve() for each in found.context]
     inside = directory.resolve()
@@ -209,20 +209,20 @@ def _wishes(found: Namespace) -> LaunchOptions:
 
 
 def _app(
-    found: Namespace, wishes: LaunchOptions, more: Mapping[str, object] | None = None
+    found: Namespace, options: LaunchOptions, more: Mapping[str, object] | None = None
 ) -> App:
     """Settings from all their layers; what was learned in other sessions is not told."""
     places = paths(os.environ)
     chosen = {"budget.dollars": found.max_budget_usd, "memory": False, **(more or {})}
     loaded: FolderSettings = load_here(
-        wishes.directory, places, os.environ, chosen, trust=found.trust
+        options.directory, places, os.environ, chosen, trust=found.trust
     )
     notices = (loaded.unheeded,) if loaded.unheeded else ()
     return App(
         loaded.settings,
         places,
         os.environ,
-        replace(wishes, notices=notices, given=loaded.given),
+        replace(options, notices=notices, given=loaded.given),
     )
 
 

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 
 import msgspec
 
-from refold.app.search_places import around
+from refold.app.search_places import skill_scope
 from refold.config.paths import here, paths
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput, ToolFailed
@@ -45,7 +45,7 @@ def run(found: Namespace) -> int:
 def _catalogue() -> Catalogue:
     directory, places = os.path.realpath(here()), paths(os.environ)
     trusted = Folders(places.folders).trusted_above(directory, root_of(directory))
-    return Catalogue(around(directory, places, os.environ, trusted=trusted))
+    return Catalogue(skill_scope(directory, places, os.environ, trusted=trusted))
 
 
 def _show(catalogue: Catalogue, skill: Skill, *, as_json: bool) -> int:

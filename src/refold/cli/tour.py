@@ -94,14 +94,14 @@ async def start_session(
     """A session with few steps, in a directory of its own."""
     bounds = {"limits.steps": _STEPS}
     loaded = load(places.settings, os.environ, bounds)
-    wishes = LaunchOptions(
+    options = LaunchOptions(
         directory=directory,
         model=model,
         provider=provider,
         attended=provider is not None,
         given=given_in(loaded),
     )
-    launch = Launch(App(loaded.settings, places, os.environ, wishes))
+    launch = Launch(App(loaded.settings, places, os.environ, options))
     return launch, Session(launch, await launch.start())
 
 

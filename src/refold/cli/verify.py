@@ -178,7 +178,7 @@ def _app(found: Namespace, node: Node) -> App:
         "budget.dollars": found.max_budget_usd,
     }
     here = load_here(folder, places, os.environ, flags)
-    wishes = LaunchOptions(
+    options = LaunchOptions(
         directory=folder,
         model=found.model or "",
         attended=False,
@@ -187,7 +187,7 @@ def _app(found: Namespace, node: Node) -> App:
         checks=node.session,
         given=here.given,
     )
-    return App(here.settings, places, os.environ, wishes)
+    return App(here.settings, places, os.environ, options)
 
 
 async def _turn(session: Session, words: str, seconds: float | None) -> str:

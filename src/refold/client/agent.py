@@ -124,7 +124,7 @@ class Agent(Struct, frozen=True, kw_only=True):
         }
         directory = Path(self.directory).absolute()
         here = load_here(directory, places, environ, {**chosen, **self.settings})
-        wishes = LaunchOptions(
+        options = LaunchOptions(
             directory=directory,
             model=self.model,
             attended=self.approve is not None,
@@ -137,7 +137,7 @@ class Agent(Struct, frozen=True, kw_only=True):
             agents=tuple(self.agents),
             schema=None if self.schema is None else Raw(msgspec.json.encode(self.schema)),
         )
-        return App(here.settings, places, environ, wishes)
+        return App(here.settings, places, environ, options)
 
 
 def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:

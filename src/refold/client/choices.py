@@ -60,7 +60,7 @@ class AgentChoices:
 
     def presets(self) -> Sequence[tuple[str, str]]:
         """The name of each prompt, and what it is for."""
-        return [(p.name, p.description) for p in self._app.briefing.presets()[0]]
+        return [(p.name, p.description) for p in self._app.system_prompt.presets()[0]]
 
     async def choose(self, name: str) -> Profile:
         """This agent works from the next turn on. Raises `BadInput` for none."""

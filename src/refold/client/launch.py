@@ -80,7 +80,7 @@ class Launch:
     ) -> None:
         self.app, self.commands, self.flags, self._notes = app, commands, flags, notes
         self._trees = WorkingTrees() if trees is None else trees
-        self._trusted = {app.directory} if app.wishes.trust else set[str]()
+        self._trusted = {app.directory} if app.options.trust else set[str]()
         self._left = list[App]()
         self._engines = set[Engine]()  # open ones
         self._told = set[str]()
@@ -103,7 +103,7 @@ class Launch:
 
         Raises where it leads nowhere; the one that was to be left is then as it was.
         """
-        if not self.app.wishes.keep:
+        if not self.app.options.keep:
             raise BadInput(_NOT_KEPT)
         id_ = target.session or left.view.session.id
         if id_ == left.view.session.id and left.view.turn.seq:
@@ -121,7 +121,7 @@ class Launch:
         lost = (MENDED.format(lost=engine.lost),) if engine.lost else ()
         names = app.shortcuts(self.commands()).notices()
         learned = (
-            app.remembering.notice() if app.settings.memory and app.wishes.keep else ""
+            app.remembering.notice() if app.settings.memory and app.options.keep else ""
         )
         found = (*app.notices(), *names, *filter(None, (learned,)), *lost)
         new = tuple(each for each in found if each not in self._told)
@@ -141,7 +141,7 @@ class Launch:
         learned = [each for each in (*self._left, self.app) if each.learns]
         for each in {app.remembering.memory.project: app for app in learned}.values():
             leave(each.remembering, os.environ)
-        if self.app.wishes.keep:
+        if self.app.options.keep:
             note_down(self.app.home)
 
     def check_model(self) -> None:
@@ -203,14 +203,14 @@ class Launch:
             if offer and await ask(offer.shown(), offer.question):
                 offer.take(Folders(app.paths.folders))
                 here = await anyio.to_thread.run_sync(load)
-        wishes = replace(
-            app.wishes,
+        options = replace(
+            app.options,
             directory=place.directory,
             more_roots=place.roots,
             trust=trust,
             notices=(here.unheeded,) if here.unheeded else (),
         )
-        return App(here.settings, app.paths, app.environ, wishes, app.models)
+        return App(here.settings, app.paths, app.environ, options, app.models)
 
     async def _switched(
         self, left: Engine, id_: str, app: App, notices: tuple[str, ...]

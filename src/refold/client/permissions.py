@@ -164,7 +164,11 @@ class Permissions:
 
 
 def offered(
-    found: OpenCall, made: ToolCall, tool: Tool | None, grounds: PolicyContext, view: View
+    found: OpenCall,
+    made: ToolCall,
+    tool: Tool | None,
+    policy_context: PolicyContext,
+    view: View,
 ) -> Sequence[str]:
     """The rules that cover this call and really let it pass.
 
@@ -177,12 +181,12 @@ def offered(
     from refold.permissions.rule_offers import offers  # only where a person is asked
 
     try:
-        facts = grounds.facts()
+        facts = policy_context.facts()
         about = describe_access(tool, tool.parse(made.arguments), facts)
         return [
             rule
             for rule in offers(about, facts)
-            if judge(about, grounds, view, (rule,)).verdict == "allow"
+            if judge(about, policy_context, view, (rule,)).verdict == "allow"
         ]
     except (ToolFailed, BadInput):
         return ()

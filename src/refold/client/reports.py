@@ -79,7 +79,7 @@ class Reports:
 
         app, id_ = self._app, self._engine.view.session.id
         told = told_of(await self.entries(), turn)
-        path = app.home.path(id_) if app.wishes.keep else None
+        path = app.home.path(id_) if app.options.keep else None
         checking = Checking(self._engine.record, app.workspace.files, path)
         return VerifyReport(id_, told, tuple(await checking.check(told.claims)))
 
@@ -101,7 +101,7 @@ class Reports:
 
         id_ = self._engine.view.session.id
         place = self._app.home.path(id_)
-        if not self._app.wishes.keep or not (place / log_file.NAME).is_file():
+        if not self._app.options.keep or not (place / log_file.NAME).is_file():
             raise BadInput("No journal is kept here, so there is nothing to export.")
         made = exported(StoredSession(id_, place, 0.0), choice, self._label())
 
@@ -116,8 +116,10 @@ class Reports:
 
     def offered_tools(self) -> OfferedTools:
         """The tools of the next turn, as they would be now."""
-        outfit = self._app.outfit(self._engine.record, self._engine.view.session.id)
-        world = outfit(self._engine.view)
+        turn_context = self._app.turn_context(
+            self._engine.record, self._engine.view.session.id
+        )
+        world = turn_context(self._engine.view)
         return OfferedTools(tuple(world.tools), world.deferred)
 
     async def children_moved(self) -> Mapping[str, ChildMoved]:
@@ -136,7 +138,7 @@ class Reports:
     def _tree(self, entries: tuple[Entry, ...]) -> Node:
         view = self._engine.view
         path = self._app.home.path(view.session.id)
-        if self._app.wishes.keep and (path / log_file.NAME).is_file():
+        if self._app.options.keep and (path / log_file.NAME).is_file():
             from refold.journal.store.tree_reader import tree
 
             return tree(path, view.session.id)

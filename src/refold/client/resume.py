@@ -52,7 +52,7 @@ def resumed_in(session: Path, otherwise: Path) -> SessionDirectory:
 async def replaced(app: App, session: Session) -> tuple[str, ...]:
     """Replace what cannot be restored in a session that a person switched to; say what."""
     way = "/approval off says so again"
-    left = LEFT_BYPASS.format(way=way) if session.calmed else ""
+    left = LEFT_BYPASS.format(way=way) if session.left_bypass else ""
     return tuple(filter(None, (left, await with_a_model(app, session))))
 
 

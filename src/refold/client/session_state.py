@@ -72,7 +72,7 @@ class SessionState:
     @property
     def keeps(self) -> bool:
         """Is a journal kept, so that the session can be resumed?"""
-        return self._app.wishes.keep
+        return self._app.options.keep
 
     @property
     def lost(self) -> str:
@@ -212,7 +212,7 @@ class SessionState:
     @property
     def question_seconds(self) -> float | None:
         """How long a question may stand on a screen; None: for ever."""
-        return self._engine.patience.seconds
+        return self._engine.question_timeout.seconds
 
     @property
     def late(self) -> str:
@@ -221,7 +221,7 @@ class SessionState:
 
     def shown(self, call_id: str, hash_: str = "") -> AbstractAsyncContextManager[None]:
         """While in here, a screen shows the question of this call."""
-        return self._engine.patience.shown(call_id, hash_)
+        return self._engine.question_timeout.shown(call_id, hash_)
 
     @property
     def permissions(self) -> "Permissions":

@@ -83,7 +83,7 @@ def described(tool: Tool, arguments: Mapping[str, object]) -> Access:
 
 
 def followed(said: Access, facts: Facts) -> Access:
-    """Where what was `described` leads now. Raises `ToolFailed` as `touch` does."""
+    """Where what was `described` leads now. Raises `ToolFailed` as `describe_access` does."""
     if not said.files and not said.cwd:
         return said
     files = tuple(Target(each.path, facts.follow(each.path)) for each in said.files)
@@ -92,7 +92,7 @@ def followed(said: Access, facts: Facts) -> Access:
 
 def judge(
     found: Access,
-    grounds: PolicyContext,
+    policy_context: PolicyContext,
     view: View,
     also: Sequence[str] = (),
     above: ParentRights | None = None,
@@ -107,9 +107,9 @@ def judge(
         from refold.permissions.decide import decide as by  # the first call needs it
 
     granted = [*granted_in(view, above), *also]
-    rules = [*grounds.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
-    facts = grounds.facts()
-    own = by(found, mode_of(grounds, view, above), rules, facts)
+    rules = [*policy_context.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
+    facts = policy_context.facts()
+    own = by(found, mode_of(policy_context, view, above), rules, facts)
     if above is None:
         return own
     both = stricter(own, above.judge(found, facts))
@@ -118,14 +118,16 @@ def judge(
     return replace(both, reason=both.reason.replace(LEAVE_PLAN, REPORT))
 
 
-def mode_of(grounds: PolicyContext, view: View, above: ParentRights | None = None) -> Mode:
+def mode_of(
+    policy_context: PolicyContext, view: View, above: ParentRights | None = None
+) -> Mode:
     """The session's own mode, or that of its parent, or of the settings.
 
     While its parent plans, so does a child, whatever its own mode is.
     """
     if above is not None and above.mode == "plan":
         return "plan"
-    return view.rights.mode or (above.mode if above else grounds.mode)
+    return view.rights.mode or (above.mode if above else policy_context.mode)
 
 
 def granted_in(view: View, above: ParentRights | None = None) -> Sequence[str]:
@@ -174,14 +176,14 @@ class Prepared(Struct, frozen=True):
 class Look(Struct, frozen=True):
     """What a call would do by now, and the fingerprint of that."""
 
-    touch: Access
+    access: Access
     hash: str
 
 
 class _Verdict(Struct, frozen=True):
     """`led` is where the paths led that were followed on the way to it."""
 
-    touch: Access
+    access: Access
     mode: Mode
     rules: Sequence[Rule]
     facts: Facts
@@ -212,10 +214,10 @@ class PreparedCalls:
 
     def look(self, call: ToolCall, tool: Tool, facts: Facts) -> Look:
         """Where its paths lead now. Raises `ToolFailed` as `of` does."""
-        touch = followed(self.of(call, tool).said, facts)
+        access = followed(self.of(call, tool).said, facts)
         last = self._looks.get(call.id)
-        if last is None or last.touch != touch:
-            last = self._looks[call.id] = Look(touch, fingerprint(call, touch))
+        if last is None or last.access != access:
+            last = self._looks[call.id] = Look(access, fingerprint(call, access))
         return last
 
     def decide(
@@ -228,7 +230,7 @@ class PreparedCalls:
         last = self._verdicts.get(call_id)
         if (
             last is not None
-            and (last.touch, last.mode, last.rules) == (access, mode, rules)
+            and (last.access, last.mode, last.rules) == (access, mode, rules)
             and last.facts == facts
             and all(facts.follow(path) == real for path, real in last.led.items())
         ):

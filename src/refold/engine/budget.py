@@ -90,7 +90,7 @@ def left(view: View, budget: Budget) -> float:
 async def request_more(
     need: Estimate,
     budget: Budget,
-    purse: BudgetGrant | None,
+    grant: BudgetGrant | None,
     record: Record,
     *,
     told: bool = False,
@@ -100,12 +100,12 @@ async def request_more(
     With `told` the journal says that too, so that nobody asks for ever.
     """
     now = used(record.view)
-    more = await purse.request_more(need, now) if purse is not None else None
+    more = await grant.request_more(need, now) if grant is not None else None
     if more is not None and lacking(now, more, need):
         more = None
 
     def news(view: View) -> tuple[BudgetSet, ...]:
-        have, share = budget_of(view, budget), purse.left if purse is not None else 0.0
+        have, share = budget_of(view, budget), grant.left if grant is not None else 0.0
         if more is None:
             last = told and lacking(used(view), have, need)
             return (BudgetSet(have, final=True, share_left=share),) if last else ()
@@ -144,7 +144,7 @@ async def reserve(
     wanted: Callable[[View], Reserved | None],
     budget: Budget,
     record: Record,
-    purse: BudgetGrant | None = None,
+    grant: BudgetGrant | None = None,
 ) -> int:
     """Set aside what a model call may come to, and give the seq of that; 0: it is unwanted.
 
@@ -161,7 +161,7 @@ async def reserve(
             return ()
         asks = Estimate(found.dollars, found.tokens)
         own = budget_of(view, budget)
-        lent = purse is not None and bool(lacking(used(view), own, asks))
+        lent = grant is not None and bool(lacking(used(view), own, asks))
         if view.turn.seq and (lent or used_up(view, own)):
             need = asks
             return ()
@@ -170,7 +170,7 @@ async def reserve(
     while not await record.append_if(news, by="agent"):
         if need is None:
             return 0
-        if not await request_more(need, budget, purse, record):
+        if not await request_more(need, budget, grant, record):
             raise ProviderError(NOTHING_LEFT)
     return at
 
@@ -181,7 +181,7 @@ async def ask_beside(
     aide: Model,
     budget: Budget,
     record: Record,
-    purse: BudgetGrant | None = None,
+    grant: BudgetGrant | None = None,
 ) -> str:
     """Ask a model something that is no part of the talk, and return its words.
 
@@ -190,7 +190,7 @@ async def ask_beside(
     """
     usage = Usage(fresh=size_of(request) // A_TOKEN, output=request.max_output or ANSWER)
     aside = Reserved(purpose, aide.name, aide.price(aide.name, usage), usage.uncached)
-    at = await reserve(lambda _: aside, budget, record, purse)
+    at = await reserve(lambda _: aside, budget, record, grant)
     trace = aide.trace is not None
     request = replace(request, trace=trace, temperature=aide.temperature)
     try:

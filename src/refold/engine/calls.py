@@ -176,7 +176,7 @@ async def _open(
 def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
     look = world.prepared.look(call, tool, world.facts())
     by = partial(world.prepared.decide, call.id)
-    found = judge(look.touch, world, view, above=world.lineage.parent, by=by)
+    found = judge(look.access, world, view, above=world.lineage.parent, by=by)
     verdict, reason = found.verdict, found.reason
     if verdict == "ask" and not world.attended:
         verdict, reason = "deny", f"{reason}, and {NOBODY}"
@@ -185,7 +185,7 @@ def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
         verdict,
         found.rule,
         reason,
-        look.touch.files[0].real if look.touch.files else "",
+        look.access.files[0].real if look.access.files else "",
         found.source,
         found.once,
         look.hash,
@@ -206,4 +206,4 @@ def _files(call: ToolCall, world: World) -> Sequence[str]:
         look = world.prepared.look(call, tool, world.facts())
     except ToolFailed:
         return ()
-    return sorted({target.real for target in look.touch.files})
+    return sorted({target.real for target in look.access.files})

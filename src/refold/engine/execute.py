@@ -171,7 +171,7 @@ def as_judged(found: OpenCall, whole: ToolCall, tool: Tool, world: World) -> Acc
         look = world.prepared.look(whole, tool, world.facts())
     except ToolFailed:
         return None
-    return look.touch if not found.hash or look.hash == found.hash else None
+    return look.access if not found.hash or look.hash == found.hash else None
 
 
 def _may_write(tool: Tool, decision: Decision) -> bool:

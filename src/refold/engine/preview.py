@@ -94,4 +94,4 @@ def _reals(call: ToolCall, world: World) -> Sequence[str]:
         look = world.prepared.look(call, tool, world.facts())
     except ToolFailed:
         return ()
-    return [target.real for target in look.touch.files]
+    return [target.real for target in look.access.files]

@@ -199,7 +199,7 @@ class World(Struct, frozen=True):
         """Who is asked beside the talk: for summaries, memory, leaves."""
         return self.model if self.helper_model is None else self.helper_model()
 
-    def briefing(self) -> SystemPromptSet:
+    def system_prompt(self) -> SystemPromptSet:
         mind, brief = self.model, self.prompt
         return SystemPromptSet(
             brief.system,

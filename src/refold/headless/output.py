@@ -34,7 +34,7 @@ _WIDEST = 100  # characters of a call
 _HOW = "rights are given with --allow, --permission-mode or --yolo; --output-format json says why"
 _UNREAD = "nobody reads the output any more"
 _ENDED_WELL = ("answered", "final", "plan_ready")
-_PATIENCE = 2.0  # seconds for a reader who reads nothing, once we are to end
+_TIMEOUT = 2.0  # seconds for a reader who reads nothing, once we are to end
 # All that is told of the news to those who do not read them: as documents of `Notice`, `Retry`.
 _A_NOTICE = (Waiting, events.JournalRepaired)
 _AT_ONCE = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
@@ -241,7 +241,7 @@ class Outlet:
         """We are to end: do not wait for a stuck reader any longer."""
         self._hurried = True
         if self._writing is not None:
-            self._writing.deadline = anyio.current_time() + _PATIENCE
+            self._writing.deadline = anyio.current_time() + _TIMEOUT
 
     def settle(self) -> None:
         """Raises what kept it from going out, where that is an error."""
@@ -258,7 +258,7 @@ class Outlet:
             try:
                 with CancelScope() as self._writing:
                     if self._hurried:
-                        self._writing.deadline = anyio.current_time() + _PATIENCE
+                        self._writing.deadline = anyio.current_time() + _TIMEOUT
                     went = await self._out(data)
             finally:
                 # If it was cut short, nobody knows how much went out. While it is under

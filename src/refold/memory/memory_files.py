@@ -11,7 +11,7 @@ from refold.errors import BadInput
 from refold.place.private_files import open_lock, write
 
 LARGEST = 256 * 1024  # bytes; a person may write more than is told, but not this
-_PATIENCE = 5.0  # seconds that a lock is waited for: who has it needs a moment
+_TIMEOUT = 5.0  # seconds that a lock is waited for: who has it needs a moment
 _LOOK_AGAIN = 0.02
 
 
@@ -41,14 +41,14 @@ def replace(file: Path, text: str) -> None:
 
 
 @contextmanager
-def alone(lock: Path, patience: float = _PATIENCE) -> Generator[None]:
+def alone(lock: Path, timeout: float = _TIMEOUT) -> Generator[None]:
     """Hold the lock. Raises `BadInput` if another process does not release it in time."""
     try:
         opened = open_lock(lock)
     except OSError as error:
         raise BadInput(f"{lock} cannot be opened: {error.strerror}") from error
     try:
-        _taken(opened, lock, time.monotonic() + patience)
+        _taken(opened, lock, time.monotonic() + timeout)
         yield
     finally:
         os.close(opened)

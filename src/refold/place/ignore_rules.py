@@ -73,7 +73,7 @@ class Ignored:
                 env={**passed, "GIT_DIR": "/nonexistent", "LC_ALL": "C"},
                 seconds=_SECONDS,
             )  # fmt: skip
-        except (OSError, programs.Late):
+        except (OSError, programs.TimedOut):
             return ""
         return os.fsdecode(done.stdout).strip("\n") if done.returncode == 0 else ""
 

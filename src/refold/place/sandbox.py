@@ -328,7 +328,7 @@ def _why_not(bwrap: str) -> str:
     try:
         words = [*trial, "--", "/bin/bash", "-c", "exit 0"]
         done = programs.run(words, _PATIENCE, cwd="/", env=programs.plain(os.environ))
-    except (OSError, programs.Late) as error:
+    except (OSError, programs.TimedOut) as error:
         return f"bubblewrap does not start ({error})"
     if done.returncode == 0:
         return ""

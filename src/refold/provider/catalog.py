@@ -175,7 +175,7 @@ def server(
         peer,
         headers,
         secret=secret,
-        patience=Timeouts(connect=connecting, idle=idle),
+        timeouts=Timeouts(connect=connecting, idle=idle),
         proxy=proxy_for(endpoint_of(base_url), environ),
     )
 

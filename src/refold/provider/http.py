@@ -304,11 +304,11 @@ class Http:
         headers: Mapping[str, str] = {},
         *,
         secret: str = "",
-        patience: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
         proxy: str = "",
     ) -> None:
         self.peer, self._secret, self._proxy = peer, secret, proxy
-        self._patience = patience or Timeouts()
+        self._timeouts = timeouts or Timeouts()
         self._place = endpoint_of(peer.base_url)
         for name, value in headers.items():
             # The library would quote the whole value in its complaint: the key.
@@ -372,7 +372,7 @@ class Http:
 
     async def next_chunk(self, line: HttpConnection) -> bytes:
         """The next piece of an answer's body; empty when it is over."""
-        idle = self._patience.idle
+        idle = self._timeouts.idle
         with anyio.move_on_after(idle):
             return await line.next_chunk()
         raise Broken(f"has sent nothing for {idle:g} s")
@@ -380,7 +380,7 @@ class Http:
     async def _ask(
         self, line: HttpConnection, path: str, body: bytes | None, model: str
     ) -> ResponseStart:
-        idle = self._patience.idle
+        idle = self._timeouts.idle
         target = self._place.path + path
         await line.send(target, self._headers, body, idle)
         reply: ResponseStart | None = None
@@ -406,14 +406,14 @@ class Http:
             if await line.ready():
                 return line
             await line.aclose()
-        with anyio.move_on_after(self._patience.connect):
+        with anyio.move_on_after(self._timeouts.connect):
             try:
                 return HttpConnection(await dial(self._place, self._proxy))
             except OSError as error:
                 raise self._unreachable(_why(error)) from error
             except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
                 raise self._unreachable("it hung up before we could ask") from error
-        raise self._unreachable(f"no connection within {self._patience.connect:g} s")
+        raise self._unreachable(f"no connection within {self._timeouts.connect:g} s")
 
     async def _let_go(self, line: HttpConnection, *, keep: bool) -> None:
         if keep and len(self._waiting) < _KEPT:

@@ -80,15 +80,15 @@ _MODELS = "repl"  # code asks models, and none is asked here
 
 
 class Replay:
-    """`outfit` gives the world of a turn as it would be now; `blobs` are the session's.
+    """`world_for` gives the world of a turn as it would be now; `blobs` are the session's.
 
     With `again`, calls that only look are done again, and what they bring is compared.
     """
 
     def __init__(
-        self, outfit: Callable[[View], World], blobs: Blobs, *, again: bool = False
+        self, world_for: Callable[[View], World], blobs: Blobs, *, again: bool = False
     ) -> None:
-        self._trail = Trail(outfit, blobs)
+        self._trail = Trail(world_for, blobs)
         self._calls = Calls(self._trail, again=again)
 
     async def run(self, entries: Iterable[Entry]) -> Replayed:

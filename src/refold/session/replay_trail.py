@@ -97,10 +97,10 @@ class ReplayRecord:
 
 
 class Trail:
-    """`outfit` gives the world of a turn as it would be now."""
+    """`world_for` gives the world of a turn as it would be now."""
 
-    def __init__(self, outfit: Callable[[View], World], blobs: Blobs) -> None:
-        self._outfit, self._blobs = outfit, blobs
+    def __init__(self, world_for: Callable[[View], World], blobs: Blobs) -> None:
+        self._world_for, self._blobs = world_for, blobs
         self.view, self.since, self._epoch = View(), 0, 0
         self._world: World | None = None  # of the turn under way
         self._seen = list[View]()  # newest last
@@ -140,9 +140,12 @@ class Trail:
     def world(self) -> World:
         """The world of the turn under way, as it would be now."""
         if self._world is None:
-            self._world = self._outfit(self.view)
+            self._world = self._world_for(self.view)
             if self.view.turn.seq:
-                told, now = self.view.conversation.system_prompt, self._world.briefing()
+                told, now = (
+                    self.view.conversation.system_prompt,
+                    self._world.system_prompt(),
+                )
                 known = {sentence for _, sentence in self.briefings}
                 new = [each for each in differences(told, now) if each not in known]
                 self.briefings += [(self.view.seq, sentence) for sentence in new]

@@ -2,7 +2,7 @@
 
 Opening one takes the pen, follows the chain and folds; there is no other kind
 of resuming. Which store, tools and provider these are was decided elsewhere:
-`outfit` gives the world for each turn, so that a model chosen between two turns
+`world_for` gives the world for each turn, so that a model chosen between two turns
 holds for the second.
 """
 
@@ -42,10 +42,10 @@ from refold.values.messages import ToolCall
 from refold.values.modes import Mode
 from refold.values.usage import NOTHING, RunLimits, Usage
 
-Outfit = Callable[[View], World]
+WorldFor = Callable[[View], World]
 
 
-class Manners(Struct, frozen=True):
+class SessionOptions(Struct, frozen=True):
     """How a session treats its person, as the settings have it."""
 
     mode: Mode = "default"  # until somebody chooses another
@@ -55,41 +55,46 @@ class Manners(Struct, frozen=True):
     checks: str = ""  # the session whose claims it checks
 
 
-PLAIN = Manners()
+DEFAULT_OPTIONS = SessionOptions()
 
 
 class Session:
     """Open it with `Session.open`; leave it with `close`, or use it in `async with`."""
 
-    def __init__(self, record: Recorder, outfit: Outfit, manners: Manners = PLAIN) -> None:
-        self.record, self.inbox = record, Inbox(record, mode=manners.mode)
-        self.patience = QuestionTimeout(self.inbox, manners.question)
-        self._outfit = outfit
+    def __init__(
+        self,
+        record: Recorder,
+        world_for: WorldFor,
+        session_options: SessionOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        self.record, self.inbox = record, Inbox(record, mode=session_options.mode)
+        self.question_timeout = QuestionTimeout(self.inbox, session_options.question)
+        self._world_for = world_for
         self._one_turn = anyio.Lock()
         self._step = anyio.CancelScope()
         self.beside = False  # is something done between two turns?
-        self.calmed = False  # did everything run unasked, until it was opened here?
+        self.left_bypass = False  # did everything run unasked, until it was opened here?
 
     @classmethod
     async def open(
         cls,
         record: Recorder,
-        outfit: Outfit,
+        world_for: WorldFor,
         *,
         directory: str | SessionDirectories = "",
         version: str = "",
         id_: str = "",
-        manners: Manners = PLAIN,
+        session_options: SessionOptions = DEFAULT_OPTIONS,
     ) -> Self:
         """Take the pen. `directory` is where it works from here on, `id_` a new one's name."""
         view = await record.open()
-        session = cls(record, outfit, manners)
-        session.calmed = bool(view.seq) and view.rights.mode == "bypass"
+        session = cls(record, world_for, session_options)
+        session.left_bypass = bool(view.seq) and view.rights.mode == "bypass"
         place = SessionDirectories(directory) if isinstance(directory, str) else directory
         if view.seq:
-            began = _taken_up(view, place, version, manners)
+            began = _taken_up(view, place, version, session_options)
         else:
-            began = _begun(id_, place, version, manners)
+            began = _begun(id_, place, version, session_options)
         await record(*began, by="journal")
         return session
 
@@ -167,7 +172,7 @@ class Session:
                 if not view.conversation.messages:
                     return False
                 action = CompactConversation(kind, ASKED_FOR, focus, wanted=True)
-                world = self._outfit(self.view)
+                world = self._world_for(self.view)
                 await shrink(action, world, self.record, "person")
             finally:
                 self.beside = False
@@ -208,9 +213,9 @@ class Session:
     async def _turn(self) -> None:
         if not self.view.turn.seq:
             return
-        world = self._outfit(self.view)
-        if (briefing := world.briefing()) != self.view.conversation.system_prompt:
-            await self.record(briefing)
+        world = self._world_for(self.view)
+        if (system_prompt := world.system_prompt()) != self.view.conversation.system_prompt:
+            await self.record(system_prompt)
         if not world.attended:
             await self._refuse_questions()
         if world.snapshots is not None:
@@ -246,26 +251,32 @@ CUT_OFF = "refold was ended before the response came; what was reserved counts a
 
 
 def _begun(
-    id_: str, place: SessionDirectories, version: str, manners: Manners
+    id_: str, place: SessionDirectories, version: str, session_options: SessionOptions
 ) -> Sequence[Event]:
-    private = not manners.remember
+    private = not session_options.remember
     started = SessionStarted(
-        place.directory, version, id_, private, place.roots, manners.given, manners.checks
+        place.directory,
+        version,
+        id_,
+        private,
+        place.roots,
+        session_options.given,
+        session_options.checks,
     )
     # Whoever takes it up must have the mode it had.
-    mode = [ModeChanged(manners.mode)] if manners.mode != "default" else []
+    mode = [ModeChanged(session_options.mode)] if session_options.mode != "default" else []
     return (started, *mode)
 
 
 def _taken_up(
-    view: View, place: SessionDirectories, version: str, manners: Manners
+    view: View, place: SessionDirectories, version: str, session_options: SessionOptions
 ) -> Sequence[Event]:
-    private = not manners.remember
+    private = not session_options.remember
     moved = place.directory if place.directory != view.session.directory else ""
     roots = place.roots if place.directory else None
     # Whoever takes a session up may not know that everything runs unasked in it.
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
-    resumed = SessionResumed(version, private, moved, roots, manners.given)
+    resumed = SessionResumed(version, private, moved, roots, session_options.given)
     return (resumed, *careful, *_cut_off(view))
 
 

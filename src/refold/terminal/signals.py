@@ -12,7 +12,7 @@ import anyio
 
 from refold.terminal.input.keys import modes, put
 
-_PATIENCE = 5.0  # seconds in which what is under way may be ended in good order
+_TIMEOUT = 5.0  # seconds in which what is under way may be ended in good order
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -48,7 +48,7 @@ async def hearing(
                 await on_interrupt()
 
     async def end(reason: str) -> None:
-        with anyio.move_on_after(_PATIENCE):
+        with anyio.move_on_after(_TIMEOUT):
             await on_end(reason)
         group.cancel_scope.cancel()
 

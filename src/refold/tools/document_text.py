@@ -47,7 +47,7 @@ def pdf(content: bytes, name: str) -> str:
         words = [sys.executable, "-I", "-c", _READ_PDF, *sys.path]
         try:
             done = programs.run(words, _SECONDS, stdin=file, env={}, memory=_MEMORY)
-        except (OSError, programs.Late) as error:
+        except (OSError, programs.TimedOut) as error:
             raise ToolFailed(f"{name} is a PDF that takes too much to read.") from error
     if not done.returncode:
         return done.stdout.decode(errors="replace")

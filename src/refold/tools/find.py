@@ -24,7 +24,7 @@ from refold.values.tools import Effect
 
 _MOST_ITEMS = 500
 _MOST_FOUND = 200
-_PATIENCE = 60.0  # seconds
+_TIMEOUT = 60.0  # seconds
 _RIPGREP = (
     "rg", "--no-config", "--no-messages", "--hidden", "--glob", "!.git",
     "--no-ignore-global", "--no-ignore-exclude",
@@ -122,7 +122,7 @@ def _size(size: int) -> str:
 
 async def _by_ripgrep(where: str, commands: Commands) -> list[str]:
     line = shlex.join((*await to_thread.run_sync(ripgrep, where), "--files", "--null"))
-    done = await commands.run(line, cwd=where, seconds=_PATIENCE)
+    done = await commands.run(line, cwd=where, seconds=_TIMEOUT)
     if done.timed_out or done.dropped:
         raise ToolFailed(_TOO_MANY)
     return [
@@ -135,7 +135,7 @@ async def _by_ripgrep(where: str, commands: Commands) -> list[str]:
 def _by_walking(where: str) -> list[str]:
     from refold.place.file_walk import walk
 
-    too_late = monotonic() + _PATIENCE
+    too_late = monotonic() + _TIMEOUT
 
     def on_step() -> None:
         from_thread.check_cancelled()

@@ -28,7 +28,7 @@ from refold.values.tools import Effect
 
 _MOST_LINES = 300
 _LONGEST_LINE = 400  # characters
-_PATIENCE = 60.0  # seconds
+_TIMEOUT = 60.0  # seconds
 _OURS = (
     "import sys; sys.path[:] = sys.argv[1].split(':');"
     "from refold.tools.grep_walk import main; main(sys.argv[2])"
@@ -68,7 +68,7 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     wanted = Wanted(pattern, below, ignore_case, 0 if files_only else context)
     by = _by_ripgrep if commands.has("rg") else _by_walking
     line = await to_thread.run_sync(by, where, wanted)
-    done = await commands.run(shlex.join(line), cwd=where, seconds=_PATIENCE)
+    done = await commands.run(shlex.join(line), cwd=where, seconds=_TIMEOUT)
     matches = matcher(glob) if glob else None
     found = [f for f in _found(done, pattern) if matches is None or matches(f.path)]
     found = await to_thread.run_sync(partial(_readable, found, where, files))
@@ -106,7 +106,7 @@ def _found(done: Finished, pattern: str) -> list[MatchedLine]:
     """The lines that were printed, by path and number."""
     if done.timed_out:
         raise ToolFailed(
-            f"The search took longer than {_PATIENCE:.0f} s: give a narrower path "
+            f"The search took longer than {_TIMEOUT:.0f} s: give a narrower path "
             "or a simpler pattern."
         )
     printed = [*done.start.split(b"\n"), *done.end.split(b"\n")]

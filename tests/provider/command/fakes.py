@@ -68,13 +68,13 @@ def spec(program: Path, *arguments: str, **more: Any) -> CommandSpec:
 def connected(
     found: CommandSpec,
     model: str = "",
-    patience: ProgramTimeouts | None = None,
+    timeouts: ProgramTimeouts | None = None,
     secrets: Collection[str] = (),
     **environ: str,
 ) -> CommandLine:
-    patience = patience or ProgramTimeouts(5.0, 1.0, 1.0)
+    timeouts = timeouts or ProgramTimeouts(5.0, 1.0, 1.0)
     given = {**os.environ, **environ}
-    return connect(found, model, environ=given, secrets=secrets, patience=patience)
+    return connect(found, model, environ=given, secrets=secrets, timeouts=timeouts)
 
 
 def request(*words: str, **more: Any) -> Request:

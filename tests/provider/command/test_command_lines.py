@@ -465,7 +465,7 @@ def test_silence_ends_it_and_its_children(tmp_path: Path) -> None:
     )
 
     with pytest.raises(Unreachable, match=r"printed nothing for 0\.05 seconds: working"):
-        ask(connected(spec(program), patience=ProgramTimeouts(0.05)))
+        ask(connected(spec(program), timeouts=ProgramTimeouts(0.05)))
 
     assert alive(str(tmp_path)) == []
 
@@ -475,7 +475,7 @@ def test_words_on_stderr_are_a_sign_of_life(tmp_path: Path) -> None:
         tmp_path, "for n in 1 2 3 4 5; do echo $n >&2; sleep 0.02; done; echo Hello"
     )
 
-    assert words(ask(connected(spec(program), patience=ProgramTimeouts(0.09)))) == "Hello"
+    assert words(ask(connected(spec(program), timeouts=ProgramTimeouts(0.09)))) == "Hello"
 
 
 def test_who_stops_listening_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -494,7 +494,7 @@ def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
     program = shell(tmp_path, "trap '' TERM; echo Hello; while :; do sleep 0.01; done")
 
     async def inside() -> list[int]:
-        provider = connected(spec(program), patience=ProgramTimeouts(5.0, 1.0, 0.05))
+        provider = connected(spec(program), timeouts=ProgramTimeouts(5.0, 1.0, 0.05))
         with anyio.move_on_after(0.05):
             async with aclosing(provider.stream(request("?"))) as deltas:
                 async for _ in deltas:
@@ -507,7 +507,7 @@ def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
 def test_one_that_has_said_all_and_stays_is_ended(tmp_path: Path) -> None:
     program = shell(tmp_path, lines({"say": "Hi"}, {"end": 1}) + "\nexec sleep 63")
 
-    provider = connected(spec(program, output=JSONL), patience=ProgramTimeouts(5.0, 0.02))
+    provider = connected(spec(program, output=JSONL), timeouts=ProgramTimeouts(5.0, 0.02))
 
     assert ask(provider) == [TextDelta("Hi"), Done(by_agent=True)]
 

@@ -191,8 +191,8 @@ def against(
                 "PATH": f"{agent.program.parent}:{os.environ['PATH']}",
                 agent.url_env or "UNUSED": server.url,
             }
-            patience = ProgramTimeouts(idle)
-            provider = connect(found, agent.model, environ=given, patience=patience)
+            timeouts = ProgramTimeouts(idle)
+            provider = connect(found, agent.model, environ=given, timeouts=timeouts)
             return await use(provider, server)
 
     return anyio.run(inside)

@@ -68,12 +68,12 @@ CHARACTERS = 6  # of a token, at most, for nearly any text
 A_PICTURE = 60  # tokens at least, however small it is
 
 
-def in_window(shorter: Policy) -> Policy:
-    """`shorter` may still tell the talk shorter; before it has tried, nothing ends."""
+def in_window(compaction: Policy) -> Policy:
+    """`compaction` may still tell the talk shorter; before it has tried, nothing ends."""
 
     def window(view: View) -> EndTurn | None:
         end = _too_long(view)
-        return end if end is not None and shorter(view) is None else None
+        return end if end is not None and compaction(view) is None else None
 
     return window
 

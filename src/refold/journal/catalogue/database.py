@@ -24,7 +24,7 @@ from refold.safe_open import unlinked
 
 VERSION = 2
 PRIVATE = Path()  # no file that anybody else can see
-_PATIENCE = 5.0  # seconds that another writer is waited for
+_TIMEOUT = 5.0  # seconds that another writer is waited for
 _POLL = 0.001  # seconds between two looks whether that one is done
 _SNIPPET = 20  # words
 _FORGOTTEN = 1_000  # messages at once
@@ -96,7 +96,7 @@ class Tables:
 
     def wait_at_most(self, seconds: float) -> None:
         """Be less patient with other writers than usual."""
-        self._sql.set_busy_handler(_patient(min(seconds, _PATIENCE)))
+        self._sql.set_busy_handler(_patient(min(seconds, _TIMEOUT)))
 
     def begin(self) -> None:
         """From here on nobody else writes. What is written is there with `commit`."""
@@ -232,7 +232,7 @@ def opened(path: Path) -> Tables:
         made = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         connection = cast("Sql", made)
     try:
-        connection.set_busy_handler(_patient(_PATIENCE))
+        connection.set_busy_handler(_patient(_TIMEOUT))
         # Lost in a power cut is at most what the journals tell again.
         connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
         if _version(connection) != VERSION:

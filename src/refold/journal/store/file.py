@@ -18,7 +18,7 @@ from time import monotonic
 from refold.journal.store import log_file
 from refold.journal.store.blobs import Blobs
 from refold.journal.store.disk import Disk
-from refold.journal.store.journal_writer import Ledger
+from refold.journal.store.journal_writer import JournalWriter
 from refold.journal.store.port import Lease
 from refold.journal.store.reader import Reader
 from refold.journal.store.writer_threads import Lane, Writers
@@ -35,7 +35,7 @@ class FileStore:
         self, directory: Path, writers: Writers | None = None, disk: Disk | None = None
     ) -> None:
         self._writers, disk = writers or Writers(), disk or Disk()
-        self._ledger, self._blobs = Ledger(directory, disk), Blobs(directory, disk)
+        self._ledger, self._blobs = JournalWriter(directory, disk), Blobs(directory, disk)
         self._reader = Reader(directory / log_file.NAME)
         self._writing, self._reading, self._putting = Lane(), Lane(), Lane()
         self._keeping = Lane(shared=True)

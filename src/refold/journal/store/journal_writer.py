@@ -16,18 +16,18 @@ from time import time
 from refold.errors import Fenced, Held, JournalError
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.disk import Disk, make_directories, told
-from refold.journal.store.log_file import Lines
+from refold.journal.store.log_file import LogFile
 from refold.journal.store.port import Lease, check
 
 
-class Ledger:
+class JournalWriter:
     """One thread at a time, except for `keep`: that one may run beside the others."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory, self._disk = directory, disk
         self._path = directory / log_file.NAME
-        self._lines: Lines | None = None  # None: nothing to write in yet, or idle
-        self._pen = writer_lock.Pen(directory, disk)
+        self._lines: LogFile | None = None  # None: nothing to write in yet, or idle
+        self._lock_file = writer_lock.LockFile(directory, disk)
         self._epoch, self._leased = 0, False
         self._head = (0, "")
 
@@ -69,7 +69,7 @@ class Ledger:
                     # All is kept. A pen still in our name only costs the next a closer look.
                     with suppress(OSError):
                         given_back = writer_lock.Writer(self._epoch)
-                        self._pen.sign(given_back, self._head, self._lines.size)
+                        self._lock_file.sign(given_back, self._head, self._lines.size)
         finally:
             self._close()
 
@@ -88,7 +88,7 @@ class Ledger:
             self._see_that_we_may(self._lines)
             self._lines.write(new)
         self._head = head
-        self._pen.remember(head, self._lines.kept)
+        self._lock_file.remember(head, self._lines.kept)
 
     def keep(self) -> None:
         with told("keep", self._path):
@@ -110,15 +110,15 @@ class Ledger:
         self._epoch = max(_newest(note, self._lines), self._epoch) + 1
         if self._lines:
             by = writer_lock.this_process(self._epoch)
-            self._pen.sign(by, self._head, self._lines.kept)
+            self._lock_file.sign(by, self._head, self._lines.kept)
         self._leased = True
         return Lease(self._epoch, cut, self._head)
 
-    def _begin(self) -> Lines:
+    def _begin(self) -> LogFile:
         """Make the journal that was promised, unless somebody was faster."""
         above = [made.parent for made in make_directories(self._directory, self._disk)]
         try:
-            book = Lines(self._path, self._disk, new=True)
+            book = LogFile(self._path, self._disk, new=True)
         except FileExistsError:
             book = self._locked()
         try:
@@ -128,15 +128,15 @@ class Ledger:
                     f"{self._directory} was taken by {writer_lock.holder(note.writer)}"
                 )
             book.mend(0, [*self._names(), *above])
-            self._pen.sign(writer_lock.this_process(self._epoch), self._head, 0)
+            self._lock_file.sign(writer_lock.this_process(self._epoch), self._head, 0)
         except BaseException:
             book.close()
             raise
         return book
 
-    def _locked(self) -> Lines:
+    def _locked(self) -> LogFile:
         try:
-            book = Lines(self._path, self._disk)
+            book = LogFile(self._path, self._disk)
         except Held:
             raise Held(_held(self._directory)) from None
         if not book.in_place():
@@ -144,13 +144,13 @@ class Ledger:
             raise Fenced(f"{self._path} was replaced just now: open the session again")
         return book
 
-    def _see_that_we_may(self, book: Lines) -> None:
+    def _see_that_we_may(self, book: LogFile) -> None:
         if not book.in_place():
             raise Fenced(
                 f"{self._path} was moved, deleted or replaced while it was written: "
                 "open the session again"
             )
-        if self._pen.in_place():
+        if self._lock_file.in_place():
             return
         note = writer_lock.read(self._directory)
         if note.writer.epoch > self._epoch:
@@ -159,7 +159,7 @@ class Ledger:
                 f"{note.writer.epoch}: {writer_lock.holder(note.writer)}"
             )
         # Only the note was lost or damaged: the lock is ours, and so is the pen.
-        self._pen.sign(writer_lock.this_process(self._epoch), self._head, book.kept)
+        self._lock_file.sign(writer_lock.this_process(self._epoch), self._head, book.kept)
 
     def _names(self) -> list[Path]:
         """The directories by which the lines are found, lowest first."""
@@ -167,13 +167,13 @@ class Ledger:
 
     def _close(self) -> None:
         self._leased = False
-        self._pen.close()
+        self._lock_file.close()
         if self._lines:
             self._lines.close()
         self._lines = None
 
 
-def _newest(note: writer_lock.LockNote, book: Lines | None) -> int:
+def _newest(note: writer_lock.LockNote, book: LogFile | None) -> int:
     """A number no earlier writer had. Where no note tells, the clock does."""
     if note.state != "good" and book and book.count:
         return int(time())

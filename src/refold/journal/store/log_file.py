@@ -24,7 +24,7 @@ NAME = "events.jsonl"
 MOST_UNKEPT = 16_000_000  # bytes in memory; more are synced before the next write
 
 
-class Lines:
+class LogFile:
     """`write` and `write_anew` in one thread at a time; `sync` beside them, in any."""
 
     def __init__(self, path: Path, disk: Disk, *, new: bool = False) -> None:

@@ -43,7 +43,7 @@ class LockNote(Struct, frozen=True):
     state: Literal["good", "missing", "damaged"] = "good"
 
 
-class Pen:
+class LockFile:
     """The file in the hand of the writer."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:

@@ -213,10 +213,10 @@ class CommandLine:
         *,
         environ: Mapping[str, str],
         talk: ConversationFormat,
-        patience: ProgramTimeouts,
+        timeouts: ProgramTimeouts,
     ) -> None:
         self._spec, self._model, self._program = spec, model, program
-        self._environ, self._patience = environ, patience
+        self._environ, self._timeouts = environ, timeouts
         self._prompts = Prompts(talk)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -240,11 +240,11 @@ class CommandLine:
                 for delta in reading.end():
                     yield delta
                 in_time = await program.ended(
-                    0.0 if reading.trouble else self._patience.linger
+                    0.0 if reading.trouble else self._timeouts.linger
                 )
             finally:
                 with anyio.CancelScope(shield=True):
-                    code = await program.stop(self._patience.grace)
+                    code = await program.stop(self._timeouts.grace)
             if failure := self._failure(reading, program, code, in_time):
                 raise failure
             yield reading.done(program.last_words)
@@ -286,9 +286,9 @@ class CommandLine:
 
     async def _piece(self, program: Program) -> bytes:
         try:
-            return await program.read(self._patience.idle)
+            return await program.read(self._timeouts.idle)
         except TimeoutError as error:
-            idle, words = self._patience.idle, program.last_words
+            idle, words = self._timeouts.idle, program.last_words
             raise errors.silent(self._spec, idle, words) from error
 
     def _failure(

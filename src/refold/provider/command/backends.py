@@ -99,7 +99,7 @@ def connect(
     environ: Mapping[str, str],
     secrets: Collection[str] = (),
     talk: ConversationFormat | None = None,
-    patience: ProgramTimeouts | None = None,
+    timeouts: ProgramTimeouts | None = None,
 ) -> CommandLine:
     """The program as a provider. `talk` overrides the format in `spec`.
 
@@ -120,9 +120,9 @@ def connect(
         if known.passed_over(program):
             known.need(program)
         raise BadInput(errors.missing(spec, spec.argv[0]))
-    patience = patience or ProgramTimeouts()
+    timeouts = timeouts or ProgramTimeouts()
     if spec.idle:
-        patience = replace(patience, idle=spec.idle)
+        timeouts = replace(timeouts, idle=spec.idle)
     own_keys = {name for other in providers() for name in other.secret_envs}
     keys = own_keys | key_names({}) | set(secrets)
     return CommandLine(
@@ -131,7 +131,7 @@ def connect(
         os.path.abspath(found),
         environ=without_keys(environ, keys, spec.keys),
         talk=(talk or ConversationFormat()).over(spec.talk),
-        patience=patience,
+        timeouts=timeouts,
     )
 
 

@@ -201,7 +201,7 @@ def _reason(error: Exception) -> str:
 
 
 _PIECE = 1 << 20  # bytes
-_PATIENCE = 30.0  # seconds without a byte
+_TIMEOUT = 30.0  # seconds without a byte
 _LONGEST_PART = 600.0  # seconds for one package
 _INSTALLER_SEES = (
     "HOME", "LANG", "PATH", "TMPDIR", "NETRC", "PYENV_ROOT", "PYENV_VERSION",
@@ -254,7 +254,7 @@ class FromUrl(Struct, frozen=True):
             headers["Range"] = f"bytes={start}-"
         try:
             asked = urllib.request.Request(self.url, headers=headers)
-            with urllib.request.urlopen(asked, timeout=_PATIENCE) as answer:
+            with urllib.request.urlopen(asked, timeout=_TIMEOUT) as answer:
                 skip = 0 if answer.status == 206 else start
                 _check_length(
                     answer.headers.get("Content-Length"), model.size - start + skip
@@ -336,7 +336,7 @@ def _run(command: list[str], directory: Path) -> None:
     try:
         environ = installer_environment(os.environ)
         done = programs.run(command, _LONGEST_PART, cwd=directory, env=environ)
-    except programs.Late as error:
+    except programs.TimedOut as error:
         raise Broken(f"{command[-1]} did not come within {_LONGEST_PART:g} s") from error
     if done.returncode:
         complaint = done.stderr.decode(errors="replace")

@@ -37,7 +37,7 @@ from refold.values.tools import ToolSpec
 
 LABEL = "the embedded model"
 MOST_OUTPUT = 1024  # tokens: a minute on two cores, so that no answer runs for ever
-_PATIENCE = Timeouts(connect=5.0, idle=600.0)  # a long prompt is read without a word
+_TIMEOUTS = Timeouts(connect=5.0, idle=600.0)  # a long prompt is read without a word
 
 
 class Embedded:
@@ -120,7 +120,7 @@ class Embedded:
             # It closes idle connections after five seconds, at times just when we send.
             headers = {"authorization": f"Bearer {address.key}", "connection": "close"}
             peer = Peer(LABEL, address.url)
-            self._http = Http(peer, headers, secret=address.key, patience=_PATIENCE)
+            self._http = Http(peer, headers, secret=address.key, timeouts=_TIMEOUTS)
             self._address = address
         return self._http
 

@@ -14,7 +14,7 @@ from threading import Condition, Thread
 from refold.client.file_names import file_names
 
 _FRESH = 10.0  # seconds after which the files are listed anew
-_PATIENCE = 1.0  # seconds that an offer waits for the first list
+_TIMEOUT = 1.0  # seconds that an offer waits for the first list
 _MOST_FILES = 200_000
 _PIECE = 2_000  # names that are looked through at once
 _MOST = 50
@@ -48,7 +48,7 @@ class WorkspaceFiles:
                     self._of, self._pieces = directory, ()
                 Thread(target=self._list, args=(directory,), daemon=True).start()
             if not self._pieces:
-                self._news.wait_for(lambda: not self._listing, _PATIENCE)
+                self._news.wait_for(lambda: not self._listing, _TIMEOUT)
             return self._pieces
 
     def _list(self, directory: str) -> None:
