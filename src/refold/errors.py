@@ -10,9 +10,9 @@ RefoldError
 ├── JournalError          the record cannot be read or written; open it again
 │   ├── Corrupt           the chain is broken: says where and what is lost
 │   │   └── WrongFormat   another version of refold wrote it: says which format it has
-│   ├── Conflict          somebody else has written since we read
+│   ├── Conflict          another writer has written since we read
 │   ├── Held              another live process is the writer: says which
-│   └── Fenced            somebody else holds the pen now
+│   └── Fenced            another writer has the session now
 └── ToolFailed            raised inside a tool, for the model to read
 
 `ProviderError` ends as a `ModelFailed` event and `ToolFailed` as a failed
@@ -104,7 +104,7 @@ class Held(JournalError):
 
 
 class Fenced(JournalError):
-    """A later writer has taken the pen."""
+    """A later writer has opened the session."""
 
 
 class ToolFailed(RefoldError):

@@ -21,7 +21,7 @@ def signal_group(group: int, number: int) -> bool:
 def lives(group: int) -> bool:
     """Is there one in the group that is not just waiting to be reaped?
 
-    In many containers nobody reaps orphans: they stay listed for ever.
+    In many containers orphans are never reaped: they stay listed for ever.
     """
     try:
         numbers = [name for name in os.listdir("/proc") if name.isdigit()]

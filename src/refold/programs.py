@@ -2,7 +2,7 @@
 
 A workspace may stand on the person's PATH: an activated `.venv/bin`, `node_modules/.bin`, or
 `.`. Whoever writes there could put a `bwrap` or a `git` of their own in our way. So a program
-counts only where nobody but root and the person can change it or what leads to it, and never
+counts only if no one but root and the user can change it or what leads to it, and never
 below a directory that the workspace or a command can write. Nothing else in refold starts a
 program (`tests/test_house_rules.py` holds that); what a command may run inside the sandbox
 is not decided here.

@@ -284,7 +284,7 @@ def test_a_program_that_never_answers_has_said_no(
     done = program.until("tool_result")
 
     assert done["outcome"] == "refused"
-    assert "nobody answered within 0.3 s" in done["text"]
+    assert "no answer came within 0.3 s" in done["text"]
     assert not (tmp_path / "a.txt").exists()
 
 

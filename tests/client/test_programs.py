@@ -255,7 +255,7 @@ def test_without_anybody_to_ask_what_would_ask_is_refused() -> None:
 
     assert world.orders == []
     assert result.denials[0].reason.startswith(
-        "Refused: no rule allows book here, and nobody is there to ask."
+        "Refused: no rule allows book here, and no user is there to ask."
     )
 
 

@@ -267,7 +267,7 @@ def test_silence_on_a_screen_is_a_no_and_a_late_yes_does_nothing() -> None:
 
     assert (late, desk.struck) == (False, [])
     assert isinstance(events[0], Answered)
-    assert (events[0].allowed, events[0].reason) == (False, "nobody answered within 300 s")
+    assert (events[0].allowed, events[0].reason) == (False, "no answer came within 300 s")
 
 
 @pytest.mark.parametrize("moved", [True, False])

@@ -188,7 +188,7 @@ def test_with_nobody_there_a_question_is_refused_with_the_reason() -> None:
     view = anyio.run(go)
 
     assert view.turn.answer == "I guess."
-    assert "nobody is there to ask" in texts(store)[0]
+    assert "no user is there to ask" in texts(store)[0]
 
 
 def test_leaving_plan_mode_that_is_off_does_nothing() -> None:

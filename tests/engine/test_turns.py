@@ -401,7 +401,7 @@ def test_headless_what_would_ask_is_denied_and_says_why() -> None:
     judged = next(e.event for e in entries(store) if isinstance(e.event, Judged))
     assert (judged.verdict, judged.reason) == (
         "deny",
-        "no rule allows book here, and nobody is there to ask",
+        "no rule allows book here, and no user is there to ask",
     )
 
 

@@ -320,7 +320,7 @@ def test_a_look_that_is_asked_about_in_rules_only_is_told_why() -> None:
 
     assert (found.verdict, found.reason) == (
         "ask",
-        "no rule allows this command, and here only what a rule allows runs unasked",
+        "no rule allows this command, and here only what a rule allows runs without asking",
     )
 
 

@@ -284,7 +284,7 @@ def test_letters_that_nobody_sees_are_left_out_and_counted(project: Path) -> Non
     found = told(project)
 
     assert texts(found) == [("AGENTS.md", "Rules.[2J 👩\u200d🚀 ok")]
-    assert found.notices == ("AGENTS.md: 7 characters that nobody can see were left out",)
+    assert found.notices == ("AGENTS.md: 7 invisible characters were left out",)
 
 
 @pytest.mark.parametrize("base", ["😀", "é", "a"])

@@ -12,10 +12,10 @@ from refold.prompts.presets import BUILT_IN, Shelf, names, preset, presets, shad
 OURS = Path(refold.prompts.__file__).parent
 # Version and sha256 of each prompt that a model reads.
 PINNED = {
-    "coding": ("1", "5c5550651b80dbf451241418d369b981a84466070e5ef2694a8aeb7f33adef75"),
-    "work": ("1", "2c2a8337d32b2a9af75c52e5345091948ec6258909d01791842417fb25c994dc"),
-    "research": ("1", "bef95d94958113902b958b4bce72d4982e1ec69e3751f85402a341c7ad735554"),
-    "review": ("1", "bc3c7bc61ad4e0c6d75ae52e1046ea13b57a07945c0209bf6cb9c7b7954557fd"),
+    "coding": ("2", "af57468228be71d40c9022da9d001355a8fa9e23dfe788e76a891acfe6f69e8b"),
+    "work": ("2", "100977cb96d1a7b774b3c87aa98812717eefab21d736e10c5b33ef682314b246"),
+    "research": ("2", "4e523c9cedeec8136fcd77ed3d1d4ab669f300ff80f70d1bdf6a9e8b8061ccb4"),
+    "review": ("2", "afdd7bed3db1cc33d4e1c8166acf129181e28cdb1a4165684b38a260ef1ef5e7"),
 }
 SMALL = "fdf451d4a8d7f8845726773c4e6dd04daebe75fed33b634e44f9761cd1ba2f5e"
 PLAIN = "---\nname: mine\ndescription: My way.\nversion: 3\n---\nBe brief.\n"

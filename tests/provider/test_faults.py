@@ -430,7 +430,7 @@ def test_a_refused_connection_says_where_and_what_to_check() -> None:
         anyio.run(heard, provider)
 
     assert str(caught.value) == (
-        f"cannot reach Ollama at http://127.0.0.1:{port}: nobody listens there "
+        f"cannot reach Ollama at http://127.0.0.1:{port}: no server listens there "
         "(connection refused); check OLLAMA_HOST and start it with `ollama serve`"
     )
 

@@ -330,7 +330,7 @@ class StagedApp(App):
     def snapshots(self, session: str) -> None:
         return None
 
-    def outfit(self, record: Recorder, id_: str) -> TurnContext:
+    def turn_context(self, record: Recorder, id_: str) -> TurnContext:
         given = world(self._provider, record, Path(self.directory), 9, self._budget)
         given = replace(given, tools=self.tools)
         return cast("TurnContext", lambda _: given)

@@ -95,10 +95,10 @@ def test_silence_is_a_no_and_the_screen_says_so(evening: Evenings) -> None:
 
     rows = tonight.tell("go", NEVER)
 
-    assert "  └ no: nobody answered within 0.05 s" in rows
+    assert "  └ no: no answer came within 0.05 s" in rows
     assert rows[-4:-2] == ["Well.", "hello.py was not written: it was refused"]
     assert tonight.events(Answered) == [
-        Answered("call-1", False, "nobody answered within 0.05 s")
+        Answered("call-1", False, "no answer came within 0.05 s")
     ]
     assert (tonight.here / "hello.py").read_text() == HELLO
 

@@ -539,7 +539,7 @@ def test_a_question_that_nobody_answers_is_a_no(starts: Starts, tmp_path: Path) 
     at.until("›")
     at.type("go" + ENTER)
     at.until("n no, and why")
-    at.until("no: nobody answered within 0.5 s")
+    at.until("no: no answer came within 0.5 s")
     at.until("As you like.")
 
     assert not (tmp_path / "begun").exists()

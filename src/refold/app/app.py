@@ -172,7 +172,7 @@ class App:
 
     @property
     def mode(self) -> Mode:
-        """How much runs unasked in a session that has chosen no mode of its own."""
+        """The permission mode of a session that has chosen none."""
         return self.settings.permission_mode
 
     def facts(self) -> Facts:

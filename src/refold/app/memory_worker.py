@@ -1,4 +1,4 @@
-"""Notes of sessions that were left are made in a process of its own, which nobody waits for.
+"""Makes notes of closed sessions in a background process.
 
 `leave` starts it and returns at once. It ends by itself within a bound, whatever its
 provider does; what it could not do stays put down, and the next start tries again.
@@ -131,7 +131,7 @@ async def _read(app: App, remembering: ProjectMemory, session: str) -> None:
 def aide_for(app: App, view: View, *, asked: bool = False) -> Model | None:
     """Who makes notes of a session: the small model that is set, or the one it had.
 
-    So what was said goes to nobody who was not chosen. Unless a person `asked` for it,
+    So a conversation goes to no provider that was not chosen. Unless the user `asked` for it,
     scripts are not used up for notes, nor this machine for an embedded model.
     """
     own, named = view.conversation.system_prompt.model, app.options.model
@@ -166,9 +166,9 @@ def opened(
 # One short question to the model that makes notes, paid for like those. Whoever comes back
 # meanwhile is not kept waiting. A name that a person gave needs no title beside it.
 async def find_title(app: App, session: str, aide_for: AideFor) -> str:
-    """Record a title for a session that nobody has open; "": it needs none, or got none.
+    """Record a title for a session that is not open; "": it needs none, or got none.
 
-    Raises `Held` where somebody has, and `ProviderError`.
+    Raises `Held` if it is open, and `ProviderError`.
     """
     file = app.home.path(session) / log_file.NAME
     if not app.settings.titles or not await anyio.Path(file).exists():
@@ -193,7 +193,7 @@ async def find_title(app: App, session: str, aide_for: AideFor) -> str:
 
 
 def needs_title(view: View) -> bool:
-    """Were the first words cut off, and has nobody found better ones?"""
+    """Is the title only the first words, cut off?"""
     about = view.session
     found = about.titled or about.name or len(about.title) < LONGEST_TITLE
     return not found and bool(view.account.spent.answers)

@@ -75,13 +75,13 @@ class Connections:
             return Unconnected(str(error))
 
     def connect(self, name: str) -> Provider:
-        """Who answers for `name`. Raises `BadInput` where that is nobody."""
+        """The provider of the model `name`. Raises `BadInput` if there is none."""
         if name not in self._open:
             self._open[name] = self._connected(name)
         return self._open[name]
 
     def check(self, name: str) -> None:
-        """Raises `BadInput` where nobody can be asked. Waits for a key that takes long."""
+        """Raises `BadInput` if the model cannot be used. Waits for a key that takes long."""
         self.connect(name)
         if name in self._late:
             self._late[name].now()

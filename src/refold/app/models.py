@@ -131,7 +131,7 @@ class Models:
     def full(self, name: str) -> str:
         """`name` as provider/model; a role becomes the model that is set for it.
 
-        Raises `BadInput` for a name that nobody can be behind.
+        Raises `BadInput` for a name that no model can have.
         """
         roles = self._settings.models
         if name in ROLES:
@@ -293,7 +293,7 @@ class Models:
         return newest(alias, spec.name, (m.name for m in (listed.models if listed else ())))
 
     def _meant(self, name: str) -> list[str]:
-        """What a name without a provider may be: a role, or a model that somebody has."""
+        """What a name without a provider may be: a role, or a model of one provider."""
         if "/" in name:
             return []
         from refold.provider.prices import find

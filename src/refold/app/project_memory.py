@@ -1,4 +1,4 @@
-"""What is carried from one session into the next.
+"""Memory: what is remembered from one session to the next.
 
 Joins the notes (`memory`) with the journals of the sessions: what a person said is read
 out of a journal, a small model proposes, code checks, and the journal is told how far
@@ -165,7 +165,7 @@ class ProjectMemory:
     async def learn_of(
         self, session: str, aide_for: AideFor, *, again: bool = False
     ) -> Learned:
-        """The same for a session that nobody has open. Raises `Held`, too.
+        """The same for a session that is not open. Raises `Held`, too.
 
         It stays as old as it was: `-c` takes up what a person used last.
         """
@@ -227,7 +227,7 @@ class ProjectMemory:
 
 
 class WithoutWriterLock:
-    """A model that is asked about a session while somebody else may go on with it.
+    """A model that is asked about a session that another process may continue meanwhile.
 
     It may take a minute, and a person who comes back is not to wait for our notes. If
     they have, the next one who records gets `Held`, and all is as if nothing was tried.

@@ -1,4 +1,4 @@
-"""What lies around a directory, where skills, templates and agents are looked for.
+"""The folders around a directory in which skills, templates and agents are searched.
 
 Apart from `workspace`, because a shell that completes a name waits for this, and needs no
 files, commands or sandbox.
@@ -16,7 +16,7 @@ from refold.skills.directories import SkillScope
 def skill_scope(
     directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trusted: str
 ) -> SkillScope:
-    """What skills and templates are looked for around; `trusted` is a folder, or ""."""
+    """The folders in which skills and templates are searched; `trusted` is a folder, or ""."""
     real = os.path.realpath(directory)
     return SkillScope(
         directory=real,

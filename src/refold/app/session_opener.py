@@ -41,7 +41,7 @@ class Storage(Struct, frozen=True):
 
 
 class SessionOpener:
-    """Of one place to work, around which `resources` lies."""
+    """Opens the sessions of one working directory, with its `resources`."""
 
     def __init__(
         self, shared: SharedResources, resources: SessionResources, site: Storage
@@ -55,7 +55,7 @@ class SessionOpener:
         session_options: SessionOptions,
         child: ChildSpec | None = None,
     ) -> tuple[Session, TurnContext]:
-        """Take the pen of a session, new or not."""
+        """Lock and open a session, new or existing."""
         shared, site = self._shared, self._site
         durable = shared.settings.durability == "kept"
         record = Recorder(site.store(id_), masks=shared.models.masks, durable=durable)

@@ -2,8 +2,8 @@
 
 Gathers what lies in the folders (instructions, presets, how git stands) and whether the
 person trusts them, once for each opening of a session; so the front of what is sent
-stays as it is, and a provider's cache holds. How a text is cut and put together is the
-business of `prompts/`; memory, skills and agents come as texts from who knows them.
+stays as it is, and a provider's cache holds. `prompts/` cuts and joins the texts; memory,
+skills and agents come as texts from their packages.
 """
 
 import os
@@ -253,7 +253,7 @@ def _secret(real: str, own: tuple[str, ...] = ()) -> str:
 
 
 def _holds_tokens(way: str) -> str:
-    """A model may read these when it has a reason. Nobody has one to tell them unread."""
+    """Text that the model may read when it needs it; it is not in the prompt."""
     parts = way.casefold().split("/")
     if protected(f"/{parts[-1]}", Facts(), writes=False):  # whatever it lies in
         return _SECRETS

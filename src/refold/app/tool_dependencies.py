@@ -50,7 +50,7 @@ class SharedResources(Struct, frozen=True):
 
 
 class SessionResources(Struct, frozen=True):
-    """What lies around one session."""
+    """What one session has for itself."""
 
     system_prompt: SystemPromptBuilder
     skills: Catalogue

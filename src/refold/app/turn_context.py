@@ -1,4 +1,4 @@
-"""What each turn of a session is given: who works, with which model, words, tools and bounds.
+"""The context of each turn of a session: agent, model, system prompt, tools and limits.
 
 Made for one session when it is opened: what lies in folders is looked up once then, so
 that the front of what is sent stays as it is.
@@ -229,7 +229,7 @@ class TurnContext:
     def _bounded(self, steps: int, *, coded: bool, checked: bool) -> tuple[Policy, ...]:
         key = (steps, coded, checked)
         if key not in self._policies:
-            shared = self._hall
+            shared = self._shared
             lent = shared.models.price if self._child else None
             self._policies[key] = policies(
                 shared.settings, self._schema, steps, lent, coded=coded, checked=checked
@@ -238,8 +238,8 @@ class TurnContext:
 
     def _aide(self) -> Model:
         """The small model, for what stands beside the talk."""
-        models = self._hall.models
-        name, role = models.default("small"), self._hall.settings.roles.small
+        models = self._shared.models
+        name, role = models.default("small"), self._shared.settings.roles.small
         window, trace = models.traits(name).window, self._trace
         provider = answering(models, name, role)
         return Model(provider, name, window, models.price, trace, role.temperature)

@@ -1,7 +1,7 @@
 """The workspace of a session: its files, its commands, its past, and what may be done there.
 
 Puts the concrete things of `place/` together with the settings, and gathers from them the
-facts that calls are judged by. What is judged how is the business of `permissions/`.
+facts that calls are judged by. `permissions/` judges.
 """
 
 import os

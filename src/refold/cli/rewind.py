@@ -1,7 +1,7 @@
 """`refold rewind ID [EVENT]`: list the points of a session, and go back to one.
 
 What going back means says `session.rewind`, what is shown of it `views.rewind_points`. Nothing
-is recorded, and no pen taken, before it is clear that something is to be done.
+is recorded, and no lock taken, before there is something to do.
 """
 
 import os

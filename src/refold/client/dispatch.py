@@ -62,7 +62,7 @@ NO_CHILD = "no subagent is running"
 
 
 class AlreadyAnswered(BadInput):
-    """Somebody else was first. `Session.answer` says so by False."""
+    """Another client answered first. `Session.answer` returns False then."""
 
 
 class Dispatcher:

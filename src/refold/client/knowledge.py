@@ -40,7 +40,7 @@ class Notes:
 
     @property
     def learns(self) -> bool:
-        """Are notes made of this session unasked?"""
+        """Are notes made of this session without asking?"""
         return self._app.learns
 
     def listed(self) -> Sequence[Listed]:
@@ -63,7 +63,7 @@ class Notes:
         return learned
 
     async def learn_idle(self) -> None:
-        """The same unasked: not at all where no model was chosen for it."""
+        """The same without being asked; does nothing if no model was chosen for it."""
         await self._learn(asked=False)
 
     async def _learn(self, *, asked: bool) -> Learned | None:

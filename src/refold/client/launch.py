@@ -135,7 +135,7 @@ class Launch:
         await self.app.aclose()
 
     def finish_notes(self) -> None:
-        """Have notes and titles made of what was said, by a process that nobody waits for."""
+        """Start a background process that makes notes and titles."""
         from refold.app.memory_worker import leave, note_down
 
         learned = [each for each in (*self._left, self.app) if each.learns]
@@ -245,5 +245,5 @@ def real_directories(named: Sequence[str | Path]) -> list[str]:
 
 
 async def untrusted(lines: Sequence[str], question: str) -> bool:
-    """The answer where nobody is asked whether a folder is trusted."""
+    """The answer when no user can be asked whether a folder is trusted."""
     return False

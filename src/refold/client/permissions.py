@@ -1,4 +1,4 @@
-"""What runs unasked in a session: its mode, its rules, and the rule that a person may add.
+"""What runs without asking in a session: its mode, its rules, and the rule that a user may add.
 
 What a rule means is decided in `permissions`, what a call would do in `engine.authorize`;
 a question is answered through the handle.
@@ -129,7 +129,7 @@ class Permissions:
         return found.verdict == "allow"
 
     def check_offer(self, request: Permission | Questions, rule: str) -> None:
-        """Raises `BadInput` if `rule`, as somebody typed it, does not let this call pass."""
+        """Raises `BadInput` if `rule`, as the user typed it, does not allow this call."""
         made = self._engine.as_made(request.call.call)
         tool = self._tool(made.name)
         if not parse(rule, "allow", "what you typed").pattern:

@@ -179,7 +179,7 @@ class SessionOrders(SessionState):
         rule: str = "",
         answers: Sequence[str] = (),
     ) -> bool:
-        """Decide about a call that waits. False if somebody was first, or it has changed.
+        """Answer a call that waits for approval. False if another client was first, or it has changed.
 
         `request` is what was shown, or a call id for whatever waits under it. `grant` is
         "session" or "always", for the offered `rule` (by default the first), or one of
@@ -236,7 +236,7 @@ class SessionOrders(SessionState):
         return await self.send(DeleteMessage(message))
 
     async def set_mode(self, mode: Mode) -> bool:
-        """How much runs unasked: default, accept-edits, plan, rules-only or bypass."""
+        """Set the permission mode: default, accept-edits, plan, rules-only or bypass."""
         return await self.send(SetMode(mode))
 
     async def set_model(self, model: str) -> bool:

@@ -216,7 +216,7 @@ class SessionState:
 
     @property
     def late(self) -> str:
-        """The reason of a no that nobody said: the question stood too long."""
+        """The reason of a denial that no user gave: the question timed out."""
         return LATE.format(seconds=self.question_seconds or 0)
 
     def shown(self, call_id: str, hash_: str = "") -> AbstractAsyncContextManager[None]:

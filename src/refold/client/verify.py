@@ -33,7 +33,7 @@ class Second(Struct, frozen=True):
 
 
 class VerifyReport(Struct, frozen=True):
-    """All that is told. `second` is None where nobody asked for it."""
+    """The whole report. `second` is None unless a second opinion was requested."""
 
     session: str
     told: TurnClaims

@@ -2,7 +2,7 @@
 
 It is made beside the repository, on a branch of its own that begins at the commit which is
 checked out. One that was made here and holds nothing new at the end is taken away again;
-any other stays. How git is run is the business of `agents.worktree`.
+any other stays. `agents.worktree` runs git.
 """
 
 import os

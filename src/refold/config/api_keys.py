@@ -3,7 +3,7 @@
 The environment goes first, then the `key_command` of the settings, then the keyring
 of the operating system, then `credentials.toml`. The two in the middle may take
 long and ask a person something: they are asked when the key is needed, once.
-Writing keys down is `credentials`' and `keyring`'s business.
+`credentials` and `keyring` store keys.
 """
 
 import os
@@ -37,7 +37,7 @@ class FoundKey(NamedTuple):
 
     @property
     def given(self) -> str:
-        """What a wire must be told; the environment it reads itself."""
+        """What a wire needs to be given; it reads the environment itself."""
         return "" if self.source == "environment" else self.key
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class FoundKey(NamedTuple):
 
 
 class Keys:
-    """`learn` is told every key that comes to light later than the start."""
+    """`learn` is called with each key that is found after the start."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Keys:
         return bool(spec.key_env) or spec.name in self._own or spec.name in self._stored
 
     def at_hand(self, spec: ProviderSpec) -> bool:
-        """Is a key known to be there, before anybody is asked?"""
+        """Is a key known to exist, without asking a key store?"""
         return bool(self.in_environment(spec) or self.command(spec) or self.in_file(spec))
 
     def takes_asking(self, spec: ProviderSpec) -> bool:
@@ -74,7 +74,7 @@ class Keys:
         return bool(self.command(spec)) or self._may_be_in_keyring(spec)
 
     def find(self, spec: ProviderSpec) -> FoundKey | None:
-        """The key. May take long; call it in a thread where somebody else is waiting.
+        """The key. May block for long: call it in a worker thread.
 
         Raises `BadInput` where the key cannot be had, though there may be one.
         """

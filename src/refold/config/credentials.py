@@ -1,6 +1,6 @@
 """Keys a person gave us, in a file only they can read. Never in a project.
 
-Which key is used where there are several is `keys`' business.
+`api_keys` decides which of several keys is used.
 """
 
 import re

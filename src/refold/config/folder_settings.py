@@ -1,7 +1,7 @@
 """All settings that hold in one folder, for whoever opens a session there.
 
 Puts together what `load`, `project` and `folders` know. How a person is asked about a
-new folder is the doors' business.
+new folder is done by the clients.
 """
 
 import os
@@ -24,7 +24,7 @@ from refold.views.escape import on_one_line
 class FolderSettings(NamedTuple):
     """The settings, and what is to be said of the folder's own.
 
-    `texts` would tell the model what to do, and lie in no trusted folder.
+    `texts` would instruct the model, and are not in a trusted folder.
     """
 
     loaded: Loaded

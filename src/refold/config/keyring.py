@@ -1,7 +1,7 @@
 """The keyring of the operating system, where the package `keyring` is installed.
 
-What stands behind it is not ours: it may be absent, locked, or wait for a person.
-So it is asked in a thread that nobody has to wait for, and whatever goes wrong is
+The backend is not ours: it may be absent, locked, or wait for the user.
+So it is asked in a thread that can be abandoned, and whatever goes wrong is
 one error that says what. It is imported when it is asked, for that takes long.
 """
 
@@ -48,7 +48,7 @@ def put(provider: str, key: str, within: float = LONGEST) -> None:
 
 
 def remove(provider: str, within: float = LONGEST) -> bool:
-    """Was there one? Raises `BadInput` where that cannot be told, or it stays."""
+    """Remove it; False if there was none. Raises `BadInput` if the keyring fails."""
 
     def removed(ring: _Keyring) -> bool:
         if ring.get_password(SERVICE, provider) is None:

@@ -1,8 +1,8 @@
-"""What a turn may still use up; and models asked beside the talk, whose money is set aside.
+"""What a turn may still spend; and model calls beside the conversation, whose cost is reserved.
 
 A call is allowed while something is left, and what it may come to counts as used until
 it is settled. So however many run at once, a turn spends at most one call more than
-its budget. What nobody settled, because a process died, stays counted.
+its budget. A reservation that was never settled, because a process died, stays counted.
 
 Where the budget is lent (a child's), a call has to fit in whole, or more is drawn first:
 so a tree of sessions spends no more over its budget than one session would.
@@ -97,7 +97,7 @@ async def request_more(
 ) -> bool:
     """More from whoever lent this session its budget. False: there is no more to be had.
 
-    With `told` the journal says that too, so that nobody asks for ever.
+    With `told` the journal records it too, so that it is not requested for ever.
     """
     now = used(record.view)
     more = await grant.request_more(need, now) if grant is not None else None
@@ -183,7 +183,7 @@ async def ask_beside(
     record: Record,
     grant: BudgetGrant | None = None,
 ) -> str:
-    """Ask a model something that is no part of the talk, and return its words.
+    """Ask a model something outside of the conversation, and return its text.
 
     Raises `ProviderError`, also where nothing is left to pay for it. What it used is
     recorded; cut off half-way, what was set aside stays counted.

@@ -1,11 +1,10 @@
 """The seam: every tool call goes through here, whatever is behind it.
 
 A call is a small state machine in the fold (called, judged, perhaps asked,
-started, ended), and `run` takes it on from wherever it stands. So going on
-after a crash, or after a person has slept on a question, is the same code as
+started, ended), and `run` continues it from any of them. So resuming
+after a crash, or after a question has waited for days, is the same code as
 the first time. Permission, failures, live output and the size of results are
-looked after here once. Whether a call should run at all now is `decide`'s
-business.
+handled here once. `decide` decides whether a call should run now.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 
-NOBODY = "nobody is there to ask"
+NOBODY = "no user is there to ask"
 UNKNOWN = "Interrupted. It may or may not have happened: look first."
 
 
@@ -66,7 +65,7 @@ async def run_ready(world: World, record: Record) -> None:
 
 
 async def run_alone(call: ToolCall, world: World, record: Record) -> None:
-    """Run a call while nobody in the whole tree changes a file that it changes."""
+    """Run a call, with the locks of the files that it changes held in the whole tree."""
     async with AsyncExitStack() as held:
         for file in _files(record.unmasked(call) or call, world):
             await held.enter_async_context(world.lineage.shared.lock(file))
@@ -95,7 +94,7 @@ async def run(call_id: str, world: World, record: Record) -> None:
 
 
 def begin(call: ToolCall, world: World, view: View) -> list[Event]:
-    """How a call begins: judged, and started if nobody need be asked."""
+    """Judge a call, and start it if no approval is needed."""
     tool = world.tool(call.name)
     if tool is None:
         names = ", ".join(world.names) or "none"
@@ -120,7 +119,7 @@ def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
 def anew(found: OpenCall, whole: ToolCall, world: World, view: View) -> list[Event]:
     """What becomes of a call that was allowed, by what holds now.
 
-    What its paths lead to may have changed since, and then nobody has judged that;
+    Its paths may lead somewhere else by now, which was never judged;
     or something forbids it by now. Else the yes counts, this once.
     """
     opening = begin(whole, world, view)

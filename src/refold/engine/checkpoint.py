@@ -1,6 +1,6 @@
 """A snapshot of the files before something may change them, and at the end of a turn.
 
-How files are kept is the place's business; what the journal says of it begins here.
+`place` stores the files; this module records the events about them.
 """
 
 import anyio

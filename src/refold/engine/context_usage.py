@@ -1,10 +1,12 @@
-"""How much of its window a talk fills, in tokens, by what providers counted so far. Pure."""
+"""How much of its context window a conversation fills, in tokens, by what providers counted. Pure."""
 
 from refold.journal.state.conversation import IMAGE_TOKENS
 from refold.journal.state.fold import View
 
 _MOST = 4.0  # characters of a token that we dare to count on
-_NARROW = 0.1  # of the window, for the talk, where the rest is full of what is told besides
+_NARROW = (
+    0.1  # of the window, for the conversation, if the system prompt and tools fill the rest
+)
 _LEAST = 0.05
 
 
@@ -22,7 +24,7 @@ def ratio(view: View) -> float:
 
 
 def room(view: View, window: int, share: float) -> int:
-    """Characters that the talk may have where `share` of the window is full.
+    """Characters that the conversation may have if `share` of the window is full.
 
     Some there have to be, even where the system text and the tools fill it.
     """

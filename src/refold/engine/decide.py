@@ -51,7 +51,7 @@ class EndTurn(Struct, frozen=True):
 
 
 class CompactConversation(Struct, frozen=True):
-    """Tell the talk shorter: old results as lines, or a summary instead of what is old."""
+    """Compact the conversation: prune old tool results, or replace old messages by a summary."""
 
     kind: CompactionKind
     reason: str
@@ -59,7 +59,7 @@ class CompactConversation(Struct, frozen=True):
     wanted: bool = False  # by somebody, even if there is room
 
 
-# Why a talk is told shorter that nothing but a wish makes shorter.
+# The reason of a compaction that only the user requested.
 ASKED_FOR = "it was asked for"
 
 
@@ -120,7 +120,7 @@ _RANK: dict[type[Action], int] = {
 
 
 def decide(view: View, policies: Sequence[Policy]) -> Choice | None:
-    """The next action, or None: nothing can be done until somebody says something."""
+    """The next action, or None: nothing can be done before the next message or answer."""
     if not view.turn.seq:
         return None
     actions: list[Choice] = []

@@ -251,7 +251,7 @@ async def _recordable(id_: str, reply: Reply, world: World, record: Record) -> E
 
 
 def _told(unseen: int) -> tuple[Shown, ...]:
-    """For the person: letters that nobody can see may be there for the model only."""
+    """For the user: invisible characters may be meant for the model only."""
     if not unseen:
         return ()
     many = "1 character" if unseen == 1 else f"{unseen:,} characters"

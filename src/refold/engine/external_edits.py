@@ -1,7 +1,7 @@
 """Files that the model has seen, and that are not any more as it saw them.
 
 Looked for once, when a turn begins. Nothing is remembered between two looks but what the
-journal says; how the model is told of it is a policy's business (`policies.reminders`).
+journal says; `policies.reminders` tells the model.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _IN_ALL = 8_000_000  # and of all: nobody waits for more than that to be read
 
 
 async def look_elsewhere(world: World, record: Record) -> None:
-    """Record which files somebody else has changed, where a turn begins."""
+    """Record which files another program has changed, at the start of a turn."""
     view = record.view
     files = world.files
     begins = view.turn.seq and not view.turn.steps and view.turn.open_request is None

@@ -38,7 +38,7 @@ async def run_turn(
     """Go on until there is nothing to do: the turn is over, or a person is asked.
 
     Each step has a scope of its own, shown to `on_step`: a stop is recorded
-    first, then the scope is cancelled, and the next decision heeds the stop.
+    first, then the scope is cancelled, and the next decision sees the stop.
     """
     while (choice := decide(record.view, world.policies)) is not None:
         with anyio.CancelScope() as step:

@@ -1,4 +1,4 @@
-"""What a talk that is told shorter must not lose, from the journal and not from a model.
+"""What a compaction must preserve, taken from the journal and not from a model.
 
 The person's own words, the todos, the plan and the files that were changed are told in
 full as far as there is room, each with the number of its event, so that the original
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from refold.journal.state.conversation import UserText
 from refold.journal.state.fold import View
 
-CARRIED = "<reminder>The talk before this was made shorter."
+CARRIED = "<reminder>The conversation before this was compacted."
 _HOW = (
     " What follows is taken from the journal, word for word. Numbers in [ ] are events: "
     "history_search finds anything that was said or done before, and shows an event whole."
@@ -23,7 +23,7 @@ _MOST_FILES = 40
 
 
 def carried(view: View, kept: int, room: int, why: str = "") -> str:
-    """For a talk that is kept from the message of seq `kept` on; 0: nothing of it is.
+    """For a conversation that is kept from the message of seq `kept` on; 0: nothing of it is.
 
     `room` is in characters. `why` says what became of the rest, where there is no summary.
     """

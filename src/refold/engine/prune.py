@@ -1,4 +1,4 @@
-"""What of a talk can be told shorter, and where it may be cut. Pure.
+"""Which tool results can be pruned, and where a conversation may be cut. Pure.
 
 A cut never stands between a call and its result: what goes out after it begins with
 words or with an answer whose calls all have their results.
@@ -15,14 +15,14 @@ from refold.journal.state.fold import View
 from refold.values.messages import Message, Spoken, ToolCall, ToolResult
 
 _MARK = "[left out: "
-_KEPT = 0.35  # of the room that a talk has, for the messages that stay
+_KEPT = 0.35  # of the room that a conversation has, for the messages that stay
 _CARRIED = 0.3  # for what the journal knows
 _SUMMARY = 0.15
 _CROWDED = 0.95  # of the window
 
 
 class Shares(Struct, frozen=True):
-    """When a talk is told shorter, and what stays. Shares are of the window."""
+    """When to compact, and how much stays. Shares are of the context window."""
 
     window: int = 32_000  # tokens, where the model's own is not known
     prune: float = 0.5
@@ -105,7 +105,7 @@ def _large(result: ToolResult) -> bool:
 
 
 def cut(view: View, shares: Shares, *, asked: bool) -> Cut:
-    """Where to cut. Somebody who `asked` wants it shorter, even if there is room."""
+    """Where to cut. With `asked`, the user wants it shorter even if there is room."""
     messages = view.conversation.messages
     most = int(room(view, window_of(view, shares), shares.compact) * _KEPT)
     at, size, heard = len(messages), 0, False

@@ -1,6 +1,6 @@
-"""Takes model calls down exactly as they go over the wire, where somebody asked for it.
+"""Logs model calls exactly as they are sent and received, if `log_requests` is set.
 
-A request holds the whole talk, so each would be a little longer than the one
+A request holds the whole conversation, so each would be a little longer than the one
 before, and a journal of them all would grow with the square of the steps. What a
 request has in common at its beginning with the last one to the same place is
 therefore not kept again: the event says how much that was.

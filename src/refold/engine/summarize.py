@@ -1,4 +1,4 @@
-"""A talk is told shorter: old results as lines, or a summary of what is old.
+"""Compaction: prune old tool results, or replace old messages by a summary.
 
 What must not be lost comes from the journal (`carried`); a model only tells the rest. If
 that fails, the summary before it stays, the rest goes without one, and that is said.
@@ -55,9 +55,9 @@ _WAS_TAMED = re.compile(r"<\\(/?)(summary|reminder)>", re.IGNORECASE)
 async def shrink(
     action: CompactConversation, world: World, record: Record, by: str
 ) -> None:
-    """Tell the talk shorter from here on. Records one `Compacted`, whatever comes of it.
+    """Compact the conversation. Records one `Compacted`, whatever the outcome.
 
-    None at all while a call is open, or where the talk went back meanwhile: what would
+    None at all while a call is open, or if the conversation was rewound meanwhile: what would
     stay is not there any more.
     """
     before = record.view.conversation

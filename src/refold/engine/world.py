@@ -64,7 +64,7 @@ class Shared:
     def wrote(self, file: str, sha256: str, who: str) -> None:
         """`file` is a real path as it is printed, `who` an address, `sha256` of what is there.
 
-        One with letters that cannot be printed is not found again: nobody is named then.
+        A name with unprintable characters is not found again; then no writer is named.
         """
         self._written[file] = (sha256, who)
 
@@ -89,7 +89,7 @@ class Shared:
 
 
 def unknown_price(model: str, usage: Usage) -> float | None:
-    """Nobody told us any prices. Unknown is not zero."""
+    """Prices are unknown, which is not zero."""
     return None
 
 
@@ -109,7 +109,7 @@ class Model(Struct, frozen=True):
 
 
 class SystemPrompt(Struct, frozen=True):
-    """What a model is told besides the talk and the tools, and how it is to answer."""
+    """What a model is told besides the conversation and the tools, and how it is to answer."""
 
     agent: str = ""  # who works, by name
     system: str = ""
@@ -176,7 +176,7 @@ class World(Struct, frozen=True):
     deferred: tuple[Tool, ...] = ()  # the model knows their names, and asks for the rest
     longest_result: int = 30_000  # characters the model sees of one call
     helper_model: Callable[[], Model] | None = (
-        None  # for what stands beside the talk; None: `mind`
+        None  # for calls beside the conversation; None: `model`
     )
     budget: Budget = NO_LIMIT  # of a turn, unless the session has one of its own
     shares: Shares = Shares()

@@ -35,9 +35,9 @@ from refold.views.stream_json.documents import Error, ForkMade, Result
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.turn_result import EXIT_CODES, result
 
-_NOBODY = "nobody is there to answer any more"
+_NOBODY = "no user is there to answer any more"
 _LATE = "out of time"
-_UNANSWERED = "nobody answered within {seconds:g} s"
+_UNANSWERED = "no answer came within {seconds:g} s"
 LONGEST = 32 * 1024 * 1024  # bytes of one line
 _PIECE = 65_536
 

@@ -87,7 +87,7 @@ class Home:
             yield StoredSession(id_, self.path(id_), there.stamps[id_].changed)
 
     def newest_of(self, directory: Path) -> StoredSession | None:
-        """The session last written of those that were started in `directory`.
+        """The session that was started in `directory` and written last.
 
         A session without a message counts only if there is no other, and one that checks
         another's claims never does.

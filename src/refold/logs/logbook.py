@@ -102,7 +102,7 @@ def _put_away(file: Path) -> None:
             earlier.replace(later)
 
 
-# The log read back: its entries in order, and what is added while somebody looks.
+# The log read back: its entries in order, and what is added meanwhile.
 
 _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is not waited for
 _LINE = r"(\S+) (debug|info|warning|error) (\d+) (\S+) (.*)"

@@ -96,7 +96,7 @@ class _Item(Struct):
 
 
 def place(section: str) -> tuple[Whose, Section] | None:
-    """The notes and the section that a name stands for."""
+    """The notes and the section of a name."""
     wanted = normal(section)
     for name, found in _WHERE.items():
         if wanted and (name.startswith(wanted) or wanted in (normal(found[1]), name)):

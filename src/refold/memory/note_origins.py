@@ -1,6 +1,6 @@
 """Where notes come from, and what was forgotten.
 
-Stored as JSON beside the Markdown, because the user edits only that. A damaged file of
+Stored as JSON next to the Markdown file, which is all that the user edits. A damaged file of
 origins counts as empty: no note is lost. A damaged list of forgotten notes is an error,
 because they could be learned again. It has only hashes of them.
 """

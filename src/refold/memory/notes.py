@@ -40,7 +40,7 @@ class NewNote(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
-    """A note as a person is shown it: its number, whose it is, and where it comes from."""
+    """A note as it is listed: its number, its scope, and its origin."""
 
     number: int
     whose: Whose

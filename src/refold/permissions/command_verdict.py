@@ -67,7 +67,7 @@ class _Command(Struct, frozen=True):
     @property
     def problem(self) -> str:
         if self.looks:
-            return "here only what a rule allows runs unasked"
+            return "here only what a rule allows runs without asking"
         if self.access.network and not any(p.problem for p in self.looked):
             return "it wants to reach the network"
         return next((_told(p, self.looked) for p in self.looked if p.problem), self.unread)
@@ -365,7 +365,7 @@ def _confines(command: _Command, mode: Mode, facts: Facts) -> Confines:
 
 
 def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
-    """git writes its own settings and hooks, if nobody else gets to run beside it."""
+    """git writes its own settings and hooks, if no other program runs with it."""
     only_git = bool(command.looked) and all(
         p.part.values[0] == "git" or not p.problem for p in command.looked
     )

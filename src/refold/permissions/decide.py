@@ -25,7 +25,7 @@ from refold.values.tools import Confines, Effect
 
 
 def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
-    """`rules` may stand in any order; of those with one verdict the first is named."""
+    """`rules` may be in any order; of several with one verdict the first is named."""
     if access.tool in COMMANDS:
         # Not wanted where no command is ever judged: a grammar is loaded.
         from refold.permissions.command_verdict import decide_command
@@ -45,7 +45,7 @@ def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> D
 
 
 def readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
-    """May the content of this file be shown by a tool that was told a folder only?
+    """May a tool that was given a folder show the content of this file?
 
     For whatever walks: a search, a list of files, an attached folder.
     """
@@ -129,7 +129,7 @@ def _outside(access: Access, facts: Facts) -> str:
 
 
 def _not_meant(access: Access, facts: Facts) -> str:
-    """A file that who allowed edits did not mean, or ""."""
+    """A file that permission for edits does not cover, or ""."""
     names = ((t.real, name) for t in access.files for name in (t.real, t.path))
     steers = (real for real, name in names if steering(name.split("/")))
     return _outside(access, facts) or next(steers, "")

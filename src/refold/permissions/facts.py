@@ -31,7 +31,7 @@ class Target(Struct, frozen=True):
 class Access(Struct, frozen=True):
     """What a call would do, as far as permission is concerned.
 
-    `subject` is what it is about where that is no file: a command line, an address.
+    `subject` is what the call is about if that is not a file: a command line, an address.
     `cwd` is where a command runs, absolute; "" for the first root.
     """
 
@@ -68,7 +68,7 @@ class Facts(Struct, frozen=True):
     follow: Callable[[str], str] = as_written
 
     def outside(self, real: str) -> bool:
-        """Does this path, links followed, lie below none of the roots?"""
+        """Is this path, links followed, outside of all roots?"""
         return not any(below(real, root) for root in self.roots)
 
 

@@ -29,7 +29,7 @@ def allows(pattern: str, real: str, facts: Facts) -> bool:
 
 
 def forbids(pattern: str, path: str, facts: Facts) -> Held:
-    """`path` is absolute and may hold marks for what nobody knows."""
+    """`path` is absolute and may contain marks for unknown text."""
     found = "no"
     for start, rest in _anywhere(pattern, facts):
         if not MARKS.search(path):
@@ -53,7 +53,7 @@ def whole(pattern: str, facts: Facts) -> Iterator[str]:
 def beginnings(pattern: str, facts: Facts) -> Iterator[str]:
     """The folders that a forbidding pattern begins in, if it is no one file.
 
-    None for what is meant anywhere: nobody can search a whole disk.
+    None for a pattern that applies anywhere: a whole disk cannot be searched.
     """
     for start, rest in _anywhere(pattern, facts):
         literal, unsure, _ = rest.partition("*")

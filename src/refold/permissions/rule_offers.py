@@ -88,7 +88,7 @@ def _rooted(path: str) -> str:
 
 
 def _folder(access: Access, facts: Facts) -> str:
-    """All edits in the folder of this file, if it lies in one below the workspace."""
+    """A rule for all edits in the folder of this file, if that is below the workspace."""
     if access.tool not in EDITS or not (rule := narrowest(access, facts)):
         return ""
     path = rule[len(access.tool) + 1 : -1]

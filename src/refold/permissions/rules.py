@@ -1,7 +1,7 @@
 """Permission rules as data: how a rule is written, and which calls it matches.
 
 A rule is `tool` or `tool(pattern)`. For `bash` the pattern is a command line, word by word (`*` and
-`?` within a word), and a last ` *` or `:*` stands for further words. For tools that read or change
+`?` within a word), and a last ` *` or `:*` matches further words. For tools that read or change
 files it is a path (`path_patterns`), for others a text with `*`. A name such as `mcp__github__*` may
 contain `*`, too. A rule for one tool that changes files covers all of them, and a rule for reading a
 file covers every tool that reads files.
@@ -42,7 +42,7 @@ LEAVE_PLAN = "call exit_plan_mode(plan) to ask the person to go on"
 
 
 class Rule(Struct, frozen=True):
-    """`match` and `not_match` are examples of what stands between the parentheses of a call."""
+    """`match` and `not_match` are examples of the text between the parentheses of a call."""
 
     verdict: Verdict
     tool: str

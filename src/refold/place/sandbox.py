@@ -2,7 +2,7 @@
 
 bubblewrap where it works; else Landlock, which keeps from writing elsewhere and from
 TCP, and hides nothing; on a Mac `sandbox-exec`, untested. What is missing is said in
-`notice`. Starting and ending commands is `commands`' business.
+`notice`. `commands` starts and ends commands.
 """
 
 import os

@@ -138,7 +138,7 @@ class _Reading:
         clean = cleaned(text_of(found))
         if clean.hidden:
             self._notices.append(
-                f"{file.called}: {clean.hidden:,} characters that nobody can see were left out"
+                f"{file.called}: {clean.hidden:,} invisible characters were left out"
             )
         more = found.size - len(found.data)
         if more <= 0:

@@ -31,7 +31,7 @@ class Content(Struct, frozen=True):
 
 
 class Clean(Struct, frozen=True):
-    """Text without what nobody can see; `hidden` is how many letters that were."""
+    """Text without invisible characters; `hidden` is how many were removed."""
 
     text: str
     hidden: int

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-_ASKED = """The talk so far:
+_ASKED = """The conversation so far:
 <talk>
 {talk}
 </talk>

@@ -75,13 +75,13 @@ def to_wire(
 ) -> bytes:
     """The body of a request, given its messages, joined, from `message_to_wire`.
 
-    `thoughtless`: the talk ends in a row of calls that began without a thought.
+    `thoughtless`: the conversation ends in a run of calls that began without thinking.
     """
     body: dict[str, Any] = {
         "model": clean(request.model),
         "max_tokens": request.max_output or MOST_OUTPUT,
         "stream": True,
-        # Lets the server mark the last block of the talk for its cache, so that
+        # Lets the server mark the last block of the conversation for its cache, so that
         # what we send only ever grows at the end. With the two below and that of
         # `_marked`, all of the four marks that a request may have.
         "cache_control": _CACHED,

@@ -89,7 +89,7 @@ class CodeActing:
             plain = self._told.plain(request)
             code = self._small and request.tool_choice != "none"
             return replace(plain, stops=(_CLOSED,)) if code else plain
-        # What is asked beside the talk must not push out what is kept of it.
+        # A request outside of the conversation must not evict what is cached of it.
         called = any(s.message.calls or s.message.role == "tool" for s in request.messages)
         return RequestRenderer(InFences()).plain(request) if called else request
 
@@ -146,7 +146,7 @@ def _is_open(answer: str) -> bool:
 
 
 class InFences:
-    """How such a talk is written."""
+    """How a conversation is rendered for a model that acts by code."""
 
     no_calls = _NO_CALLS
 
@@ -199,7 +199,7 @@ def _called(tool: ToolSpec) -> str:
 
 
 def _as_code(call: ToolCall) -> Iterator[str]:
-    """A call of a talk that was had in another way, as code would make it."""
+    """A call of another protocol, as code would make it."""
     arguments: Any = msgspec.json.decode(sanitize.arguments(call.arguments))
     match arguments:
         case {"code": str(code)} if call.name == PYTHON:

@@ -444,7 +444,7 @@ def _why(error: OSError) -> str:
         case ssl.SSLError():
             return f"it does not speak TLS as it should ({root.reason or root})"
         case ConnectionRefusedError():
-            return "nobody listens there (connection refused)"
+            return "no server listens there (connection refused)"
         case socket.gaierror():
             return f"the name cannot be resolved ({root.strerror or root})"
         case OSError():

@@ -87,7 +87,7 @@ class Figures:
         return rates(spec.name, model, self._overrides, here=here, told=steps, now=now)
 
     def rates_here(self, model: str) -> Rates | None:
-        """The prices of an embedded model, which has no provider. Nobody sends a bill."""
+        """The prices of an embedded model: zero, because it runs here."""
         return rates("local", model, self._overrides, here=True)
 
     def listed(self, spec: ProviderSpec) -> Listed | None:

@@ -229,7 +229,7 @@ def _shown(thing: Seen) -> dict[str, Any]:
 
 
 class _Bridged(Struct, frozen=True):
-    """A talk with what stands between a result and a person's words."""
+    """A conversation with the bridge message between a result and a user's message."""
 
     talk: Log[Spoken]
     waiting: bool = False  # for an answer to the results that came last

@@ -38,7 +38,7 @@ class CodeSubagents:
 class OtherSessions:
     """Reads variables of other sessions. `own` is the id of this one; "child-2" is its subagent.
 
-    Only sessions of the same tree, and those that work in the same `directory`, can be read.
+    Only sessions of the same tree or of the same `directory` can be read.
     """
 
     def __init__(self, home: Home, own: str, directory: str) -> None:

@@ -1,4 +1,4 @@
-"""The worker that runs cells, as the host sees it, and who keeps one from call to call.
+"""The worker that runs cells, as the host sees it, and the keeper that reuses it between calls.
 
 The worker process holds variables and knows nothing of sessions; the host knows the session and
 runs no code. Values are passed as JSON. `worker` starts the process.
@@ -41,7 +41,7 @@ class Cell(Struct, frozen=True):
 
 
 class VariableReport(Struct, frozen=True):
-    """Names and types of the variables that were kept, and those that were lost, with the reason."""
+    """Names and types of the variables that were kept, and the lost ones with the reason."""
 
     kept: tuple[tuple[str, str], ...] = ()
     lost: tuple[tuple[str, str], ...] = ()

@@ -5,7 +5,7 @@ and is never recorded. Each frame is numbered (seq, n): the n-th piece of live
 news after event `seq`. A watcher that joins late gets what open answers and
 calls have said so far, so it sees what everybody sees. One that does not keep
 up is cut off, and joins again from the journal; one that wants every event may be
-told no live news instead, until the model is asked again.
+sent no live news, until the next model call.
 """
 
 from collections import deque

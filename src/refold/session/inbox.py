@@ -78,7 +78,7 @@ class Inbox:
         return await self._record.append_if(news, kept=True, by=self._by)
 
     async def ran(self, command: str, told: str) -> bool:
-        """What the person ran themselves, and what came of it: told with their next words."""
+        """A command that the user ran, with its output: sent with their next message."""
         said = Said(marked(told)[0], SHELL, "next", typed=f"!{command}")
         return await self._record.append_if(lambda view: (said,), kept=True, by=self._by)
 
@@ -190,7 +190,7 @@ class Inbox:
         return await self._record.append_if(news, kept=True, by=self._by)
 
     async def set_mode(self, mode: Mode) -> bool:
-        """How much may run unasked, from the next call on."""
+        """Set the permission mode, from the next call on."""
 
         def news(view: View) -> Sequence[Event]:
             return () if (view.rights.mode or self._mode) == mode else (ModeChanged(mode),)
@@ -228,7 +228,7 @@ class Inbox:
     async def choose_agent(
         self, agent: str, *, mode: Mode | Literal[""] = "", then: str = ""
     ) -> bool:
-        """Who works from the next turn on, by name. Raises `BadInput` while one runs.
+        """The agent from the next turn on, by name. Raises `BadInput` while a turn runs.
 
         `mode` is the one that this agent works in; who comes after one that only plans
         gets the mode back that was before. `then` carries out what it plans.
@@ -265,7 +265,7 @@ class Inbox:
         )
 
     async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
-        """Tell the talk shorter, as soon as no call of the turn under way is open."""
+        """Compact the conversation, as soon as no call of the current turn is open."""
 
         def news(view: View) -> Sequence[Event]:
             asked = CompactionRequested(kind, focus)

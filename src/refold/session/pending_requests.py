@@ -52,7 +52,7 @@ class PlanToJudge(Struct, frozen=True):
 
 
 def plan_id(seq: int) -> str:
-    """Of the plan that stands in the event `seq`."""
+    """The id of the plan in the event `seq`."""
     return f"plan-{seq}"
 
 

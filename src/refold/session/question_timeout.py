@@ -1,4 +1,4 @@
-"""How long a question may stand on a screen before silence is a no.
+"""How long a question waits on a screen before it counts as denied.
 
 The clock runs only while some screen shows it; with none, the session waits for ever.
 """
@@ -10,7 +10,7 @@ import anyio
 
 from refold.session.inbox import Inbox
 
-LATE = "nobody answered within {seconds:g} s"
+LATE = "no answer came within {seconds:g} s"
 
 
 class QuestionTimeout:

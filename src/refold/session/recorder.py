@@ -2,11 +2,11 @@
 
 The view is folded from what was written, after masking, so the live view is
 what a later reader will fold. Whoever must compare before it writes (the first
-verdict wins, a stop only while a turn runs) hands `weigh` a function of the
+verdict wins, a stop only while a turn runs) hands `append_if` a function of the
 view; nothing comes between its look and its words.
 
-If the disk fails, nobody knows what stands there: the view is thrown away, and
-the next who has something to record takes the pen and folds again.
+If the disk fails, its content is unknown: the view is discarded, and
+the next append opens the journal and folds again.
 """
 
 import time
@@ -47,7 +47,7 @@ class Recorder:
         self._durable, self._telling = durable, StreamRedactor(self._masks)
         self._head, self._epoch = Head(), 0
         self._lock = anyio.Lock()
-        self._broken = True  # until the pen is taken
+        self._broken = True  # until the journal is opened again
         self._news: anyio.Event | None = None  # while somebody waits for it
         self._failures = 0  # of keeping what was written
         self._calls: dict[str, ToolCall] = {}  # open ones whose arguments were masked
@@ -59,14 +59,14 @@ class Recorder:
         return self._head.seq, self._head.h
 
     async def open(self) -> View:
-        """Take the pen and fold what is there, unless that has been done already."""
+        """Open the journal to write and fold it, unless that has been done already."""
         async with self._lock:
             if self._broken:
                 await self._begin()
         return self.view
 
     async def close(self) -> None:
-        """Give the pen back. Whoever records next takes it again."""
+        """Release the journal. The next append opens it again."""
         for told in self._telling.rest():
             self.hub.tell(told)
         with anyio.CancelScope(shield=True):
@@ -95,7 +95,7 @@ class Recorder:
         return bool(events)
 
     async def entries(self) -> Sequence[Entry]:
-        """All that stands in the journal by now, oldest first."""
+        """All entries of the journal so far, oldest first."""
         async with self._lock:
             lines = await self._store.read()
         return await anyio.to_thread.run_sync(lambda: [e for e, _ in codec.decode(lines)])
@@ -106,7 +106,7 @@ class Recorder:
             await self._news.wait()
 
     def tell(self, live: Live) -> None:
-        """Each piece as far as it may be told by now: the next may make a secret of its end."""
+        """Each piece as far as it can be published now: its end could begin a secret."""
         for told in self._telling.told(live):
             self.hub.tell(told)
 
@@ -120,7 +120,7 @@ class Recorder:
         return await self._store.get(name)
 
     def lend(self, call: ToolCall) -> None:
-        """A child's call as it was made, for the person who is asked about it here."""
+        """A child's call as it was made, for the user who is asked about it here."""
         self._lent[call.id] = call
 
     def unmasked(self, call: ToolCall) -> ToolCall | None:
@@ -133,7 +133,7 @@ class Recorder:
         return call if ours or MASK not in bytes(call.arguments) else None
 
     async def _begin(self) -> None:
-        """Take the pen, follow the chain, fold, and say what was lost."""
+        """Open the journal to write, follow the chain, fold, and say what was lost."""
         lease = await self._store.lease()
         head, entries = Head(), list[Entry]()
         for entry, head in codec.decode(await self._store.read()):  # noqa: B007 - the last counts
@@ -175,7 +175,7 @@ class Recorder:
             self.hub.publish(entry)
 
     def _forget_calls(self) -> None:
-        """Of those that are over nobody will ask."""
+        """Forget the calls that are over."""
         talk, asks = self.view.conversation, {each.id for each in self.view.children.asks}
         still = {call.call.id for call in (*talk.calls, *talk.nested)}
         self._lent = {n: c for n, c in self._lent.items() if n in asks}

@@ -1,7 +1,7 @@
 """Secrets are masked here, before anything is written, and nowhere else.
 
 Two kinds: values we know (provider keys), and values that look like a
-well-known kind of secret (`shapes` says which). The same value always gives the
+well-known kind of secret (`secret_patterns` says which). The same value always gives the
 same mask, so a masked journal folds like any other. What comes in pieces is cut
 by `telling` so that no secret is cut with it.
 """
@@ -99,7 +99,7 @@ class Redactor:
 
 
 def _begun(value: bytes, data: bytes) -> int:
-    """Where the longest beginning of `value` stands that `data` ends with."""
+    """The offset of the longest beginning of `value` that `data` ends with."""
     at = data.find(value[:1], max(0, len(data) - len(value) + 1))
     while at != -1 and not value.startswith(data[at:]):
         at = data.find(value[:1], at + 1)

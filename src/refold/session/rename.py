@@ -1,7 +1,7 @@
 """A session gets a name, and tags: what a person calls it enters here, beside the inbox.
 
 Names are typed again, in shells and at prompts, so nothing in them is invisible or looks
-like a flag. Two sessions may have the same; how one is found by it is the business of
+like a flag. Two sessions may have the same; how one is found by it is decided by
 `journal.catalogue.session_card`.
 """
 

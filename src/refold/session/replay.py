@@ -158,7 +158,7 @@ class Replay:
         return None if then.stop == now.stop else ("stop", then.stop, now.stop)
 
     async def _shortened(self, entry: Entry, then: Compacted) -> Found | None:
-        """Told shorter again, with the summary that was given then."""
+        """Compact again, with the summary of then."""
         first: Found | None = None
         for view, action, by in self._shrinks(entry, then):
             other = between(then, await self._shrunk(view, action, then), "nothing")
@@ -336,7 +336,7 @@ class Calls:
         return difference(then, await ended(found.call, tool, world, running, own))
 
     def _as_attended(self, then: Event) -> World:
-        """The world with or without somebody to ask, as it was at this verdict."""
+        """The world with or without a user to ask, as it was at this verdict."""
         world = self._trail.world()
         match then:
             case Judged(verdict="ask"):

@@ -75,10 +75,10 @@ class ReplayRecord:
         return bool(events)
 
     async def news(self, after: int) -> None:
-        """There is never any: nobody else is here."""
+        """There are none: a replay has no other clients."""
 
     def tell(self, live: Live) -> None:
-        """Nobody watches."""
+        """A replay has no watchers."""
 
     async def put(self, blob: bytes) -> str:
         return sha256(blob).hexdigest()

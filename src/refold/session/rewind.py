@@ -1,8 +1,8 @@
-"""Going back: the talk, the files or both as they were before an event.
+"""Rewind: restore the conversation, the files or both as they were before an event.
 
 `plan` is pure: what an event means as a point to go back to. `preview` looks and changes
-nothing; `rewind` does it, and says how to take that back. Marks of the talk are the
-fold's business, snapshots that of `place.port.Snapshots`; asking the person is the doors'.
+nothing; `rewind` does it, and says how to undo that. The fold keeps the marks of the
+conversation, `place.port.Snapshots` the snapshots; clients ask the user.
 """
 
 from bisect import bisect_left, bisect_right
@@ -60,7 +60,7 @@ async def rewind(
 ) -> RewindReport:
     """Go back. Raises `BadInput`, with nothing done, where that would lose anything.
 
-    Files that somebody else changed since are such a loss; with `force` they are taken
+    Files that another program changed since are such a loss; with `force` they are taken
     down, and changed all the same.
     """
     if session.running or session.view.turn.seq:
@@ -82,7 +82,7 @@ def steps(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
     """The points of a session, oldest first. Waits for a disk: call it from a thread."""
     gone = _taken_back(view.checkpoints.points)
     marked = [each for each in view.checkpoints.points if view.marked(each.seq)]
-    # Where both went back at once, the talk's point is the place of both.
+    # If both were rewound at once, the conversation's point is the place of both.
     both = {each.seq + 1 for each in marked if each.kind == "rewound"}
     alone = (
         p for p in view.checkpoints.points if p.kind == "restored" and p.seq not in both
@@ -158,7 +158,7 @@ async def _with_files(
         except ToolFailed as error:
             raise BadInput(str(error)) from error
         restored = FilesRestored(checkpoint.seq, undo, files)
-        # The talk first: just before that, both are as they were.
+        # The conversation first: just before that, both are as they were.
         events = (Rewound(mark), restored) if mark else (restored,)
         await record(*events, kept=True, by="person")
         undo = record.view.seq - 1 if mark else undo
@@ -176,7 +176,7 @@ def _if_idle(view: View, event: Event) -> Sequence[Event]:
 
 
 def _mark(view: View, seq: int) -> int:
-    """The newest mark of the talk that is not after `seq`."""
+    """The newest mark of the conversation that is not after `seq`."""
     at = bisect_right(view.marks, seq, key=lambda mark: mark.seq)
     if not at:
         raise BadInput(f"nothing had been said yet at event {seq}: choose a later one")
@@ -194,13 +194,13 @@ def _count(
         return None
     try:
         return len(snapshots.changes(before.trees, after.trees))
-    except ToolFailed:  # that snapshot is lost; the talk can be taken back all the same
+    except ToolFailed:  # that snapshot is lost; the conversation can still be rewound
         return None
 
 
 def _taken_back(points: Sequence[Point]) -> set[int]:
-    """The words that are no part of the talk any more."""
-    seqs, talks = list[int](), list[tuple[int, ...]]()  # the talk after each point
+    """The messages that are no longer part of the conversation."""
+    seqs, talks = list[int](), list[tuple[int, ...]]()  # the conversation after each point
     talk: tuple[int, ...] = ()
     for point in points:
         if point.kind == "rewound":

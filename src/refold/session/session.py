@@ -1,6 +1,6 @@
 """A session: one journal, its writer and its inbox, and one turn at a time.
 
-Opening one takes the pen, follows the chain and folds; there is no other kind
+Opening one locks it, follows the chain and folds; there is no other kind
 of resuming. Which store, tools and provider these are was decided elsewhere:
 `world_for` gives the world for each turn, so that a model chosen between two turns
 holds for the second.
@@ -46,9 +46,9 @@ WorldFor = Callable[[View], World]
 
 
 class SessionOptions(Struct, frozen=True):
-    """How a session treats its person, as the settings have it."""
+    """Options of a session, from the settings."""
 
-    mode: Mode = "default"  # until somebody chooses another
+    mode: Mode = "default"  # until the user chooses another
     question: float | None = None  # seconds one may stand on a screen; None: for ever
     remember: bool = True  # may notes be made of what is said?
     given: RunLimits = NOTHING  # what of the settings stands in none, for the journal
@@ -86,7 +86,7 @@ class Session:
         id_: str = "",
         session_options: SessionOptions = DEFAULT_OPTIONS,
     ) -> Self:
-        """Take the pen. `directory` is where it works from here on, `id_` a new one's name."""
+        """Lock and open. `directory` is where it works from here on, `id_` the name of a new one."""
         view = await record.open()
         session = cls(record, world_for, session_options)
         session.left_bypass = bool(view.seq) and view.rights.mode == "bypass"
@@ -123,7 +123,7 @@ class Session:
         return not self.view.turn.seq and not _fresh(self.view)
 
     def as_made(self, call: ToolCall) -> ToolCall:
-        """A call as the model made it, for the person who is asked about it.
+        """A call as the model made it, for the user who is asked about it.
 
         The journal masks secrets; whoever says yes must see what will be done.
         """
@@ -157,9 +157,9 @@ class Session:
         return await self.go()
 
     async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
-        """Tell the talk shorter: now, or before the next step of the turn that runs.
+        """Compact the conversation: now, or before the next step of the turn that runs.
 
-        False if there is nothing to be told yet.
+        False if there is nothing to compact yet.
         """
         if self.running or self.view.turn.seq:
             return await self.inbox.compact(kind, focus)
@@ -179,7 +179,7 @@ class Session:
         return True
 
     async def rewind(self, mark: int) -> bool:
-        """Take the talk back to a mark. False if it is none or a turn is under way."""
+        """Rewind the conversation to a mark. False if there is no such mark or a turn runs."""
 
         def news(view: View) -> tuple[Event, ...]:
             return (Rewound(mark),) if view.marked(mark) and not view.turn.seq else ()
@@ -233,7 +233,7 @@ class Session:
             leave()
 
     async def _refuse_questions(self) -> None:
-        """Questions that were put when somebody was there, and now nobody is."""
+        """Deny the questions of an attended session that is unattended now."""
         for call in self.view.conversation.asked:
             from refold.engine.calls import NOBODY
 

@@ -1,9 +1,9 @@
-"""Live news as it may be told: no secret in it, also where one comes in pieces.
+"""Removes secrets from live news, even if one arrives in pieces.
 
-The end of a piece waits while it could be the beginning of a secret, and is told
+The end of a piece is held back while it could begin a secret, and is published
 with what comes next or when its speaker is done; nothing else waits. So the pieces
 that are told are, one after the other, what `secrets` makes of the whole. Kept in
-here is only what waits; who hears the rest is the hub's business.
+here is only what waits; the hub publishes the rest.
 """
 
 import re
@@ -34,7 +34,7 @@ class StreamRedactor:
         self._streams: dict[str, tuple[_Stream, Callable[[str], Live]]] = {}
 
     def told(self, live: Live) -> Iterator[Live]:
-        """What of it may be told by now, and what waited before it."""
+        """The part that can be published now, with what was held back before."""
         match live:
             case TextCame(text):
                 yield from self._ended(_THINKING)

@@ -1,1 +1,1 @@
-"""Skills: instructions for kinds of work, told to the model only when it needs them."""
+"""Skills: instructions for kinds of work, given to the model only when it needs them."""

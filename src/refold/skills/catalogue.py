@@ -56,7 +56,7 @@ class Catalogue:
         return self._found
 
     def now(self) -> SkillScan:
-        """As it is now; what is told at the start of each request stays as it was."""
+        """Read it again; the list at the start of each request stays as it was."""
         return found(of_skills(self._around))
 
     def listed(self, budget: int) -> str:
@@ -64,9 +64,9 @@ class Catalogue:
         return listed(self.found.skills, budget)
 
     def notices(self) -> tuple[str, ...]:
-        """What a person has to be told at the start: what is meant as a skill and is none.
+        """Notices for the start: files that are meant as skills and are not valid.
 
-        What does not count for want of trust is told with all else of the folder.
+        Untrusted ones are reported with all else of the folder.
         """
         problems = self.found.problems
         left = len(problems) - _MOST_TOLD
@@ -74,7 +74,7 @@ class Catalogue:
         return (*problems[:_MOST_TOLD], *(more if left > 0 else ()))
 
     def every_notice(self) -> tuple[str, ...]:
-        """All that there is to be said, for who asks."""
+        """All problems and notes, for `refold skills`."""
         return (*_unheeded(self._around), *self.found.problems, *self.found.notes)
 
     def skill(self, name: str) -> Skill:
@@ -90,7 +90,7 @@ class Catalogue:
         raise BadInput(_no_such(name, list(there)))
 
     def matching(self, query: str) -> Sequence[tuple[str, str]]:
-        """Names and descriptions of those that hold every word of `query`."""
+        """Names and descriptions of the skills that contain every word of `query`."""
         words = query.casefold().split()
         return [
             (skill.name, skill.description)
@@ -156,7 +156,7 @@ def _nothing(real: Real) -> str:
 
 
 def unheeded(around: SkillScope) -> tuple[str, ...]:
-    """What of skills, templates and commands lies in folders that are not trusted."""
+    """Skills, templates and commands in folders that are not trusted."""
     files = project_files(around, TEMPLATES, AGENT0)
     there = (
         *(each for each in of_project(around) if os.path.isdir(each.path)),

@@ -113,7 +113,7 @@ def of_commands(around: SkillScope) -> tuple[SkillFolder, ...]:
 
 
 def counting(places: Iterable[SkillFolder], around: SkillScope) -> Iterator[SkillFolder]:
-    """Those of `places` that lie in a trusted folder."""
+    """The `places` in a trusted folder."""
     trusted = around.trusted
     return (each for each in places if trusted and below(each.path, trusted))
 
@@ -141,9 +141,9 @@ def _short(path: str, home: str) -> str:
 def listed(
     real: str, place: SkillFolder, what: str, problems: list[str]
 ) -> list[os.DirEntry[str]]:
-    """What lies there and is not hidden, by name. `real` is the path of the place, resolved.
+    """The entries that are not hidden, by name. `real` is the resolved path of the folder.
 
-    Why nothing comes, a sentence in `problems` says: `what` are meant to lie there.
+    If it cannot be read, a sentence is added to `problems`; `what` names its content.
     """
     called = escaped(place.called)
     try:

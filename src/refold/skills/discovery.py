@@ -20,7 +20,7 @@ from refold.values.text import seen
 class Skill(Struct, frozen=True):
     """A folder with a SKILL.md. `folder` is absolute, links followed.
 
-    `told`: is the model told of it? Some are for a person to call, and not for a model.
+    `told`: does the model see it? Some are for the user to call only.
     """
 
     name: str
@@ -56,7 +56,7 @@ class _Read(Struct, frozen=True):
 
 
 def found(places: Iterable[SkillFolder]) -> SkillScan:
-    """All skills, those that win first, and what has to be said of the others."""
+    """All skills, in order of precedence, and the problems of the others."""
     taken = dict[str, _Read]()
     problems, notes = list[str](), list[str]()
     seen = set[str]()
@@ -171,7 +171,7 @@ def _check(front: FrontMatter, folder: str) -> None:
 
 
 def _nothing(folder: str) -> None:
-    """A folder without the file is none of our business, unless it is misspelt."""
+    """A folder without the file is ignored, unless the name is misspelt."""
     try:
         names = os.listdir(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""What `/name words` stands for if it is no command of the terminal: a template, a file or a skill.
+"""`/name words` that is not a built-in command: a template, a command file or a skill.
 
 Built-in commands come first, then templates, then files of commands, then skills; `/skill:name`
 names a skill that another name hides. Clients read the line and ask for missing arguments.
@@ -47,7 +47,7 @@ class CommandFile(Struct, frozen=True):
 
 
 class CommandText(Struct, frozen=True):
-    """What stands in it. `usage` says what may follow its name."""
+    """The content of a command file. `usage` says what may follow its name."""
 
     text: str
     about: str
@@ -57,7 +57,7 @@ class CommandText(Struct, frozen=True):
 def command_files(
     places: Iterable[SkillFolder],
 ) -> tuple[tuple[CommandFile, ...], tuple[str, ...]]:
-    """All there are, those that win first, and sentences about what does not count."""
+    """All command files, in order of precedence, and sentences about invalid ones."""
     taken, problems = dict[str, CommandFile](), list[str]()
     for place in places:
         for each in _in(place, problems):
@@ -72,7 +72,7 @@ def command_files(
 
 
 def read(file: CommandFile) -> CommandText:
-    """As it stands there now. Raises `ToolFailed`."""
+    """Read the file as it is now. Raises `ToolFailed`."""
     try:
         text = content_of(file.path, file.bound, LARGEST).decode("utf-8-sig")
     except FileNotFoundError as error:
@@ -190,7 +190,7 @@ class Shortcuts:
         return tuple(sorted((*written, *skills)))
 
     def find(self, name: str) -> Shortcut | None:
-        """What `/name` stands for, if it is one. `name` is without the slash."""
+        """The text of `/name`, if there is one. `name` is without the slash."""
         wanted = name.casefold()
         if wanted in self._taken:
             return None

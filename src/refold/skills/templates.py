@@ -1,4 +1,4 @@
-"""Templates: `/name <arg>` headings in a skills.md, each with the text that it stands for.
+"""Templates: `/name <arg>` headings in a skills.md, each with its text.
 
     ## /fix <file> <what>
     Fix {what} in {file}, and nothing else.
@@ -32,7 +32,7 @@ class Slot(Struct, frozen=True):
 
 
 class Template(Struct, frozen=True):
-    """`where` is the file it stands in, for a person."""
+    """`where` is its file, as shown to the user."""
 
     name: str
     slots: tuple[Slot, ...]
@@ -53,7 +53,7 @@ class Template(Struct, frozen=True):
 def templates(
     places: Iterable[SkillFolder],
 ) -> tuple[tuple[Template, ...], tuple[str, ...]]:
-    """All templates, those that win first, and sentences about what does not count."""
+    """All templates, in order of precedence, and sentences about invalid ones."""
     taken, problems = dict[str, Template](), list[str]()
     for place in places:
         try:

@@ -24,7 +24,7 @@ from refold.terminal.work import sentence
 from refold.values.modes import Mode
 from refold.views.styled import Line
 
-IDLE = 600.0  # seconds without a message after which notes are made unasked
+IDLE = 600.0  # seconds without a message after which notes are made without asking
 # bypass is not among them: it must be asked for by name.
 _CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
 

@@ -219,7 +219,7 @@ class Work:
 
     @property
     def _only_compacts(self) -> bool:
-        """Is the talk made shorter, and nothing else done?"""
+        """Is a compaction all that is done?"""
         return not self._session.view.turn.seq and bool(self._session.compacting)
 
     def _ring(self, said: str) -> None:

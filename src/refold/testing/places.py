@@ -140,7 +140,7 @@ class NothingSeen:
     """Of every claim it knows nothing."""
 
     async def check(self, claims: Sequence[Claim]) -> Sequence[Checked]:
-        return [Checked(each, "unknown", "nobody looked") for each in claims]
+        return [Checked(each, "unknown", "not checked") for each in claims]
 
 
 class ChildrenInMemory:

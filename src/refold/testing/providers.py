@@ -168,8 +168,8 @@ def check_history(messages: Iterable[Message]) -> None:
 # Keys: `text`, `thinking`, `calls`, `stop`, and `pause`, seconds between pieces.
 # Empty lines and lines that begin with # are skipped.
 #
-# A line with `for` belongs to another talk, one that begins with those words: so a script
-# can answer for children too. Those lines go by how far that talk is.
+# A line with `for` belongs to another conversation, one that begins with those words: so a script
+# can answer for children too. Those lines go by how far that conversation is.
 #
 #     {"calls": [{"tool": "task", "arguments": {"prompt": "Count the tests.", "agent": "explore"}}]}
 #     {"for": "Count the tests.", "text": "There are 12."}
@@ -255,7 +255,7 @@ class Cast:
         self.heard: list[Request] = []
         self.asked: dict[str, int] = {}
         self.holding: set[str] = set()
-        self.waits = anyio.Event()  # somebody waits who is held
+        self.waits = anyio.Event()  # a held call waits
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         self.heard.append(request)

@@ -166,7 +166,7 @@ _NAMED = 10  # places in a sentence
 
 
 class _Splice(Struct, frozen=True):
-    """Lines from `start` up to `end`, which go, and those that come instead."""
+    """Lines from `start` up to `end`, and their replacement."""
 
     start: int
     end: int
@@ -174,14 +174,14 @@ class _Splice(Struct, frozen=True):
 
 
 class Hunked(Struct, frozen=True):
-    """The text afterwards, with its line ends, and what there is to tell."""
+    """The new text, with its line ends, and notes for the model."""
 
     text: str
     remarks: tuple[str, ...]
 
 
 def hunked(was: EditableText, hunks: "Sequence[Hunk]", name: str) -> Hunked:
-    """Do all hunks. Raises `ToolFailed` for one whose place is not clear."""
+    """Apply all hunks. Raises `ToolFailed` for one whose place is ambiguous."""
     hunks = [_as_in_file(hunk, was.plain) for hunk in hunks]
     bare = bool(was.plain) and not was.plain.endswith("\n")
     end = "\r\n" if was.crlf else "\n"
@@ -238,7 +238,7 @@ def _unended(text: str) -> str:
 
 
 class _Search:
-    """Where a hunk stands in `lines`, from line `done` on."""
+    """The place of a hunk in `lines`, from line `done` on."""
 
     def __init__(
         self, lines: Sequence[str], hunk: "Hunk", done: int, name: str, what: str

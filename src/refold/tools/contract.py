@@ -52,7 +52,7 @@ class Context(Struct, frozen=True):
     put: Callable[[Asking], Awaitable[str]]
 
     async def ask(self, question: str, options: Sequence[str] = ()) -> str:
-        """Ask the user, and return the answer. Raises `ToolFailed` if nobody can be asked.
+        """Ask the user, and return the answer. Raises `ToolFailed` if the session is unattended.
 
         Question and answer are recorded: a call that is repeated after a crash has them again.
         """

@@ -177,12 +177,12 @@ def _edited(now: EditableText, edit: Edit, name: str) -> tuple[EditableText, int
 
 
 def as_in_file(words: str, text: str) -> str:
-    """What a model writes of `text`, with line ends and unseen letters as they stand there."""
+    """Text from a model, with the line ends and invisible characters of the file."""
     return restored(words.replace("\r\n", "\n"), text)
 
 
 def places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:
-    """Where `old` begins in `text`. Raises `ToolFailed` where that is not clear."""
+    """The offset of `old` in `text`. Raises `ToolFailed` if it is missing or ambiguous."""
     if not old:
         raise ToolFailed(
             "old is empty: give the exact text that is to be replaced. "
@@ -227,7 +227,7 @@ def at_lines(text: str, found: list[int]) -> str:
 
 
 def not_found(what: str, text: str, old: str, name: str) -> str:
-    """That `old`, which is `what`, does not stand in `text`, and what stands near."""
+    """The error that `old` (named `what`) is not in `text`, with the most similar lines."""
     said = f"{what} was not found in {name}."
     bare = re.sub(_NUMBERS, "", old)
     if bare != old and bare in text:

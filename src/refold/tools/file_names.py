@@ -1,7 +1,7 @@
 """What to say of a file that is not there: which names near it are.
 
-A model that misremembers a name is told the right one, instead of asking for it in a call
-of its own. Only names inside the workspace are told.
+A model that misremembers a name gets the right one, instead of asking for it in a call
+of its own. Only names inside the workspace are listed.
 """
 
 import posixpath

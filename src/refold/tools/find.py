@@ -218,7 +218,7 @@ def _fits(tests: Sequence[_Matches | None], path: str) -> bool:
 
 
 def _passing(reached: set[int], tests: Sequence[_Matches | None]) -> set[int]:
-    """A `**` that is not the last part may stand for nothing."""
+    """A `**` that is not the last part may match nothing."""
     found = set(reached)
     for at in sorted(reached):
         while at < len(tests) - 1 and tests[at] is None:
@@ -232,7 +232,7 @@ def _part(pattern: str) -> _Matches:
 
 
 def _regex(pattern: str) -> str:
-    """Of one part. What stands between two `*` is looked for once, and kept."""
+    """The matcher of one part. The text between two `*` is searched once, and cached."""
     runs = [""]
     for found in re.finditer(_TOKEN, pattern):
         if found[0].startswith("*"):

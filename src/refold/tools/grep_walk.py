@@ -1,6 +1,6 @@
 """A program that searches files as ripgrep does, for machines without ripgrep.
 
-`grep` starts it in the directory to be searched and parses its output: those of
+`grep` starts it in the directory to be searched and parses its output, the same as of
 ripgrep's JSON lines and fields that `grep` needs. It is a process of its own because a
 Python pattern can run forever, and only a process can be stopped.
 """

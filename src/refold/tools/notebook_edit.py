@@ -35,7 +35,7 @@ class _Wanted(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """`unit` is one step of indentation, None where all stands on one line."""
+    """`unit` is one step of indentation, None if all is on one line."""
 
     unit: str | None
     plain: bool  # letters beyond ASCII stand as they are
@@ -51,7 +51,7 @@ class Layout(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """A value stands at text[start:end]."""
+    """A value at text[start:end]."""
 
     start: int
     end: int

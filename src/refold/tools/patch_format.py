@@ -28,7 +28,7 @@ Row: TypeAlias = tuple[str, str]  # " ", "+" or "-", and the line without it
 class Hunk(Struct, frozen=True):
     """Lines that stay, go and come. `line` is where in the patch it begins, from 1.
 
-    `headers` are lines that stand somewhere before it, the outermost first; `at` is the
+    `headers` are lines somewhere before it, the outermost first; `at` is the
     line number it claims, or 0. `final` says how the last line ends from now on: with a
     line end or not; None for as before.
     """
@@ -97,7 +97,7 @@ def _marked(lines: Sequence[str], at: int) -> tuple[Section, ...]:
 
 
 def _next_marker(lines: Sequence[str], at: int) -> int:
-    """Where this section ends: no line of a file stands there without a sign before it."""
+    """The end of this section: the first line without a sign."""
     inner = (_MOVE, _END_OF_FILE)
     while at < len(lines) and (
         not lines[at].startswith("*** ") or lines[at].startswith(inner)

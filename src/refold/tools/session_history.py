@@ -37,7 +37,7 @@ async def history_search(
     *,
     history: Past,
 ) -> Reply:
-    """Find what was said, called or answered earlier in this session, newest first, also what is no longer in the talk; or show one event or call whole."""
+    """Find what was said, called or answered earlier in this session, newest first, also what is no longer in the conversation; or show one event or call whole."""
     told = await history.told()
     if event or call:
         found = [t for t in told if (t.seq == event if event else t.call == call)]
@@ -57,7 +57,7 @@ async def history_search(
 
 
 def _hits(told: Sequence[SearchHit], phrase: str) -> Sequence[SearchHit]:
-    """Newest first, and before all those that hold the very phrase.
+    """Hits, newest first; those with the exact phrase come before all others.
 
     What this tool was asked and what it found is left out: it holds any query.
     """
@@ -99,7 +99,7 @@ def _excerpt(text: str, phrase: str) -> str:
 
 
 def _unfolded(text: str, at: int) -> int:
-    """Where in `text` stands what stands `at` there in it with its case folded."""
+    """The offset in `text` of the offset `at` in its case-folded form."""
     length = 0
     for n, character in enumerate(text):
         length += len(character.casefold())  # "ß" becomes two

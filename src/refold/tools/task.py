@@ -23,7 +23,7 @@ class TaskRequest(Struct, frozen=True):
     prompt: str
     title: str = ""
     level: Literal["", "small", "main", "big"] = ""
-    background: bool = False  # nobody waits: its report comes as a message
+    background: bool = False  # the parent does not wait: the report comes as a message
     worktree: bool = False  # in a git working tree of its own
 
 

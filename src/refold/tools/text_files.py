@@ -41,7 +41,7 @@ class EditableText(Struct, frozen=True):
 
     @property
     def oddity(self) -> str:
-        """What somebody who expects UTF-8 should know, or ""."""
+        """A note if the file is not plain UTF-8, or ""."""
         if clean(self.text) is not self.text:
             return "some bytes are not UTF-8 and are shown as \ufffd"
         if self.encoding != "utf-8":
@@ -125,7 +125,7 @@ def _errors(encoding: str) -> str:
 
 
 def _returns(text: str) -> Iterator[int]:
-    """Where in the text with LF alone the line ends stand that are CRLF."""
+    """The offsets, in the text with LF alone, of line ends that are CRLF."""
     found, before = text.find("\r\n"), 0
     while found >= 0:
         yield found - before

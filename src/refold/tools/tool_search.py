@@ -53,7 +53,7 @@ async def tool_call(
 
 
 def finding(deferred: Sequence[Tool]) -> tuple[Tool, ...]:
-    """The two tools that reach the `deferred` ones, told of their names. None for none."""
+    """The two tools that reach the `deferred` ones, with their names. Empty if there are none."""
     if not deferred:
         return ()
     listed = "; ".join(_listed([each.spec for each in deferred]))

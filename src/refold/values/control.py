@@ -1,4 +1,4 @@
-"""Control values, which a tool returns beside its text, and the todo list.
+"""Control values, which a tool returns with its text, and the todo list.
 
 The text of a tool, a file or a model is never searched for commands.
 """

@@ -58,7 +58,7 @@ _TOOL_NAMES = """
 class Guard(Struct, frozen=True):
     """Consecutive parts of a path, in lower case, with all that is below.
 
-    `alone`: without what is below. `*` stands for any characters of one part.
+    `alone`: without what is below. `*` matches any characters of one part.
     """
 
     parts: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 A name may hold line breaks, terminal orders, letters that turn the writing
 around, and bytes that are no UTF-8. Whoever shows a name shows `escaped(name)`.
-Escaping of whole outputs is the screens' business.
+Clients escape whole outputs.
 """
 
 import os
@@ -22,7 +22,7 @@ def escaped(name: str) -> str:
 def unescaped(name: str) -> str:
     """The name that `escaped` shows as `name`.
 
-    Only what `escaped` itself would write is taken back: nobody can hide a plain
+    Only what `escaped` itself would write is reversed: a crafted name cannot hide a plain
     letter from a rule behind an escape.
     """
     return re.sub(_ESCAPE, _unescape, name)

@@ -1,4 +1,4 @@
-"""The names that somebody may have meant: near in spelling, or a beginning. Pure.
+"""The names that were probably meant: similar in spelling, or a prefix. Pure.
 
 A suggestion that is not really near is worse than none, and one that does more harm than
 what was typed is never made: callers leave such names out.

@@ -87,9 +87,9 @@ def seen(text: str) -> str:
 
 
 def marked(text: str) -> tuple[str, int]:
-    """`text` with each letter that nobody could see as \u27e6U+200B\u27e7; and how many those are.
+    """`text` with each invisible character as \u27e6U+200B\u27e7; and how many those are.
 
-    A row of them stands in one pair of brackets. Emoji, Persian and Indic words, and the marks
+    A run of them is in one pair of brackets. Emoji, Persian and Indic words, and the marks
     of direction beside letters that run from right to left stay as they are.
     """
     if text.isascii() or not re.search(_PERHAPS, text):
@@ -115,7 +115,7 @@ def marked(text: str) -> tuple[str, int]:
 def restored(text: str, before: str) -> str:
     """What a model wrote by `marked`: the letters again, where `before` holds those.
 
-    `before` is the text that the model was shown. What stands there as brackets stays so.
+    `before` is the text that the model was shown. What it has in brackets stays so.
     """
 
     def letters(found: "re.Match[str]") -> str:
@@ -146,7 +146,7 @@ def _shows(letter: str, before: str, after: str) -> bool:
 
 
 def _in_a_flag(text: str, at: int) -> bool:
-    """Is the tag at `at` one of those that make a black flag that of a country?"""
+    """Is the tag at `at` part of a flag emoji of a region?"""
     start = text.rfind("\U0001f3f4", max(at - 6, 0), at)
     return start >= 0 and any(
         text.startswith(flag, start + 1) and at <= start + len(flag) for flag in _FLAGS

@@ -54,7 +54,7 @@ class NodeCost(Struct, frozen=True):
 
 
 class Spending(Struct, frozen=True):
-    """`nodes` are those of a tree, if all of it was counted; `turns` are the turns of its root."""
+    """`nodes` are the nodes of a tree, if all of it was counted; `turns` are the turns of its root."""
 
     spent: Spent = Spent()
     by_model: Mapping[str, Spent] = {}

@@ -124,7 +124,7 @@ def recap(view: View, room: int, sign: str = "›") -> list[Line]:
 
 
 def _newest(said: Sequence[conversation.UserText]) -> Iterator[list[conversation.UserText]]:
-    """The person's messages, from the last; those that were sent together are one."""
+    """The user's messages, newest first; those that were sent together are one."""
     at = len(said)
     while at:
         heard, together = said[at - 1].delivered, list[conversation.UserText]()

@@ -47,7 +47,7 @@ class Picker(Struct, frozen=True):
 
     @property
     def shown(self) -> tuple[PickerItem, ...]:
-        """Those that hold each word of the query, then those that a search found."""
+        """Items that contain each word of the query, then those that a search found."""
         words = self.query.casefold().split()
         if not words:
             return self.choices

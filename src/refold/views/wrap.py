@@ -52,7 +52,7 @@ def letters(text: str) -> Iterator[tuple[str, int]]:
 
 
 def cut(text: str, room: int) -> str:
-    """`text` on at most `room` cells; "…" stands for the rest."""
+    """`text` on at most `room` cells; "…" replaces the rest."""
     if len(text) <= room and cells(text) <= room:
         return text
     return _start(text, room - 1) + "…" if room > 0 else ""

@@ -1,7 +1,7 @@
 """`refold sessions`: its command line, and those of its commands that read one journal.
 
 Lists and searches are `listing`, names and tags `naming`, deleting `deleting`, going out
-and coming in `export`. What is here writes nothing and takes no pen.
+and coming in `export`. This module writes nothing and takes no lock.
 """
 
 import os
@@ -114,7 +114,7 @@ def _of_one(home: Home, found: Namespace) -> int:
 
 
 def show(session: StoredSession, *, as_json: bool) -> int:
-    """Print its talk, or its events; gives the exit code."""
+    """Print the conversation, or the events; return the exit code."""
     # Listing thousands of sessions shall not wait for what shows one.
     from refold.cli.session_argument import labels
     from refold.journal.events.kinds import Frame

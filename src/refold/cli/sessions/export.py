@@ -1,6 +1,6 @@
 """`refold sessions export ID` and `import FILE`: their command lines, and the files they name.
 
-Exporting takes no pen, so it works while the session runs. What is written stands in
+Exporting takes no lock, so it works while the session runs. What is written stands in
 `client.export`, what is read in `journal.bundle`; both are loaded only when they are needed.
 """
 

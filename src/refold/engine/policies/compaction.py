@@ -12,7 +12,7 @@ from refold.journal.state.fold import View
 
 _GROWN = 0.05  # of the window, before it is tried again
 _BRIM = 0.95  # so full, it is tried again sooner
-_ADDED = 0.25  # of the room that there is for the talk, then
+_ADDED = 0.25  # of the room that the conversation has, then
 
 
 def compacting(shares: Shares) -> Policy:
@@ -46,7 +46,7 @@ def _because_full(view: View, shares: Shares) -> CompactConversation | None:
     reason = f"{full:.0%} of the window were full"
     if full >= shares.prune < 1:
         least = shares.frees * window * ratio(view)
-        # The talk is not looked through at each step, for it may be long.
+        # The conversation is not scanned at each step, because it may be long.
         if (
             pruned_at_most(view) >= least
             and freed(view, prunable(view, shares.results)) >= least
@@ -69,7 +69,7 @@ A_PICTURE = 60  # tokens at least, however small it is
 
 
 def in_window(compaction: Policy) -> Policy:
-    """`compaction` may still tell the talk shorter; before it has tried, nothing ends."""
+    """End a turn that exceeds the window, but only after `compaction` has tried."""
 
     def window(view: View) -> EndTurn | None:
         end = _too_long(view)

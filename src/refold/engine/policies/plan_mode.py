@@ -1,7 +1,7 @@
 """Plan mode as the model hears of it; and a plan that is ready ends the turn.
 
 It is told in full once, in a line every few turns after that, and when it is over. That
-nothing but looking happens while it plans is the rules' business, at the seam.
+only read-only calls run in plan mode is enforced by the rules, at the seam.
 """
 
 from refold.engine.decide import EndTurn, Note, Policy

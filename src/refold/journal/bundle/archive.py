@@ -8,7 +8,7 @@
 
 The headers are those of ustar, 512 bytes each, with no extensions, and no member is a link
 or a folder. What is read is never unpacked by its names, and nothing is held that is longer
-than was asked for. What the content means, and where it goes, is `unpacking`'s business.
+than was asked for. `unpack` knows what the content means and where it goes.
 """
 
 from collections.abc import Callable, Iterable, Iterator

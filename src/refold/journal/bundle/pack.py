@@ -51,7 +51,7 @@ class _Part(Struct, frozen=True):
 class Packing:
     """Looks at all there is; then `pieces` gives the tar. `damages`: what is not in it.
 
-    Raises `BadInput` where nothing stands in the session. A child goes as any other: what
+    Raises `BadInput` if the session is empty. A child goes as any other: what
     it had of its parent is history once it is imported.
     """
 

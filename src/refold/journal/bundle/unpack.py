@@ -72,9 +72,9 @@ def unpack(
     directory: str,
     disk: Disk | None = None,
 ) -> ImportedSession:
-    """Make the session that stands in `file`, to go on in `directory`.
+    """Make the session that is in `file`, to continue in `directory`.
 
-    It keeps its id where that is free. Raises `BadInput` for what is not good; then nothing
+    It keeps its id if that is free. Raises `BadInput` for a bad bundle; then nothing
     was made. Waits for the disk: call it in a thread.
     """
     disk = disk or Disk()
@@ -218,7 +218,7 @@ class _Taking:
 
 
 class _Walk:
-    """Along a journal: what it knows, so that nothing in it can harm who opens it later."""
+    """Walk a journal and check what it refers to, so that opening it later is safe."""
 
     def __init__(self) -> None:
         self.view = View()

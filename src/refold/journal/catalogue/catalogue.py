@@ -2,7 +2,7 @@
 
 Each query first indexes what is new in the journals (`indexer`). A broken file is rebuilt
 once. If the file cannot be written, a private one is made for this query, which is slower,
-and the user is told.
+and the user gets a notice.
 """
 
 import time

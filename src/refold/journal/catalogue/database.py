@@ -1,8 +1,8 @@
-"""The file of the catalogue: SQLite by apsw, and what stands in its tables.
+"""The catalogue's file: SQLite by apsw, and its tables.
 
 Everything in it can be made again from the journals. So a file that is broken, or of
 another version, is thrown away; and where none can be written, a private one does that
-SQLite deletes by itself. What is written into it is the business of `indexing`.
+SQLite deletes by itself. `indexer` decides what is written into it.
 """
 
 import os
@@ -49,7 +49,7 @@ Value: TypeAlias = str | bytes | int | float | None
 
 
 class Sql(Protocol):
-    """What is used of apsw's connections, whose own types name some that Python 3.11 has not."""
+    """What is used of apsw's connections; its own types name some that Python 3.11 lacks."""
 
     in_transaction: bool
 
@@ -99,7 +99,7 @@ class Tables:
         self._sql.set_busy_handler(_patient(min(seconds, _TIMEOUT)))
 
     def begin(self) -> None:
-        """From here on nobody else writes. What is written is there with `commit`."""
+        """Take the write lock. What is written becomes visible with `commit`."""
         self._sql.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
@@ -110,7 +110,7 @@ class Tables:
             self._sql.execute("ROLLBACK")
 
     def become(self, other: "Tables") -> None:
-        """Hold what that one holds, and nothing else, at once for all who look.
+        """Replace the content by that of another one, atomically for all readers.
 
         Others have this file open: to put another in its place would mix the two.
         """
@@ -138,7 +138,7 @@ class Tables:
         return self._cards("" if children else " WHERE parent = ''")
 
     def whole_cards(self) -> list[Card]:
-        """Those of which all has been read that was there."""
+        """Sessions that were read to their end."""
         return self._cards(" WHERE parent = '' AND size >= 0")
 
     def with_children(self) -> list[Card]:
@@ -262,7 +262,7 @@ def _made(path: Path) -> None:
 
 
 def _patient(seconds: float) -> Callable[[int], bool]:
-    """Looks often: who indexes pauses for moments only, and would be missed by SQLite's own."""
+    """Polls often: an indexer pauses for moments only, which SQLite's own handler would miss."""
     until = 0.0
 
     def again(looks: int) -> bool:

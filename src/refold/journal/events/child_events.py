@@ -1,6 +1,6 @@
 """The kinds of events about subagents, and about code that a model writes.
 
-Part of `kinds`, whose rules hold here, too.
+Part of `kinds`; the same rules apply.
 """
 
 from typing import Literal
@@ -162,7 +162,7 @@ class VariablesRestored(Struct, frozen=True):
 
 
 class Forked(Struct, frozen=True):
-    """All lines up to here are a copy of those of another session."""
+    """All lines up to here are a copy of another session's."""
 
     source: str  # the id of that session
     seq: int

@@ -10,8 +10,8 @@ would be unknown and fold as nothing.
 
 Reading takes two steps, envelope then data. A kind we never heard of, or one
 that does not fit its class, is `Unknown`, with its data as it came. Only a
-broken chain is `Corrupt`. Nobody re-encodes a line; where lines are kept, and
-what a torn one means, is the stores' business.
+broken chain is `Corrupt`. A line is never re-encoded. Stores decide where lines are kept
+and what a torn one means.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,7 +36,7 @@ class Head(Struct, frozen=True):
 
 
 class Line(Struct):
-    """A line without its `h`: the envelope, and the data nobody has looked into."""
+    """A line without its `h`: the envelope, and the data, not yet decoded."""
 
     seq: int
     at: float
@@ -105,7 +105,7 @@ def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
 
 
 def unchecked(line: bytes) -> Event | None:
-    """What a line says, whatever stands before it; None: it is none."""
+    """A decoded line, whatever precedes it; None if it is not a line of a journal."""
     try:
         found = _LINE.decode(b"{" + line[_START:])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -114,12 +114,12 @@ def unchecked(line: bytes) -> Event | None:
 
 
 def start_of(h: str) -> bytes:
-    """How the line begins whose hash is `h`."""
+    """The first bytes of the line whose hash is `h`."""
     return _OPEN + h.encode() + _CLOSE
 
 
 def ways_on(line: bytes, head: Head) -> tuple[Head, Head]:
-    """Where a bad line leads that stands after `head`: as it says, and as it should say."""
+    """The heads that a bad line after `head` may lead to: as it says, and as it should say."""
     rest = line[_START:]
     said = line[len(_OPEN) : _START - len(_CLOSE)].decode(errors="replace")
     try:
@@ -178,5 +178,5 @@ def _what_is_wrong(line: bytes, head: Head) -> str:
 
 
 def as_in_json(words: str) -> bytes:
-    """`words` as they stand inside a JSON string."""
+    """`words` as written inside a JSON string."""
     return msgspec.json.encode(words)[1:-1]

@@ -2,7 +2,7 @@
 
 Everything that changes a disk goes through `Disk`, so that a test can put one
 in its place that is full, failing or cut off from power at any call. What is to
-be written where is decided by `ledger`, `pen` and `blobs`.
+be written where is decided by `journal_writer`, `writer_lock` and `blobs`.
 """
 
 import errno
@@ -30,7 +30,7 @@ ADVICE = {
 
 
 class Disk:
-    """The real disk. Raises `OSError`, and for nothing else than what it was told."""
+    """The real disk. Raises `OSError`."""
 
     def open(self, path: Path, *, new: bool = False) -> int:
         """Open for reading and writing, through no link. What is made is for its owner alone."""
@@ -48,7 +48,7 @@ class Disk:
         path.chmod(0o700)
 
     def write(self, file: int, data: bytes, at: int) -> None:
-        """Write all of `data`. Where this raises, a part may stand there."""
+        """Write all of `data`. If this raises, a part may have been written."""
         done = os.pwrite(file, data, at)
         while done < len(data):  # a short write is no fault yet
             done += os.pwrite(file, data[done:], at + done)

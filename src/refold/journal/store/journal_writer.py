@@ -1,11 +1,11 @@
-"""The lines of one journal and its pen, from the hand of its one writer.
+"""Appends to one journal: its log file and the note of its one writer.
 
 The lock is on `events.jsonl` itself and lives as long as the writer, so that it
 falls with the writer's death and not before. Nothing is made before the first
-append: who only looks in leaves no trace.
+append: opening it to read leaves no trace.
 
 Everything here waits for the disk; `file` calls it from the threads of `writers`.
-How lines are written and kept is `lines`' business.
+`log_file` writes and syncs the lines.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from refold.journal.store.port import Lease, check
 
 
 class JournalWriter:
-    """One thread at a time, except for `keep`: that one may run beside the others."""
+    """One thread at a time, except for `keep`, which may run in parallel."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory, self._disk = directory, disk
@@ -33,7 +33,7 @@ class JournalWriter:
 
     @property
     def size(self) -> int | None:
-        """How far the lines are good. None: whoever holds the pen knows, not we."""
+        """How far the lines are good. None: only the process that writes knows."""
         book = self._lines
         return book.size if book else None
 
@@ -66,7 +66,7 @@ class JournalWriter:
                 if self._lines and self._lines.in_place():
                     self._lines.settle()
                     self._lines.sync()
-                    # All is kept. A pen still in our name only costs the next a closer look.
+                    # All is kept. A note still in our name only costs the next writer a closer look.
                     with suppress(OSError):
                         given_back = writer_lock.Writer(self._epoch)
                         self._lock_file.sign(given_back, self._head, self._lines.size)
@@ -96,7 +96,7 @@ class JournalWriter:
                 book.sync()
 
     def _take(self, note: writer_lock.LockNote) -> bytes:
-        """Lock the lines and mend them, if there are any."""
+        """Lock the log file and repair its end, if it exists."""
         self._head = note.head
         try:
             self._lines = self._locked()
@@ -106,7 +106,7 @@ class JournalWriter:
         return self._lines.mend(note.kept, names)
 
     def _sign(self, cut: bytes, note: writer_lock.LockNote) -> Lease:
-        """A pen with a new number. Where nothing is written yet, it is only promised."""
+        """Become the writer, with a new number. An empty journal is created by the first append."""
         self._epoch = max(_newest(note, self._lines), self._epoch) + 1
         if self._lines:
             by = writer_lock.this_process(self._epoch)
@@ -115,7 +115,7 @@ class JournalWriter:
         return Lease(self._epoch, cut, self._head)
 
     def _begin(self) -> LogFile:
-        """Make the journal that was promised, unless somebody was faster."""
+        """Create the journal, unless another process was faster."""
         above = [made.parent for made in make_directories(self._directory, self._disk)]
         try:
             book = LogFile(self._path, self._disk, new=True)
@@ -158,7 +158,7 @@ class JournalWriter:
                 f"writer {self._epoch} of {self._directory} lost the lock to writer "
                 f"{note.writer.epoch}: {writer_lock.holder(note.writer)}"
             )
-        # Only the note was lost or damaged: the lock is ours, and so is the pen.
+        # Only the note was lost or damaged: the lock is ours, so we are the writer.
         self._lock_file.sign(writer_lock.this_process(self._epoch), self._head, book.kept)
 
     def _names(self) -> list[Path]:

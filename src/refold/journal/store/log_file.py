@@ -1,4 +1,4 @@
-"""The file of lines, opened and locked by the one who may write it.
+"""The file of lines, opened and locked by its one writer.
 
 * What a write could not finish is taken back. If even that fails, the next
   write does it first.
@@ -6,7 +6,7 @@
   could not write, and would report success the second time. What is not known
   to be kept stays in memory until it is, and `write_anew` writes it again.
 
-Who may open it, and what the pen says, is `ledger`'s business; reading without
+`journal_writer` decides who may open it, `writer_lock` has the lock; reading without
 the lock is `reader`'s.
 """
 
@@ -25,7 +25,7 @@ MOST_UNKEPT = 16_000_000  # bytes in memory; more are synced before the next wri
 
 
 class LogFile:
-    """`write` and `write_anew` in one thread at a time; `sync` beside them, in any."""
+    """`write` and `write_anew` run in one thread at a time; `sync` in any, in parallel."""
 
     def __init__(self, path: Path, disk: Disk, *, new: bool = False) -> None:
         """Open and lock. Raises `Held` while another has the lock."""
@@ -54,7 +54,7 @@ class LogFile:
 
     @property
     def is_quick(self) -> bool:
-        """Will the next `write` neither sync nor mend anything?"""
+        """Will the next `write` neither sync nor repair anything?"""
         return not self._torn and self.size - self.kept <= MOST_UNKEPT
 
     def in_place(self) -> bool:
@@ -67,7 +67,7 @@ class LogFile:
     def mend(self, kept: int, names: Sequence[Path] = ()) -> bytes:
         """Take the file as it is found, cut off half a line at its end, and keep it.
 
-        `kept` bytes are known to be safe; what stands after them is written anew,
+        `kept` bytes are known to be safe; what follows them is written anew,
         for an earlier writer may have failed to sync it. Gives what was cut off.
         """
         data = self._path.read_bytes()
@@ -82,7 +82,7 @@ class LogFile:
         return data[end:]
 
     def settle(self) -> bytes:
-        """Make the file what this writer left. Gives half a line of somebody else."""
+        """Restore the file as this writer left it. Returns a partial line of another process."""
         if self._torn:
             self._take_back()
         self.write_anew()

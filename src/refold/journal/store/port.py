@@ -35,7 +35,7 @@ class Store(Protocol):
     written is *kept*: it survives a power failure; if it raises, what was not yet kept may be
     gone, and `lease` must be called again. `read` gives whole lines only; half a line, left
     by a crash, does not count. `head` is the (seq, hash) after the last of the lines, noted
-    beside them, so that a cut at a line's end is noticed.
+    next to them, so that a cut at a line's end is noticed.
 
     `lease` takes the writer lock and gives its number, higher than any before; it raises
     `Held` while another live writer has it, and removes a torn tail. `release` gives the lock

@@ -1,6 +1,6 @@
-"""Reading a journal's lines without its lock, while somebody may be writing.
+"""Reads a journal's lines without its lock, even while its writer appends.
 
-Gives whole lines only. Whether they follow from each other is `codec`'s business.
+Returns whole lines only. `codec` checks that they form a chain.
 """
 
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Reader:
-    """Remembers where it stopped: who reads on pays for what is new."""
+    """Remembers where it stopped, so that the next read costs only what is new."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

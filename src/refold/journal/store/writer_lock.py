@@ -26,7 +26,7 @@ NAME = "pen"
 
 
 class Writer(Struct, frozen=True):
-    """Who took the pen. `pid` 0: it was given back, everything was kept."""
+    """The process that writes. `pid` 0: it has closed the journal, and everything was kept."""
 
     epoch: int = 0
     pid: int = 0
@@ -88,7 +88,7 @@ def this_process(epoch: int) -> Writer:
 
 
 def read(directory: Path) -> LockNote:
-    """What the pen says now."""
+    """The note as it is now."""
     try:
         data = (directory / NAME).read_bytes()
     except FileNotFoundError:
@@ -102,12 +102,12 @@ def read(directory: Path) -> LockNote:
 
 
 def lives(writer: Writer) -> bool:
-    """Does somebody hold the pen, as far as can be seen from here?"""
+    """Is the writer alive, as far as this machine can tell?"""
     return bool(writer.pid) and _may_live(writer)
 
 
 def holder(writer: Writer) -> str:
-    """The writer in words, for one who would like to write."""
+    """The writer in words, for the error of a process that would like to write."""
     if not lives(writer):
         return "another process"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(writer.since))

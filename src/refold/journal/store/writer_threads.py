@@ -1,11 +1,11 @@
 """A few threads that do the disk's work, so that the event loop never waits for it.
 
 Work goes into a lane. One lane does one thing after another, in the order it
-was given; lanes run beside each other, as far as there are threads. A shared
-lane does its work once for all who wait at that moment: that is group commit.
-What the work is, is not known here; see `ledger` and `blobs`.
+was given; lanes run in parallel, as far as there are threads. A shared
+lane does its work once for all waiters of that moment: that is group commit.
+The work itself is in `journal_writer` and `blobs`.
 
-Somebody who stops waiting stops nothing: work once given is done whole, and its
+A cancelled waiter stops nothing: work that was given is completed, and its
 outcome is dropped.
 """
 
@@ -26,7 +26,7 @@ IDLE = 10.0  # seconds without work after which a thread ends
 
 
 class Lane:
-    """Work that must not overtake other work. `shared`: once for all who wait."""
+    """Work that must keep its order. `shared`: done once for all waiters."""
 
     def __init__(self, *, shared: bool = False) -> None:
         self._shared = shared
@@ -34,7 +34,7 @@ class Lane:
         self.busy = False  # a thread has it, or it waits for one
 
     def work_off(self, jobs: Sequence["Job[Any]"]) -> None:
-        """Do the jobs, and tell who waits for each; the last is left to be told."""
+        """Do the jobs and wake the waiter of each, except of the last."""
         for number, job in enumerate(jobs):
             if number and self._shared:
                 job.end_like(jobs[0])
@@ -124,7 +124,7 @@ class Writers:
 
 
 class Job(Generic[T]):
-    """Work, and how to reach the event loop where somebody waits for it."""
+    """Work, and how to reach the event loop of its waiter."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.ended = anyio.Event()

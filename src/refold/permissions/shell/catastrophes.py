@@ -1,4 +1,4 @@
-"""Commands that are asked about in every mode: those that can end a machine, a home or a workspace.
+"""Commands that need approval in every mode: they can destroy a machine, a home or a workspace.
 
 Made for what forbids: it looks at everything that may run, and guesses for the worst.
 """

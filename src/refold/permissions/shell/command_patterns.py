@@ -1,7 +1,7 @@
 """Does a rule for commands match? Allow rules are narrow, deny and ask rules are wide.
 
 An allow rule covers one simple command, and only what it spells, word by word. A last ` *` or
-`:*` stands for further words, except dangerous ones: options that write or run, and programs that
+`:*` matches further words, except dangerous ones: options that write or run, and programs that
 run programs (`option_tables`); a rule can still cover these by spelling them. A deny or ask rule is
 held against each command that may run. If the script hides its words, the answer can be "maybe";
 then the user must be asked.
@@ -63,7 +63,7 @@ def covers(pattern: str, part: SimpleCommand) -> bool:
 
 @lru_cache(maxsize=512)
 def pattern_words(pattern: str) -> tuple[str, ...]:
-    """A pattern for each word. What stands in quotes in a rule means just itself."""
+    """A pattern for each word. Quoted text in a rule is literal."""
     spread = re.sub(r":\*$", " *", pattern)
     parts = plain(spread)
     if len(parts) != 1 or not parts[0].bare:
@@ -132,7 +132,7 @@ def _words(
 
 
 def could(pattern: str, value: str) -> bool:
-    """Can `value`, whose marks stand for anything, be a text that `pattern` matches?"""
+    """Can `value`, whose marks may be any text, match `pattern`?"""
     if not MARKS.search(value):
         return fnmatchcase(value, pattern)
     return meets(
@@ -152,7 +152,7 @@ def _crudely(wanted: Sequence[str], text: str) -> bool:
 
 
 def dangerous(words: Sequence[str], free: int) -> bool:
-    """May the words from `free` on do more than a `*` stands for?"""
+    """May the words from `free` on do more than a `*` allows?"""
     if free >= len(words):
         return False
     name = words[0].rsplit("/", 1)[-1]
@@ -190,7 +190,7 @@ def _told(name: str, words: Sequence[str], free: int) -> bool:
 
 
 def _own_words(words: Sequence[str]) -> Sequence[int]:
-    """Where a subcommand may stand: a word after an option may be its value, or the first."""
+    """The places of a subcommand: a word after an option may be its value, or the subcommand."""
     found = list[int]()
     for at, word in enumerate(words[1:], 1):
         if not word.startswith("-"):

@@ -168,7 +168,7 @@ def _xargs(words: Sequence[str], facts: Facts) -> Files:
 
 
 def _handed(words: Sequence[str], start: int, end: int, facts: Facts) -> Files:
-    """A command that is given names which nobody knows yet. Its program must be harmless then.
+    """A command whose arguments come from its input. Its program must be harmless then.
 
     The names can lead anywhere: that it can be kept to the workspace is what counts.
     """
@@ -262,7 +262,7 @@ def _ps(words: Sequence[str], facts: Facts) -> Files:
 
 
 def _archive(words: Sequence[str], facts: Facts) -> Files:
-    """tar, told to list. It runs what takes the archive apart, and a colon names a machine."""
+    """tar with the option to list. It runs decompressors, and a colon names a remote machine."""
     match words:
         case [told, file, *members] if program_forms.TAR_LISTS.fullmatch(told):
             plain_file = ":" not in file and not file.startswith("-")

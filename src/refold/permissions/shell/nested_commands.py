@@ -58,7 +58,7 @@ _READERS = SHELLS | {
     "coproc", "time", "nohup", "timeout", "npx", "entr", "capsh", "sg", "newgrp", "hyperfine",
     "concurrently", "nodemon", "watchexec", "vagrant", "cargo", *_RUNNERS,
 }  # fmt: skip
-# These read a script from their input, or are told one by words that nobody knows.
+# These read a script from their input, or take one from arguments that are not known.
 _LISTENERS = SHELLS | {
     "eval", "source", ".", "xargs", "parallel", "at", "batch", "ssh", "newgrp", "crontab",
 }  # fmt: skip
@@ -107,7 +107,7 @@ _GIT_TAKES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "
 
 
 class Running(Struct, frozen=True):
-    """With `hidden`, a shell in it is told something that nobody knows yet."""
+    """With `hidden`, a shell in it reads a script that is not known yet."""
 
     commands: tuple[tuple[Word, ...], ...] = ()
     redirects: tuple[Redirect, ...] = ()
@@ -239,7 +239,7 @@ def _harmless_sed(values: list[str]) -> bool:
 
 
 def quoted(text: str) -> Iterator[str]:
-    """What stands in quotes in a program of whatever language."""
+    """The quoted strings of a program in any language."""
     yield from (found[2] or found[4] for found in _QUOTED.finditer(text))
 
 
@@ -257,7 +257,7 @@ def _handed_texts(script: Script, commands: list[tuple[Word, ...]]) -> Iterator[
 
 
 def _loose_texts(script: Script) -> Iterator[str]:
-    """What a shell in this script may be given to read: any text that stands in it."""
+    """The texts that a shell in this script may read: any text of it."""
     yield from script.texts
     for command in script.commands:
         values = [w.text for w in command.words]

@@ -3,7 +3,7 @@
 Words, quotes around literal text, `|`, `&&`, `||`, `;` and lines; input from a file, from
 a literal here-document or text; output to /dev/null and between the two outputs; `time`,
 harmless settings before a command, and loops over literal words. Whatever else a shell
-knows makes a script not plain: it may be fine, but nobody here vouches for it. `quoting`
+knows makes a script not plain: it may be fine, but it needs approval. `quoting`
 reads the words; what they do is not judged here.
 """
 
@@ -62,7 +62,7 @@ _SETTINGS = {
 
 
 class Loop(Struct, frozen=True):
-    """`mark` stands for one word after the other."""
+    """`mark` is replaced by one word after the other."""
 
     mark: str
     words: tuple[ShellWord, ...]

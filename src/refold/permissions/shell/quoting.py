@@ -66,9 +66,9 @@ _ENDS = re.compile(r"[ \t\n;|&]|$")
 
 
 class ShellWord(Struct, frozen=True):
-    """A word that the shell hands on as it stands, but for globs if `glob`.
+    """A word that the shell passes on unchanged, except for globs if `glob`.
 
-    With `loose` a glob stands first: the name of a file could look like an option.
+    With `loose` a glob comes first: the name of a file could look like an option.
     `split` are marks outside of quotes: what they stand for is read by the shell again.
     """
 
@@ -128,7 +128,7 @@ def word(text: str, at: int, loops: Mapping[str, str]) -> tuple[ShellWord, int]:
 
 
 def _double(text: str, at: int, loops: Mapping[str, str]) -> tuple[str, int]:
-    """What stands between double quotes, and where they end."""
+    """The text between double quotes, and where they end."""
     start, value = at, ""
     at += 1
     while text[at : at + 1] != '"':
@@ -187,7 +187,7 @@ _CALLED = re.compile(r"`[^`]*`?|\$\(\([^)]*\)\)|[$<>]\([^)]*\)?")
 
 
 def _unread(text: str, start: int, at: int) -> NotPlain:
-    """What stands at `at` in the word from `start` on, and is no part of a word."""
+    """The operator at `at`, which ends the word from `start` on."""
     why = next((why for begins, why in _WHY if text.startswith(begins, at)), "")
     if found := _CALLED.match(text, at):
         return NotPlain(found[0], why)

@@ -43,7 +43,7 @@ def survey(
 ) -> tuple[Looked, ...]:
     """Each simple command of `text`; none at all where it is not plain.
 
-    `free` says whether a file, links followed, may be read unasked.
+    `free` says whether a file, links followed, may be read without asking.
     """
     parts = plain(text)
     found: list[Looked] = []

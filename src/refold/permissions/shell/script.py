@@ -70,7 +70,7 @@ class Script(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def read(text: str) -> Script:
-    """Everything that `text` may run, as bash or as a shell that is told it later."""
+    """Everything that `text` may run, in bash or in a shell that reads it later."""
     found = _read(text)
     if "\\\n" not in text:
         return found

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 # Marks. No command that can be run holds these characters; `script` sees to it.
-GAP = "\x00"  # some text that nobody knows
+GAP = "\x00"  # some unknown text
 HOME = "\x05"
 HERE = "\x0e"  # the directory that a command runs in
 _BLANK = "\x06"  # where the shell splits a word
@@ -71,7 +71,7 @@ class Word(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """As written, globs as themselves; what nobody knows stays a mark."""
+        """As written, globs as themselves; unknown text stays a mark."""
         return self.value.translate(_BACK) if MARKS.search(self.value) else self.value
 
 

@@ -200,7 +200,7 @@ def _claude_code() -> CommandSpec:
         login="run `claude` once and log in, or set ANTHROPIC_API_KEY",
         keys=CLAUDE_KEYS,
         environ={
-            # It would read every file that stands as @name in the talk.
+            # It would read every file that is named as @name in the conversation.
             "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
             "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
             "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",

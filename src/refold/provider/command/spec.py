@@ -24,7 +24,7 @@ SLOTS = frozenset(
 
 
 class ConversationFormat(Struct, frozen=True):
-    """How the talk is told to a program. What is empty is left open."""
+    """How the conversation is passed to a program. An empty field is left to the default."""
 
     context: Context | Literal[""] = ""
     format: Format | Literal[""] = ""

@@ -42,7 +42,7 @@ _SHAPE = "The words of your last answer are JSON that matches this schema: "
 class Way(Protocol):
     """How tools, calls and what came of them are written.
 
-    `ending` is all of the tools that the words of a talk depend on. `call` gives "" for
+    `ending` is all of the tools that the text of a conversation depends on. `call` gives "" for
     one that stands in the words of its answer already.
     """
 
@@ -77,7 +77,7 @@ class InTags:
 
 
 class RequestRenderer:
-    """Renders requests. Keeps what it has made of the talk, and of the tools."""
+    """Renders requests. Caches the rendered conversation and tools."""
 
     def __init__(self, way: Way | None = None) -> None:
         self._way = way or InTags()
@@ -125,7 +125,7 @@ class RequestRenderer:
             made = groups[-1].made if groups else Log[Spoken]()
             upto += len(spoken)
             # Results come directly after the answer that called. Ids are not kept for
-            # longer: another talk may have the same.
+            # longer: another conversation may have the same.
             calls = (
                 c for s in (groups[-1].spoken if groups else ()) for c in s.message.calls
             )
@@ -161,7 +161,7 @@ class _Group(Struct, frozen=True):
 
     side: str
     spoken: tuple[Spoken, ...]
-    upto: int  # messages of the talk
+    upto: int  # messages of the conversation
     made: Log[Spoken]
 
     def still_in(self, talk: Log[Spoken]) -> bool:

@@ -208,7 +208,7 @@ def _without_repeats(lines: list[str]) -> list[str]:
 
 
 class BoundedText:
-    """Text of which about `most` characters are kept: the start and the end."""
+    """Keeps about `most` characters of a text: the start and the end."""
 
     def __init__(self, most: int) -> None:
         self._half = max(1, most // 2)

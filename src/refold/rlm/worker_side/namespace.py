@@ -40,7 +40,7 @@ class Namespace:
         self.reserved: Mapping[str, object] = {}
 
     def restore_reserved(self) -> list[str]:
-        """Restore reserved names; returns those that code had rebound."""
+        """Restore reserved names; returns the names that code had rebound."""
         builtins.__dict__.update(self._builtins)
         self.names["__builtins__"] = builtins
         self.names["__name__"] = "__main__"

@@ -67,7 +67,7 @@ class Link:
             self._waiting.pop(number, None)
 
     def close(self) -> None:
-        """Close it in a forked process, which must not talk to the host."""
+        """Close it in a forked process, which must not write to the host."""
         os.close(self._number)
 
     def _framed(self, message: Mapping[str, object], blob: bytes) -> bytes:

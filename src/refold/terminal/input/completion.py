@@ -1,7 +1,7 @@
 """What could stand at the cursor: a command, what it takes, a file after "@".
 
 Looks into one directory at most. The files of the whole workspace are listed by
-`workspace_files`; how offers are shown is the line editor's business.
+`workspace_files`; the line editor shows offers.
 """
 
 import os

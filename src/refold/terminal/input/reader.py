@@ -1,7 +1,7 @@
 """How a person is heard: a line of words, one key, a secret. The port.
 
 `plain` reads whole lines as any terminal gives them; `lively` has a line editor
-with history and completion. What the words mean is `run`'s and `work`'s business.
+with history and completion. `run` and `work` interpret the input.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 A notice is for the display `line`, `status` has the bell, and `plain` nothing: its terminal
 may print whatever comes. What stands in a notice is made visible first, so that no text of
-a model orders a terminal about. When to ring is `work`'s business.
+a model orders a terminal about. `work` decides when to ring.
 """
 
 import math

@@ -1,6 +1,6 @@
 """What the terminfo database says of a terminal: how a line is taken back, how to paint.
 
-Only asked and told here; which display follows from it is `displays`' business, and
+Only asked and told here; `capabilities` chooses the display, and
 what a colour means is `colours`'. Padding is left out: it was for lines so slow that
 a terminal could not keep up, and our own output waits for nobody.
 """

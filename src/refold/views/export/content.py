@@ -88,7 +88,7 @@ class ExportedSession(Struct, frozen=True):
 
     @property
     def unplaced(self) -> tuple["ExportedSession", ...]:
-        """Subagents whose call is not shown: they are put at the end."""
+        """Subagents whose call is not shown: they go to the end."""
         blocks = (block for turn in self.turns for block in turn.blocks)
         told = {b.call.id for b in blocks if isinstance(b, Called)}
         told |= {b.call.id for t in self.turns for each in t.within.values() for b in each}

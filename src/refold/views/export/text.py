@@ -1,7 +1,7 @@
 """A session as Markdown or as plain text. Pure.
 
 Answers are written as they came, unless their Markdown would change what follows them. The
-arguments and results of tools stand in fences longer than any in them, folded; so none of
+arguments and results of tools are in fences longer than any in them, folded; so none of
 their text becomes part of the document.
 """
 

@@ -33,7 +33,7 @@ CODE = 4  # blanks before it that make a line code
 
 
 class Container(Struct, frozen=True):
-    """A quote, or a list item, that a block stands in.
+    """A quote or a list item that contains a block.
 
     `sign` is the mark of the item, as "-" or "12."; "" for a quote. `begins`: this is the first
     block of the item, so its sign is printed.
@@ -334,7 +334,7 @@ class Nesting:
 
     @property
     def unsaid(self) -> bool:
-        """Is the innermost an item whose sign is not printed yet?"""
+        """Is the innermost an item whose marker is not printed yet?"""
         return bool(self._open) and self._open[-1].begins
 
     def place(self) -> tuple[tuple[Container, ...], int]:

@@ -267,7 +267,7 @@ class MarkdownRenderer:
 
 
 class _OpenParagraph(Struct, frozen=True):
-    """A paragraph of which so many rows are printed, for this width."""
+    """A paragraph, and how many of its rows are printed, for this width."""
 
     room: int
     rows: int

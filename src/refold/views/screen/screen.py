@@ -40,7 +40,7 @@ _BEGINS = frozenset((TurnStarted, SessionResumed))
 
 
 class Screen(Struct, frozen=True):
-    """`done` blocks never change any more, and stand in the order in which they came to that.
+    """`done` blocks never change any more, and are in the order in which they became done.
 
     The `open` ones come after them: calls that have not ended, words that wait. After
     those comes the answer under way. `view` is the fold of the same events.
@@ -78,7 +78,7 @@ def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
 
 
 def screen_at(view: View, window: int = 32_000) -> Screen:
-    """Where only what comes is shown: no blocks but those that are still open."""
+    """A screen for what comes from now on: it has only the blocks that are still open."""
     waiting = (*tool_calls.standing(view), *conversation.standing(view))
     return Screen(open=waiting, status=status.begun(waiting), window=window, view=view)
 

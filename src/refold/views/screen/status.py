@@ -85,5 +85,5 @@ def meanwhile(status: Status, live: Live, at: float) -> Status:
 
 
 def begun(waiting: Sequence[Open]) -> Status:
-    """Of work that somebody begins to watch."""
+    """The status of work that is already running when watching begins."""
     return replace(Status(), doing=of_calls(waiting))

@@ -133,7 +133,7 @@ def _is_of(block: Open, call_id: str) -> bool:
 def _lost(
     open_: tuple[Open, ...], view: View
 ) -> tuple[tuple[Open, ...], tuple[Called, ...]]:
-    """Those that no end can come to any more, for the talk knows them no longer."""
+    """Calls that cannot end any more, because the conversation was rewound past them."""
     if not open_:
         return (), ()
     known = {c.call.id for c in (*view.conversation.calls, *view.conversation.nested)}

@@ -1,4 +1,4 @@
-"""What a program is told of a session: one value for each document of the stream.
+"""The documents of the JSON stream: one class for each kind.
 
 `stream` and `turn_result` make them, msgspec encodes them, and the published JSON Schema is
 generated from them. A field without a default is always there. Documents of events have

@@ -61,7 +61,7 @@ class SnapshotCall(Struct, frozen=True):
 
 
 class SnapshotMessage(Struct, frozen=True):
-    """A message as the model has it: results stand with their calls."""
+    """A message as the model sees it: results are with their calls."""
 
     role: Literal["user", "assistant"]
     text: str
