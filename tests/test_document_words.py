@@ -168,3 +168,62 @@ def test_a_banned_phrase_in_a_message_is_found() -> None:
     assert {phrase.split("'")[1] for each in found for phrase in each} == {
         "nobody", "mend", "the talk",
     }  # fmt: skip
+
+
+# Words that once stood for something else in the source, and what to write in docstrings.
+IN_DOCSTRINGS = {
+    r"business": "who does it, as a verb",
+    r"(the|a) talks?": "conversation",
+    r"(tell|tells|told|made) (\w+ )*shorter": "compact",
+    r"pens?|purses?|ledgers?": "lock, grant, journal writer",
+    r"some(body|one)|(no|any)body": "the role: the user, another process, the reader",
+    r"unasked": "without asking",
+    r"mend(s|ed)?|heed(s|ed)?": "repair, follow",
+    r"who works": "the agent",
+}
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Each docstring of a module, with the line where it begins."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(
+            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        ):
+            match node.body[:1]:
+                case [ast.Expr(ast.Constant(value=str(text)))]:
+                    yield node.body[0].lineno, text
+                case _:
+                    pass
+
+
+def riddles(source: str) -> list[str]:
+    """Each word of `IN_DOCSTRINGS` in a docstring, with its line; not in code marks."""
+    return [
+        f"{line}: {found[0]!r}: write {instead!r}"
+        for line, text in docstrings(source)
+        for pattern, instead in IN_DOCSTRINGS.items()
+        for found in re.finditer(
+            rf"\b(?:{pattern})\b".replace(" ", r"\s+"),
+            re.sub(r"`[^`\n]*`", "", text),
+            re.IGNORECASE,
+        )
+    ]
+
+
+def test_docstrings_use_no_word_that_readers_did_not_understand() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{found}"
+        for path in sorted((ROOT / "src/refold").rglob("*.py"))
+        if "shipped" not in path.parts
+        for found in riddles(path.read_text(encoding="utf-8"))
+    ]
+
+    assert wrong == []
+
+
+def test_a_riddle_in_a_docstring_is_found_and_one_in_code_marks_is_not() -> None:
+    source = 'class A:\n    """That is nobody\'s business; `pen` is\n    a talk."""\n'
+
+    assert {found.split("'")[1] for found in riddles(source)} == {
+        "nobody", "business", "a talk",
+    }  # fmt: skip

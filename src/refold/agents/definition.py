@@ -1,7 +1,7 @@
 """Turns the fields of an agent definition into a profile. Pure.
 
 The fields are refold's, and those of Claude Code's agents under their names. A field can only
-narrow: no definition allows a call or chooses a mode in which more runs unasked. `discovery`
+narrow: no definition allows a call or chooses a mode in which more runs without asking. `discovery`
 finds and reads the files.
 """
 

@@ -1,7 +1,7 @@
 """An agent as a value: its prompt, its tools, its rules and its limits.
 
 A profile only narrows: it leaves tools out, adds rules that ask or deny, and sets lower limits;
-only settings and the user decide what runs unasked. The limits of code that a model writes are
+only settings and the user decide what runs without asking. The limits of code that a model writes are
 the stricter of profile and settings. `registry` finds an agent by name, and `tools.tool_search`
 has the tools that find deferred tools. Pure.
 """

@@ -44,7 +44,7 @@ NOTHING = (
 
 
 class Connections:
-    """Those that are open, each made when it is first asked for."""
+    """The open connections, each made at its first use."""
 
     def __init__(
         self,

@@ -111,7 +111,7 @@ class Models:
         self._fallback = tuple(map(self.full, settings.fallback_models))
 
     def chosen(self) -> bool:
-        """Is there a model, and did anybody choose it, if only by a key or by installing it?"""
+        """Is there a model that the user chose, if only by a key or by installing it?"""
         found = self.default()
         return bool(found) and found not in self._of_ollama
 

@@ -154,7 +154,7 @@ class SystemPromptBuilder:
         )
 
     def notices(self) -> tuple[str, ...]:
-        """What a person has to be told: what is not heeded, and why."""
+        """Notices for the user: what is ignored, and why."""
         return self._look().notices
 
     def preset(self, name: str) -> Preset:

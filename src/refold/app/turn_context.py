@@ -237,7 +237,7 @@ class TurnContext:
         return self._policies[key]
 
     def _aide(self) -> Model:
-        """The small model, for what stands beside the talk."""
+        """The small model, for calls outside of the conversation."""
         models = self._shared.models
         name, role = models.default("small"), self._shared.settings.roles.small
         window, trace = models.traits(name).window, self._trace
@@ -246,7 +246,7 @@ class TurnContext:
 
 
 def agent_of(view: View, agents: Registry) -> Profile:
-    """Who works in this session; `main`, where the one it had is no more."""
+    """The agent of this session; `main` if the former one no longer exists."""
     try:
         return agents.find(view.session.agent or MAIN, MAIN)
     except BadInput:

@@ -218,7 +218,7 @@ class Workspace:
 def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
     """Raises `BadInput` for a rule about a tool there is not.
 
-    A deny rule with a slip in its name would forbid nothing, and nobody would notice.
+    A deny rule with a typo in its name would silently forbid nothing.
     """
     here = {tool.spec.name: tool.effect for tool in tools}
     for rule in rules:

@@ -1,4 +1,4 @@
-"""The first run: if nobody chose a model yet, ask for one, and set it up.
+"""The first run: if no model is chosen yet, ask for one, and set it up.
 
 `choose` only asks and shows; how a key is checked and stored, a model downloaded and a setting
 written is passed in as `Offers`. Nothing is asked of a session that has a key or a setting.

@@ -261,7 +261,7 @@ def place_of(found: Namespace) -> SessionDirectory:
 async def choose_again(
     app: App, session: Engine, found: Namespace, model: str, mode: Mode | None
 ) -> None:
-    """Do what the command line says of a session that goes on, and mend the rest of it."""
+    """Apply the command line to a resumed session, and repair its other choices."""
     inbox = session.inbox
     if model:
         await inbox.choose_model(app.models.full(model))

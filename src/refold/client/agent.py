@@ -51,7 +51,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     the model's own questions too, and gives a list with an answer to each. `home`
     is where sessions and settings are kept (default: as for the command line).
     `agent` is the name of the profile that works, and `agents` are profiles of your own,
-    beside those that are built in or found in folders.
+    in addition to the built-in ones and those in folders.
     `schema` is a JSON Schema that final answers have to match: see `Result.data`.
     """
 

@@ -17,7 +17,7 @@ class Question(Struct, frozen=True):
     """A call that waits for a person. `reason` says why it is asked about.
 
     With `asks` the model wants to know something: an answer to each is the reply. With
-    `once` the rules let nobody allow more than this one call.
+    with `once`, the rules allow no more than a yes for this one call.
     """
 
     call_id: str

@@ -1,7 +1,7 @@
 """What a session that is resumed has of before: where it works, and the model it had.
 
 What no longer exists is replaced by what a new session would have, and a sentence says so.
-That everything runs unasked (the mode `bypass`) is never restored.
+The mode `bypass` is never restored.
 """
 
 from pathlib import Path

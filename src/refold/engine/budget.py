@@ -1,4 +1,4 @@
-"""What a turn may still spend; and model calls beside the conversation, whose cost is reserved.
+"""What a turn may still spend; and model calls outside of the conversation, whose cost is reserved.
 
 A call is allowed while something is left, and what it may come to counts as used until
 it is settled. So however many run at once, a turn spends at most one call more than
@@ -212,7 +212,7 @@ async def ask_beside(
 
 
 class WholeAnswer(Struct, frozen=True):
-    """A whole answer of a model that was asked beside the talk."""
+    """The whole response to a request outside of the conversation."""
 
     text: str
     done: Done

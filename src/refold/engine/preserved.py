@@ -54,7 +54,7 @@ def _said(words: Sequence[UserText], room: int) -> Iterator[str]:
 def _shares(sizes: Sequence[int], room: int) -> list[int]:
     """How much of each may stand. The first and the newest come first.
 
-    Those that have no room stand together, after the first.
+    Entries without room are merged into one line, after the first.
     """
     given = [0] * len(sizes)
     for n, at in enumerate((0, *range(len(sizes) - 1, 0, -1))):
@@ -78,7 +78,7 @@ def _cut(words: UserText, size: int) -> str:
 
 
 def _todos(view: View, room: int) -> Iterator[str]:
-    """Those that are open first to stay, where there is no room for all."""
+    """If there is no room for all, open todos are kept first."""
     todos = view.conversation.todos
     by_need = sorted(range(len(todos)), key=lambda n: not todos[n].open)
     lines = [f"- [{todo.status}] {_short(todo.subject)}" for todo in todos]

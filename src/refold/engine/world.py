@@ -156,7 +156,7 @@ class World(Struct, frozen=True):
 
     `facts` are asked for at each verdict: what a machine can do may be found out late.
     With `snapshots`, files can be restored to what they were before a step. With
-    `attended` false nobody can be asked: what would ask is denied. `tool_dependencies`
+    `attended` false no user can be asked: what would ask is denied. `tool_dependencies`
     are for tools alone; what the engine itself needs is a field.
     """
 
@@ -196,7 +196,7 @@ class World(Struct, frozen=True):
         return tuple(t.spec.name for t in (*self.tools, *self.deferred))
 
     def helper(self) -> Model:
-        """Who is asked beside the talk: for summaries, memory, leaves."""
+        """The model for calls outside of the conversation: summaries, memory, leaves."""
         return self.model if self.helper_model is None else self.helper_model()
 
     def system_prompt(self) -> SystemPromptSet:

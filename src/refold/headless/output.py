@@ -58,7 +58,7 @@ class StreamWriter:
 
     @property
     def gone(self) -> bool:
-        """Does nobody read any more?"""
+        """Has the reader closed the pipe?"""
         return self.outlet.gone
 
     def begin(self, session: Session) -> None:
@@ -71,7 +71,7 @@ class StreamWriter:
         after: "Callable[[Entry], Document | None]" = lambda _: None,
         first: "Iterable[Document]" = (),
     ) -> None:
-        """Print the news. When nobody reads any more, the turn is stopped.
+        """Print the news. If the reader closes the pipe, the turn is stopped.
 
         `after` gives one more document behind those of an event. `first` stand before
         all news: what waits since the session was left.
@@ -146,7 +146,7 @@ class StreamWriter:
     def broken(self, error: BaseException) -> None:
         """The last word where nothing else could be said. Why goes to stderr, too.
 
-        Written at once and by nobody else: there may be no loop any more.
+        Write at once and directly: the event loop may be closed.
         """
         if self._format == "text" or self._last == "result" or self.gone:
             return

@@ -1,7 +1,7 @@
 """One task without a terminal: words in, the answer out, an exit code.
 
 On stdout stands what the chosen format promises (docs/headless.md) and nothing
-else; notices go to stderr. Nobody can be asked: what would ask is denied.
+else; notices go to stderr. No user can be asked: what would ask is denied.
 """
 
 import os
@@ -173,7 +173,7 @@ async def turn(
 ) -> bool:
     """Run the turn while its news are printed. True if it took too long.
 
-    Signals stop it, if nobody else hears them: who does gives `stops`.
+    Signals stop it, unless the caller handles them and passes `stops`.
     """
     if stops is None:
         stops = Stops()
@@ -243,7 +243,7 @@ def _stdin(text: str) -> str:
 
 
 def _comes() -> bool:
-    """Is there something to read, or somebody who will write it?"""
+    """Is there something to read, or a process that will write it?"""
     if _ready(_SOON):
         return True
     if _of_a_pipeline():

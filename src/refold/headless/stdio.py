@@ -1,7 +1,7 @@
 """A session over stdin and stdout, for a program: orders in, documents out.
 
 Each line is decoded to an order and sent to the session; what happens goes out as with any
-stream, and each turn ends with its result. Somebody is there to ask for as long as stdin
+stream, and each turn ends with its result. A user can be asked as long as stdin
 is open; what is still asked then, by the session or by a child of it, is denied. What
 waited when a session was left is put again when it is resumed.
 """
@@ -146,7 +146,7 @@ class Door:
             await self._session.answer(each.id, False, reason)
 
     async def _attend(self) -> None:
-        """No to what waits, where nobody answers in time or can answer any more.
+        """Deny what waits, if no answer comes in time or can come any more.
 
         Beside the turn, for one that waits for a child goes on while the child asks.
         """

@@ -19,7 +19,7 @@ _OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def heeded() -> tuple[signal.Signals, ...]:
-    """Those that nobody switched off."""
+    """The signals that are not ignored."""
     return tuple(each for each in _OURS if signal.getsignal(each) is not signal.SIG_IGN)
 
 

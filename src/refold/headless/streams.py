@@ -2,7 +2,7 @@
 
 Python's own stdout loses the rest of a long text where it is not buffered
 (PYTHONUNBUFFERED) and the pipe is full. Here every byte goes out, or `Gone` is raised
-because nobody reads any more. No other module of the command line writes to stderr, so
+because the reader closed the pipe. No other module of the command line writes to stderr, so
 nothing that stands in a notice can move a cursor or hide.
 """
 
@@ -41,7 +41,7 @@ def remark(words: object) -> None:
     """A line on stderr that is neither: what was done, or that there is nothing.
 
     What no screen shows is written out, and no line but the first begins at its left: names
-    of files and directories stand in these, and anybody may have given them.
+    of files and directories are in these, and their authors may be hostile.
     """
     first, *more = str(words).split("\n")
     indented = (each if each.startswith("  ") else f"  {each}" for each in more)

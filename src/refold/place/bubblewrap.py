@@ -143,7 +143,7 @@ def in_memory(walls: Walls) -> tuple[str, ...]:
 
 
 def scratch(walls: Walls) -> str:
-    """Where a command finds a place for files that nobody needs after it."""
+    """The directory for a command's temporary files."""
     return "/var/tmp" if walls.looking else "/tmp"
 
 

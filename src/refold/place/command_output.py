@@ -1,7 +1,7 @@
 """The output of a command while it comes in: its start and its end are kept.
 
 Sixteen MiB are kept whole. Of more than that the middle goes, and is counted. Whoever
-listens hears it at most some twenty times a second, and never more at once than anybody
+listens hears it at most some twenty times a second, and never more at once than anyone
 can read. How much of it a model sees is decided at the seam.
 """
 

@@ -2,8 +2,8 @@
 
 Keys and tokens are not on the list. An address with a password in it is left out, too.
 
-Of the user's PATH only directories that nobody else can write to are passed, so that the programs
-of their Python, Node or Rust are found. Commands that run unasked do not find programs of the
+Of the user's PATH only directories that no other user can write to are passed, so that the programs
+of their Python, Node or Rust are found. Commands that run without asking do not find programs of the
 workspace: one there could be named `ls`.
 """
 

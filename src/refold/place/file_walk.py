@@ -116,7 +116,7 @@ def _rules(directory: str, name: str) -> "tuple[tuple[str, GitIgnoreSpec], ...]"
 
 
 def _endless(line: str) -> bool:
-    """Would it be tried in more ways than anybody can wait for? Then it is no pattern.
+    """Would matching it take too many attempts? Then it is not a valid pattern.
 
     Each `*` within one name multiplies them, and each `**` between names.
     """

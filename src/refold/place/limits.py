@@ -53,7 +53,7 @@ def set_first(queues: int) -> str:
 def hold(pid: int, limits: Limits, queues: int) -> None:
     """Set what the kernel keeps for a process that waits, and all that it will start.
 
-    It is in a space of its own: nobody else's processes count as its user's, unless that is
+    It is in a space of its own: no other process counts as its user's, unless that is
     root.
     """
     most = {resource.RLIMIT_CORE: 0, resource.RLIMIT_MSGQUEUE: queues}
@@ -125,7 +125,7 @@ class Disks:
 
 
 def free(path: str) -> int:
-    """Bytes that can still be written there; 0 where nobody can say."""
+    """Bytes that can still be written there; 0 if unknown."""
     try:
         found = os.statvfs(path)
     except OSError:

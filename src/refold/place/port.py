@@ -213,8 +213,8 @@ class Snapshots(Protocol):
 
     `begin` starts to look, elsewhere, and returns at once; it does nothing while a look
     is under way or a fresh one is at hand. `taken` waits for it, and looks itself where
-    nobody began. `dirty` says that files may have changed: what was seen before counts
-    no more, and the snapshots are `behind` until `taken`. `forget` says that somebody
+    was never begun. `dirty` says that files may have changed: what was seen before counts
+    no more, and the snapshots are `behind` until `taken`. `forget` says that another program
     else may have changed some: the same, but nothing is owed.
 
     `changes` says how two snapshots differ; it waits for a disk, so it is called from a

@@ -158,7 +158,7 @@ def _owner(pid: int) -> str:
 def lives_owner(word: str) -> bool:
     """Does the process live that `word`, or what begins with it, is of?
 
-    Where nobody can say, as in the container next door, it does.
+    If that is unknown, as in another container, it does.
     """
     space, pid, began = [*word.split("."), "", ""][:3]
     if space != _space() or not pid.isdigit() or not began.isdigit():

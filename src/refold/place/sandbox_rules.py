@@ -260,7 +260,7 @@ class Layout:
         return [self._home] if elsewhere and os.path.isdir(self._home) else []
 
     def _shared(self) -> list[str]:
-        """Those that are there, and are no links to what is hidden."""
+        """The existing ones that are not links to hidden files."""
         shared = self._wish.shared
         return [p for p in shared if os.path.isdir(p) and os.path.realpath(p) == p]
 
@@ -279,7 +279,7 @@ def _still_shut(
 
 
 def without(denied: Sequence[str], walls: Walls) -> Walls:
-    """The same walls, with what nobody may read.
+    """The same rules, with files that no command may read.
 
     Folders outside the roots are covered, so that what must be seen in them still is.
 

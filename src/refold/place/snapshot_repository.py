@@ -188,7 +188,7 @@ class Shadow:
 
     @contextmanager
     def alone(self, name: str) -> Generator[int]:
-        """Nobody else is at `name` meanwhile. Gives the descriptor that says so."""
+        """Lock `name` against other processes. Returns the descriptor that holds the lock."""
         place = self.directory / name
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

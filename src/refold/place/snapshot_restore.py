@@ -100,7 +100,7 @@ def _refuse(steps: Sequence[RewriteStep], seen: Mapping[str, _Seen]) -> None:
 
 
 def _in_the_way(step: RewriteStep, found: _Seen, going: set[str]) -> str | None:
-    """What nobody has kept and stands where a file has to come; None: it comes through."""
+    """An unsaved file that is in the way of a restored one; None if the way is free."""
     if found.what == "folder":
         inside = [
             os.path.join(at, name) for at, _, names in os.walk(step.path) for name in names

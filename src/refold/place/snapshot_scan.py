@@ -89,7 +89,7 @@ class Scan:
     def _root(
         self, root: str, base: str, others: Sequence[str], held: int
     ) -> tuple[str, list[str]]:
-        """`root` lies in `base`, which nobody in there can exchange, or is it."""
+        """`root` is `base` or is in it; commands cannot replace `base`."""
         eye = _Eye(self._shadow, self._ignored, (root, base), others, self._session, held)
         eye.prepare()
         skipped = set[str]()
@@ -333,7 +333,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _sweep(folder: Path, ours: Path) -> None:
-    """Drop the indexes of sessions that nobody has used for long. Snapshots stay."""
+    """Drop the indexes of sessions that were not used for long. Snapshots stay."""
     limit = time.time() - _UNUSED
     with suppress(OSError):
         for each in folder.iterdir():

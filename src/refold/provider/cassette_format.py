@@ -339,7 +339,7 @@ def to_plain(value: object, mask: Mask = unmasked) -> Plain:
 
 
 def fields_of(value: Struct, mask: Mask = unmasked) -> dict[str, Plain]:
-    """The fields of a struct, without those that are as they are by default."""
+    """The fields of a struct that differ from their defaults."""
     names, defaults = value.__struct_fields__, value.__struct_defaults__
     needed = len(names) - len(defaults)
     found: dict[str, Plain] = {}

@@ -282,7 +282,7 @@ WIRE = "openai-chat"
 
 
 def compatible() -> tuple[ProviderSpec, ...]:
-    """Those that are built in: in the cloud, and on one's own machine."""
+    """The built-in providers: in the cloud, and on this machine."""
     return (*_clouds(), *_own())
 
 

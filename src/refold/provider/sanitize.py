@@ -124,7 +124,7 @@ REFUSED = (
 
 
 class SystemAsUser:
-    """Puts the system text before the talk.
+    """Puts the system text before the conversation.
 
     It keeps what it made last: wires know what they have encoded by the very objects.
     """

@@ -1,7 +1,7 @@
 """The one way in: whatever comes from outside a turn becomes an event here.
 
 Each method returns once its event is kept, so an acknowledged word is never
-lost; False means that there was nothing to do. Nobody waits in here: a turn
+lost; False means that there was nothing to do. Nothing waits in here: a turn
 under way finds the news in its view at its next step, and a stop cuts the step
 short (`Session` watches for it). Doors call these and read; they do no more.
 """

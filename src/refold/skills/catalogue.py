@@ -249,7 +249,7 @@ _MORE = "- and {} more: list_skills finds them."
 def listed(skills: Sequence[Skill], budget: int = BUDGET) -> str:
     """Names and descriptions in at most `budget` characters; "" if there are none.
 
-    What is too long is made shorter: first the longest descriptions, then all are left
+    A list that is too long is cut: first the longest descriptions, then all are left
     out, then the last names, which a line then counts.
     """
     told = [skill for skill in skills if skill.told]

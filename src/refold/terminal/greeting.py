@@ -54,7 +54,7 @@ def way_back(view: View) -> str:
 
 
 def can_go_on(view: View) -> bool:
-    """Was it stopped by a limit, or with words that nobody has heard?"""
+    """Was it stopped by a limit, or with messages that the model has not seen?"""
     return bool(unsent_messages(view)) or view.turn.outcome in ("step_limit", "budget")
 
 

@@ -254,7 +254,7 @@ def sentence(error: RefoldError) -> Line:
 # nobody else reads from it, or two readers would share one terminal and each get
 # half of what is typed.
 class PromptLock:
-    """`keyboard` gives what is typed while nobody asks anything."""
+    """`keyboard` gives what is typed while no question is open."""
 
     def __init__(self, keyboard: Callable[[], Awaitable[str]]) -> None:
         self.printing = anyio.Lock()
@@ -278,7 +278,7 @@ class PromptLock:
 
     @property
     def wanted(self) -> bool:
-        """Has somebody pressed Ctrl+C, and not been asked what they want?"""
+        """Was Ctrl+C pressed, and not handled yet?"""
         return self._wish.is_set()
 
     def want(self) -> None:
@@ -289,7 +289,7 @@ class PromptLock:
         self._wish = anyio.Event()
 
     async def typed(self) -> str:
-        """What is typed while nobody asks anything; "" if a Ctrl+C came."""
+        """What is typed while no question is open; "" if a Ctrl+C came."""
         while not self.wanted:
             async with self._keyboard:
                 if self.asking:  # it waits for the keyboard, and was here first

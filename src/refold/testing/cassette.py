@@ -25,7 +25,7 @@ def cassette(
 ) -> Generator[Provider]:
     """What `file` holds, or what `make` gives, recorded to it.
 
-    Calls of a replay that nobody asked for are a failure: the test has changed.
+    Recorded calls that were not requested are a failure: the test has changed.
     """
     if not file.exists():
         yield Recording(make(), Tape(file, mask))

@@ -1,4 +1,4 @@
-"""What every provider must do, as tests anybody can run on theirs.
+"""What every provider must do, as tests that plug-in authors can run.
 
 class TestMine(ProviderContract):
     def saying(self, *replies):  # a context: a provider that gives these answers

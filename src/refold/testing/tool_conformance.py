@@ -1,4 +1,4 @@
-"""What every tool must do, as tests anybody can run on theirs.
+"""What every tool must do, as tests that tool authors can run.
 
 class TestMyTool(ToolContract):
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""`-r` without a name: a person picks a session of this directory; nobody else guesses.
+"""`-r` without a name: the user picks a session of this directory; it is never guessed.
 
 How the list is drawn is decided in `terminal.prompts.picker`.
 """

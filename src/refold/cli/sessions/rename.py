@@ -1,6 +1,6 @@
 """`refold sessions rename ID NAME` and `tag ID +x -y`: what a person calls a session.
 
-Both write into its journal, and so need its pen: a session that is open somewhere is
+Both write into its journal, and so need its lock: a session that is open somewhere is
 renamed there.
 """
 

@@ -1,6 +1,6 @@
 """Notes that keep a model from forgetting: its todos, changed files, where it works now.
 
-They are tagged as reminders, so that nobody takes them for a person's words. Those about
+They are tagged as reminders, so that the model does not take them for a user's message. Those about
 plan mode stand in `planning`, those about how a turn ends with the rules that end it.
 """
 

@@ -1,7 +1,7 @@
 """A store in a directory of its own: the log file, the writer's note, and the blobs.
 
     events.jsonl   one line an event; locked by its writer          (log_file, reader)
-    pen            who writes, and where the last line ended        (writer_lock)
+    `pen`          who writes, and where the last line ended        (writer_lock)
     blobs/         what is too big for a line, by sha256            (blobs)
 
 Directories are 0700 and files 0600. Here every promise of `store.Store` is put

@@ -10,15 +10,15 @@
 the lock is `reader`'s.
 """
 
-import fcntl
 import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from refold.errors import Conflict, Held, JournalError
+from refold.errors import Conflict, JournalError
 from refold.journal.store.disk import Disk
+from refold.journal.store.writer_lock import lock, unlock
 
 NAME = "events.jsonl"
 MOST_UNKEPT = 16_000_000  # bytes in memory; more are synced before the next write
@@ -32,11 +32,9 @@ class LogFile:
         self._path, self._disk = path, disk
         self._file = disk.open(path, new=new)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException as error:
+            lock(self._file, path)
+        except BaseException:
             disk.close(self._file)
-            if isinstance(error, BlockingIOError):
-                raise Held(f"{path} is locked") from error
             raise
         self._identity = _identity(os.fstat(self._file))
         self.size = self.count = 0  # as the last good write left the file
@@ -138,7 +136,7 @@ class LogFile:
 
     def close(self) -> None:
         with self._guard:
-            fcntl.flock(self._file, fcntl.LOCK_UN)  # a sync may hold a copy of it
+            unlock(self._file)  # a sync may hold a copy of it
             self._disk.close(self._file)
             self._file = -1
 

@@ -1,14 +1,15 @@
-"""The file `pen` beside a journal: who writes, and where the writer stood last.
+"""One writer at a time: the lock on a journal, and the note beside it of who writes.
 
-It locks nothing: the lock is on the lines themselves (`ledger`), so whoever
-deletes this file takes nothing away from the writer. It is never synced either:
-after a power cut it may be older than the lines, or name lines that are gone,
-and both are told.
+The lock is an exclusive `flock` on the log file itself. The note, a file named `pen`, only
+says who holds it, for the error that another process gets, and where the journal ended
+then; deleting it takes nothing away from the writer. It is never synced: after a power
+cut it may be older than the lines, or name lines that are gone, and both are noticed.
 
-Two lines of text. The first has a fixed width and is written over after each
+The note is two lines of text. The first has a fixed width and is written over after each
 append; it carries a checksum, for readers look at it while it is being written.
 """
 
+import fcntl
 import os
 import time
 from contextlib import suppress
@@ -19,6 +20,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
+from refold.errors import Held
 from refold.journal.store.disk import Disk
 
 HEAD_WIDTH = 128
@@ -44,7 +46,7 @@ class LockNote(Struct, frozen=True):
 
 
 class LockFile:
-    """The file in the hand of the writer."""
+    """The note, kept open by the writer."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._path, self._disk = directory / NAME, disk
@@ -81,6 +83,18 @@ class LockFile:
         if self._file >= 0:
             self._disk.close(self._file)
         self._file = -1
+
+
+def lock(file: int, path: Path) -> None:
+    """Lock the open log file at `path`. Raises `Held` while another process has the lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Held(f"{path} is locked") from error
+
+
+def unlock(file: int) -> None:
+    fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def this_process(epoch: int) -> Writer:

@@ -193,7 +193,7 @@ def said(message: Message) -> list[TranscriptLine]:
 
 
 def _whole(talk: Sequence[Message], context: Context, window: int) -> set[int]:
-    """The places of those that are told in their own words."""
+    """The places of the messages that are passed whole."""
     first, after = _newest(talk)
     match context:
         case "continue":

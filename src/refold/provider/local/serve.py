@@ -4,7 +4,7 @@
 `Order` on stdin. It writes a record of where it serves. Requests go to llama.cpp, not
 through this module.
 
-It ends when nobody has used it for a while, when its record is gone (that is how it is asked
+It ends when it has not been used for a while, when its record is gone (that is how it is asked
 to end), when the user has logged out, and, if it is idle, when the machine runs short of
 memory. A request in progress holds a shared lock on `Order.use`, which the kernel releases
 if that process is killed.

@@ -1,6 +1,6 @@
 """/tools: the tools of this session, and whether a call of each would run without asking.
 
-Which tools an agent has is decided in `agents.profile`, what runs unasked in `permissions`.
+Which tools an agent has is decided in `agents.profile`, what runs without asking in `permissions`.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,7 +2,7 @@
 
 While the model works they come one by one and are not echoed; Ctrl+C stays a signal. At
 a prompt of the line editor the terminal's modes are the editor's own. Everywhere else
-nobody but this module changes them.
+only this module changes them.
 """
 
 import os
@@ -61,7 +61,7 @@ def _with(source: int, change: Callable[[int], int]) -> Generator[None]:
 
 
 async def readable(source: int) -> None:
-    """Wait for keys. Where nobody wants them any more, they are left for who comes next."""
+    """Wait for keys. If the wait is cancelled, they are left for the next reader."""
     await anyio.wait_readable(source)
     await checkpoint_if_cancelled()  # which keys that have come get ahead of
 

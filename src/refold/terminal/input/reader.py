@@ -54,8 +54,8 @@ class TerminalReader(Protocol):
     question under way is answered with it; false if there is none. `lively` says whether there is a line editor,
     which wipes a short line away once it was answered.
 
-    `typed` gives what is typed while nobody asks anything: some keys, or a whole line with
-    its end, or `CTRL_C` alone. "": nobody is there any more. Meanwhile the keyboard is `quiet`, where keys on
+    `typed` gives what is typed while no question is open: some keys, or a whole line with
+    its end, or `CTRL_C` alone. "": the input has ended. Meanwhile the keyboard is `quiet`, where keys on
     the screen would stand in the way of what is drawn there.
     """
 

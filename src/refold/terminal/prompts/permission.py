@@ -82,7 +82,7 @@ def already_allowed(request: Permission, session: Session) -> PermissionAnswer |
 async def send(
     answer: PermissionAnswer, request: Permission | Questions, session: Session
 ) -> bool:
-    """False: somebody else was quicker, or the call is not what it was."""
+    """False: another client was faster, or the call has changed."""
     if answer.stop:
         return await session.interrupt(reason=STOPPED)
     sent = await session.answer(

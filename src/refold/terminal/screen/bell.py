@@ -1,4 +1,4 @@
-"""A word to somebody who looks elsewhere: the bell, and a notice where one is understood.
+"""Notifies a user who looks elsewhere: the bell, and a desktop notice if the terminal has them.
 
 A notice is for the display `line`, `status` has the bell, and `plain` nothing: its terminal
 may print whatever comes. What stands in a notice is made visible first, so that no text of

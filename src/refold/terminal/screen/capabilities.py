@@ -70,7 +70,7 @@ def _paints(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
 class Look(Struct, frozen=True):
     """`moves`: a line can be drawn and taken back. `signs`: more than ASCII.
 
-    `room` is how wide text may be now, `height` how high the screen; 0: nobody knows.
+    `room` is how wide text may be now, `height` how high the screen; 0: unknown.
     `width` is how wide it really is; 0: as `room` says. `paints` are the orders that
     begin a style, `reset` ends it, `back` takes a line back; `up` goes to the line above,
     and is "" where that cannot be done. `refits`: old lines are fitted to a new width.
@@ -174,10 +174,10 @@ def look(
 
 
 def _encoding(out: TextIO, environ: Mapping[str, str]) -> str:
-    """That of the stream; ASCII where somebody has said so.
+    """The encoding of the stream; ASCII if it was set explicitly.
 
-    Python takes the locale C for UTF-8, because it is what there is where nobody chose.
-    Where it stands in the environment, somebody has, and their terminal may take the bytes
+    Python takes the locale C for UTF-8, because it is the default if none is set.
+    If the environment has it, it was set, and the terminal may take the bytes
     of UTF-8 for orders.
     """
     found = out.encoding or "utf-8"  # in memory, it is any text

@@ -32,7 +32,7 @@ def forced(environ: Mapping[str, str]) -> bool:
 
 
 def how_many(environ: Mapping[str, str], known: Terminfo | None) -> int:
-    """How many colours it has; where nobody knows, what its name and friends say."""
+    """How many colours it has; if terminfo does not say, what its name and the environment say."""
     if environ.get("COLORTERM") in ("truecolor", "24bit"):
         return _MANY
     if known is not None:

@@ -51,7 +51,7 @@ class Doing:
         self._what, self._tails = "", {}
 
     def line(self, waiting: str = "", below: str = "") -> Line:
-        """`waiting`: what the person said and nobody has heard yet; `below`: who works."""
+        """`waiting`: messages that the model has not seen yet; `below`: the running subagents."""
         writes = _WORDS in self._tails
         if not (self._what or below or writes):
             return ()

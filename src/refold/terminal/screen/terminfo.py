@@ -2,7 +2,7 @@
 
 Only asked and told here; `capabilities` chooses the display, and
 what a colour means is `colours`'. Padding is left out: it was for lines so slow that
-a terminal could not keep up, and our own output waits for nobody.
+a terminal could not keep up, and our own output does not wait.
 """
 
 import re

@@ -1,7 +1,7 @@
 """From what a screen shows to what is printed of it: whatever is new, and nothing twice.
 
 Hears every frame of the hub, in order. What there is to show says `views.screen`; all
-that is remembered here is what has been printed. Asks nobody: `work` does that. Of a
+that is remembered here is what has been printed. It asks no question: `work` does that. Of a
 call that runs alone the line stands there before its result; those that run side by side
 are named in the line of what is done, and stand with their results.
 """
@@ -291,7 +291,7 @@ class Showing:
         self._last, self._dense = call.id, False
 
     def _many(self, block: Called) -> bool:
-        """Has code made more calls by now than anybody wants to read?"""
+        """Has code made more calls by now than are worth reading?"""
         return self._made.get(block.within, 0) >= _MADE
 
     def _ended(self, block: Called) -> None:

@@ -85,7 +85,7 @@ class Called(Struct, frozen=True, kw_only=True, tag="called"):
 
 
 class News(Struct, frozen=True, kw_only=True, tag="news"):
-    """Something that happened beside the conversation, in a line.
+    """A notice: something that happened outside of the conversation, in a line.
 
     `begins`: the subagent that starts with it. `found`: the beginning of what one reports
     that has ended.

@@ -72,7 +72,7 @@ def half_a_mark(typed: str) -> int:
 class Parser(Vt100Parser):
     """Gives the line editor a paste once all of it is there.
 
-    `fed` counts what came since somebody set it to zero.
+    `fed` counts what came since it was set to zero.
     """
 
     def __init__(self, on_key: Callable[[KeyPress], None]) -> None:
