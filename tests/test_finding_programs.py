@@ -208,7 +208,7 @@ def test_a_program_that_computes_for_ever_is_ended_by_the_kernel() -> None:
 
 
 def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(programs.Late):
+    with pytest.raises(programs.TimedOut):
         programs.run(["/bin/sh", "-c", "exec sleep 60"], 0.05)
 
 

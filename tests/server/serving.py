@@ -98,11 +98,11 @@ async def server(
         settings = {"memory": False, **(flags or {})}
         loaded = load_here(where, places, os.environ, settings, trust=wanted.trust)
         made = provider() if provider is not None else ScriptedProvider(*replies)
-        wishes = LaunchOptions(
+        options = LaunchOptions(
             directory=where, more_roots=tuple(roots), provider=made,
             more_system=wanted.system_prompt,
         )  # fmt: skip
-        return Launch(App(loaded.settings, places, os.environ, wishes), settings)
+        return Launch(App(loaded.settings, places, os.environ, options), settings)
 
     access = Access(SECRET)
     host = Host(

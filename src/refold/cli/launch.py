@@ -33,7 +33,7 @@ from refold.views.escape import on_one_line
 
 
 def app_of(found: Namespace, *, attended: bool) -> App:
-    """Settings from all their layers, and the wishes of this start."""
+    """Settings from all their layers, and the options of this start."""
     places = paths(os.environ)
     _, variables = _at_an_address(found)
     loaded, where = settings_of(found), place_of(found)

@@ -108,7 +108,7 @@ def launch_at(
     """A start in a directory, with its settings and what the conversation begins with."""
     flags: dict[str, object] = {"preset": wanted.preset or None}
     loaded = load_here(directory, places, os.environ, flags, trust=wanted.trust)
-    wishes = LaunchOptions(
+    options = LaunchOptions(
         directory=directory,
         more_roots=tuple(roots),
         model=wanted.model or found.model,
@@ -118,7 +118,7 @@ def launch_at(
         notices=tuple(filter(None, (loaded.unheeded,))),
         given=loaded.given,
     )
-    app = App(loaded.settings, places, os.environ, wishes)
+    app = App(loaded.settings, places, os.environ, options)
     return Launch(app, flags, commands=command_names, notes=True)
 
 

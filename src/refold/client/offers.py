@@ -36,7 +36,7 @@ def _agents(launch: Launch) -> Sequence[Offer]:
 
 
 def _presets(launch: Launch) -> Sequence[Offer]:
-    found = launch.app.briefing.presets()[0]
+    found = launch.app.system_prompt.presets()[0]
     return [{"name": each.name, "description": each.description} for each in found]
 
 
