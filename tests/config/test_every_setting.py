@@ -50,6 +50,7 @@ from refold.testing.providers import Cast, ScriptedProvider
 from refold.testing.providers import Reply as Line
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
+from refold.tools.skills import read_skill
 from refold.tools.todo import todo_write
 from refold.tui.screen_modes import entering
 from refold.values.messages import Text, ToolResult
@@ -351,7 +352,7 @@ async def heeds_instructions(build: Any) -> object:
 
 async def is_told_skills(build: Any) -> object:
     provider = ScriptedProvider("Hello.")
-    await said_by(build(provider=provider))
+    await said_by(build(provider=provider, tools=(look, act, read_skill)))
     return "- pdf-writer: " in provider.heard[0].system
 
 

@@ -1,5 +1,5 @@
 """Many sessions in one process, for clients that come and go: each is opened when it is
-asked for, runs its turns whether anybody watches or not, and is closed when it is idle.
+asked for, runs its turns with or without a watcher, and is closed when it is idle.
 
 One conversation is a `SharedSession`. How a start in a directory is put together is given
 by the command line (`LaunchAt`); lists and names of all sessions are in `stored_sessions`.
@@ -82,7 +82,7 @@ class Conversation(SharedSession):
 
     @property
     def busy(self) -> bool:
-        """A turn runs, or somebody follows it."""
+        """A turn runs, or a client follows it."""
         session = self.session
         at_work = session.running or session.compacting or not session.idle
         return bool(self.feed.followers) or (at_work and not self.cut_off)

@@ -46,8 +46,8 @@ _NO_HASH = "say the hash of the request that you answer: another one may have co
 class SharedSession:
     """`wake` is called when there may be something for `session.step` to do.
 
-    `cut_off`: the process that ran its turn is gone. The turn is finished when somebody says
-    so, by a message, an answer or `continue`, and not because somebody looks.
+    `cut_off`: the process that ran its turn is gone. A message, an answer or
+    `continue` finishes the turn; reading the session does not.
     """
 
     def __init__(self, session: Session, wake: Callable[[], None]) -> None:

@@ -91,7 +91,7 @@ class RowsPrinted(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """Somebody waits for an answer of the person, under this number.
+    """A command or a session asks the person, under this number.
 
     `body` is what they are asked about, `prompt` the last line. With `keys`, one of them is
     the answer; without, a text, which begins as `text`. `secret`: it is not shown.
@@ -110,7 +110,7 @@ class Asked(Struct, frozen=True):
 
 
 class AskedToPick(Struct, frozen=True):
-    """Somebody waits for a choice from a list."""
+    """A command asks the person to choose from a list."""
 
     number: int
     picker: Picker

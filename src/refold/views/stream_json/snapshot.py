@@ -96,7 +96,7 @@ class StepsChosen(Written, frozen=True, kw_only=True, tag="steps"):
 
 
 class ModeChanged(Written, frozen=True, kw_only=True, tag="mode_changed"):
-    """How much runs unasked from here on."""
+    """How much runs without asking from here on."""
 
     mode: Mode
 
