@@ -328,6 +328,9 @@ def test_killed_in_a_command_it_says_that_it_may_have_happened(person: Person) -
 
     (person.here / "begun").unlink()
     at = person.starts("-c", *person.answers({"text": "I would look first."}))
+    at.until("Ctrl+C ends it")
+    at.until_asked()
+    at.type(ENTER)
     at.until("I would look first.")
     at.until_asked()
     at.type("\x04")
@@ -338,7 +341,11 @@ def test_killed_in_a_command_it_says_that_it_may_have_happened(person: Person) -
 › start the server
   I start it.
 
-Continuing the interrupted turn.
+This turn was cut off:
+  ● bash touch begun; echo begun; sleep 30  was running; it may or may not have taken effect
+Enter continues it · a message is sent with it · Ctrl+C ends it
+
+›
 
 ● bash touch begun; echo begun; sleep 30
   └ Interrupted. It may or may not have happened: look first.

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.client.session import Session as ClientSession
@@ -22,7 +23,9 @@ from refold.journal.events.kinds import (
     EffortChosen,
     Entry,
     Granted,
+    Judged,
     ModeChanged,
+    ModelAnswered,
     ModelAsked,
     ModelChosen,
     Said,
@@ -44,6 +47,7 @@ from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import Showing
 from refold.terminal.work import Work
 from refold.testing.providers import Line, Reply, ScriptedProvider
+from refold.values.messages import Message, ToolCall
 from refold.values.modes import Mode
 from refold.values.usage import NO_LIMIT
 from refold.views.styled import Line as Shown
@@ -426,6 +430,91 @@ def test_a_question_answered_elsewhere_is_taken_back(
     assert anyio.run(story) == "answered"
     assert "  └ answered elsewhere\n" in tonight.out.getvalue()
     assert 'return "hello"' in (tonight.here / "hello.py").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def cut_off(evening: Callable[..., Evening]) -> Callable[..., Evening]:
+    """A session whose process ended while a command ran, or before the turn had begun."""
+
+    def made(*, begun: bool = True) -> Evening:
+        tonight = evening("Done.", "More.")
+
+        async def crash() -> None:
+            session = await tonight.session()
+            await session.inbox.say("be friendly")
+            if begun:
+                call = ToolCall("call-0", "bash", Raw(b'{"command": "make"}'))
+                await session.record(
+                    TurnStarted(session.view.seq), ModelAsked(),
+                    ModelAnswered(Message("assistant", (call,))),
+                    Judged("call-0", "allow"), Started("call-0"),
+                )  # fmt: skip
+
+        anyio.run(crash)
+        return tonight
+
+    return made
+
+
+KEYS = "Enter continues it · a message is sent with it · Ctrl+C ends it"
+
+
+@pytest.mark.parametrize(
+    ("begun", "shown"),
+    [
+        (True, "  ● bash make  was running; it may or may not have taken effect"),
+        (False, "  your message was not answered: be friendly"),
+    ],
+)
+def test_a_turn_that_was_cut_off_is_shown_and_costs_nothing_until_enter(
+    cut_off: Callable[..., Evening], begun: bool, shown: str
+) -> None:
+    looked, tonight = cut_off(begun=begun), cut_off(begun=begun)
+
+    rows = looked.tell("/history", "/quit")
+    continued = tonight.tell("", "/quit")
+
+    at = rows.index("This turn was cut off:")
+    assert rows[at + 1 : at + 3] == [shown, KEYS]
+    assert len(looked.events(ModelAsked)) == begun  # none since
+    assert "Done." in continued
+    assert [e.outcome for e in cast("list[TurnEnded]", tonight.events(TurnEnded))] == [
+        "answered"
+    ]
+
+
+def test_a_message_is_sent_with_the_turn_that_was_cut_off(
+    cut_off: Callable[..., Evening],
+) -> None:
+    tonight = cut_off()
+
+    rows = tonight.tell("be quick", "/quit")
+
+    assert "Done." in rows
+    assert len(tonight.events(TurnEnded)) == 1  # the same turn
+    assert "be quick" in [e.text for e in cast("list[Said]", tonight.events(Said))]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_ctrl_c_ends_a_turn_that_was_cut_off_without_asking_the_model(
+    cut_off: Callable[..., Evening], begun: bool
+) -> None:
+    tonight = cut_off(begun=begun)
+
+    tonight.tell(Key.CTRL_C, "/quit")
+    again = tonight.tell("/quit")
+
+    assert len(tonight.events(ModelAsked)) == begun
+    assert again.count("This turn was cut off:") == 1  # the first time
+
+
+def test_a_first_message_continues_a_turn_that_was_cut_off_without_a_question(
+    cut_off: Callable[..., Evening],
+) -> None:
+    rows = cut_off().tell("/quit", first_words="be quick")
+
+    assert KEYS not in rows
+    assert "Done." in rows
 
 
 def test_a_question_left_open_is_asked_again_by_the_next_process(

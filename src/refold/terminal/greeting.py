@@ -5,12 +5,15 @@ import os
 from refold.client.session import Session
 from refold.client.types import View
 from refold.terminal.screen.printer import Printer
+from refold.values.messages import ToolCall
+from refold.views.call_summary import label
 from refold.views.escape import on_one_line
-from refold.views.history import recap
+from refold.views.history import cut_off_lines, recap
 from refold.views.notices import unsent_messages, unsent_notice
 from refold.views.number_format import outcome_line
 
 _WIDEST = 100  # cells
+_CUT_OFF = "Enter continues it · a message is sent with it · Ctrl+C ends it"
 _BYPASS = "Mode bypass: everything runs without asking, except what asks in every mode (sudo, .env, …)."
 
 
@@ -41,6 +44,25 @@ def heading(session: Session, printer: Printer) -> None:
     mode = f"mode {session.mode}" if session.mode != "default" else ""
     said = "".join(f" · {part}" for part in (model, where, branch, mode) if part)
     printer.line((("strong", "refold"), ("dim", said)))
+
+
+def cut_off(session: Session, printer: Printer) -> None:
+    """What an unfinished turn was doing, and which keys decide about it."""
+
+    def name(call: ToolCall) -> str:
+        return label(call, session.tool(call.name))
+
+    printer.gap()
+    printer.lines(cut_off_lines(session.view, name, min(printer.room, _WIDEST)))
+    printer.say(_CUT_OFF, "strong")
+
+
+def waits_cut_off(session: Session) -> bool:
+    """Is there an unfinished turn, which would cost something to continue?
+
+    Where it waits for an answer of the person, the question is put at once.
+    """
+    return not session.idle and not session.requests
 
 
 def way_back(view: View) -> str:

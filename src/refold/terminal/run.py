@@ -13,7 +13,7 @@ from refold.client.types import ImageData
 from refold.errors import RefoldError
 from refold.terminal.commands.completions import offering
 from refold.terminal.commands.dispatch import CommandRunner
-from refold.terminal.greeting import can_go_on, greet, way_back
+from refold.terminal.greeting import can_go_on, cut_off, greet, waits_cut_off, way_back
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.prompts import plan as plans
 from refold.terminal.screen.printer import Printer
@@ -77,7 +77,7 @@ class PromptLoop:
 
         async def converse() -> None:
             greet(here.session, here.printer)
-            await self._resume_turn()
+            await self._resume_turn(ask=not (first_words or images))
             if first_words or images:
                 await here.say(first_words, images, typed=typed, seen=False)
             async with anyio.create_task_group() as group:
@@ -92,9 +92,16 @@ class PromptLoop:
         finally:
             self._printer.fresh()  # an error may be printed after this
 
-    async def _resume_turn(self) -> None:
-        """Finish the turn that was under way when the last process ended."""
-        if not self.terminal.session.idle:
+    async def _resume_turn(self, *, ask: bool) -> None:
+        """Finish the turn that was under way when the last process ended.
+
+        Nothing is spent before the person has said so, at the prompt or by a message.
+        """
+        session = self.terminal.session
+        if waits_cut_off(session):
+            if ask:
+                cut_off(session, self._printer)
+        elif not session.idle:
             self._printer.gap()
             self._printer.say("Continuing the interrupted turn.", "dim")
             await self.terminal.settle()
@@ -113,7 +120,10 @@ class PromptLoop:
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
                 break
             pressed = typed is Key.CTRL_C
-            if isinstance(typed, Key):
+            if pressed and waits_cut_off(here.session):
+                await here.end_turn()
+                pressed = False
+            elif isinstance(typed, Key):
                 self._printer.say("Press Ctrl+C again to leave, or Ctrl+D.", "dim")
             else:
                 await self._typed(typed)
@@ -133,7 +143,7 @@ class PromptLoop:
     async def _typed(self, typed: str) -> None:
         here = self.terminal
         if not typed.strip():
-            if can_go_on(here.session.view):
+            if can_go_on(here.session.view) or waits_cut_off(here.session):
                 await here.continue_()
         elif here.commands.is_command(typed):
             await here.commands.run(typed)

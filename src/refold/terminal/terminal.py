@@ -102,6 +102,15 @@ class Terminal:
 
         await self.through(continued)
 
+    async def end_turn(self) -> None:
+        """End a turn that was cut off, without asking the model again."""
+
+        async def ended() -> None:
+            await self.session.interrupt()
+            await self.session.settle()
+
+        await self.through(ended)
+
     async def through(self, start: Callable[[], Awaitable[object]], own: str = "") -> None:
         """Call `start`, and show what happens until the work is over."""
         self._work = Work(self.session, self.printer, self.reader, self.commands)

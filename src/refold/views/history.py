@@ -5,17 +5,17 @@ counted only; `transcript` shows them.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from refold.journal.events.kinds import Entry
 from refold.journal.state import conversation
 from refold.journal.state.fold import View
-from refold.values.messages import Spoken
+from refold.values.messages import Spoken, ToolCall
 from refold.views.escape import visible
 from refold.views.screen.blocks import Block, Called, Heard, Words
 from refold.views.screen.screen import screen_of
-from refold.views.styled import Line, Piece, Style
+from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cut, wrap_line
 
 NO_EDITS: Mapping[int, str | None] = MappingProxyType({})
@@ -23,6 +23,11 @@ _PEOPLE = ("person", "parent")
 _EXCHANGES = 3
 _ROWS = 4  # of one answer
 _BACK = 200  # messages that are searched for an answer
+_NOTES = {
+    "started": "was running; it may or may not have taken effect",
+    "asked": "you were asked",
+}
+_ASKING = "the model was being asked"
 
 
 def message_lines(
@@ -121,6 +126,25 @@ def recap(view: View, room: int, sign: str = "›") -> list[Line]:
         for words, said in reversed(exchanges)
         for row in _exchange(f"{sign} {words}", said, room)
     ]
+
+
+def cut_off_lines(view: View, label: Callable[[ToolCall], str], room: int) -> list[Line]:
+    """What was under way when the process of an unfinished turn ended."""
+    rows: list[Line] = [line("This turn was cut off:", "warn")]
+    for each in view.conversation.calls:
+        if each.result is not None or each.nested is not None:
+            continue
+        sign, what = "● ", visible(label(each.call))
+        note = _NOTES.get(each.stage, "not started")
+        rows.append((
+            ("plain", f"  {sign}{cut(what, max(room - len(note) - 8, 20))}"),
+            ("dim", f"  {note}"),
+        ))  # fmt: skip
+    if len(rows) == 1:
+        said = [visible(each.said.text) for each in view.conversation.undelivered]
+        waits = f"your message was not answered: {' '.join(said)}" if said else _ASKING
+        rows.append(line(f"  {cut(' '.join(waits.split()), room - 2)}", "dim"))
+    return rows
 
 
 def _newest(said: Sequence[conversation.UserText]) -> Iterator[list[conversation.UserText]]:

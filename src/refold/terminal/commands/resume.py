@@ -15,7 +15,7 @@ from refold.client.launch import Target
 from refold.client.session import Session
 from refold.client.types import Card
 from refold.errors import BadInput
-from refold.terminal.greeting import heading
+from refold.terminal.greeting import cut_off, heading, waits_cut_off
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.prompts.picker import pick
 from refold.terminal.terminal import Terminal
@@ -23,7 +23,6 @@ from refold.views.escape import on_one_line
 from refold.views.history import recap
 from refold.views.picker import numbered_rows
 from refold.views.session_list import by_session, hit_lines, session_picker
-from refold.views.styled import line
 
 _WIDEST = 100  # cells
 _MOST = 20  # sessions in a list, messages that are found
@@ -74,8 +73,10 @@ async def switch_to(here: Terminal, id_: str) -> None:
         printer.say(notice, "warn")
     printer.gap()
     printer.lines(recap(view, min(printer.room, _WIDEST), printer.look.sign("prompt")))
-    if not here.session.idle:
-        printer.line(line("Continuing the interrupted turn.", "dim"))
+    if waits_cut_off(here.session):
+        cut_off(here.session, printer)
+    elif not here.session.idle:
+        printer.say("Continuing the interrupted turn.", "dim")
         await here.settle()
 
 
