@@ -222,6 +222,9 @@ class SlowToTake:
         await self.go.wait()
         return Taken(())
 
+    def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
+        raise NotImplementedError
+
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
         return ()
 

@@ -602,3 +602,27 @@ def test_what_was_left_half_written_long_ago_is_dropped(root: Path) -> None:
     taken(checkpoints(root, session="two"))
 
     assert [each.name for each in packs.iterdir()] == ["tmp_pack_new"]
+
+
+def test_a_patch_has_the_lines_of_each_file_that_came_changed_or_went(root: Path) -> None:
+    (root / "changed.py").write_text("def f():\n    return 1\n")
+    (root / "gone.txt").write_text("gone\n")
+    (root / "same").write_text("same\n")
+    kept = checkpoints(root)
+    before = taken(kept)
+    (root / "changed.py").write_text("def f():\n    return 2\n")
+    (root / "gone.txt").unlink()
+    (root / "bytes").write_bytes(b"\0\xff")
+    (root / "new.txt").write_text("new\n")
+
+    found = kept.patch(before.trees, taken(kept).trees)
+
+    assert [(Path(change.path).name, change.kind, text) for change, text in found] == [
+        ("bytes", "created", ""),
+        (
+            "changed.py", "changed",
+            "@@ -1,2 +1,2 @@\n def f():\n-    return 1\n+    return 2",
+        ),
+        ("gone.txt", "deleted", "@@ -1,1 +0,0 @@\n-gone"),
+        ("new.txt", "created", "@@ -0,0 +1,1 @@\n+new"),
+    ]  # fmt: skip

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from refold.app.app import App
-from refold.errors import BadInput
+from refold.errors import BadInput, ToolFailed
 from refold.place.port import Files, Snapshots
 from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
 from refold.tools.images import image_file
+from refold.values.display import Diff
 
 if TYPE_CHECKING:
     from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
@@ -89,6 +90,28 @@ class SessionWorkspace:
         if self._snapshots is None:
             return RewindPreview(plan(self._engine.view, seq, _conversation(what)))
         return await preview(self._engine.view, self._snapshots, seq, what)
+
+    async def diff(self) -> tuple[Diff, ...]:
+        """What has changed in the workspace since the session first changed anything.
+
+        Raises `BadInput` where no files are checkpointed.
+        """
+        snapshots, taken = self._snapshots, self._engine.view.checkpoints.checkpoints
+        if snapshots is None:
+            raise BadInput(
+                "no files are checkpointed here; in a repository, type !git diff"
+            )
+        if not taken:
+            return ()
+        try:
+            snapshots.forget()  # anything may have changed since
+            now = await snapshots.taken()
+            found = await anyio.to_thread.run_sync(
+                snapshots.patch, taken[0].trees, now.trees
+            )
+        except ToolFailed as error:
+            raise BadInput(f"the files cannot be compared: {error}") from error
+        return tuple(Diff(each.path, each.kind, text) for each, text in found)
 
     async def rewind(
         self, seq: int, what: "What" = "both", *, force: bool = False

@@ -9,6 +9,7 @@ has an index of its own, which is deleted with it; the repository goes with the 
 """
 
 import os
+import re
 import shutil
 import threading
 import time
@@ -39,6 +40,8 @@ WHOLE_MACHINE = (
 _YOUNG = 1.0  # seconds: what was seen so lately need not be looked at again
 _FRESH = 10.0  # seconds: what was seen so lately still counts
 _Kind: TypeAlias = Literal["created", "changed", "deleted"]
+# git leaves out a count of 1, and names the function around.
+_HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@.*$", re.MULTILINE)
 _KINDS: Mapping[str, _Kind] = {
     "A": "created",
     "D": "deleted",
@@ -139,6 +142,21 @@ class Checkpoints:
                     found[each.path] = FileChange(each.path, "changed") if again else each
         return tuple(sorted(found.values(), key=lambda change: change.path))
 
+    def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
+        texts, now = dict[str, str](), dict(after)
+        for root, tree in before:
+            there = now.get(root, EMPTY)
+            # git names the files in one order, with lines or with text.
+            changed = self._changes(root, tree, there)
+            said = self._diff("-p", "--no-color", tree, there) if changed else b""
+            parts = re.split(rb"^diff --git ", said, flags=re.MULTILINE)[1:]
+            for change, part in zip(changed, parts, strict=False):
+                _, at, text = part.decode(errors="replace").partition("\n@@ ")
+                found = _HUNK.sub(_whole_hunk, f"@@ {text}".rstrip("\n"))
+                texts[change.path] = found if at else ""
+        every = self.changes(before, after)
+        return tuple((change, texts.get(change.path, "")) for change in every)
+
     async def restore(self, now: Trees, to: Trees) -> int:
         # Once begun it is not broken off: half a workspace helps nobody.
         return await anyio.to_thread.run_sync(self._restore, now, to)
@@ -229,6 +247,10 @@ class Checkpoints:
             "diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv",
             *arguments, folder=str(self._shadow.directory), tree="/",
         )  # fmt: skip
+
+
+def _whole_hunk(head: re.Match[str]) -> str:
+    return f"@@ -{head[1]}{head[2] or ',1'} +{head[3]}{head[4] or ',1'} @@"
 
 
 def kept_in(store: Path, root: str) -> Path:

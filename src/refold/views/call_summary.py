@@ -17,7 +17,7 @@ from refold.values.path_names import near
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Style, line
 from refold.views.todo_list import checklist
-from refold.views.word_diff import diff_lines
+from refold.views.word_diff import diff_lines, numbered_diff
 from refold.views.wrap import (
     FOLDED,
     cut,
@@ -130,6 +130,20 @@ def _output(output: Output, room: int, fold: Folding) -> Iterator[Line]:
         yield line(f"ended by refold{why}", "warn")
     elif output.code:
         yield line(f"exit code {output.code}", "bad")
+
+
+def diff_report(diffs: Sequence[Diff], room: int, directory: str) -> Iterator[Line]:
+    """A row for each changed file, then the diff of each with line numbers."""
+    for diff in diffs:
+        yield _head(diff, room, directory)
+    for diff in diffs:
+        yield ()
+        yield (("strong", on_one_line(near(diff.path, directory))),)
+        rows = [untabbed(visible(row)) for row in diff.text.split("\n")]
+        if not diff.text:
+            yield line("  no text, or only its mode has changed", "dim")
+        for row in numbered_diff(rows) if diff.text else ():
+            yield from hard_wrap(row, room)
 
 
 def _head(diff: Diff, room: int, directory: str) -> Line:

@@ -112,7 +112,7 @@ def _sessions() -> tuple[SlashCommand, ...]:
 
 def _models() -> tuple[SlashCommand, ...]:
     return (
-        SlashCommand("model", "show or change the model", "[NAME] [save]", ("backend",),
+        SlashCommand("model", "pick the model and its effort, or change it by name", "[NAME] [save]", ("backend",),
                 at_once=True, group="model",
                 more="It applies from the next turn; `save` makes it the default. The name of a "
                 "provider or of a CLI backend alone selects its default model."),
@@ -123,7 +123,7 @@ def _models() -> tuple[SlashCommand, ...]:
                 f"[{'|'.join(THINKING)}]", words=tuple(THINKING), at_once=True, group="model",
                 more="It sets the effort: on is medium. Off is off where the provider allows "
                 "it; otherwise the model thinks as little as it can, and a line says so."),
-        SlashCommand("agent", "show or change the agent", "[NAME]", group="model"),
+        SlashCommand("agent", "pick the agent, or change it by name", "[NAME]", group="model"),
         SlashCommand("preset", "list the system prompts of the agent main", "[NAME save]",
                 at_once=True, group="model", more="NAME save makes one of them the default."),
         SlashCommand("format", "show or set how the conversation is sent to a CLI backend",
@@ -172,7 +172,12 @@ def _context() -> tuple[SlashCommand, ...]:
         SlashCommand("compact", "compact the conversation; `prune` only removes old tool results",
                 "[prune] [FOCUS]", words=("prune", "full"), at_once=True, group="context",
                 more="FOCUS is what the summary must preserve."),
-        SlashCommand("todos", "the todo list and its progress", at_once=True, group="context"),
+        SlashCommand("diff", "what has changed in the files since this session began", "[FILE]",
+                group="context",
+                more="FILE: only files whose path contains it. Changes by commands and by other "
+                "programs are included."),
+        SlashCommand("todos", "the todo list and its progress", at_once=True, group="context",
+                more="Ctrl+T does the same."),
         SlashCommand("cost", "tokens and cost of this session; `turns` lists every turn",
                 "[turns]", ("usage", "stats"), words=("turns",), at_once=True, group="context"),
         SlashCommand("status", "model, mode, sandbox, rules and directory of this session",
@@ -188,7 +193,7 @@ def _context() -> tuple[SlashCommand, ...]:
         SlashCommand("verify", "check the claims of the last answer", "[TURN]", group="context",
                 more="They are compared with the journal and the files, without a model."),
         SlashCommand("expand", "show the newest tool result in full; N: the Nth newest", "[N]",
-                group="context"),
+                at_once=True, group="context", more="Ctrl+O does the same."),
     )  # fmt: skip
 
 
@@ -225,7 +230,7 @@ def _terminal() -> tuple[SlashCommand, ...]:
                 at_once=True, more="KEY may be a table. refold config set changes a setting."),
         SlashCommand("doctor", "check this installation", "[--offline]",
                 words=("--offline",)),
-        SlashCommand("theme", "show or change the colours", f"[{'|'.join(THEMES)}] [save]",
+        SlashCommand("theme", "pick the colours, or change them by name", f"[{'|'.join(THEMES)}] [save]",
                 words=THEMES, at_once=True, more="`save` makes it the default."),
         SlashCommand("vi", "switch between vi and Emacs keys", "[on|off]", words=("on", "off")),
     )  # fmt: skip
