@@ -184,7 +184,7 @@ def test_what_is_secret_is_not_shown(
     ("key", "text", "written"),
     [
         ("limits.steps", "12", "[limits]\nsteps = 12\n"),
-        ("model", "a/b", 'model = "a/b"\n'),
+        ("model", "openai/gpt-6.1-sol", 'model = "openai/gpt-6.1-sol"\n'),
         ("log_requests", "true", "log_requests = true\n"),
         ("fallback_models", "a/b", 'fallback_models = ["a/b"]\n'),
         ("fallback_models", '["a/b", "c/d"]', 'fallback_models = ["a/b", "c/d"]\n'),
@@ -496,3 +496,21 @@ def test_a_session_sees_its_flags_too(folder: Path, home: Path) -> None:
         "environment variable REFOLD_LIMITS__STEPZ: there is no setting 'limits.stepz'; "
         "did you mean 'REFOLD_LIMITS__STEPS'?",
     )
+
+
+def test_a_model_that_no_provider_has_is_refused_and_an_unknown_one_is_warned_of(
+    refold: Callable[..., Told], folder: Path, file: Path
+) -> None:
+    nobody = refold("config", "set", "model", "foo/bar")
+    near = refold("config", "set", "models.small", "anthropic/claude-haiku-5-6")
+    known = refold("config", "set", "model", "anthropic/claude-haiku-5-5")
+
+    assert nobody[0] != 0
+    assert "there is no provider 'foo'" in nobody[2]
+    assert near[0] == 0
+    assert near[2].startswith(
+        "refold: anthropic has no model 'claude-haiku-5-6' that refold knows of; "
+        "did you mean anthropic/claude-haiku-5-5"
+    )
+    assert known[2] == ""
+    assert "foo" not in file.read_text()

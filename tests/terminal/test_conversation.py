@@ -647,15 +647,14 @@ def test_commands_are_obeyed(evening: Callable[..., Evening]) -> None:
     tonight = evening("One.", "Two.")
 
     rows = tonight.tell(
-        "hello", "/model two", "/model", "/model three", "/mode accept-edits", "/mode all",
+        "hello", "/model two", "/model", "", "/model three", "/mode accept-edits", "/mode all",
         "/modelx", "/cost", "/etc/hosts is what?", "exit",
     )  # fmt: skip
 
     assert [row for row in rows if " out" not in row][3:] == [
         "From the next turn: script/two",
-        "script/two (/model NAME changes it)",
-        "  script/one",
-        "  script/two",
+        f"{'1  script/two  now':60}? · price unknown   ",
+        f"{'2  script/one':60}? · price unknown   ",
         "there is no model 'three': one or two",
         "accept-edits: edits inside the workspace run without asking, too",
         "'all' is not a mode. There are default, accept-edits, sandbox, plan, rules-only, bypass.",
@@ -811,3 +810,14 @@ def test_the_first_lines_name_the_branch_and_what_runs_without_asking(
         " · topic", " · topic · mode bypass",
     ]  # fmt: skip
     assert rows[2].startswith("Mode bypass: everything runs without asking, except ")
+
+
+def test_ctrl_o_and_ctrl_t_show_the_last_result_and_the_todos(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening([READ], "Done.")
+
+    rows = tonight.tell("go", Key.CTRL_O, Key.CTRL_T, "/quit")
+
+    assert "There are no todos." in rows
+    assert sum("def greet():" in row for row in rows) == 1  # the whole result

@@ -47,11 +47,12 @@ def said(*typed: str, seen: Seen, then: tuple[Line, ...] = ()) -> Typing:
 
 ROWS: Mapping[str, Typing] = {
     "help": Typing("/help", "/help all", "/? keys", "/help /tag", seen=(
-        "Commands", r"  /undo +undo everything .*", "Plans and rewinding",
+        r"Model and agent +/model /effort .*", r"  Ctrl.O +last result in full +Ctrl.T +todo list +",
+        r"  /undo +undo everything .*", "Plans and rewinding",
         "  Shift.Tab +the next mode: .*", r"  /rename \[NAME\] +show or set the name of this session",
         r"/tag \[\+TAG\|-TAG\]", "  While a turn runs, it runs at once.")),
     "sessions": Typing("/sessions", "1", seen=(
-        r"1 +now  fence work: paint the fence", 'Resumed "fence work".', "  It is blue.")),
+        r"1 +now  fence work: .*", 'Resumed "fence work".', "  It is blue.")),
     "resume": Typing("/resume fence work", "/load nope", "/resume last", seen=(
         'Resumed "fence work".', "there is no other session of this directory", "› paint the fence", "there is no session 'nope' .*")),
     "search": Typing("/search fence", "1", seen=(
@@ -74,12 +75,13 @@ ROWS: Mapping[str, Typing] = {
         "A new session. The previous one is kept.", "There are no messages in this session yet.")),
     "continue": said("/continue", then=("On I go.",), seen=("On I go.",)),
     "quit": Typing("/q", "never read", seen=()),
-    "model": Typing("/model", "/backend", seen=(r".* \(/model NAME changes it\)",)),
+    "model": Typing("/model", "1", "/backend", seen=(
+        r"1  script/own  now .*", r"number, or words to search for.*|.*The model is still script/own.*")),
     "effort": Typing("/effort high", "/effort", seen=("From the next turn: high",)),
     "thinking": Typing("/thinking off", "/thinking", "/thinking hard", seen=(
         "From the next turn: no thinking, if the model allows it", r"off \(/thinking .*",
         r"type /thinking on\|off\|high\|max, not 'hard'")),
-    "agent": Typing("/agent review", "/agent", seen=(r"review \(/agent NAME changes it\)",)),
+    "agent": Typing("/agent review", "/agent", seen=(r"From the next turn: review.*", r"\d  review .*")),
     "preset": Typing("/preset", seen=(r"\* .*", "A preset is chosen when a session starts.*")),
     "format": Typing("/format", "/format xml", "/format", seen=(
         'backend.format = "".*', "The default of new sessions: xml", 'backend.format = "xml".*')),
@@ -113,6 +115,7 @@ ROWS: Mapping[str, Typing] = {
         "/status takes no argument, not 'now'")),
     "doctor": Typing("/doctor --offline", "/doctor now", seen=(
         r"ok +refold .*", "type /doctor, or /doctor --offline, not 'now'")),
+    "diff": Typing("/diff", "/diff x", seen=("No file has changed in this session.",)),
     "todos": Typing("/todos", seen=("There are no todos.",)),
     "cost": said("/cost", seen=(r".*\d+ out.*",)),
     "budget": Typing("/budget 2", seen=(r".*\$2.*",)),
@@ -141,7 +144,7 @@ ROWS: Mapping[str, Typing] = {
     "config": Typing("/config notify_seconds", "/config no.such", seen=(
         "notify_seconds = .*  # default", "there is no setting 'no.such'.*")),
     "theme": Typing("/theme", "/theme dark save", "/theme pink", "/config terminal.theme", seen=(
-        "auto, dark, light, mono .*", "It is the default of new sessions.", "type /theme .*",
+        "This terminal shows no colours, so there is nothing to pick.", "It is the default of new sessions.", "type /theme .*",
         'terminal.theme = "dark"  # .*')),
     "vi": Typing("/vi on", seen=("this display has no line editor, .*",)),
 }  # fmt: skip

@@ -6,6 +6,7 @@ import pytest
 
 from refold.journal.catalogue.session_card import Card
 from refold.journal.state.session_info import SessionInfo
+from refold.values.usage import Spent, Usage
 from refold.views.picker import (
     Dial,
     Picker,
@@ -139,3 +140,22 @@ def test_a_dial_is_turned_within_its_values_and_drawn_below() -> None:
     assert right.dial.value == "high"
     assert turned(right, -9) == picking
     assert turned(ALL, 1) == ALL
+
+
+def test_a_wide_row_of_a_session_has_messages_cost_and_model() -> None:
+    used = Card(
+        "f", SessionInfo(title="Mend", model="anthropic/claude-sonnet-5"), NOW - 5,
+        messages=4, spent=Spent(Usage(10, 0, 0, 5), 0.12, 1), outcome="answered",
+    )  # fmt: skip
+
+    [row] = picker_rows(session_picker([used], NOW), 100, 9)
+
+    assert bare([row]).split() == [
+        "›", "now", "Mend", "4", "messages", "$0.12", "claude-sonnet-5",
+    ]  # fmt: skip
+
+
+def test_a_sample_stands_below_the_list() -> None:
+    picker = Picker("Which?", ALL.choices[:1], sample=((("added", "+ new"),),))
+
+    assert bare(picker_rows(picker, 40, 9)).endswith("Paint the door\n+ new")

@@ -113,9 +113,12 @@ def _change(file: File, found: Namespace) -> int:
     where = on_one_line(str(file.path))
     if found.what == "set":
         masks = masks_of(os.environ, file.places)
+        doubt = _doubt(file, found.key, found.value)
         kept = shown(found.key, set_value(file, found.key, found.value), masks)
         value = value_in_toml(kept)
         write(f"{on_one_line(found.key)} = {on_one_line(value)} is set in {where}.\n")
+        if doubt:
+            complain(on_one_line(doubt))
     elif unset(file, found.key):
         write(f"{on_one_line(found.key)} is not set in {where} any more.\n")
     else:
@@ -149,6 +152,22 @@ def _tell(found: SettingOrigins, masks: Redactor) -> int:
     for problem in problems(found, masks):
         complain(problem)
     return 1 if found.problems else 0
+
+
+def _doubt(file: File, key: str, value: str) -> str:
+    """A warning if `value` is to be a model that is not known.
+
+    Raises `BadInput` if no provider can have it.
+    """
+    if not canonical(key).startswith("models."):
+        return ""
+    from refold.app.models import Models
+    from refold.cli.models import NothingAsked
+    from refold.config.credentials import read
+
+    settings = told(file.folder, file.places, os.environ).settings
+    keys = read(file.places.credentials)
+    return Models(settings, file.places, os.environ, keys, NothingAsked()).doubt(value)
 
 
 def _tell_unheeded(found: SettingOrigins) -> None:

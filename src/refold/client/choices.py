@@ -12,7 +12,13 @@ from refold.agents.profile import Profile, unused_preset
 from refold.agents.registry import choose_agent
 from refold.app.app import App
 from refold.config.settings import Settings
+from refold.errors import BadInput
 from refold.session.session import Session as Engine
+from refold.views.model_picker import ModelOffer
+
+_SOON = 0.5  # seconds for reading what is new of the sessions
+_LATELY = 50  # sessions that are looked at for their models
+_RECENT = 4
 
 
 class ModelChoices:
@@ -28,6 +34,43 @@ class ModelChoices:
 
     def names(self) -> Sequence[str]:
         return self._app.models.names()
+
+    async def offered(self) -> Sequence[ModelOffer]:
+        """Models of every provider with a key: roles and own names first, then recent ones."""
+        return await anyio.to_thread.run_sync(self._offered)
+
+    def _offered(self) -> Sequence[ModelOffer]:
+        models, recent = self._app.models, self._recent()
+        names = dict.fromkeys((*recent, *models.offered()))
+        if self.current:
+            names = dict.fromkeys((self.current, *names))
+        found = list[tuple[int, ModelOffer]]()
+        for name in names:
+            window, read, written = models.figures_of(name)
+            own = models.notes(name)
+            notes = (*own, *(("recent",) if name in recent else ()))
+            rank = 0 if name == self.current else 1 if own else 2 if name in recent else 3
+            found.append((rank, ModelOffer(name, window, read, written, notes)))
+        return [offer for _, offer in sorted(found, key=lambda each: each[0])]
+
+    def _recent(self) -> Sequence[str]:
+        """The models of the newest sessions, on every directory, that could be asked now."""
+        if not self._app.wishes.keep:
+            return ()
+        cards = self._app.home.catalogue().cards(seconds=_SOON)[:_LATELY]
+        names = dict.fromkeys(card.about.model or card.model for card in cards)
+        return [name for name in names if name and self._works(name)][:_RECENT]
+
+    def _works(self, name: str) -> bool:
+        try:
+            self._app.models.check(name)
+        except BadInput:
+            return False
+        return not name.startswith("script/")
+
+    def doubt(self, name: str) -> str:
+        """A warning if nothing is known of a model of that name; or ""."""
+        return self._app.models.doubt(name)
 
     async def check(self, name: str) -> str:
         """`name` in full. Raises `BadInput` for a model that cannot be asked."""

@@ -5,7 +5,7 @@ provider sells is in `known_models`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from refold.provider.known_models import seller
 from refold.provider.prices import sold_by
@@ -52,6 +52,21 @@ def newest(alias: str, provider: str, listed: Iterable[str] = ()) -> str:
         if (match := re.fullmatch(pattern, name.rpartition("/")[2]))
     ]
     return max(found)[2] if found else ""
+
+
+def sold(provider: str) -> Iterator[str]:
+    """The models on the list of this provider, by names that its API accepts; new ones first."""
+    sells = sold_by(provider)
+    spelling = _SPELLING.get(sells, "")
+    found = list[str]()
+    for each in seller(sells).models if spelling else ():
+        found += [name for name in each.names if re.fullmatch(spelling, name)][:1]
+    return iter(sorted(found, key=_numbers, reverse=True))
+
+
+def _numbers(name: str) -> list[int]:
+    """The numbers of a version; what has more digits is a date."""
+    return [int(each) for each in re.findall(r"(?<!\d)\d{1,2}(?!\d)", name)]
 
 
 def _version(match: re.Match[str]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from refold.errors import RefoldError
 from refold.terminal.commands.completions import offering
 from refold.terminal.commands.dispatch import CommandRunner
 from refold.terminal.greeting import can_go_on, cut_off, greet, waits_cut_off, way_back
-from refold.terminal.input.reader import Key, TerminalReader
+from refold.terminal.input.reader import SHORTCUTS, Key, TerminalReader
 from refold.terminal.prompts import plan as plans
 from refold.terminal.screen.printer import Printer
 from refold.terminal.signals import hearing
@@ -123,6 +123,8 @@ class PromptLoop:
             if pressed and waits_cut_off(here.session):
                 await here.end_turn()
                 pressed = False
+            elif isinstance(typed, Key) and typed in SHORTCUTS:
+                await here.commands.run(SHORTCUTS[typed])
             elif isinstance(typed, Key):
                 self._printer.say("Press Ctrl+C again to leave, or Ctrl+D.", "dim")
             else:

@@ -88,7 +88,7 @@ class Steering:
         if not words.strip():
             return
         if self._commands.is_command(words):
-            await self._command(words)
+            await self.command(words)
             return
         shown = with_images(words, self._session, self._printer)
         when = "next" if isinstance(found, Later) else "now"
@@ -102,7 +102,8 @@ class Steering:
         said = _STEER if self._reader.lively else _STEER_PLAIN
         return (("dim", said), ("person", "› "))
 
-    async def _command(self, typed: str) -> None:
+    async def command(self, typed: str) -> None:
+        """Run it now, or after the turn."""
         shown = visible(typed.strip())
         if not self._commands.is_immediate(typed):
             self.delayed.append(typed)

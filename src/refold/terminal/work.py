@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from refold.client.session import Session
 from refold.client.types import Entry, Watch
 from refold.errors import RefoldError
-from refold.terminal.input.reader import CTRL_C, TerminalReader
+from refold.terminal.input.reader import CTRL_C, SHORTCUTS, Key, TerminalReader
 from refold.terminal.prompts.waiting import Asker
 from refold.terminal.screen.bell import Bell, ring
 from refold.terminal.screen.printer import Printer
@@ -29,6 +29,8 @@ from refold.views.styled import Line
 
 TWICE = 2.0  # seconds in which a second Ctrl+C means it
 _TICK = 0.1
+# Keys that stand for commands, as a terminal sends them.
+_COMMANDS = {"\x0f": SHORTCUTS[Key.CTRL_O], "\x14": SHORTCUTS[Key.CTRL_T]}
 _JUDGING = 0.3  # seconds a question waits for the others of the same answer
 
 
@@ -193,6 +195,10 @@ class Work:
                     await self._redirected()
             elif typed == CTRL_C:
                 await self.interrupt()
+            elif command := _COMMANDS.get(typed):
+                async with self._taken():
+                    self._bell.seen()
+                    await self._steering.command(command)
             elif not typed:  # the terminal is gone
                 await anyio.sleep_forever()
             elif typed[0].isprintable():

@@ -26,7 +26,7 @@ from refold.terminal.steering import with_images
 from refold.terminal.terminal import Terminal
 from refold.tui.messages import Answer, Asked, AskedToPick, Message, Picked, Withdrawn
 from refold.tui.transcript import split_rows
-from refold.views.picker import Picker, Search, picker_at
+from refold.views.picker import OnMove, Picker, Search, picker_at
 from refold.views.styled import Line, Piece
 
 _HIGH = 100_000  # rows: a question is shown whole, and scrolled
@@ -145,7 +145,12 @@ class DialogReader:
     async def secret(self, prompt: Line) -> str | Key:
         return _key_or_text(await self._ask(prompt, secret=True))
 
-    async def pick(self, picker: Picker, search: Search | None = None) -> Picker | None:
+    async def pick(
+        self,
+        picker: Picker,
+        search: Search | None = None,
+        on_move: OnMove | None = None,
+    ) -> Picker | None:
         found = await self._questions.ask(lambda number, at: AskedToPick(number, picker))
         if not isinstance(found, Picked) or not found.id:
             return None

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from refold.views.styled import Line
 
 Search: TypeAlias = Callable[[str], frozenset[str]]  # the ids of further choices
+OnMove: TypeAlias = Callable[["Picker"], None]
 _ROWS = 12  # at most, however high the screen
 
 
@@ -36,13 +37,14 @@ class Dial(Struct, frozen=True):
 
 
 class Picker(Struct, frozen=True):
-    """`matches`: ids that a search found for `query`."""
+    """`matches`: ids that a search found for `query`; `sample`: rows below the list."""
 
     title: str
     choices: tuple[PickerItem, ...]
     query: str = ""
     at: int = 0
     matches: frozenset[str] = frozenset()
+    sample: tuple[Line, ...] = ()
     dial: Dial | None = None
 
     @property
@@ -101,7 +103,7 @@ def turned(picking: Picker, by: int) -> Picker:
 
 
 def picker_rows(picking: Picker, room: int, height: int) -> list[Line]:
-    """The visible part of the list, how many there are, and the dial."""
+    """The visible part of the list, how many there are, the dial and the sample."""
     shown, many = picking.shown, max(min(height, _ROWS), 1)
     at = min(picking.at, len(shown) - 1)
     first = max(0, min(at - many // 2, len(shown) - many))
@@ -115,7 +117,7 @@ def picker_rows(picking: Picker, room: int, height: int) -> list[Line]:
         found.append((("dim", f"  {at + 1} of {len(shown)}"),))
     if picking.dial:
         found.append(_dial(picking.dial))
-    return found
+    return [*found, *picking.sample]
 
 
 def numbered_rows(choices: Sequence[PickerItem], room: int) -> list[Line]:

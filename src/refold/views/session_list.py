@@ -11,12 +11,15 @@ import msgspec
 
 from refold.journal.catalogue.session_card import ENDS, FOUND, Card, Hit
 from refold.views.escape import on_one_line
+from refold.views.number_format import many, money
 from refold.views.picker import Picker, PickerItem
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
 _OPEN = "open"
 _TITLE = 20  # cells of a title, at least
+_MODEL = 18  # cells of the name of a model
+_WIDE = 76  # cells from which on a row of the picker says what was used
 
 
 def card_line(card: Card, room: int, *, everywhere: bool) -> str:
@@ -142,12 +145,25 @@ def _row(card: Card, now: float, room: int) -> Line:
     tail = "" if came_to == "answered" else f"  {came_to}"
     tags = "".join(f" #{on_one_line(tag)}" for tag in card.about.tags)
     title = display_name(card) or card.id
-    left = max(room - len(when) - cells(tags) - len(tail), 10)
-    return (("dim", when), ("plain", cut(title, left)), ("accent", tags), ("dim", tail))
+    used = _used(card) if room >= _WIDE else ""
+    left = max(room - len(when) - cells(tags) - len(tail) - cells(used), 10)
+    title = cut(title, left)
+    pad = " " * (left - cells(title)) if used else ""
+    return (
+        ("dim", when), ("plain", title), ("accent", tags), ("dim", f"{tail}{pad}{used}"),
+    )  # fmt: skip
+
+
+def _used(card: Card) -> str:
+    """Messages, cost and model, in columns."""
+    count = many(card.messages, "message")
+    spent = card.spent + card.below
+    model = on_one_line(card.about.model or card.model).rpartition("/")[2]
+    return f"  {count:>12}  {money(spent):>8}  {cut(model, _MODEL):<{_MODEL}}"
 
 
 def _ago(seconds: float) -> str:
-    for unit, many in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= many:
-            return f"{int(seconds // many)} {unit}"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
     return "now"

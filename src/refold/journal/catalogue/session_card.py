@@ -25,6 +25,7 @@ from refold.journal.events.kinds import (
     Imported,
     ModelAnswered,
     ModelFailed,
+    Said,
     Settled,
     SystemPromptSet,
     TurnEnded,
@@ -42,6 +43,7 @@ class Card(Struct, frozen=True):
     about: SessionInfo = SessionInfo()
     changed: float = 0.0
     events: int = 0
+    messages: int = 0  # of the person
     spent: Spent = Spent()
     below: Spent = Spent()  # by children that have ended, with all below them
     outcome: str = ""  # of the last turn that ended
@@ -85,7 +87,12 @@ def after(card: Card, line: Line, event: Event | None) -> Card:
         return card
     if line.kind in _ABOUT:
         entry = Entry(line.seq, event, line.at)
-        card = replace(card, about=session_info.apply(card.about, entry))
+        said = isinstance(event, Said) and event.sender == "person"
+        card = replace(
+            card,
+            about=session_info.apply(card.about, entry),
+            messages=card.messages + said,
+        )
     return _own(card, event)
 
 

@@ -1,14 +1,21 @@
-"""/agent: show or change the agent.
+"""/agent: pick the agent from a list, or change it by name.
 /agents: list the agents that can be chosen.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from refold.client.session import Session
+from refold.client.types import Profile
 from refold.terminal.input.completion import CompletionChoice
+from refold.terminal.prompts.picker import pick
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
-from refold.views.wrap import cells
+from refold.views.picker import Picker, PickerItem, picker_at
+from refold.views.styled import Line
+from refold.views.wrap import cells, cut
+
+MAIN = "main"
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
@@ -20,15 +27,34 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 async def run(here: Terminal, rest: str) -> None:
     agents = here.session.agents
     if not rest:
-        here.printer.say(f"{on_one_line(agents.current)} (/agent NAME changes it)")
-        return
+        rest = await _picked(here)
+        if rest in ("", agents.current or MAIN):
+            return
     found = await agents.choose(rest)
     here.printer.say(f"From the next turn: {found.name}. {found.description}", "dim")
     if unused := agents.unused_preset(found):
         here.printer.say(unused, "dim")
 
 
-MAIN = "main"
+async def _picked(here: Terminal) -> str:
+    """The name of the agent that was picked from a list, or ""."""
+    agents = here.session.agents
+    listed = agents.listed()
+    wide = max(cells(each.name) for each in listed)
+
+    def row(room: int, agent: Profile) -> Line:
+        pad = " " * (wide - cells(agent.name))
+        where = f"  ({on_one_line(agent.where)})" if agent.where else ""
+        about = cut(on_one_line(agent.description), room - wide - 2 - cells(where))
+        return (("plain", f"{agent.name}{pad}  "), ("dim", f"{about}{where}"))
+
+    items = (
+        PickerItem(each.name, partial(row, agent=each), f"{each.name} {each.description}")
+        for each in listed
+    )
+    picker = picker_at(Picker("Which agent?", tuple(items)), agents.current or MAIN)
+    found = await pick(here.printer, here.reader, picker)
+    return found.chosen.id if found and found.chosen else ""
 
 
 async def run_agents(here: Terminal, rest: str) -> None:

@@ -1,10 +1,11 @@
-"""/help: what is used most and the keys; all commands; or one command in detail."""
+"""/help: commands and keys on one screen; all commands; or one command in detail."""
 
 from collections.abc import Iterator, Sequence
 
 from refold.client.types import Offered
 from refold.errors import BadInput
 from refold.terminal.commands.table import GROUPS, SlashCommand, commands
+from refold.terminal.screen.pager import show
 from refold.terminal.terminal import Terminal
 from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
@@ -15,18 +16,35 @@ _KEYS = (
     ("Esc Enter", "a line break; so does a backslash at the end"),
     ("Esc Esc", "with nothing typed: list the points to rewind to"),
     ("Shift+Tab", "the next mode: default, accept-edits, sandbox, plan"),
-    ("Ctrl+C", "while it works: redirect or stop"),
+    ("Ctrl+O", "the last result in full, also while it works"),
+    ("Ctrl+T", "the todo list, also while it works"),
+    ("Ctrl+G", "write the message in your editor"),
+    ("Ctrl+R", "search the history of what you typed"),
     ("Ctrl+L", "clear the screen; the session continues"),
     ("message, Enter", "while it works: sent at the next step"),
     ("Alt+Enter", "while it works: sent after this turn"),
+    ("Ctrl+C, Esc", "while it works: redirect or stop"),
     ("@path", "Tab completes file names"),
     ("!command", "run a shell command yourself"),
     ("#text", "save a note"),
 )
-_USUAL = (
-    "model", "mode", "plan", "undo", "rewind", "compact", "context", "cost", "status", "resume",
-    "clear", "agents", "export", "init", "quit",
-)  # fmt: skip
+# The same in fewer words, two to a row.
+_SHORT_KEYS = (
+    ("Shift+Tab", "next mode"),
+    ("Esc Esc", "points to rewind to"),
+    ("Ctrl+O", "last result in full"),
+    ("Ctrl+T", "todo list"),
+    ("Ctrl+G", "write in your editor"),
+    ("Ctrl+R", "search the history"),
+    ("Esc Enter", "line break"),
+    ("Ctrl+L", "clear the screen"),
+    ("@path", "name a file"),
+    ("#text", "save a note"),
+    ("!command", "run it in your shell"),
+    ("Tab", "complete"),
+)
+_AT_WORK = "While it works: Enter sends at the next step, Alt+Enter after this turn, Ctrl+C or Esc stops."
+_HALF = 34  # cells of a key and what it does, where two stand in a row
 _TWO_COLUMNS = 60  # cells that they need
 _WIDE = 24  # cells of the left column, at most
 AT_ONCE = "While a turn runs, it runs at once."
@@ -38,23 +56,50 @@ async def run(here: Terminal, rest: str) -> None:
     room, topic = here.printer.room, rest.strip().casefold()
     if not rest:
         here.printer.lines(usual(commands(), room))
-    elif topic in ("all", "keys"):
-        here.printer.lines(
-            _section("Keys", _KEYS, room)
-            if topic == "keys"
-            else all_of(commands(), own, room)
-        )
+    elif topic == "keys":
+        here.printer.lines(_section("Keys", _KEYS, room))
+    elif topic == "all":
+        await show([*all_of(commands(), own, room)], here.printer)
     else:
         here.printer.lines(found(rest, commands(), own))
 
 
 def usual(table: Sequence[SlashCommand], room: int) -> Iterator[Line]:
-    """One screen: the commands that are used most, the keys, and where the others are."""
-    named = {command.name: command for command in table}
-    rows = [(f"/{name}", named[name].about) for name in _USUAL if name in named]
-    yield from _section("Commands", rows, room)
-    yield from _section("Keys", _KEYS, room)
-    yield line("/help all lists all commands, /help NAME describes one.", "dim")
+    """One screen: the commands by group, the keys, and where more is said."""
+    wide = max(map(cells, GROUPS.values())) + 2
+    for group, title in GROUPS.items():
+        names = [f"/{command.name}" for command in table if command.group == group]
+        if room < _TWO_COLUMNS:
+            yield line(title, "strong")
+            yield line(f"  {' '.join(names)}", "accent")
+            continue
+        for at, row in enumerate(wrapped_words(names, room - wide)):
+            head = title if at == 0 else ""
+            yield (("strong", f"{head:{wide}}"), ("accent", row))
+    yield line("Keys", "strong")
+    if room < 2 * _HALF + 2:
+        yield from _rows(_SHORT_KEYS, room)
+    else:
+        for left, right in zip(_SHORT_KEYS[::2], _SHORT_KEYS[1::2], strict=True):
+            yield (*_half(*left), *_half(*right))
+    yield line(_AT_WORK)
+    yield line("/help NAME describes a command · /help all · /help keys", "dim")
+
+
+def _half(key: str, about: str) -> Line:
+    return (("accent", f"  {key:<10} "), ("plain", f"{about:<{_HALF - 13}}"))
+
+
+def wrapped_words(words: Sequence[str], room: int) -> Iterator[str]:
+    """Words in rows of at most so many cells, none broken."""
+    row = ""
+    for word in words:
+        if row and len(row) + 1 + len(word) > room:
+            yield row
+            row = ""
+        row = f"{row} {word}" if row else word
+    if row:
+        yield row
 
 
 def all_of(
@@ -112,6 +157,10 @@ def _section(title: str, rows: Sequence[tuple[str, str]], room: int) -> Iterator
     if not rows:
         return
     yield line(title, "strong")
+    yield from _rows(rows, room)
+
+
+def _rows(rows: Sequence[tuple[str, str]], room: int) -> Iterator[Line]:
     wide = min(max(cells(left) for left, _ in rows), _WIDE)
     for left, about in rows:
         if room < _TWO_COLUMNS or cells(left) > wide:

@@ -1,4 +1,4 @@
-"""/model: show or change the model.
+"""/model: pick the model from a list, or change it by name.
 /effort: show or change the reasoning effort.
 /thinking: the same, in fewer words.
 """
@@ -10,10 +10,11 @@ from refold.client.session import Session
 from refold.errors import BadInput
 from refold.terminal.commands.table import EFFORTS, THINKING
 from refold.terminal.input.completion import CompletionChoice
+from refold.terminal.prompts.picker import pick
 from refold.terminal.terminal import Terminal
 from refold.values.modes import Effort
 from refold.views.escape import on_one_line
-from refold.views.styled import line
+from refold.views.model_picker import DEFAULT_EFFORT, model_picker
 
 DEFAULT = "It is the default of new sessions."
 
@@ -26,18 +27,45 @@ async def run(here: Terminal, rest: str) -> None:
     session = here.session
     wanted, save = split_save(rest)
     if wanted:
-        name = await session.models.check(wanted)
-        await session.set_model(name)
-        here.printer.say(f"From the next turn: {on_one_line(name)}", "dim")
+        name = await choose(here, wanted)
         if save:
             session.config.remember("model", name)
             here.printer.say(DEFAULT, "dim")
         return
-    here.printer.say(
-        f"{on_one_line(session.model) or 'none is set'} (/model NAME changes it)"
-    )
-    for name in session.models.names():
-        here.printer.line(line(f"  {on_one_line(name)}", "dim"))
+    await _picked(here)
+
+
+async def _picked(here: Terminal) -> None:
+    """Pick a model and an effort from a list."""
+    session = here.session
+    if not (offers := await session.models.offered()):
+        raise BadInput("No provider has a key: refold auth login, or /model NAME")
+    effort = session.effort
+    picker = model_picker(offers, session.model, effort, EFFORTS)
+    found = await pick(here.printer, here.reader, picker)
+    if found is None or found.chosen is None:
+        return
+    if found.chosen.id == session.model:
+        here.printer.say(f"The model is still {on_one_line(session.model)}.", "dim")
+    else:
+        await choose(here, found.chosen.id)
+    turned = found.dial.value if found.dial else effort
+    wanted: Effort = next((each for each in get_args(Effort) if each == turned), "")
+    if wanted != effort:
+        await session.set_effort(wanted)
+        here.printer.say(f"Effort from the next turn: {wanted or DEFAULT_EFFORT}", "dim")
+
+
+async def choose(here: Terminal, wanted: str) -> str:
+    """Use this model from the next turn. Warn if it is not known."""
+    session = here.session
+    name = await session.models.check(wanted)
+    doubt = session.models.doubt(name)
+    await session.set_model(name)
+    here.printer.say(f"From the next turn: {on_one_line(name)}", "dim")
+    if doubt:
+        here.printer.say(on_one_line(doubt), "warn")
+    return name
 
 
 def split_save(rest: str) -> tuple[str, bool]:

@@ -18,7 +18,9 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 def one_by_one(source: int) -> AbstractContextManager[None]:
     """Keys are neither echoed nor held until Enter. A pipe is left as it is."""
-    return _with(source, lambda modes: modes & ~(termios.ECHO | termios.ICANON))
+    # With IEXTEN, Ctrl+O would stop all output on a Mac and a BSD.
+    held = termios.ECHO | termios.ICANON | termios.IEXTEN
+    return _with(source, lambda modes: modes & ~held)
 
 
 def unseen(source: int) -> AbstractContextManager[None]:

@@ -54,7 +54,7 @@ from refold.terminal.input.reader import CTRL_C, Key, Later
 from refold.terminal.screen.printer import Printer
 from refold.values.text import clean
 from refold.views.escape import on_one_line
-from refold.views.picker import Picker, Search
+from refold.views.picker import OnMove, Picker, Search
 from refold.views.styled import Line, Piece
 from refold.views.wrap import wrap_line
 
@@ -86,12 +86,16 @@ class PromptToolkitReader:
         self._pasted = Pasted()
         self._asking: anyio.CancelScope | None = None
         self._began = 0.0
+        self._draft, self._shortcuts = "", False  # what was typed before a shortcut
         self._keyboard = Keyboard(self._input, printer, self._pasted)
         self._elsewhere = Elsewhere(printer, self._pasted)
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
-        found = await self._ask(self._editor, lambda: self._with_vi(prompt()), default=text)
+        self._draft, begun, self._shortcuts = "", text or self._draft, not text
+        found = await self._ask(
+            self._editor, lambda: self._with_vi(prompt()), default=begun
+        )
         self._printer.typed()
         return _now(found)
 
@@ -117,11 +121,16 @@ class PromptToolkitReader:
             )
         )
 
-    async def pick(self, picker: Picker, search: Search | None = None) -> Picker | None:
+    async def pick(
+        self,
+        picker: Picker,
+        search: Search | None = None,
+        on_move: OnMove | None = None,
+    ) -> Picker | None:
         from refold.terminal.input.line_editor.picker_list import picked
 
         self._printer.fresh()
-        return await picked(self._printer, picker, search)
+        return await picked(self._printer, picker, search, on_move)
 
     def quiet(self) -> AbstractContextManager[None]:
         return self._keyboard.quiet()
@@ -154,7 +163,7 @@ class PromptToolkitReader:
 
     @cached_property
     def _editor(self) -> "PromptSession[_Answer]":
-        doing = Doing(self._cycle, self._elsewhere.edit, self._ahead)
+        doing = Doing(self._cycle, self._elsewhere.edit, self._ahead, self._keep_draft)
         found = PromptSession[_Answer](
             history=history(self._history, self._pasted.whole, self._masked),
             auto_suggest=Suggested(),
@@ -219,6 +228,12 @@ class PromptToolkitReader:
                 return Later(clean(self._pasted.whole(words)))
             case Key():
                 return answer
+
+    def _keep_draft(self, text: str) -> bool:
+        """A shortcut was pressed. False: it does not hold at this prompt."""
+        if self._shortcuts:
+            self._draft = text
+        return self._shortcuts
 
     def _names_something(self) -> bool:
         document = self._editor.default_buffer.document

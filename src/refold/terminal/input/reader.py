@@ -4,14 +4,15 @@
 with history and completion. `run` and `work` interpret the input.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from enum import Enum
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from refold.views.picker import Picker, Search
+from refold.views.picker import OnMove, Picker, Search
 from refold.views.styled import Line
 
 CTRL_C = "\x03"  # as a key that came before the terminal took it for a signal again
@@ -24,6 +25,14 @@ class Key(Enum):
     CTRL_D = "ctrl+d"  # or nobody is there any more
     ESC = "esc"
     SHIFT_TAB = "shift+tab"
+    CTRL_O = "ctrl+o"
+    CTRL_T = "ctrl+t"
+
+
+# What keys stand for, at an empty or half-typed prompt and while the session works.
+SHORTCUTS: Mapping[Key, str] = MappingProxyType(
+    {Key.CTRL_O: "/expand", Key.CTRL_T: "/todos"}
+)
 
 
 class Later(Struct, frozen=True):
@@ -36,17 +45,24 @@ class Later(Struct, frozen=True):
 class ListReader(Protocol):
     """A reader that can show a list to pick from. None: the person has left.
 
-    `search` may take its time: it is called in a thread.
+    `search` may take its time: it is called in a thread. `on_move` is called when another
+    item is selected, where the list is drawn.
     """
 
-    async def pick(self, picker: Picker, search: Search | None = None) -> Picker | None: ...
+    async def pick(
+        self,
+        picker: Picker,
+        search: Search | None = None,
+        on_move: OnMove | None = None,
+    ) -> Picker | None: ...
 
 
 class TerminalReader(Protocol):
     """One question at a time. Each may be cancelled, and leaves the terminal as it was.
 
     `words` reads what may be several lines, `text` being there already; its prompt is
-    drawn anew with `redraw`, where that can be done. `brief` is
+    drawn anew with `redraw`, where that can be done. A key of `SHORTCUTS` ends it, if no
+    text was there, and what was typed until then is there the next time. `brief` is
     for one line whose prompt is taken away afterwards, with Esc as a way out. `aside` is
     the same, and Alt+Enter gives what was typed as `Later`.
     `choice` gives the one key of `keys` that was pressed, or "" for another one. `secret`

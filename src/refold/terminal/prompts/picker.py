@@ -11,6 +11,7 @@ from refold.terminal.input.reader import Key, ListReader, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line
 from refold.views.picker import (
+    OnMove,
     Picker,
     PickerItem,
     Search,
@@ -26,15 +27,20 @@ _HOW = "number, or words to search for; Enter to leave: "
 
 
 async def pick(
-    printer: Printer, reader: TerminalReader, picker: Picker, search: Search | None = None
+    printer: Printer,
+    reader: TerminalReader,
+    picker: Picker,
+    search: Search | None = None,
+    on_move: OnMove | None = None,
 ) -> Picker | None:
     """The list as it was left, with something chosen; None: the person has left.
 
-    `search` may take its time: it is called in a thread.
+    `search` may take its time: it is called in a thread. `on_move` is called when something
+    else is selected, where the list is drawn; it may change the theme.
     """
     if not isinstance(reader, ListReader):
         return await _by_number(printer, reader, picker, search)
-    found = await reader.pick(picker, search)
+    found = await reader.pick(picker, search, on_move)
     return found if found and found.chosen else None
 
 

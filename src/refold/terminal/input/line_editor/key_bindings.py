@@ -18,7 +18,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.input.reader import Key, Later
+from refold.terminal.input.reader import SHORTCUTS, Key, Later
 from refold.terminal.signals import stop_here
 
 _LEAVING = (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC))
@@ -31,12 +31,14 @@ _AS_KITTY_SAYS = ("2", "5", "6")
 class Doing(Struct, frozen=True):
     """What keys of the prompt for words set off.
 
-    `ahead`: were they typed before the prompt was there?
+    `ahead`: were they typed before the prompt was there? `shortcut` keeps what was typed
+    so far; false where shortcuts do not hold.
     """
 
     cycle: Callable[[], None]
     edit: Callable[[KeyPressEvent], None]
     ahead: Callable[[], bool]
+    shortcut: Callable[[str], bool] = lambda _: False
 
 
 def editing(pasted: Pasted, doing: Doing) -> KeyBindings:
@@ -56,6 +58,7 @@ def editing(pasted: Pasted, doing: Doing) -> KeyBindings:
 
     _ending(keys, doing.ahead)
     _leaving_words(keys)
+    _shortcuts(keys, doing.shortcut)
     _after_escape(keys)
     return keys
 
@@ -114,6 +117,18 @@ def _after_escape(keys: KeyBindings) -> None:
         if not buffer.text:
             buffer.text = "/rewind"
             buffer.validate_and_handle()
+
+
+def _shortcuts(keys: KeyBindings, keep: Callable[[str], bool]) -> None:
+    """A key that stands for a command: what was typed so far is kept for the next prompt."""
+    for name, key in (("c-o", Key.CTRL_O), ("c-t", Key.CTRL_T)):
+
+        @keys.add(name, filter=has_focus(DEFAULT_BUFFER))
+        def _(event: KeyPressEvent, key: Key = key) -> None:
+            buffer = event.current_buffer
+            if keep(buffer.text):
+                buffer.text = SHORTCUTS[key]  # as if it had been typed
+                event.app.exit(result=key)
 
 
 def _new_line(event: KeyPressEvent) -> None:

@@ -17,10 +17,12 @@ from prompt_toolkit.layout import (
     VSplit,
     Window,
 )
+from prompt_toolkit.output import ColorDepth
 
-from refold.terminal.input.line_editor.drawing import ESC_ALONE, drawing
+from refold.terminal.input.line_editor.drawing import ESC_ALONE, colouring, drawing
 from refold.terminal.screen.printer import Printer
 from refold.views.picker import (
+    OnMove,
     Picker,
     Search,
     moved,
@@ -38,16 +40,25 @@ _STEPS = {
 }  # fmt: skip
 
 
-async def picked(printer: Printer, picker: Picker, search: Search | None) -> Picker | None:
+async def picked(
+    printer: Printer, picker: Picker, search: Search | None, on_move: OnMove | None = None
+) -> Picker | None:
     """The list as it was left by Enter; None where the person has left."""
-    return await _List(printer, picker, search).run()
+    return await _List(printer, picker, search, on_move).run()
 
 
 class _List:
-    def __init__(self, printer: Printer, picker: Picker, search: Search | None) -> None:
-        self._printer, self._search = printer, search
+    def __init__(
+        self,
+        printer: Printer,
+        picker: Picker,
+        search: Search | None,
+        on_move: OnMove | None,
+    ) -> None:
+        self._printer, self._search, self._on_move = printer, search, on_move
         self._picking = picker
         self._buffer = Buffer(multiline=False, on_text_changed=self._typed)
+        self._depth: ColorDepth = ColorDepth.DEPTH_4_BIT
         self._app = self._application()
 
     async def run(self) -> Picker | None:
@@ -66,12 +77,15 @@ class _List:
             height=1,
         )
         rows_ = Window(FormattedTextControl(self._rows), dont_extend_height=True)
+        means = drawing(self._printer.look)
+        self._depth = means["color_depth"]
+        means["color_depth"] = lambda: self._depth  # a theme may have more colours
         app = Application[Picker | None](
             layout=Layout(HSplit([typed, rows_])),
             key_bindings=self._keys(),
             erase_when_done=True,
             input=create_input(),
-            **drawing(self._printer.look),
+            **means,
         )
         app.ttimeoutlen = app.timeoutlen = ESC_ALONE
         return app
@@ -94,7 +108,7 @@ class _List:
 
             @keys.add(name)
             def _(event: KeyPressEvent, by: int = by) -> None:
-                self._picking = moved(self._picking, by)
+                self._now(moved(self._picking, by))
 
         for name, by in (("left", -1), ("right", 1)) if self._picking.dial else ():
 
@@ -103,6 +117,18 @@ class _List:
                 self._picking = turned(self._picking, by)
 
         return keys
+
+    def _now(self, picking: Picker) -> None:
+        before, self._picking = self._picking.chosen, picking
+        if self._on_move and picking.chosen not in (before, None):
+            self._on_move(picking)
+            self._in_theme()
+
+    def _in_theme(self) -> None:
+        """Draw in the colours that the printer has now."""
+        found = colouring(self._printer.look)
+        self._app.style = found["style"]
+        self._depth = found["color_depth"]
 
     def _rows(self) -> StyleAndTextTuples:
         height = (self._printer.look.height() or 24) - _ABOVE
@@ -115,7 +141,7 @@ class _List:
     def _typed(self, buffer: Buffer) -> None:
         text = buffer.text.strip()
         if text != self._picking.query:
-            self._picking = with_query(self._picking, text)
+            self._now(with_query(self._picking, text))
             if text and self._search:
                 self._app.create_background_task(self._look_for(text, self._search))
 

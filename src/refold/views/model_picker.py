@@ -1,0 +1,72 @@
+"""A picker of models, with the reasoning effort as its dial. Pure.
+
+Which models there are is known to `app.models`; `client.choices` puts them in order.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from refold.views.escape import on_one_line
+from refold.views.picker import Dial, Picker, PickerItem, picker_at
+from refold.views.styled import Line
+from refold.views.wrap import cells, cut
+
+DEFAULT_EFFORT = "default"  # of the provider
+_FIGURES = 26  # cells of window and prices
+_NARROW = 56  # cells without which figures are left out
+
+
+class ModelOffer(Struct, frozen=True):
+    """A model that can be asked here. Unknown figures are 0 and None.
+
+    `input` and `output` are US dollars for a million tokens.
+    """
+
+    name: str
+    window: int = 0  # tokens
+    input: float | None = None
+    output: float | None = None
+    notes: tuple[str, ...] = ()  # its role, a short name, that it was used lately
+
+
+def model_picker(
+    offers: Iterable[ModelOffer], current: str, effort: str, efforts: Sequence[str]
+) -> Picker:
+    """At the model that is used now."""
+    values = (DEFAULT_EFFORT, *efforts)
+    dial = Dial("effort", values, values.index(effort) if effort in values else 0)
+    items = (
+        PickerItem(
+            each.name, partial(_row, each, each.name == current),
+            " ".join((each.name, *each.notes)),
+        )
+        for each in offers
+    )  # fmt: skip
+    return picker_at(Picker("Which model?", tuple(items), dial=dial), current)
+
+
+def _row(offer: ModelOffer, now: bool, room: int) -> Line:
+    figures = _figures(offer) if room >= _NARROW else ""
+    notes = ", ".join((*(("now",) if now else ()), *map(on_one_line, offer.notes)))
+    left = room - cells(figures)
+    name = cut(on_one_line(offer.name), left - 2)
+    notes = cut(notes, max(left - cells(name) - 4, 0))
+    pad = " " * (left - cells(name) - cells(notes) - 2)
+    return (("plain", f"{name}  "), ("accent", notes), ("dim", f"{pad}{figures}"))
+
+
+def _figures(offer: ModelOffer) -> str:
+    window = _short(offer.window) if offer.window else "?"
+    if offer.input is None or offer.output is None:
+        price = "price unknown"
+    elif not offer.input and not offer.output:
+        price = "free"
+    else:
+        price = f"${offer.input:g} in, ${offer.output:g} out"
+    return f"  {window:>5} · {price:<{_FIGURES - 10}}"
+
+
+def _short(tokens: int) -> str:
+    return f"{tokens / 1e6:.3g}M" if tokens >= 999_500 else f"{tokens / 1000:.0f}k"

@@ -1,0 +1,49 @@
+"""The list of models: prices, windows, what is found by typing, and the effort."""
+
+from refold.views.model_picker import ModelOffer, model_picker
+from refold.views.picker import numbered_rows, picker_rows, turned, with_query
+from refold.views.styled import bare
+
+OFFERS = (
+    ModelOffer("anthropic/claude-sonnet-5", 1_000_000, 2, 10, ("main",)),
+    ModelOffer("openai/gpt-6", 400_000, 0.75, 4.5, ("recent",)),
+    ModelOffer("ollama/\x1b[2Jqwen", 32_768, 0, 0),
+    ModelOffer("proxy/unknown"),
+)
+EFFORTS = ("low", "medium", "high")
+PICKER = model_picker(OFFERS, "openai/gpt-6", "medium", EFFORTS)
+
+
+def rows(room: int) -> list[str]:
+    return [" ".join(bare([row]).split()) for row in picker_rows(PICKER, room, 9)]
+
+
+def test_each_model_has_its_window_and_prices_and_the_one_in_use_is_selected() -> None:
+    assert rows(100) == [
+        "anthropic/claude-sonnet-5 main 1M · $2 in, $10 out",
+        "› openai/gpt-6 now, recent 400k · $0.75 in, $4.5 out",
+        "ollama/\\x1b[2Jqwen 33k · free",
+        "proxy/unknown ? · price unknown",
+        "effort: ← medium →",
+    ]
+    assert all(len(bare([row])) <= 100 for row in picker_rows(PICKER, 100, 9))
+
+
+def test_a_narrow_screen_shows_names_and_no_figures() -> None:
+    assert rows(40)[0] == "anthropic/claude-sonnet-5 main"
+
+
+def test_a_role_finds_its_model_and_the_arrows_change_the_effort() -> None:
+    found = with_query(PICKER, "main")
+
+    assert [each.id for each in found.shown] == ["anthropic/claude-sonnet-5"]
+    assert turned(PICKER, 1).dial == PICKER.dial.__class__(
+        "effort", ("default", *EFFORTS), 3
+    )
+
+
+def test_the_list_of_numbers_has_the_same_rows() -> None:
+    first = bare(numbered_rows(PICKER.choices[:1], 80))
+
+    assert first.startswith("1  anthropic/claude-sonnet-5  main")
+    assert first.rstrip().endswith("1M · $2 in, $10 out")
