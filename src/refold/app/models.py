@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 ROLES = Roles.__struct_fields__
 _MOST_OF_ONE = 20  # models of one server that are offered
-_LIST = "refold models {} lists them"
 # What a replay does not compare: the day and directory, and the session's own name.
 NOT_REPLAYED = frozenset({"system", "session"})
 
@@ -195,70 +194,6 @@ class Models:
             for each in listed.models[:_MOST_OF_ONE]
         ]
         return tuple(dict.fromkeys((*found, *connections.installed())))
-
-    def offered(self) -> tuple[str, ...]:
-        """`names`, and what the list of known models has of each provider with a key."""
-        from refold.provider.model_aliases import sold
-        from refold.provider.prices import sold_by
-
-        keyed = [
-            spec
-            for spec in self.connections.known
-            if self.connections.keys.at_hand(spec) and not self._moved(spec)
-        ]
-        # Another wire of the same provider has the same models.
-        of_seller = {sold_by(spec.name): spec for spec in reversed(keyed)}
-        known = [
-            f"{spec.name}/{model}"
-            for spec in reversed(of_seller.values())
-            for model in sold(spec.name)
-        ]
-        return tuple(dict.fromkeys((*self.names(), *known)))
-
-    def notes(self, name: str) -> tuple[str, ...]:
-        """The roles of a model, and the short names that the settings give it."""
-        roles = [role for role in ROLES if getattr(self._settings.models, role) == name]
-        short = [own for own, full in self._settings.model_aliases.items() if full == name]
-        return (*roles, *short)
-
-    def figures_of(self, name: str) -> tuple[int, float | None, float | None]:
-        """The window, and the price of a million tokens in and out, if they are known."""
-        window = self.traits(name).window
-        if name.startswith(SMALL):
-            return window, 0.0, 0.0
-        try:
-            spec, model = self.connections.named(name)
-        except BadInput:
-            return window, None, None
-        if (rates := self.figures.rates(spec, model)) is None:
-            return window, None, None
-        return window, rates.first.input, rates.first.output
-
-    def doubt(self, name: str) -> str:
-        """A warning if the provider of this model has no model of that name, as far as known.
-
-        Raises `BadInput` for a name that no provider can be behind.
-        """
-        full = self.full(name)
-        if not full or full.startswith((SCRIPT, SMALL)):
-            return ""
-        spec, model = self.connections.named(full)
-        if not isinstance(spec, ProviderSpec) or model == spec.model:
-            return ""
-        from refold.provider.model_aliases import sold
-        from refold.provider.prices import find, override
-
-        listed = self.figures.listed(spec)
-        told = [each.name for each in listed.models] if listed else []
-        known = [*told, *sold(spec.name)]
-        own = override(spec.name, model, self._settings.prices)
-        if not known or model in told or find(spec.name, model) or own:
-            return ""
-        from refold.values.similar_names import similar
-
-        near = [f"{spec.name}/{each}" for each in similar(model, known)]
-        hint = f"did you mean {' or '.join(near)}?" if near else _LIST.format(spec.name)
-        return f"{spec.name} has no model {model!r} that refold knows of; {hint}"
 
     def traits(self, name: str) -> Traits:
         if name.startswith(SMALL):

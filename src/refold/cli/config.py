@@ -161,13 +161,15 @@ def _doubt(file: File, key: str, value: str) -> str:
     """
     if not canonical(key).startswith("models."):
         return ""
+    from refold.app.model_offers import ModelOffers
     from refold.app.models import Models
     from refold.cli.models import NothingAsked
     from refold.config.credentials import read
 
     settings = told(file.folder, file.places, os.environ).settings
     keys = read(file.places.credentials)
-    return Models(settings, file.places, os.environ, keys, NothingAsked()).doubt(value)
+    models = Models(settings, file.places, os.environ, keys, NothingAsked())
+    return ModelOffers(models, settings, os.environ).doubt(value)
 
 
 def _tell_unheeded(found: SettingOrigins) -> None:

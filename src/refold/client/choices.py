@@ -5,6 +5,7 @@ Nothing is looked up before it is asked for. The choice itself is an order to th
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -15,6 +16,9 @@ from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.session.session import Session as Engine
 from refold.views.model_picker import ModelOffer
+
+if TYPE_CHECKING:
+    from refold.app.model_offers import ModelOffers
 
 _SOON = 0.5  # seconds for reading what is new of the sessions
 _LATELY = 50  # sessions that are looked at for their models
@@ -40,21 +44,27 @@ class ModelChoices:
         return await anyio.to_thread.run_sync(self._offered)
 
     def _offered(self) -> Sequence[ModelOffer]:
-        models, recent = self._app.models, self._recent()
-        names = dict.fromkeys((*recent, *models.offered()))
+        offers, recent = self._offers, self._recent()
+        names = dict.fromkeys((*recent, *offers.names()))
         if self.current:
             names = dict.fromkeys((self.current, *names))
         found = list[tuple[int, ModelOffer]]()
         for name in names:
-            window, read, written = models.figures_of(name)
-            own = models.notes(name)
+            window, read, written = offers.figures(name)
+            own = offers.notes(name)
             notes = (*own, *(("recent",) if name in recent else ()))
             rank = 0 if name == self.current else 1 if own else 2 if name in recent else 3
             found.append((rank, ModelOffer(name, window, read, written, notes)))
         return [offer for _, offer in sorted(found, key=lambda each: each[0])]
 
+    @property
+    def _offers(self) -> "ModelOffers":
+        from refold.app.model_offers import ModelOffers
+
+        return ModelOffers(self._app.models, self._app.settings, self._app.environ)
+
     def _recent(self) -> Sequence[str]:
-        """The models of the newest sessions, on every directory, that could be asked now."""
+        """The models of the newest sessions, in every directory, that could be asked now."""
         if not self._app.wishes.keep:
             return ()
         cards = self._app.home.catalogue().cards(seconds=_SOON)[:_LATELY]
@@ -70,7 +80,7 @@ class ModelChoices:
 
     def doubt(self, name: str) -> str:
         """A warning if nothing is known of a model of that name; or ""."""
-        return self._app.models.doubt(name)
+        return self._offers.doubt(name)
 
     async def check(self, name: str) -> str:
         """`name` in full. Raises `BadInput` for a model that cannot be asked."""

@@ -1,0 +1,83 @@
+"""What is told of models before one is chosen: which there are, their figures, doubts.
+
+`models` has what names mean and what can be asked; nothing is asked here.
+"""
+
+from collections.abc import Mapping
+
+from refold.app.model_connections import SCRIPT, SMALL
+from refold.app.models import ROLES, Models
+from refold.config.settings import Settings
+from refold.errors import BadInput
+from refold.provider import catalog
+from refold.provider.model_aliases import sold
+from refold.provider.prices import find, override, sold_by
+from refold.provider.spec import ProviderSpec
+
+_LIST = "refold models {} lists them"
+
+
+class ModelOffers:
+    def __init__(
+        self, models: Models, settings: Settings, environ: Mapping[str, str]
+    ) -> None:
+        self._models, self._settings, self._environ = models, settings, environ
+
+    def names(self) -> tuple[str, ...]:
+        """`Models.names`, and the known models of each provider with a key."""
+        connections = self._models.connections
+        keyed = [
+            spec
+            for spec in connections.known
+            if connections.keys.at_hand(spec) and not catalog.moved(spec, self._environ)
+        ]
+        # Another wire of the same provider has the same models.
+        of_seller = {sold_by(spec.name): spec for spec in reversed(keyed)}
+        known = [
+            f"{spec.name}/{model}"
+            for spec in reversed(of_seller.values())
+            for model in sold(spec.name)
+        ]
+        return tuple(dict.fromkeys((*self._models.names(), *known)))
+
+    def notes(self, name: str) -> tuple[str, ...]:
+        """The roles of a model, and the short names that the settings give it."""
+        roles = [role for role in ROLES if getattr(self._settings.models, role) == name]
+        short = [own for own, full in self._settings.model_aliases.items() if full == name]
+        return (*roles, *short)
+
+    def figures(self, name: str) -> tuple[int, float | None, float | None]:
+        """The window, and the price of a million tokens in and out, if they are known."""
+        window = self._models.traits(name).window
+        if name.startswith(SMALL):
+            return window, 0.0, 0.0
+        try:
+            spec, model = self._models.connections.named(name)
+        except BadInput:
+            return window, None, None
+        if (rates := self._models.figures.rates(spec, model)) is None:
+            return window, None, None
+        return window, rates.first.input, rates.first.output
+
+    def doubt(self, name: str) -> str:
+        """A warning if the provider of this model has no model of that name, as far as known.
+
+        Raises `BadInput` for a name that no provider can be behind.
+        """
+        full = self._models.full(name)
+        if not full or full.startswith((SCRIPT, SMALL)):
+            return ""
+        spec, model = self._models.connections.named(full)
+        if not isinstance(spec, ProviderSpec) or model == spec.model:
+            return ""
+        listed = self._models.figures.listed(spec)
+        told = [each.name for each in listed.models] if listed else []
+        known = [*told, *sold(spec.name)]
+        own = override(spec.name, model, self._settings.prices)
+        if not known or model in told or find(spec.name, model) or own:
+            return ""
+        from refold.values.similar_names import similar
+
+        near = [f"{spec.name}/{each}" for each in similar(model, known)]
+        hint = f"did you mean {' or '.join(near)}?" if near else _LIST.format(spec.name)
+        return f"{spec.name} has no model {model!r} that refold knows of; {hint}"
