@@ -686,9 +686,9 @@ def test_a_model_and_an_effort_can_be_made_the_default(
     assert rows[2:] == [
         "From the next turn: script/two",
         "It is the default of new sessions.",
-        "the default of the provider (low, medium, high, max)",
+        "the default of the provider (off, low, medium, high, max)",
         "From the next turn: high",
-        "'huge' is not an effort: low, medium, high, max",
+        "'huge' is not an effort: off, low, medium, high, max",
         "From the next turn: max",
         "It is the default of new sessions.",
     ]

@@ -65,7 +65,7 @@ class ModelChoices:
 
     def _recent(self) -> Sequence[str]:
         """The models of the newest sessions, in every directory, that could be asked now."""
-        if not self._app.wishes.keep:
+        if not self._app.options.keep:
             return ()
         cards = self._app.home.catalogue().cards(seconds=_SOON)[:_LATELY]
         names = dict.fromkeys(card.about.model or card.model for card in cards)
