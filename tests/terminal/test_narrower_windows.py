@@ -59,8 +59,8 @@ def taken_back(columns: int, look: Look) -> str:
 def test_what_was_drawn_is_taken_back_on_all_the_rows_that_it_has_become(
     columns: int, more: str
 ) -> None:
-    assert taken_back(columns, Look(up=UP)) == more + DRAWN
+    assert taken_back(columns, Look(up=UP, refits=True)) == more + DRAWN
 
 
 def test_where_old_lines_are_not_known_to_be_fitted_no_more_is_taken_back() -> None:
-    assert taken_back(20, Look()) == DRAWN
+    assert taken_back(20, Look(up=UP)) == DRAWN
