@@ -1,14 +1,18 @@
 """`refold serve`: serve conversations to pages and programs, until it is stopped.
+`refold web`: the same, and open the page in the browser.
 
 The server itself is in `refold.server`, which needs the extra `server`. Here the options
 are read, and the link is printed.
 """
 
+import io
 import os
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,6 +20,7 @@ import anyio
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.cli.launch import command_names
+from refold.cli.subcommands import SubcommandEntry
 from refold.client.host import Host, HostPaths, NewConversation
 from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
@@ -23,6 +28,8 @@ from refold.config.paths import Paths, here, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import complain, write
 from refold.journal.home import Home
+from refold.programs import Programs, start
+from refold.safe_open import made
 
 if TYPE_CHECKING:
     from refold.server.serving import Listening
@@ -33,6 +40,7 @@ _MISSING = (
     "the server needs packages that are not installed here: pip install 'refold[server]', or, "
     "in a checkout, make run"
 )
+_LEADS_TO = '<!doctype html><meta http-equiv="refresh" content="0; url={link}">\n'
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -69,8 +77,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
 
 
-def run(found: Namespace) -> int:
-    """Serve. The link goes to stdout, once the server listens."""
+def run_web(found: Namespace) -> int:
+    """Serve, and open the user page once the server listens."""
+    return run(found, opens=True)
+
+
+def run(found: Namespace, *, opens: bool = False) -> int:
+    """Serve. The links go to stdout, once the server listens."""
     where = _listening(found)
     try:
         from refold.server import access, serving
@@ -89,13 +102,50 @@ def run(found: Namespace) -> int:
         Home(places.data / "sessions"), directories, partial(launch_at, found, places)
     )
 
+    browsers = list[Popen[bytes] | None]()  # held, or Python would warn of them
+
     def ready(address: str) -> None:
         for path, page in (("/", "page"), ("/dev", "developer page")):
             write(f"{page + ':':16} {address}{path}#launch={own.new_launch()}\n")
+        if where.beyond_loopback and sys.stdout.isatty():
+            show_code(f"{address}/#launch={own.new_launch()}")
+        if opens:
+            link = f"{address}/#launch={own.new_launch()}"
+            browsers.append(open_page(link, way, os.environ))
         complain(f"serving at {address}; Ctrl+C ends it")
 
-    anyio.run(serving.serve, host, own, where, ready)
+    way = places.state / "server" / "open.html"
+    try:
+        anyio.run(serving.serve, host, own, where, ready)
+    finally:
+        way.unlink(missing_ok=True)
     return 0
+
+
+def open_page(link: str, way: Path, environ: Mapping[str, str]) -> Popen[bytes] | None:
+    """Open the link in the person's browser. None, with a notice: there is no such program.
+
+    Other users see the arguments of a program, and the link is a key. So the browser is given
+    the file `way`, which only its owner can read, and which leads to the link.
+    """
+    known = Programs(environ)
+    for name in (environ.get("BROWSER", ""), "xdg-open", "open", "wslview"):
+        if name and (program := known.find(name)):
+            way.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            way.unlink(missing_ok=True)
+            made(way, _LEADS_TO.format(link=link).encode())
+            return start([program, str(way)], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+    complain("no program was found that opens a page: open the link above yourself")
+    return None
+
+
+def show_code(link: str) -> None:
+    """The link as a QR code, for the camera of another device."""
+    import segno
+
+    drawn = io.StringIO()
+    segno.make(link, micro=False).terminal(out=drawn, compact=True)
+    write(f"for another device:\n{drawn.getvalue()}")
 
 
 def launch_at(
@@ -146,3 +196,6 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) < 65536):
         raise ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
     return int(text)
+
+
+WEB = SubcommandEntry(add_arguments, run_web)

@@ -69,6 +69,7 @@ _LISTED = (
         "step", "session_views:STEP", "show the model's request and response of one step"
     ),
     Subcommand("serve", "serve", "serve conversations to browsers and programs"),
+    Subcommand("web", "serve:WEB", "serve them, and open the page in your browser"),
     Subcommand("stream", "stream", "follow a session while it runs"),
     Subcommand("replay", "replay", "replay a session without a model, and compare"),
     Subcommand(

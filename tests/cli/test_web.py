@@ -1,0 +1,54 @@
+"""`refold web`: the page is opened in the person's browser, and the link stays private."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from refold.cli.serve import open_page, show_code
+
+LINK = "http://127.0.0.1:3500/#launch=secret"
+
+
+def browser(folder: Path) -> Path:
+    """A program that writes down what it is given, and what stands there."""
+    folder.mkdir(mode=0o755)
+    program = folder / "browse"
+    program.write_text(f'#!/bin/sh\necho "$@" > {folder}/given\ncat "$1" > {folder}/page\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_the_browser_gets_a_private_file_and_no_link_as_an_argument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    program = browser(tmp_path / "bin")
+    way = tmp_path / "state" / "open.html"
+
+    opened = open_page(LINK, way, {"BROWSER": program.name, "PATH": str(program.parent)})
+
+    assert opened is not None
+    opened.wait(10)
+    given = tmp_path / "bin" / "given"
+    assert given.read_text().strip() == str(way)
+    assert f"url={LINK}" in (tmp_path / "bin" / "page").read_text()
+    assert stat.S_IMODE(way.stat().st_mode) == 0o600
+
+
+def test_without_a_browser_the_link_is_left_to_the_person(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert open_page(LINK, tmp_path / "open.html", {"PATH": str(tmp_path)}) is None
+
+    assert "open the link above yourself" in capsys.readouterr().err
+    assert not (tmp_path / "open.html").exists()
+
+
+def test_another_device_gets_a_code(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("segno")
+
+    show_code(LINK)
+
+    assert len(capsys.readouterr().out.splitlines()) > 10
