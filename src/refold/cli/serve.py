@@ -7,12 +7,12 @@ are read, and the link is printed.
 
 import io
 import os
+import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING
 
 import anyio
@@ -102,7 +102,7 @@ def run(found: Namespace, *, opens: bool = False) -> int:
         Home(places.data / "sessions"), directories, partial(launch_at, found, places)
     )
 
-    browsers = list[Popen[bytes] | None]()  # held, or Python would warn of them
+    browsers = list[subprocess.Popen[bytes] | None]()  # held, or Python would warn of them
 
     def ready(address: str) -> None:
         for path, page in (("/", "page"), ("/dev", "developer page")):
@@ -122,7 +122,9 @@ def run(found: Namespace, *, opens: bool = False) -> int:
     return 0
 
 
-def open_page(link: str, way: Path, environ: Mapping[str, str]) -> Popen[bytes] | None:
+def open_page(
+    link: str, way: Path, environ: Mapping[str, str]
+) -> subprocess.Popen[bytes] | None:
     """Open the link in the person's browser. None, with a notice: there is no such program.
 
     Other users see the arguments of a program, and the link is a key. So the browser is given
@@ -134,7 +136,12 @@ def open_page(link: str, way: Path, environ: Mapping[str, str]) -> Popen[bytes] 
             way.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             way.unlink(missing_ok=True)
             made(way, _LEADS_TO.format(link=link).encode())
-            return start([program, str(way)], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+            return start(
+                [program, str(way)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
     complain("no program was found that opens a page: open the link above yourself")
     return None
 
