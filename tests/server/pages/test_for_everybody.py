@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_stories import (
+from tests.server.pages.test_page_stories import (
     BOTH,
     WORDS,
     WRITE,
