@@ -154,7 +154,9 @@ class Watched:
             each.close()
 
 
-@pytest.fixture(scope="session")
+# For each test: as long as it runs, its event loop is that of this thread, and a test that
+# starts one of its own would fail.
+@pytest.fixture
 def chromium() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason=NEEDS)
     if CHROMIUM is None:
