@@ -46,6 +46,9 @@ NOT_RUN = {
     "refold -m command/mine": "another program",
     'refold -p "…" --log-requests && refold sessions requests ID 1': "a server",
     "refold doctor": "no model is set up here, which it says, with exit code 1",
+    "refold eval tasks.toml -m local/qwen2.5-coder-1.5b -o a.json": "a model of a gigabyte",
+    "refold eval tasks.toml -m ollama/qwen3:8b -o b.json": "another server",
+    "refold eval --compare a.json b.json": "the results of both",
     "refold memory forget 3": "three notes, which a model makes",
 }
 WRAPPER = """\
