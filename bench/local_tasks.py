@@ -248,7 +248,7 @@ async def speaking(
                 Peer("the model", f"{address.url}/v1"),
                 {"authorization": f"Bearer {address.key}", "connection": "close"},
                 secret=address.key,
-                patience=Timeouts(connect=5.0, idle=600.0),
+                timeouts=Timeouts(connect=5.0, idle=600.0),
             )
             chat = OpenAIChat(http, Quirks(output_limit="max_tokens"))
             try:

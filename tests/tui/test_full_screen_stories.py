@@ -102,10 +102,10 @@ def test_a_turn_is_stopped_with_esc_and_goes_on_with_a_message(opens: Opens) -> 
 
 
 def test_messages_meanwhile_are_shown_until_they_are_taken(opens: Opens) -> None:
-    at = opens({"text": "word " * 40, "pause": 0.05}, {"text": "Second turn."})
+    at = opens({"text": "word " * 8, "pause": 0.05}, {"text": "Second turn."})
     ready(at)
     at.type("talk" + ENTER)
-    at.until("word word")
+    at.until("word")
     at.type("and then this" + ESC + ENTER)
     at.until("after this turn: and then this")
     at.until("Second turn.")
@@ -155,7 +155,7 @@ def test_a_session_is_resumed_with_all_that_was_said(opens: Opens) -> None:
 
 
 def test_a_resize_in_mid_stream_fits_the_new_size(opens: Opens) -> None:
-    at = opens({"text": "word " * 60, "pause": 0.03})
+    at = opens({"text": "word " * 25, "pause": 0.03})
     ready(at)
     at.type("talk" + ENTER)
     at.until("word word")
