@@ -19,7 +19,6 @@ from refold.testing.places import BlobsInMemory
 from refold.testing.providers import Line, ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.tools.edit import write_file
-from refold.tools.line_edit import append
 from refold.tools.read import read_file
 from refold.tools.turn_control import finish
 from refold.values.tools import Effect
@@ -50,9 +49,9 @@ def turn(
     files = DiskFiles(folder)
     given = world(
         ScriptedProvider(*lines),
-        tools=(read_file, write_file, append, bash, finish),
+        tools=(read_file, write_file, bash, finish),
         policies=((fulfilled,) if checked else ()) + POLICIES,
-        rules=tuple(parse(name, "allow") for name in ("write_file", "append", "bash")),
+        rules=tuple(parse(name, "allow") for name in ("write_file", "bash")),
         files=files,
         facts=lambda: Facts(roots=(str(folder),), follow=files.real),
         tool_dependencies={"files": files, "blobs": BlobsInMemory()},

@@ -17,7 +17,7 @@ PINNED = {
     "research": ("2", "4e523c9cedeec8136fcd77ed3d1d4ab669f300ff80f70d1bdf6a9e8b8061ccb4"),
     "review": ("2", "afdd7bed3db1cc33d4e1c8166acf129181e28cdb1a4165684b38a260ef1ef5e7"),
 }
-SMALL = "4d0c1b47ede679c06f1c3d320041d02ce36a12ebf84b3a5330a4752597ebb07c"
+SMALL = "fdf451d4a8d7f8845726773c4e6dd04daebe75fed33b634e44f9761cd1ba2f5e"
 PLAIN = "---\nname: mine\ndescription: My way.\nversion: 3\n---\nBe brief.\n"
 
 

@@ -70,13 +70,10 @@ class Traits(Struct, frozen=True):
         if not self.small:
             return given
         from refold.prompts.presets import small_tool
-        from refold.tools.line_edit import append, insert_line, replace_text
         from refold.tools.shell import careful
         from refold.tools.turn_control import finish
 
-        writes = any(tool.spec.name == "edit_file" for tool in given)
-        edits = (append, insert_line, replace_text) if writes else ()
-        short = ((tool, small_tool(tool.spec)) for tool in (*given, *edits, finish))
+        short = ((tool, small_tool(tool.spec)) for tool in (*given, finish))
         return tuple(replace(careful(tool), spec=spec) for tool, spec in short if spec)
 
 

@@ -180,11 +180,7 @@ SMALL = {
     "list_files": Short('show what is in a folder ("." is here)', ("path",)),
     "grep": Short("find text in the files here", ("pattern",)),
     "write_file": Short("make a new file", ("path", "content")),
-    "append": Short("add lines at the end of a file", ("path", "text")),
-    "insert_line": Short(
-        "insert text before a line; 1 is the top", ("path", "line", "text")
-    ),
-    "replace_text": Short("replace text in a file", ("path", "old", "new")),
+    "edit_file": Short("replace text in a file", ("path", "old", "new")),
     "bash": Short("run a shell command", ("command",)),
     "finish": Short("end, and tell the person the answer", ("answer",)),
 }

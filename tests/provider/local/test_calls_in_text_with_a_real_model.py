@@ -31,9 +31,6 @@ def _there() -> None:
         )
 
 
-# With the small edit tools the smallest model does not always manage it; they are to be
-# measured against `edit_file` (docs/evaluation.md says how) before they stay.
-@pytest.mark.xfail(reason="0.5B with append, insert_line and replace_text", strict=False)
 @pytest.mark.parametrize("calls", ["text", "auto"])
 def test_it_does_a_task(calls: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFOLD_MODELS", str(SHELF.directory))
