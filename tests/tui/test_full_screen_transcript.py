@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
+from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.tui.transcript import (
     Anchor,
     Transcript,
@@ -15,7 +16,7 @@ from refold.tui.transcript import (
 )
 from refold.views.screen.blocks import Words
 from refold.views.styled import bare
-from tests.tui.sessions import DIFF, ENDS, Story, model_of, stories
+from tests.tui.sessions import DIFF, ENDS, PLAN, Story, model_of, stories
 
 
 def rows_of(shown: Transcript, room: int = 60) -> list[str]:
@@ -64,6 +65,26 @@ def test_long_output_is_folded_until_it_is_opened() -> None:
         "    39",
     ]
     assert rows_of(opened)[-2:] == ["  └ a", "    b"]
+
+
+def test_a_plan_is_shown_whole_when_it_is_opened() -> None:
+    story = Story()
+    story.turn("Plan it.").tell(*story.call(PLAN, "exit_plan_mode", "{}"))
+    shown = model_of(story).transcript
+
+    assert rows_of(Transcript(shown.items, whole=True))[-3:] == [
+        "    ",
+        "    1. Look",
+        "    2. Do",
+    ]
+
+
+def test_what_a_subagent_found_stands_below_its_end() -> None:
+    story = Story().turn("Go.")
+    story.tell(ChildBorn("child-1", "c9", "explore", "look"))
+    story.tell(ChildEnded("child-1", "answered", "done", text="Two files use it."))
+
+    assert "  └ Two files use it." in rows_of(model_of(story).transcript)
 
 
 @given(stories(), some.integers(20, 120), some.integers(3, 30), some.data())

@@ -27,8 +27,8 @@ from refold.tui.messages import (
     Paste,
     Picked,
     Quit,
-    Redraw,
     Remember,
+    Repaint,
     Resized,
     RowsPrinted,
     RunCommand,
@@ -43,7 +43,7 @@ from refold.tui.messages import (
 from refold.tui.model import Dialog, Model
 from refold.tui.update import update
 from refold.tui.view import view
-from refold.values.live import TextCame
+from refold.values.live import ChildMoved, TextCame
 from refold.views.picker import Picker, PickerItem
 from refold.views.screen.blocks import Heard
 from refold.views.screen.blocks import News as Notice
@@ -116,7 +116,12 @@ def test_ctrl_d_leaves_only_where_nothing_is_typed() -> None:
 
 @pytest.mark.parametrize(
     ("key", "wanted"),
-    [("ctrl+p", LoadPalette()), ("shift+tab", CycleMode()), ("ctrl+z", Suspend())],
+    [
+        ("ctrl+p", LoadPalette()),
+        ("shift+tab", CycleMode()),
+        ("ctrl+z", Suspend()),
+        ("ctrl+l", Repaint()),
+    ],
 )
 def test_a_key_that_the_runtime_obeys(key: str, wanted: Command) -> None:
     assert after(idle(), Key(key))[1] == [wanted]
@@ -215,6 +220,19 @@ def test_a_subagent_is_watched_and_stopped_from_its_panel() -> None:
     assert after(panel, Key("esc"))[0].panel == ""
 
 
+def test_the_rows_below_a_subagent_belong_to_it() -> None:
+    story = Story().turn("Go.")
+    story.tell(ChildBorn("child-1", "c8", "explore", "look"))
+    story.tell(ChildBorn("child-2", "c9", "explore", "read"))
+    model = model_of(story)
+    moved = ChildMoved("child-1/child-1", "explore", "deeper", 1, 10, None, "grep x")
+    model, _ = after(model, News((Frame(model.screen.view.seq, 1, moved),)))
+
+    second, _ = after(model, Key("f3"), Key("tab"), Key("down"))
+
+    assert after(second, Typed("x"))[1] == [Send(StopChild("child-2"))]
+
+
 def test_another_session_empties_the_screen_and_keeps_what_is_typed() -> None:
     model, _ = after(idle(), Typed("draft"), FactsChanged(Facts("other", "b/m")))
 
@@ -247,7 +265,7 @@ MESSAGES = some.one_of(
     WORDS.map(lambda words: Typed(words or "x", 6.0)),
     WORDS.map(Paste),
     some.sampled_from([
-        QUESTION, replace(QUESTION, keys="", text="a"), Withdrawn(7), Redraw(), Tick(9.0),
+        QUESTION, replace(QUESTION, keys="", text="a"), Withdrawn(7), Key("ctrl+l"), Tick(9.0),
         Resized(40, 12), Resized(160, 40), RowsPrinted((line("printed"),)), Mouse("wheel_up", 1, 1),
         Mouse("press", 1, 3), News((Frame(2, 1, TextCame("more ")),)),
     ]),

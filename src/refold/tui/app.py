@@ -211,6 +211,8 @@ class App:
             case m.Copy(text):
                 code = base64.b64encode(text[:_COPIED].encode()).decode()
                 write(f"\x1b]52;c;{code}\x07")
+            case m.Repaint():
+                self._foreground.repaint()
             case m.Quit():
                 self._left.set()
             case m.Watch(node) if self._following is not None:

@@ -82,7 +82,6 @@ class Following:
         return Facts(
             session=now.id or "-", model=now.model, effort=now.effort, agent=now.agent,
             mode=now.mode, branch=self._branch, directory=now.view.session.directory,
-            steps=now.steps,
         )  # fmt: skip
 
     async def load(self) -> None:

@@ -16,7 +16,7 @@ from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.signals import stop_here
 from refold.tui.keyboard import Keyboard
-from refold.tui.messages import Message, Redraw, Resized
+from refold.tui.messages import Message, Resized
 from refold.tui.painter import Painted, painted
 from refold.tui.screen_modes import ScreenModes, write
 from refold.tui.view import Frame
@@ -69,7 +69,7 @@ class Foreground:
     def repaint(self) -> None:
         """The terminal may show something else by now: paint it all with the next frame."""
         self._before = None
-        self._post(Redraw())
+        self._post(Resized(*self.size()))  # which wakes who paints
 
     @asynccontextmanager
     async def outside(self) -> AsyncGenerator[Printer]:
@@ -92,7 +92,6 @@ class Foreground:
 
     def _take_back(self) -> None:
         self._modes.resume()
-        self._post(Resized(*self.size()))
         self.repaint()
 
     async def _read(self, keyboard: Keyboard) -> bool:
@@ -115,5 +114,4 @@ class Foreground:
     async def _resize(self) -> None:
         with anyio.open_signal_receiver(signal.SIGWINCH, signal.SIGCONT) as signals:
             async for _ in signals:
-                self._post(Resized(*self.size()))
                 self.repaint()

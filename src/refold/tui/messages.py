@@ -73,7 +73,6 @@ class Facts(Struct, frozen=True):
     mode: Mode = "default"
     branch: str = ""
     directory: str = ""
-    steps: int = 0
 
 
 class FactsChanged(Struct, frozen=True):
@@ -162,14 +161,10 @@ class Remembered(Struct, frozen=True):
     inputs: tuple[str, ...]
 
 
-class Redraw(Struct, frozen=True):
-    """The terminal may show something else by now: paint it all again."""
-
-
 Message: TypeAlias = (
     Key | Typed | Paste | Mouse | Resized | Tick | News | FactsChanged | RowsPrinted | Asked
     | AskedToPick | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | Edited
-    | Remembered | Redraw
+    | Remembered
 )  # fmt: skip
 
 
@@ -238,6 +233,10 @@ class Suspend(Struct, frozen=True):
     pass
 
 
+class Repaint(Struct, frozen=True):
+    """The terminal may show something else by now: paint all of it."""
+
+
 class Remember(Struct, frozen=True):
     """Add this to the history of inputs."""
 
@@ -250,6 +249,6 @@ class Quit(Struct, frozen=True):
 
 Command: TypeAlias = (
     Send | Submit | RunCommand | Answer | Picked | Complete | LoadPalette | Watch | Copy
-    | EditOutside | CycleMode | Suspend | Remember | Quit
+    | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
 )  # fmt: skip
 Commands: TypeAlias = Sequence[Command]

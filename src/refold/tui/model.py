@@ -8,6 +8,8 @@ from refold.tui.composer import Composer
 from refold.tui.messages import Asked, Command, Facts, PanelName
 from refold.tui.text_field import TextField
 from refold.tui.transcript import Anchor, Transcript
+from refold.values.display import Diff
+from refold.values.growing import Log
 from refold.views.picker import Picker
 from refold.views.screen.screen import Screen
 
@@ -44,7 +46,6 @@ class Watching(Struct, frozen=True):
 
     node: str
     title: str
-    screen: Screen
     transcript: Transcript
     anchor: Anchor | None = None
 
@@ -64,6 +65,9 @@ class Model(Struct, frozen=True):
     now: float = 0.0
     screen: Screen = field(default_factory=Screen)
     transcript: Transcript = field(default_factory=Transcript)
+    diffs: Log[Diff] = field(
+        default_factory=Log[Diff]
+    )  # of files that this session changed
     anchor: Anchor | None = None
     facts: Facts = Facts()
     composer: Composer = Composer()
@@ -78,7 +82,6 @@ class Model(Struct, frozen=True):
     interrupted_at: float = float("-inf")  # when Ctrl+C was pressed last
     escaped_at: float = float("-inf")  # when Esc was, with nothing to stop
     hint: str = ""  # a short answer to the last key, until the next one
-    painted: int = 0  # counts what asks for everything to be painted anew
 
 
 Updated: TypeAlias = tuple[Model, tuple[Command, ...]]

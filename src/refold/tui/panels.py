@@ -12,11 +12,10 @@ from refold.tui.model import Model
 from refold.tui.transcript import markdown_rows
 from refold.values.display import Diff
 from refold.values.path_names import near
-from refold.views.children_list import child_lines
+from refold.views.children_list import child_rows
 from refold.views.context import context_lines, context_usage
 from refold.views.escape import on_one_line
 from refold.views.number_format import many, spent_row
-from refold.views.screen.blocks import Called
 from refold.views.styled import Line, line
 from refold.views.todo_list import checklist
 from refold.views.word_diff import diff_lines
@@ -51,11 +50,8 @@ def panel_entries(model: Model, room: int) -> Sequence[PanelEntry]:
 def changed_files(model: Model) -> Mapping[str, Sequence[Diff]]:
     """The diffs of this session, by file, in the order of their first change."""
     found = dict[str, list[Diff]]()
-    for item in model.transcript.items:
-        if isinstance(item, Called) and item.stage == "done":
-            for part in item.shown:
-                if isinstance(part, Diff):
-                    found.setdefault(part.path, []).append(part)
+    for diff in model.diffs:
+        found.setdefault(diff.path, []).append(diff)
     return found
 
 
@@ -72,10 +68,9 @@ def _agents(model: Model, room: int) -> Iterator[PanelEntry]:
     moved = {each.node: each for each in model.screen.moved}
     if not family.children:
         yield PanelEntry("", tuple(wrap_words("No subagents yet.", room, "dim")))
-    names = [child.name for child in family.children]
-    for at, row in enumerate(child_lines(family, moved, room)):
-        if at < len(names):
-            yield PanelEntry(names[at], (truncate(row, room),))
+    for child in family.children:
+        rows = (truncate(row, room) for row in child_rows(child, moved, room))
+        yield PanelEntry(child.name, tuple(rows))
 
 
 def _changes(model: Model, room: int) -> Iterator[PanelEntry]:

@@ -73,13 +73,6 @@ def pasted(field: TextField, text: str) -> TextField:
     return inserted(replace(field, pastes=(*field.pastes, clean)), sign)
 
 
-def shown(field: TextField) -> str:
-    """The text as it is drawn: each paste as a label in brackets."""
-    return "".join(
-        _label(field.pastes[ord(c) - _PASTE]) if is_paste(c) else c for c in field.text
-    )
-
-
 def edited(field: TextField, key: str) -> TextField | None:
     """The field after an editing key; None: the key does not edit."""
     action = _ACTIONS.get(key)

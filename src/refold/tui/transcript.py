@@ -12,10 +12,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from refold.client.types import events
+from refold.values.control import PlanReady
+from refold.values.display import Diff
 from refold.values.growing import Growing, Log
 from refold.values.messages import ToolCall
 from refold.views import call_summary
-from refold.views.children_list import report_lines
+from refold.views.children_list import report_lines, report_rows
 from refold.views.escape import Visible, on_one_line, visible
 from refold.views.markdown.renderer import MarkdownRenderer
 from refold.views.screen.blocks import (
@@ -28,7 +30,6 @@ from refold.views.screen.blocks import (
     Thought,
     TurnOver,
     Words,
-    is_plan,
     result_rows,
     turn_rows,
 )
@@ -169,8 +170,9 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
             return thought_rows(text, room, whole=whole)
         case Called():
             return _called(item, room, of, whole=whole)
-        case News(line=told):
-            return list(_wrapped(told, room))
+        case News(line=told, found=report):
+            rows = report_rows(report, room - _INDENT)
+            return [*_wrapped(told, room), *_under(rows, 0)]
         case TurnOver():
             return [row for told in turn_rows(item) for row in _wrapped(told, room)]
 
@@ -183,12 +185,12 @@ def item_text(item: Item | Coming, label: Callable[[ToolCall], str] = _name) -> 
         case Words(text=text) | Thought(text=text):
             return text
         case Called():
-            diffs = [each.text for each in item.shown if hasattr(each, "before")]
+            diffs = [each.text for each in item.shown if isinstance(each, Diff)]
             return "\n".join(
                 (label(item.call), *diffs) if diffs else (label(item.call), item.text)
             )
-        case News(line=told):
-            return bare([told])
+        case News(line=told, found=report):
+            return f"{bare([told])}\n{report}".strip()
         case TurnOver():
             return bare(turn_rows(item))
         case Local(rows):
@@ -344,8 +346,8 @@ def _result(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Lin
     if item.open:
         tail = [row for row in item.tail.replace("\r", "\n").split("\n") if row.strip()]
         return [line(cut(on_one_line(row), room), "dim") for row in tail[-_TAIL:]]
-    if is_plan(item):
-        return markdown_rows(item.control.text, room) if whole else []  # type: ignore[union-attr]
+    if isinstance(item.control, PlanReady):
+        return markdown_rows(item.control.plan, room) if whole else []
     if whole and item.stage == "done":
         end = events.Ended(item.call.id, item.stage, item.text, item.shown)
         return call_summary.whole(end, item.text, room, of.directory)

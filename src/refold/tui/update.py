@@ -32,9 +32,9 @@ from refold.tui.messages import (
     PaletteLoaded,
     Paste,
     Quit,
-    Redraw,
     Remember,
     Remembered,
+    Repaint,
     Resized,
     RowsPrinted,
     RunCommand,
@@ -54,6 +54,8 @@ from refold.tui.panels import TITLES, panel_entries
 from refold.tui.text_field import field_of, inserted
 from refold.tui.transcript import Local, Transcript, grown
 from refold.tui.view import areas
+from refold.values.display import Diff
+from refold.values.growing import Log
 from refold.views.picker import with_query
 from refold.views.screen.blocks import Called
 from refold.views.screen.screen import Screen, shown
@@ -83,14 +85,19 @@ def _news(model: Model, message: News) -> Model:
     transcript = grown(model.transcript, new) if new else model.transcript
     calls = tuple(each for each in now.open if isinstance(each, Called))
     transcript = replace(transcript, open=calls, coming=now.coming)
-    return replace(model, screen=now, transcript=transcript)
+    diffs = model.diffs
+    for item in new:
+        if isinstance(item, Called) and item.stage == "done":
+            for part in item.shown:
+                diffs = diffs.plus(part) if isinstance(part, Diff) else diffs
+    return replace(model, screen=now, transcript=transcript, diffs=diffs)
 
 
 def _with_facts(model: Model, message: FactsChanged) -> Model:
     facts, transcript = message.facts, model.transcript
     if facts.session != model.facts.session:
         model = replace(
-            model, screen=Screen(window=model.screen.window), anchor=None, selected=-1,
+            model, screen=Screen(window=model.screen.window), diffs=Log[Diff](), anchor=None, selected=-1,
             focus="input", watching=None, panel_row=0,
         )  # fmt: skip
         transcript = Transcript(label=transcript.label, whole=transcript.whole)
@@ -110,7 +117,7 @@ def _watched(model: Model, found: TranscriptLoaded) -> Model:
     )  # fmt: skip
     same = model.watching if model.watching and model.watching.node == found.node else None
     anchor = same.anchor if same else None
-    watching = Watching(found.node, found.title, screen, transcript, anchor)
+    watching = Watching(found.node, found.title, transcript, anchor)
     return replace(model, watching=watching)
 
 
@@ -214,8 +221,6 @@ def _action(model: Model, action: str, at: float) -> Updated:
             whole = not model.transcript.whole
             shown_ = replace(model.transcript, whole=whole, flipped=frozenset[int]())
             return replace(model, transcript=shown_), ()
-        case "redraw":
-            return replace(model, painted=model.painted + 1), ()
         case _ if action in _WANTED:
             return model, (_WANTED[action],)
         case _ if action in TITLES or action == "panels":
@@ -337,7 +342,7 @@ def _panel_key(model: Model, key: str) -> Updated:
 
 
 _WANTED: Mapping[str, Command] = {
-    "palette": LoadPalette(), "mode": CycleMode(), "suspend": Suspend(),
+    "palette": LoadPalette(), "mode": CycleMode(), "suspend": Suspend(), "redraw": Repaint(),
 }  # fmt: skip
 _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     Key: _key,
@@ -361,5 +366,4 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     TranscriptLoaded: _told(_watched),
     Edited: _told(lambda model, m: _put_text(model, m.text)),
     Remembered: _told(_with_history),
-    Redraw: _told(lambda model, m: replace(model, painted=model.painted + 1)),
 }

@@ -116,12 +116,17 @@ def child_lines(
     if not family.children:
         yield line("No subagents: the tool `task` starts one.")
     for child in family.children:
-        yield _row(child, moved.get(child.name), room)
-        if child.stopped and child.runs:
-            yield line(f"    it is to end: {on_one_line(child.stopped)}", "warn")
-        for node, deeper in moved.items():
-            if child.runs and node.startswith(f"{child.name}/"):
-                yield _deeper(node, deeper, room)
+        yield from child_rows(child, moved, room)
+
+
+def child_rows(child: Child, moved: Mapping[str, ChildMoved], room: int) -> Iterator[Line]:
+    """One subagent, and those below it that run."""
+    yield _row(child, moved.get(child.name), room)
+    if child.stopped and child.runs:
+        yield line(f"    it is to end: {on_one_line(child.stopped)}", "warn")
+    for node, deeper in moved.items():
+        if child.runs and node.startswith(f"{child.name}/"):
+            yield _deeper(node, deeper, room)
 
 
 def child_label(who: str, family: Children) -> str:
