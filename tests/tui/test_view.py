@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from msgspec.structs import replace
 
-from refold.tui.messages import PANELS, Asked, AskedToPick, Completion, Key, Offered, Typed
+from refold.tui.messages import PANELS, Asked, AskedToPick, Key, Offered, Typed
 from refold.tui.model import Model
 from refold.tui.update import update
 from refold.tui.view import Frame, view
-from refold.views.picker import Dial, Picker, PickerItem
+from refold.views.picker import Dial, Offer, Picker, PickerItem
 from refold.views.styled import bare, line
 from refold.views.wrap import cells
 from tests.tui.sessions import PLAN, WORDS, Story, model_of, stories
@@ -52,7 +52,7 @@ def test_every_frame_fits_its_screen(
         after(model, Typed(words)),
         replace(model, panel=panel),
         replace(model, panel=panel, focus="panel"),
-        after(model, Typed("/"), Offered("/", (Completion("/help", 1, words),) * 20)),
+        after(model, Typed("/"), Offered("/", (Offer("/help", 1, words),) * 20)),
         after(model, Asked(1, (LONG,) * 40, LONG, keys="yn")),
         after(model, Asked(1, (LONG,), line("why? "), text=words)),
         after(model, AskedToPick(1, Picker(words, (item,) * 30, dial=Dial("effort", ("a", "b"))))),

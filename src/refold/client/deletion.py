@@ -48,7 +48,7 @@ def deletions(
     stays = [card for card in cards if card.id.partition("/")[0] not in ids]
     places = frozenset(map(_real, {card.about.directory for card in stays}))
     names = frozenset(card.id for card in stays)
-    # Of one that cannot be read, nobody knows where it worked.
+    # If the journal cannot be read, the working directory is unknown.
     unknown = any(card.damage and not card.about.directory for card in stays)
 
     def goes(place: str, session: str) -> Path:

@@ -3,7 +3,6 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.tui.messages import Completion
 from refold.tui.text_field import (
     TextField,
     cleared,
@@ -14,6 +13,7 @@ from refold.tui.text_field import (
     pasted,
     up,
 )
+from refold.views.picker import Offer
 
 _KEPT = 500  # inputs of the history
 
@@ -25,7 +25,7 @@ class Composer(Struct, frozen=True):
     history: tuple[str, ...] = ()
     at: int = -1  # -1: not in the history, 0: the newest input
     draft: str = ""
-    offers: tuple[Completion, ...] = ()
+    offers: tuple[Offer, ...] = ()
     chosen: int = -1  # of the offers
     search: str | None = None  # what Ctrl+R looks for
 
@@ -92,7 +92,7 @@ def pressed(composer: Composer, key: str) -> Composer | None:
             return None if changed is None else _anew(composer, changed)
 
 
-def offered(composer: Composer, before: str, offers: tuple[Completion, ...]) -> Composer:
+def offered(composer: Composer, before: str, offers: tuple[Offer, ...]) -> Composer:
     """The completions for the text before the cursor, unless that has changed."""
     if before != composer.before or composer.search is not None:
         return composer

@@ -12,7 +12,7 @@ from msgspec import Struct
 from refold.client.protocol import Order
 from refold.client.types import Frame
 from refold.values.modes import Effort, Mode
-from refold.views.picker import Picker
+from refold.views.picker import Offer, Picker
 from refold.views.styled import Line
 
 PanelName: TypeAlias = Literal["", "todos", "agents", "changes", "cost", "plan"]
@@ -125,16 +125,7 @@ class Offered(Struct, frozen=True):
     """What could stand at the cursor of the input, for the text `before` it."""
 
     before: str
-    offers: tuple["Completion", ...]
-
-
-class Completion(Struct, frozen=True):
-    """`text` instead of the last `instead_of` letters before the cursor."""
-
-    text: str
-    instead_of: int
-    about: str = ""
-    shown: str = ""
+    offers: tuple[Offer, ...]
 
 
 class PaletteLoaded(Struct, frozen=True):

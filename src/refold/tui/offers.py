@@ -15,9 +15,9 @@ from refold.terminal.commands.completions import offers_of
 from refold.terminal.commands.table import commands
 from refold.terminal.input.completion import Complete
 from refold.terminal.input.workspace_files import WorkspaceFiles
-from refold.tui.messages import Completion, Message, Offered
+from refold.tui.messages import Message, Offered
 from refold.views.escape import on_one_line
-from refold.views.picker import Picker, PickerItem
+from refold.views.picker import Offer, Picker, PickerItem
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
@@ -59,14 +59,11 @@ class Completer:
         finally:
             self._looking = False
 
-    def _found(self, before: str) -> tuple[Completion, ...]:
+    def _found(self, before: str) -> tuple[Offer, ...]:
         if self._complete is None:
             where = self._session.view.session.directory or "."
             self._complete = offers_of(self._session, lambda: where)
-        return tuple(
-            Completion(each.text, each.instead_of, each.about, each.shown)
-            for each in islice(self._complete(before), _OFFERS)
-        )
+        return tuple(islice(self._complete(before), _OFFERS))
 
 
 def _commands(session: Session) -> Iterator[PickerItem]:

@@ -24,6 +24,18 @@ class PickerItem(Struct, frozen=True):
     found_by: str
 
 
+class Offer(Struct, frozen=True):
+    """A completion: `text` instead of the last `instead_of` letters before the cursor.
+
+    `shown`: how it is listed, if not as the text itself.
+    """
+
+    text: str
+    instead_of: int
+    about: str = ""
+    shown: str = ""
+
+
 class Dial(Struct, frozen=True):
     """One more value, which the left and right keys change."""
 

@@ -13,6 +13,7 @@ from threading import Lock
 from msgspec import Struct
 
 from refold.values.printable_names import escaped, unescaped
+from refold.views.picker import Offer
 
 QUOTE = '"'
 # A file that is being named at the end: @"with spaces", or @without.
@@ -38,15 +39,6 @@ class CompletionChoice(Struct, frozen=True):
     word: str
     about: str = ""
     also: str = ""
-
-
-class Offer(Struct, frozen=True):
-    """`text` instead of the last `instead_of` letters. `shown`: if not the text itself."""
-
-    text: str
-    instead_of: int
-    about: str = ""
-    shown: str = ""
 
 
 Complete = Callable[[str], Iterator[Offer]]

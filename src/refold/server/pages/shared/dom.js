@@ -73,7 +73,7 @@ export function iconButton(name, label, click, props = {}) {
   }, icon(name));
 }
 
-/** Is somebody typing there, so that the focus must stay? */
+/** Does the user type there, so that the focus must stay? */
 export function isTyping() {
   const at = document.activeElement;
   return Boolean(at?.matches?.("textarea, input:not([type=radio]):not([type=checkbox]), select")

@@ -525,7 +525,7 @@ class Page {
     return { filesChanged: () => panel.show() };
   }
 
-  // Keys for everything: they do nothing while somebody types.
+  // Keys for everything: they do nothing while the user types.
 
   key(event) {
     if (event.ctrlKey && event.key === ".") this.stop();

@@ -1,5 +1,5 @@
 // Every text that the two pages show, in one place. `common` is on both; `user` speaks to
-// somebody who is no programmer, `developer` in the words of the field. A text with something
+// a user who is not a programmer, `developer` in the words of the field. A text with something
 // in it is a function.
 
 const many = (count, one, more) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
@@ -290,7 +290,7 @@ export const user = {
   },
 };
 
-// What a tool does, for somebody who has never heard of tools.
+// What a tool does, for a user who does not know what a tool is.
 const ACTIVITIES = [
   [/^(list_skills|read_skill)$/, "Reading instructions", "Read instructions", "read instructions"],
   [/^(read_|view_|open_)/, "Reading files", "Read files", "read a file"],

@@ -1,4 +1,4 @@
-// How a block looks to somebody who is no programmer: what was said, what is done in plain
+// How a block looks to a user who is not a programmer: what was said, what is done in plain
 // words, and files as cards. What exactly was done can be unfolded.
 
 import { diffView } from "../shared/diff.js";

@@ -95,7 +95,7 @@ def _size() -> Size:
 #
 # prompt_toolkit goes up as many rows as it has drawn. A terminal that fits old lines into
 # its new width has made more of them, and would keep the uppermost: a second prompt. Where
-# it is not known to do that (`Look.refits`), nothing is taken back that may be somebody else's.
+# it is not known to do that (`Look.refits`), nothing is taken back that another program may have drawn.
 
 
 def taking_all_back(app: Application[Any], look: Look) -> None:
