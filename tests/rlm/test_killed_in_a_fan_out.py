@@ -36,6 +36,8 @@ def test_what_was_answered_before_a_kill_is_not_asked_again(
         first.wait()
     done = {asked.key for asked, _ in answered_leaves(_entries(journal))}
     asked_before = Counter(heard.read_text().splitlines())
+    # A question is in the journal before it is sent: one of these may not have been heard.
+    open_then = leaf_counts(activity_of(_entries(journal))).open
     with _started(home, heard) as second:
         printed, _ = second.communicate(timeout=60)
 
@@ -48,7 +50,7 @@ def test_what_was_answered_before_a_kill_is_not_asked_again(
     view, activity = fold(_entries(journal)), activity_of(_entries(journal))
     unknown = [leaf for leaf in activity.leaves if leaf.end and leaf.end.failed]
     assert leaf_counts(activity).open == 0
-    assert len(unknown) == again
+    assert len(unknown) == open_then >= again
     assert view.account.spent.usage.estimated == bool(unknown)
 
 

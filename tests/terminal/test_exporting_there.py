@@ -3,11 +3,14 @@
 import io
 import os
 import signal
+import time
+from itertools import count
 from pathlib import Path
+from threading import Event
 
 import anyio
 import pytest
-from msgspec import Raw
+from anyio.from_thread import check_cancelled
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
@@ -16,7 +19,6 @@ from refold.client.session import Session
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
 from refold.errors import BadInput
-from refold.journal.events.kinds import Noted
 from refold.terminal.commands.export import run as export
 from refold.terminal.run import PromptLoop
 from refold.terminal.screen.capabilities import Look
@@ -26,17 +28,17 @@ from tests.terminal.test_conversation import Typist
 
 
 def exported(
-    here: Path, *orders: str, keep: bool = True, events: int = 0, stopped: bool = False
+    here: Path, *orders: str, keep: bool = True, writing: Event | None = None
 ) -> tuple[str, str]:
     """The id of the session that was exported so, and what the screen said.
 
-    `stopped`: Ctrl+C was pressed as soon as something of a file was there.
+    `writing`: set when a file is half written; then Ctrl+C is pressed.
     """
     places, out = paths(os.environ), io.StringIO()
 
-    async def press() -> None:
-        while not list(here.glob(".*.part")):
-            await anyio.lowlevel.checkpoint()
+    async def press(writing: Event) -> None:
+        while not writing.is_set():
+            await anyio.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
     async def converse() -> str:
@@ -49,14 +51,13 @@ def exported(
             session, paper = Session(launch, opened), Printer(out, Look())
             there = PromptLoop(session, paper, Typist("hello"))
             await there.run("")
-            await opened.engine.record(*[Noted("x", Raw(b"1"))] * events)
             for rest in orders:
                 await export(there.terminal, rest)
-            if stopped:
+            if writing:
                 typist = Typist("/export tar", "and you?", "/export tar there")
                 there = PromptLoop(session, paper, typist)
                 async with anyio.create_task_group() as group:
-                    group.start_soon(press)
+                    group.start_soon(press, writing)
                     await there.run("")
         finally:
             await launch.aclose()
@@ -94,9 +95,23 @@ def test_a_session_that_is_kept_nowhere_cannot_be(tmp_path: Path) -> None:
         exported(tmp_path, "", keep=False)
 
 
-@pytest.mark.slow
-def test_ctrl_c_ends_it_without_a_file_and_the_session_goes_on(tmp_path: Path) -> None:
-    id_, said = exported(tmp_path, events=30_000, stopped=True)
+def test_ctrl_c_ends_it_without_a_file_and_the_session_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, pieces = Event(), count(1)
+    deadline = time.monotonic() + 10
+
+    def before_each_piece() -> None:
+        check_cancelled()
+        if next(pieces) == 2:
+            writing.set()
+            while time.monotonic() < deadline:
+                check_cancelled()
+                time.sleep(0.01)
+
+    place = "refold.terminal.commands.export.check_cancelled"
+    monkeypatch.setattr(place, before_each_piece)
+    id_, said = exported(tmp_path, writing=writing)
 
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     assert "stopped\n" in said

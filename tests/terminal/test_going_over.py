@@ -49,7 +49,7 @@ def test_a_session_is_named_left_and_gone_on_with(
         terminal.type(typed + ENTER)
         terminal.until(shown)
     terminal.type("/resume" + ENTER)
-    terminal.until("fence work: paint the fence")
+    terminal.until("fence work: paint the f")
     terminal.type(ENTER if display == "line" else "1" + ENTER)
     terminal.until('Resumed "fence work".')
     terminal.type("/greet Anna" + ENTER)

@@ -198,7 +198,7 @@ def test_an_unknown_command_names_the_nearest(starts: Starts) -> None:
     at.type("\t")
     at.until("› /help")
     at.type(ENTER)
-    at.until("a line break; so does")
+    at.until("Esc Enter  line break")
     at.type(CTRL_C)
     at.until("Press Ctrl+C again to leave")
     at.type(CTRL_C)
