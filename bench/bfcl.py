@@ -1,0 +1,205 @@
+"""How often a model makes the right tool call: a subset of BFCL, through refold's providers.
+
+The Berkeley Function Calling Leaderboard (Patil et al. 2025) gives a question and one or more
+function schemas; a response counts as right if it is the one expected call, with accepted
+arguments only. This asks the provider as a session does (one request, no system prompt, no tool is run),
+so the figure is about the model and the way refold offers tools to it.
+
+The data comes from the wheel `bfcl-eval` on PyPI and is not part of refold:
+
+    pip download --no-deps bfcl-eval
+    python -m bench.bfcl bfcl_eval-*.whl -m local/qwen2.5-coder-1.5b [-n 40]
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct
+
+from bench.table import show
+from refold.app.model_connections import Connections
+from refold.config.folder_settings import load_here
+from refold.config.paths import paths
+from refold.engine.answer_draft import Draft
+from refold.errors import ProviderError
+from refold.evaluation.report import interval
+from refold.provider.port import Provider, Request
+from refold.values.growing import Log
+from refold.values.messages import Message, Spoken, Text
+from refold.values.tools import ToolSpec
+from refold.values.usage import Usage
+
+CATEGORIES = ("simple_python", "multiple", "irrelevance")
+_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
+
+
+class Question(Struct, frozen=True):
+    """`accepted`: the name of the expected call, and for each argument the values that count.
+
+    Empty where no function fits and no call is right.
+    """
+
+    id: str
+    messages: list[Mapping[str, str]]
+    tools: tuple[ToolSpec, ...]
+    accepted: Mapping[str, Mapping[str, list[Any]]]
+
+
+def questions(wheel: Path, category: str, most: int) -> Iterator[Question]:
+    """At most `most` of a category, spread evenly over it."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = f"BFCL_v4_{category}.json"
+        asked = _lines(archive.read(f"bfcl_eval/data/{name}"))
+        try:
+            answers = _lines(archive.read(f"bfcl_eval/data/possible_answer/{name}"))
+        except KeyError:  # no call is right
+            answers = []
+    accepted = {each["id"]: each["ground_truth"][0] for each in answers}
+    for each in asked[:: max(len(asked) // most, 1)][:most]:
+        right = accepted.get(each["id"], {})
+        yield Question(
+            each["id"],
+            each["question"][0],
+            tuple(_tool(function) for function in each["function"]),
+            {_name(name): arguments for name, arguments in right.items()},
+        )
+
+
+def is_right(question: Question, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
+    """Is it the one expected call, or none where none is right?"""
+    if not question.accepted:
+        return not calls
+    if len(calls) != 1:
+        return False
+    name, given = calls[0]
+    return name in question.accepted and _fits(given, question.accepted[name])
+
+
+async def ask(
+    provider: Provider, model: str, question: Question
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """The calls of one response. Raises `ProviderError`."""
+    said = [Message("user", (Text(each["content"]),)) for each in question.messages]
+    request = Request(
+        Log([Spoken(seq, message) for seq, message in enumerate(said, 1)]),
+        tools=question.tools,
+        model=model,
+        max_output=400,
+        temperature=0.0,
+    )
+    draft = Draft(1, model, _unpriced)
+    async for delta in provider.stream(request):
+        draft.add(delta)
+    if (answer := draft.whole()) is None:
+        return []
+    return [(call.name, _decoded(call.arguments)) for call in answer.message.calls]
+
+
+def _unpriced(_model: str, _usage: Usage) -> None:
+    """What it costs is not counted here."""
+
+
+def _same(given: Any, accepted: Any) -> bool:
+    """As the leaderboard compares: text without case, spaces and punctuation."""
+    match given, accepted:
+        case str(), str():
+            return _plain(given) == _plain(accepted)
+        case list(), list():
+            ours, theirs = cast("list[Any]", given), cast("list[Any]", accepted)
+            return len(ours) == len(theirs) and all(map(_same, ours, theirs))
+        case dict(), dict():
+            return _fits(
+                cast("dict[str, Any]", given), cast("dict[str, list[Any]]", accepted)
+            )
+        case _:
+            return bool(given == accepted)
+
+
+def _fits(given: Mapping[str, Any], accepted: Mapping[str, list[Any]]) -> bool:
+    """Has each key one of its accepted values? One that may be missing has "" among them."""
+    if given.keys() - accepted.keys():
+        return False
+    return all(
+        any(_same(given[key], value) for value in values) if key in given else "" in values
+        for key, values in accepted.items()
+    )
+
+
+def _plain(text: str) -> str:
+    return "".join(c for c in text.lower() if c not in " ,./-_*^").replace("'", '"')
+
+
+def _tool(function: Mapping[str, Any]) -> ToolSpec:
+    schema = Raw(msgspec.json.encode(_schema(function["parameters"])))
+    return ToolSpec(_name(function["name"]), function["description"], schema)
+
+
+def _name(function: str) -> str:
+    return function.replace(".", "_")  # providers take no dots
+
+
+def _schema(node: Any) -> Any:
+    """The parameters as JSON Schema: the data has Python's names of some types."""
+    if isinstance(node, list):
+        return [_schema(item) for item in cast("list[Any]", node)]
+    if not isinstance(node, dict):
+        return node
+    whole = cast("dict[str, Any]", node)
+    found = {key: _schema(value) for key, value in whole.items() if key != "optional"}
+    if isinstance(kind := found.get("type"), str):
+        found["type"] = _TYPES.get(kind, kind)
+    return found
+
+
+def _lines(data: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in data.splitlines() if line.strip()]
+
+
+def _decoded(arguments: Raw) -> Mapping[str, Any]:
+    try:
+        return msgspec.json.decode(arguments, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {"": "no JSON object"}
+
+
+async def main(argv: Sequence[str]) -> None:
+    reader = argparse.ArgumentParser(prog="bench.bfcl")
+    reader.add_argument("wheel", type=Path)
+    reader.add_argument("-m", "--model", required=True)
+    reader.add_argument("-n", type=int, default=40, help="questions of each category")
+    chosen = reader.parse_args(argv)
+    places = paths(os.environ)
+    settings = load_here(Path.cwd(), places, os.environ, {}).settings
+    connections = Connections(settings, places, os.environ, {})
+    provider, model = connections.connect(chosen.model), chosen.model.partition("/")[2]
+    rows: list[tuple[str, ...]] = []
+    for category in CATEGORIES:
+        right = tried = 0
+        began = time.monotonic()
+        for question in questions(chosen.wheel, category, chosen.n):
+            tried += 1
+            try:
+                right += is_right(question, await ask(provider, model, question))
+            except ProviderError as error:
+                print(f"{question.id}: {error}", file=sys.stderr)
+        low, high = interval(right, tried)
+        each = (time.monotonic() - began) / max(tried, 1)
+        share = f"{right / max(tried, 1):.0%}"
+        rows.append(
+            (category, f"{right}/{tried}", share, f"{low:.0%}-{high:.0%}", f"{each:.1f} s")
+        )
+    await connections.aclose()
+    show(f"BFCL, {chosen.model}", ("category", "right", "", "95 %", "each"), rows)
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1:])
