@@ -174,24 +174,65 @@ def test_what_a_console_shows_is_what_happens(block: str, tmp_path: Path) -> Non
         assert re.fullmatch(pattern, printed, re.DOTALL), (command, printed)
 
 
-def test_every_decision_is_listed_and_has_the_four_parts() -> None:
+SHAPE = re.compile(
+    r"# (?P<number>\d+)\. (?P<title>.+)\n\n"
+    r"Status: (accepted|superseded by \d{4})(; .+)?\n\n"
+    r"## Context\n\n.+\n\n## Decision\n\n.+\n\n## Alternatives considered\n\n- .+\n\n"
+    r"## Consequences\n\n.+We would revisit this if .+\n",
+    re.DOTALL,
+)
+
+
+def decision_faults(name: str, record: str, index: str) -> list[str]:
+    """What is wrong with a decision record: its shape, its number, or its row in the index."""
+    found = SHAPE.fullmatch(record)
+    if found is None:
+        return [f"{name}: not in the shape that docs/decisions/README.md describes"]
+    number, title = int(found["number"]), found["title"]
+    faults = [f"{name}: its title has number {number}"] if number != int(name[:4]) else []
+    if f"| [{name[:4]}]({name}) | {title} |" not in index:
+        faults.append(
+            f"{name}: its title and file name are not in docs/decisions/README.md"
+        )
+    return faults
+
+
+def test_every_decision_record_has_the_standard_shape_and_a_row_in_the_index() -> None:
     folder = ROOT / "docs/decisions"
     index = (folder / "README.md").read_text(encoding="utf-8")
     found = sorted(folder.glob("[0-9]*.md"))
-    shape = (
-        "**Because**",
-        "**Instead of**",
-        "**It costs**",
-        "**We will know it was wrong when**",
-    )
 
-    unlisted = [f.name for f in found if f"({f.name})" not in index]
-    misshapen = [
-        f.name for f in found for part in shape if part not in f.read_text("utf-8")
+    faults = [
+        fault
+        for file in found
+        for fault in decision_faults(file.name, file.read_text(encoding="utf-8"), index)
     ]
 
-    assert (unlisted, misshapen) == ([], [])
+    assert faults == []
     assert [int(f.name[:4]) for f in found] == list(range(1, len(found) + 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Status: accepted\n", "Status: perhaps\n"),
+        ("# 7. ", "# 8. "),
+        ("## Alternatives considered", "## Instead of"),
+        ("We would revisit this if", "We will know it was wrong when"),
+        ("# 7. The ", "# 7. A "),
+    ],
+)
+def test_a_decision_record_of_another_shape_is_found(old: str, new: str) -> None:
+    name = "0007-a.md"
+    record = (
+        "# 7. The title\n\nStatus: accepted\n\n## Context\n\nA.\n\n## Decision\n\nB.\n\n"
+        "## Alternatives considered\n\n- C.\n\n"
+        "## Consequences\n\nD.\n\nWe would revisit this if E.\n"
+    )
+    index = f"| [0007]({name}) | The title |\n"
+
+    assert decision_faults(name, record, index) == []
+    assert len(decision_faults(name, record.replace(old, new), index)) == 1
 
 
 def test_every_changelog_fragment_has_a_kind() -> None:

@@ -4,7 +4,7 @@ A script contains commands, flags and choices. For values that change, such as s
 it calls `refold completion --complete KIND`, which reads only local files, contacts no
 provider, writes nothing, and prints nothing on an error. `completion_templates/` has the
 parts of the scripts that never change. Why shtab does not write them:
-docs/decisions/0046-our-own-completion-scripts.md.
+docs/decisions/0046-own-shell-completion-scripts.md.
 """
 
 import os
