@@ -30,7 +30,7 @@ test-peers: .venv/.ready-peers  ## the slow ones: SDKs, fault servers, crash mat
 test-again: .venv/.ready-peers  ## what failed last, one by one: does it fail alone too?
 	@REFOLD_MODELS=$${REFOLD_MODELS:-$(CURDIR)/.peers/models} $(BIN)/pytest -m "" -n 0 --last-failed --last-failed-no-failures none --timeout 600
 
-check: .venv/.ready-dev  ## style, types, floors, house rules, spelling
+check: .venv/.ready-dev  ## style, types, layers, house rules, spelling
 	@scripts/check
 
 bench: .venv/.ready-dev  ## measure; prints figures and ratios, asserts nothing

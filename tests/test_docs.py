@@ -243,10 +243,38 @@ def test_every_changelog_fragment_has_a_kind() -> None:
     ] == []
 
 
-def test_every_room_is_on_the_walk() -> None:
-    walk = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    rooms = [
+def test_every_package_is_in_the_layers_of_the_architecture() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    layers = page.partition("## The layers")[2].partition("## Glossary")[0]
+    packages = [
         p.name for p in (ROOT / "src/refold").iterdir() if (p / "__init__.py").exists()
     ]
 
-    assert [room for room in rooms if f"`{room}/`" not in walk] == []
+    assert [name for name in packages if f"`{name}/`" not in layers] == []
+
+
+def paths_named(page: str) -> set[str]:
+    """What a page names in code marks that looks like one of our files or folders."""
+    named = re.findall(
+        r"`([\w./-]+)`", re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S)
+    )
+    return {
+        name for name in named if name.endswith((".py", "/")) or name.startswith("docs/")
+    }
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "AGENTS.md", "CONTRIBUTING.md"])
+def test_every_path_that_a_page_about_the_source_names_exists(name: str) -> None:
+    known = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    places = [f"/{path}" for path in known] + [f"/{Path(path).parent}/" for path in known]
+
+    missing = [
+        named
+        for named in paths_named((ROOT / name).read_text(encoding="utf-8"))
+        if not any(place.endswith(f"/{named}") for place in places)
+        and not any(f"/{named}" in place for place in places if named.endswith("/"))
+    ]
+
+    assert missing == []

@@ -19,7 +19,8 @@ from refold.cli.command_tree import described, every
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"),
+    [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md",
+     ROOT / "AGENTS.md", ROOT / "ARCHITECTURE.md", *ROOT.glob("docs/*.md"),
      *ROOT.glob("docs/decisions/*.md")]
 )  # fmt: skip
 
