@@ -41,8 +41,8 @@ from tests.engine.house import (
     world,
 )
 from tests.engine.test_compaction import world as long_world
+from tests.engine.test_compaction_laws import LIVES, Life, Wild, lived
 from tests.engine.test_laws import LINES
-from tests.engine.test_shorter_laws import LIVES, Life, Wild, lived
 from tests.engine.worlds import world_with
 
 UNHURRIED = [HealthCheck.too_slow]

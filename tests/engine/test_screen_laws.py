@@ -51,7 +51,7 @@ from refold.views.styled import bare
 from refold.views.transcript import transcript
 from tests.engine.house import entries, opened
 from tests.engine.test_compaction import world
-from tests.engine.test_shorter_laws import LIVES, Life, Wild, one
+from tests.engine.test_compaction_laws import LIVES, Life, Wild, one
 
 UNHURRIED = [HealthCheck.too_slow]
 PLAIN = Look()

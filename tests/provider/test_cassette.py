@@ -44,7 +44,7 @@ from refold.testing.providers import FaultyProvider, ScriptedProvider
 from refold.testing.providers import Reply as Line
 from refold.values.messages import Message
 from refold.values.usage import Usage
-from tests.provider.test_history_is_always_valid import ANYTHING, conversations
+from tests.provider.test_history_validity import ANYTHING, conversations
 from tests.provider.wires import TOOLS, heard, message, request, words
 
 ASK = request(message("user", "Rain?"))

@@ -16,7 +16,7 @@ from refold.programs import Programs
 
 _PROJECT = Path(__file__).parents[2]
 _TESTS = (
-    "tests/redteam/test_house_attacked.py", "tests/place/test_races.py",
+    "tests/redteam/test_repository_attacks.py", "tests/place/test_sandbox_races.py",
     "tests/place/test_socket_guard.py", "tests/place/test_confined_reads.py",
 )  # fmt: skip
 _SCRIPT = """

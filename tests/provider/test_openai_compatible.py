@@ -24,7 +24,7 @@ from refold.testing.wire_server import Answer, wire_server
 from refold.values.messages import Message, Thinking, ToolCall, ToolResult
 from refold.values.usage import Usage
 from tests.provider.strict_servers import complaint
-from tests.provider.test_history_is_always_valid import conversations
+from tests.provider.test_history_validity import conversations
 from tests.provider.wires import (
     CAT,
     CONVERSATION,
