@@ -1,6 +1,6 @@
-"""The composition root: the one place where concrete things are put together.
+"""The composition root: the only package that connects concrete parts.
 
-Which store, wire, tools, place and policies a session gets is decided here and nowhere
-else; everybody below knows ports. Whatever takes long to import is imported where it is
-used, because every start pays for what stands at the top.
+It decides which store, wire, tools, place and policies a session gets; packages below know
+only ports. Modules that take long to import are imported where they are used, because every
+start pays for what is imported at the top.
 """

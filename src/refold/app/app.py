@@ -1,6 +1,7 @@
-"""The composition root: one start of refold, which opens sessions and closes what they use.
+"""One start of refold: opens sessions, and closes what they use.
 
-`session_opener` makes what a session is opened with, `turn_context` what each turn has.
+`session_opener` builds what a session is opened with, `turn_context` the dependencies of
+each turn.
 """
 
 import os

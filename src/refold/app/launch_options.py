@@ -1,4 +1,4 @@
-"""What one start of refold asks for beside its settings."""
+"""The options of one start of refold, in addition to its settings."""
 
 from collections.abc import Mapping
 from pathlib import Path

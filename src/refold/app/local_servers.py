@@ -1,7 +1,7 @@
-"""Model servers of the person's own: which run on this machine, and where else one may be.
+"""The user's own model servers: which of them run on this machine, and where others may be.
 
-Each is asked once, at its usual address or the one that its variable gives, and has half a
-second to answer. `provider.local` is the model that refold runs itself.
+Each is asked once, at its usual address or the one in its environment variable, and has
+half a second to answer. `provider.local` is the embedded model, which refold runs itself.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Makes notes of closed sessions in a background process.
 
-`leave` starts it and returns at once. It ends by itself within a bound, whatever its
-provider does; what it could not do stays put down, and the next start tries again.
-`REFOLD_NO_BACKGROUND` keeps any such process from being started.
+`leave` starts the process and returns at once. The process ends within a time limit,
+whatever its provider does; sessions that it did not finish stay listed, and the next start
+tries again. If `REFOLD_NO_BACKGROUND` is set, no such process is started.
 """
 
 import os

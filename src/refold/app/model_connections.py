@@ -1,7 +1,7 @@
-"""How a model is reached: its wire, and what stands around it.
+"""Connects to a model: its wire, with retries and the other wrappers of a provider.
 
-What cannot be connected still gets a provider: one that says why, so that a turn
-ends with a sentence and the words of the person are not lost.
+A model that cannot be connected still gets a provider, which fails with the reason. So the
+turn ends with a sentence, and the user's message is not lost.
 """
 
 from collections.abc import AsyncGenerator, Mapping

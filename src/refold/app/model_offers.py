@@ -1,6 +1,6 @@
-"""What is told of models before one is chosen: which there are, their figures, doubts.
+"""What users are shown of models before they choose one: names, figures, problems.
 
-`models` has what names mean and what can be asked; nothing is asked here.
+It sends no request. `models` resolves names and decides which models can be used.
 """
 
 from collections.abc import Mapping

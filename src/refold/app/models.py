@@ -1,7 +1,7 @@
-"""Which models there are here, what each is good for, and what it costs.
+"""The available models: their names and roles, their capabilities and their prices.
 
-A model is named `provider/model`, or by its role: main, small, big, judge. How one
-is reached says `connections`.
+A model is named `provider/model`, or by its role: main, small, big, judge.
+`model_connections` connects to it.
 """
 
 from collections.abc import Mapping

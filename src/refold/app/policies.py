@@ -1,8 +1,8 @@
 """The policies of a turn, in their order, configured by the settings.
 
-The rank of a proposal decides before the order does (`engine.decide`); between proposals of
-one rank the first policy wins. Each place below has its reason, and `tests/engine`
-(`test_policy_order`) swaps each pair that matters.
+The rank of a proposal decides first (`engine.decide`); between proposals of one rank the
+first policy wins. The comment at each policy says why it has its position. `tests/engine`
+(`test_policy_order`) swaps each pair whose order matters.
 """
 
 from msgspec import Raw

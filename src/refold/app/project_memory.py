@@ -1,10 +1,9 @@
 """Memory: what is remembered from one session to the next.
 
-Joins the notes (`memory`) with the journals of the sessions: what a person said is read
-out of a journal, a small model proposes, code checks, and the journal is told how far
-it was read. What a model is told of the notes, and the tool that writes one, come from
-here too. When all this happens, and in which process, is for the doors to say
-(`app.memory_worker`).
+It connects the notes (`memory`) with the journals: it reads the user's messages from a
+journal, a small model proposes notes, code checks them, and an event records how far the
+journal was read. It also makes the part of the system prompt that shows the notes, and the
+tool that writes one. `app.memory_worker` decides when notes are made, and in which process.
 """
 
 import os

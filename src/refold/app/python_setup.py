@@ -1,6 +1,7 @@
-"""The Python of a session, as settings and its agent have it.
+"""Sets up the Python of a session, from the settings and the session's agent.
 
-Most sessions never run any: nothing of `rlm` but its keeper is loaded before code does.
+Most sessions never run any Python: of `rlm` only the module that holds the worker is
+imported before code runs.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The folders around a directory in which skills, templates and agents are searched.
 
-Apart from `workspace`, because a shell that completes a name waits for this, and needs no
-files, commands or sandbox.
+It is separate from `workspace` because shell completion waits for it, and needs no files,
+commands or sandbox.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Opens sessions: that of a person, and below it those of its children.
+"""Opens sessions: the user's session, and its subagents.
 
-A child works where its parent does, with the same settings, unless it has a working tree
-of its own. `agents` decides what a child is and how long it lives.
+A subagent works in the directory of its parent, with the same settings, unless it has a
+working tree of its own. `agents` decides what a subagent is and how long it lives.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping

@@ -1,9 +1,9 @@
-"""The system prompt of a session, part by part.
+"""Builds the parts of a session's system prompt.
 
-Gathers what lies in the folders (instructions, presets, how git stands) and whether the
-person trusts them, once for each opening of a session; so the front of what is sent
-stays as it is, and a provider's cache holds. `prompts/` cuts and joins the texts; memory,
-skills and agents come as texts from their packages.
+It reads the folders (instructions, presets, the state of git) and whether the user trusts
+them, once for each opening of a session: so the beginning of each request stays the same,
+and prompt caches stay valid. `prompts/` cuts and joins the texts; memory, skills and agents
+supply theirs.
 """
 
 import os

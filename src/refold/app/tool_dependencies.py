@@ -1,7 +1,7 @@
-"""What the tools of a session can reach, and which tools it has.
+"""The dependencies of a session's tools, and the tools that the session has.
 
-The same for every turn. `agents.profile` decides which of them an agent has, and
-`turn_context` what else a turn has.
+They are the same for every turn. `agents.profile` decides which of the tools an agent has,
+and `turn_context` has what else a turn needs.
 """
 
 from collections.abc import Callable, Mapping, Sequence

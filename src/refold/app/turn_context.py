@@ -1,7 +1,7 @@
 """The context of each turn of a session: agent, model, system prompt, tools and limits.
 
-Made for one session when it is opened: what lies in folders is looked up once then, so
-that the front of what is sent stays as it is.
+It is built when the session is opened. Folders are read only then, so that the beginning of
+each request stays the same.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence

@@ -1,7 +1,7 @@
-"""The workspace of a session: its files, its commands, its past, and what may be done there.
+"""The workspace of a session: its files, commands and history, and facts for permissions.
 
-Puts the concrete things of `place/` together with the settings, and gathers from them the
-facts that calls are judged by. `permissions/` judges.
+It connects the parts of `place/` with the settings, and collects the facts by which calls
+are judged. `permissions/` judges them.
 """
 
 import os

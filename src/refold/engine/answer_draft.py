@@ -1,7 +1,7 @@
 """A model response while it streams: deltas in, one `ModelAnswered` out.
 
-A call that was made by way of another tool (`tool_call`) becomes a call of the tool that is
-meant, so everything after this sees that one. Recording is done by `model_call`.
+A call that the model made through `tool_call` becomes a call of the tool it names, so later
+code sees only that one. `model_call` records the response.
 """
 
 from collections.abc import Callable, Collection

@@ -1,9 +1,9 @@
-"""Authorize a call: what it would access, and what the rules, mode and grants say of that.
+"""Authorizes a call: finds what it would access, and applies the rules, mode and grants.
 
-The seam asks before a call runs, a door asks which rule it may offer, a program asks what
-would happen: all get the same answer here. A call is parsed and described once
+The seam uses it before a call runs, a client to find the rules it may offer, and a program
+to ask what would happen: all get the same answer. A call is parsed and described once
 (`PreparedCalls`) and carried to its end. What may change meanwhile (links, rules, mode) is
-looked at each time, and a verdict is reused only while none of these has changed.
+checked each time, and a verdict is reused only while none of these has changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,11 +1,11 @@
-"""What a turn may still spend; and model calls outside of the conversation, whose cost is reserved.
+"""What a turn may still spend, and reservations for model calls outside the conversation.
 
-A call is allowed while something is left, and what it may come to counts as used until
-it is settled. So however many run at once, a turn spends at most one call more than
-its budget. A reservation that was never settled, because a process died, stays counted.
+A call is allowed while something is left, and its estimated cost counts as used until it is
+settled. So however many calls run at once, a turn exceeds its budget by at most one call. A
+reservation that was never settled, because the process died, stays counted.
 
-Where the budget is lent (a child's), a call has to fit in whole, or more is drawn first:
-so a tree of sessions spends no more over its budget than one session would.
+A subagent's budget is a grant: there a call has to fit completely, or more is requested
+first. So a tree of sessions exceeds its budget by no more than one session would.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""What a model call is charged: what the provider counted, or our own estimate of the text.
+"""What a model call is charged: the provider's count, or our own estimate of the text.
 
-A provider may count nothing, or what cannot be true: no tokens for a long answer, or
-billions for a short one. Neither makes a call free, and neither uses up a budget. What
-counts as true is decided here, and nowhere else; the estimate is marked in the usage.
+A provider may report nothing, or something impossible: no tokens for a long response, or
+billions for a short one. Neither makes a call free, and neither uses up a budget. Only this
+module decides which counts are plausible; an estimate is marked in the usage.
 """
 
 from collections.abc import Callable

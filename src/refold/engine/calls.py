@@ -1,10 +1,10 @@
 """The seam: every tool call goes through here, whatever is behind it.
 
-A call is a small state machine in the fold (called, judged, perhaps asked,
-started, ended), and `run` continues it from any of them. So resuming
-after a crash, or after a question has waited for days, is the same code as
-the first time. Permission, failures, live output and the size of results are
-handled here once. `decide` decides whether a call should run now.
+A call is a small state machine in the fold (called, judged, perhaps asked, started, ended),
+and `run` continues it from any of these states. So recovering from a crash, or continuing
+after a question has waited for days, is the same code as the first run. Permission,
+failures, live output and the size of results are handled here once. `decide` decides when
+calls run.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How much of its context window a conversation fills, in tokens, by what providers counted. Pure."""
+"""How much of the context window a conversation uses, by the providers' token counts. Pure."""
 
 from refold.journal.state.conversation import IMAGE_TOKENS
 from refold.journal.state.fold import View

@@ -1,13 +1,13 @@
-"""What to do next, from what is known. Pure.
+"""Decides what to do next, from the view alone. Pure.
 
-The loop has no memory of its own: it asks `decide`, does that one thing,
-records what came of it, and asks again. So a session can stop after any event
-and go on from there.
+The loop has no memory of its own: it calls `decide`, performs that one action, records the
+result, and calls `decide` again. So a session can stop after any event and continue from
+there.
 
-A feature that changes what happens next is a `Policy` in the list, not a
-branch in the loop. Each one proposes from the view alone: an action, a note on
-asking the model, or nothing. The rank of the actions decides between them; between
-actions of one rank the first in the list (`app.policies`) wins. Notes add up.
+A feature that changes what happens next is a `Policy` in the list, not a branch in the
+loop. Each policy proposes an action, a note for the next model call, or nothing. The rank
+of the actions decides between them; between actions of one rank the first in the list
+(`app.policies`) wins. Notes add up.
 """
 
 from collections.abc import Sequence

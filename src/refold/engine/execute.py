@@ -1,8 +1,8 @@
-"""Execute a call: what was judged, by the rights of this moment, and record its result.
+"""Executes a call with the permissions of this moment, and records its result.
 
-The workspace is checkpointed before a call may change files. The model reads the result,
-so its length is bounded; a longer one is kept whole as a blob, and the model gets its
-name. Whether a call runs at all was decided before, in `calls`.
+The workspace is checkpointed before a call may change files. The model reads the result, so
+its length is limited; a longer result is stored as a blob, and the model gets the blob's
+name. `calls` decides whether a call runs at all.
 """
 
 from collections.abc import Mapping

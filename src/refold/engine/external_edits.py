@@ -1,7 +1,7 @@
-"""Files that the model has seen, and that are not any more as it saw them.
+"""Finds files that the model has read and that have been changed or deleted since.
 
-Looked for once, when a turn begins. Nothing is remembered between two looks but what the
-journal says; `policies.reminders` tells the model.
+It runs once, when a turn begins, and keeps no state besides the journal;
+`policies.reminders` tells the model.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
-"""Run a turn: decide, perform, again. All that is known is in the view.
+"""Runs a turn: decide, perform, repeat. The view has all state.
 
 Nothing is added here. What changes the next step is a policy, what wraps a call is in the
-seam (`calls`), what only watches is a watcher of the hub. Cancelling is safe at every
-await: what had an effect is recorded as it unwinds, what had none is decided again.
+seam (`calls`), what only observes is a watcher of the hub. Cancelling is safe at every
+await: an effect that has happened is recorded while the step unwinds, and one that has not
+is decided again.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """A model call: build the request from the view, stream the response, record its end.
 
-`ModelAsked` was its start. The response and the starts of its calls are one batch, so a step
-waits for the disk once. In a request every call has a result, whatever happened to it: one
-that has none yet is said to be under way.
+`ModelAsked` is its start. The response and the starts of its calls are one batch, so a step
+waits for the disk once. In a request every call has a result; one that has not ended yet
+has a text that says so.
 """
 
 from contextlib import aclosing

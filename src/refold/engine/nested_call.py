@@ -1,7 +1,7 @@
 """Calls that code or a tool makes within a call of the model: each goes through the seam.
 
-The model is told of the outer call only. The caller knows whether the same call was made
-before, by code that a crash cut off.
+The model sees only the outer call. The caller knows whether the same call was made before,
+by code that a crash interrupted.
 """
 
 from collections.abc import Awaitable, Callable

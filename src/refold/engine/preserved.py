@@ -1,8 +1,7 @@
-"""What a compaction must preserve, taken from the journal and not from a model.
+"""What a compaction preserves: taken from the journal, not from a model. Pure.
 
-The person's own words, the todos, the plan and the files that were changed are told in
-full as far as there is room, each with the number of its event, so that the original
-can be found again. Pure.
+The user's own messages, the todos, the plan and the changed files are repeated in full as
+far as they fit, each with the number of its event, so that the original can be found.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
-"""Preview a call before a person is asked: the diffs that it would make.
+"""Previews a call before the user is asked: the diffs that it would make.
 
-The tool itself runs, on files that keep its changes in memory, so what is shown is what
-would happen. A call that fails here fails without a question.
+The tool itself runs, on files that keep its changes in memory, so the preview is what would
+happen. A call that fails here fails without a question.
 """
 
 from collections.abc import Sequence

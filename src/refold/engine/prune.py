@@ -1,7 +1,7 @@
 """Which tool results can be pruned, and where a conversation may be cut. Pure.
 
-A cut never stands between a call and its result: what goes out after it begins with
-words or with an answer whose calls all have their results.
+A cut never separates a call from its result: the remaining part starts with a message of
+the user, or with a response whose calls all have their results.
 """
 
 from collections.abc import Iterator, Sequence

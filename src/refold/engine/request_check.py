@@ -1,7 +1,7 @@
-"""Look at files after the work: does what the request expects of them hold?
+"""Checks the files after the work: are they as the request wants them?
 
-What a request expects is read by `request_words`, what becomes of the problems is decided
-by `policies.fulfilment`. Files that may not be read are not looked at.
+`request_words` finds what a request expects, and `policies.fulfilment` decides what happens
+with the problems. Files that may not be read are not checked.
 """
 
 import re

@@ -1,9 +1,8 @@
 """Logs model calls exactly as they are sent and received, if `log_requests` is set.
 
-A request holds the whole conversation, so each would be a little longer than the one
-before, and a journal of them all would grow with the square of the steps. What a
-request has in common at its beginning with the last one to the same place is
-therefore not kept again: the event says how much that was.
+Each request holds the whole conversation, so a journal of complete requests would grow with
+the square of the steps. The beginning that a request shares with the last one to the same
+target is therefore not stored again: the event has its length.
 """
 
 from typing import Protocol

@@ -1,10 +1,10 @@
-"""What a request asks of files and of the answer, as far as its words say so. Pure.
+"""What a request expects of files and of the answer, as far as its text says so. Pure.
 
-Only what can be checked afterwards is read: names of files, quoted and announced text, first
-and last lines, a command to run, a question. A request is read clause by clause; a clause
-begins with a verb, and a file that it does not name is the one named last. The words are
-English; names and quoted text are the same in every language. `policies/fulfilment.py` says
-what becomes of it.
+Only what can be checked afterwards is read: file names, quoted and announced text, first
+and last lines, a command to run, a question. A request is read clause by clause. A clause
+starts with a verb, and refers to the file that was named last if it names none. The verbs
+are English; file names and quoted text are recognized in every language.
+`policies.fulfilment` uses the result.
 """
 
 import re

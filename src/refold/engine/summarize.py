@@ -1,7 +1,8 @@
-"""Compaction: prune old tool results, or replace old messages by a summary.
+"""Compaction: prunes old tool results, or replaces old messages by a summary.
 
-What must not be lost comes from the journal (`carried`); a model only tells the rest. If
-that fails, the summary before it stays, the rest goes without one, and that is said.
+What must not be lost comes from the journal (`preserved`); a model summarizes only the
+rest. If that fails, the previous summary stays, the rest is dropped without one, and the
+user is told.
 """
 
 import re

@@ -1,8 +1,8 @@
 """The dependencies of a turn, and the recorder as the engine sees it.
 
-`World` is made at the beginning of each turn by whoever opened the session. `Record` is
-the session's recorder: the only way to make anything true. `Shared` is what all sessions
-of one tree have in common while they run.
+`World` is built at the beginning of each turn by the code that opened the session. `Record`
+is the session's recorder: nothing is true before it is recorded. `Shared` is what all
+sessions of one tree share while they run.
 """
 
 from collections.abc import Callable, Mapping, Sequence

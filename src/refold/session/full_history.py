@@ -1,6 +1,7 @@
-"""What a session has said and done, read from its journal whole: also what was rewound.
+"""The full history of a session, read from its journal, rewound parts included.
 
-Implements `tools.session_history.Past`. It is read anew each time, for it is asked seldom.
+Implements `tools.session_history.Past`. The journal is read each time, because this is
+rare.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,11 +1,10 @@
-"""What happens, as it happens, for whoever watches: events, and live news between.
+"""Publishes events and live news to the watchers of a session.
 
-Events are what was written; live news (pieces of text, progress) may be missed
-and is never recorded. Each frame is numbered (seq, n): the n-th piece of live
-news after event `seq`. A watcher that joins late gets what open answers and
-calls have said so far, so it sees what everybody sees. One that does not keep
-up is cut off, and joins again from the journal; one that wants every event may be
-sent no live news, until the next model call.
+Events are what was written; live news (pieces of text, progress) may be missed and is never
+recorded. Each frame is numbered (seq, n): the n-th piece of live news after event `seq`. A
+watcher that joins late first gets what open responses and calls have produced, so it sees
+what all others see. One that does not keep up is disconnected, and joins again from the
+journal. One that wants every event may be sent no live news until the next model call.
 """
 
 from collections import deque

@@ -1,9 +1,9 @@
-"""The one way in: whatever comes from outside a turn becomes an event here.
+"""The inbox: everything that enters a session from outside a turn becomes an event here.
 
-Each method returns once its event is kept, so an acknowledged word is never
-lost; False means that there was nothing to do. Nothing waits in here: a turn
-under way finds the news in its view at its next step, and a stop cuts the step
-short (`Session` watches for it). Doors call these and read; they do no more.
+Each method returns once its event is on the disk, so an acknowledged message is never lost;
+False means that there was nothing to do. Nothing waits in here: a running turn finds the
+event in its view at its next step, and a stop interrupts the step (`Session` watches for
+it). Clients only call these methods and read.
 """
 
 from collections.abc import Callable, Sequence

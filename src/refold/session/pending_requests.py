@@ -1,6 +1,6 @@
-"""What waits for a person, typed: a call to be allowed, questions, a plan.
+"""What waits for the user's decision, as values: a call to be allowed, questions, a plan.
 
-A pure reading of the view, so what waited before a restart waits after it. Doors show
+Computed from the view alone, so what waited before a restart waits after it. Clients show
 these, and answer through the inbox; the first answer wins.
 """
 

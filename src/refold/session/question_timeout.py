@@ -1,6 +1,6 @@
 """How long a question waits on a screen before it counts as denied.
 
-The clock runs only while some screen shows it; with none, the session waits for ever.
+The clock runs only while a screen shows the question; otherwise it waits without limit.
 """
 
 from collections.abc import AsyncGenerator

@@ -1,12 +1,12 @@
-"""The one writer of a session: masks, numbers, encodes, writes, folds, tells.
+"""The only writer of a session: redacts, numbers, writes, folds and publishes events.
 
-The view is folded from what was written, after masking, so the live view is
-what a later reader will fold. Whoever must compare before it writes (the first
-verdict wins, a stop only while a turn runs) hands `append_if` a function of the
-view; nothing comes between its look and its words.
+The view is folded from what was written, after redaction, so the live view is what a later
+reader will fold. A caller that must check the view before it writes (the first verdict
+wins, a stop only while a turn runs) passes a function to `append_if`: nothing is written
+between its check and its events.
 
-If the disk fails, its content is unknown: the view is discarded, and
-the next append opens the journal and folds again.
+If the disk fails, its content is unknown: the view is discarded, and the next append opens
+the journal and folds it again.
 """
 
 import time

@@ -1,9 +1,9 @@
-"""Secrets are masked here, before anything is written, and nowhere else.
+"""Replaces secrets before anything is written. No other module does this.
 
-Two kinds: values we know (provider keys), and values that look like a
-well-known kind of secret (`secret_patterns` says which). The same value always gives the
-same mask, so a masked journal folds like any other. What comes in pieces is cut
-by `telling` so that no secret is cut with it.
+There are two kinds: known values (provider keys), and values that look like a well-known
+kind of secret (`secret_patterns`). The same value always gets the same replacement, so a
+redacted journal folds like any other. `stream_redactor` handles text that arrives in
+pieces.
 """
 
 from collections.abc import Iterable

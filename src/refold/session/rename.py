@@ -1,8 +1,8 @@
-"""A session gets a name, and tags: what a person calls it enters here, beside the inbox.
+"""Sets the name and the tags of a session.
 
-Names are typed again, in shells and at prompts, so nothing in them is invisible or looks
-like a flag. Two sessions may have the same; how one is found by it is decided by
-`journal.catalogue.session_card`.
+Users type names in shells and at prompts, so a name contains nothing invisible and does not
+look like a flag. Two sessions may have the same name; `journal.catalogue.session_card`
+decides how a session is found by it.
 """
 
 import re

@@ -1,11 +1,11 @@
-"""Replay a session, event by event, with the current code, policies and rules.
+"""Replays a session, event by event, with the current code, policies and rules.
 
-What came from outside (model responses, results of tools, messages, answers of a person)
-is taken from the journal. What the loop, its policies and the seam made of that is made
+What came from outside (model responses, results of tools, messages, the user's decisions)
+is taken from the journal. What the loop, its policies and the seam made of it is computed
 again by the same functions, and compared: decisions, verdicts, ends of calls, summaries,
-starts of turns. After each event the recorded one counts, so that one difference does not
-cause a hundred others. Nothing is written, and no model is called. `replay_difference`
-says what counts as the same.
+starts of turns. After each event the replay continues with the recorded one, so that one
+difference does not cause a hundred others. Nothing is written, and no model is called.
+`replay_difference` defines equality.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,9 +1,9 @@
-"""The position of a replay, the views its loop may have seen, and the recorder it writes to.
+"""The position of a replay, the views its loop may have seen, and its recorder.
 
-Between what the loop sees and what it records, events from outside may come in: so all
-views since its last action are kept, and each of them is one it may have seen. The
-`ReplayRecord` keeps what the engine records to itself; `Recalled` is a provider that
-repeats what the journal has. Neither reaches a disk or a network.
+Between what the loop sees and what it records, events from outside may arrive. So all views
+since its last action are kept, and each of them is one it may have seen. `ReplayRecord`
+collects what the engine records; `Recalled` is a provider that repeats the recorded
+responses. Neither uses a disk or a network.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence

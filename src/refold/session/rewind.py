@@ -1,6 +1,6 @@
-"""Rewind: restore the conversation, the files or both as they were before an event.
+"""Rewind: restores the conversation, the files or both to their state before an event.
 
-`plan` is pure: what an event means as a point to go back to. `preview` looks and changes
+`plan` is pure: it says what can be restored at an event. `preview` reads and changes
 nothing; `rewind` does it, and says how to undo that. The fold keeps the marks of the
 conversation, `place.port.Snapshots` the snapshots; clients ask the user.
 """

@@ -1,6 +1,6 @@
-"""What well-known kinds of secrets look like, whole and while they are still coming. Pure.
+"""Patterns of well-known kinds of secrets, complete or still arriving. Pure.
 
-Values that are known to be secret are not here: those `secrets` holds.
+Values that are known to be secret are in `redactor`.
 """
 
 import re

@@ -1,9 +1,9 @@
 """A session: one journal, its writer and its inbox, and one turn at a time.
 
-Opening one locks it, follows the chain and folds; there is no other kind
-of resuming. Which store, tools and provider these are was decided elsewhere:
-`world_for` gives the world for each turn, so that a model chosen between two turns
-holds for the second.
+Opening a session locks its journal, checks the chain and folds it; there is no other way to
+resume one. The caller chose the store, tools and provider: `world_for` returns the
+dependencies of each turn, so a model that was chosen between two turns applies to the
+second.
 """
 
 from collections.abc import Callable, Iterator, Sequence

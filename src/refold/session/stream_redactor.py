@@ -1,9 +1,9 @@
 """Removes secrets from live news, even if one arrives in pieces.
 
-The end of a piece is held back while it could begin a secret, and is published
-with what comes next or when its speaker is done; nothing else waits. So the pieces
-that are told are, one after the other, what `secrets` makes of the whole. Kept in
-here is only what waits; the hub publishes the rest.
+The end of a piece is held back while it could begin a secret. It is published with the next
+piece, or when its source is done. So the published pieces, joined, are what `redactor`
+makes of the whole text. This module holds only the text that waits; the hub publishes the
+rest.
 """
 
 import re

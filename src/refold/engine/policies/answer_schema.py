@@ -1,7 +1,7 @@
-"""A final answer that has to match a JSON Schema is looked at before the turn ends.
+"""Validates the final answer against a JSON Schema before the turn ends.
 
-Providers are asked to keep to the schema, but not every one can: what counts is
-what came. An answer that does not fit goes back to the model with what is wrong.
+Providers are asked to enforce the schema, but not every one can. An answer that does not
+match is returned to the model with the problem.
 """
 
 from msgspec import Raw

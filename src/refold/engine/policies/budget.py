@@ -1,6 +1,7 @@
-"""A turn ends when its budget is used up, and the model is told while there is still some.
+"""Ends a turn when its budget is used up, and warns the model before that.
 
-A child's budget is lent: before it is used up, more is drawn, for as long as there is any.
+A subagent's budget is a grant: before it is used up, more is requested, as long as there is
+any.
 """
 
 from refold.engine.budget import Price, estimate, lacking, left, used_up

@@ -1,7 +1,7 @@
-"""A turn does not end while children are at work whose answers it is to hear.
+"""Keeps a turn open while subagents run whose results it needs.
 
-Nor does it rest while it waits for a person, for they would rest with it; and one that
-is stopped ends after them.
+While a question is open, the turn waits for the subagents instead of pausing, because they
+would pause with it. A stopped turn ends after them.
 """
 
 from refold.engine.decide import Wait

@@ -1,6 +1,6 @@
-"""For agents that act by writing code: words alone are no way to end a task, the first time.
+"""For agents that act by code: the first response without code does not end a task.
 
-Who means them says so again, and then they are the answer (`converse`).
+The second one is the answer (`conversation`).
 """
 
 from refold.engine.decide import Reject

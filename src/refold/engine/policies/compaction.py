@@ -1,8 +1,9 @@
-"""Compact a conversation that fills its window: prune old results first, then summarize.
+"""Compacts a conversation that fills its context window: first prunes, then summarizes.
 
-In batches, because after each the provider reads the whole prompt uncached. What a person
-or the model asked for is done at once, and so is what a provider refused as too long. A
-turn whose conversation cannot fit the window at all ends before a request is sent.
+It works in batches, because after each the provider reads the whole prompt uncached. A
+compaction that the user or the model requested happens at once, and so does one after a
+provider refused a request as too long. If a conversation cannot fit the window at all, the
+turn ends before a request is sent.
 """
 
 from refold.engine.context_usage import ratio, room, tokens

@@ -1,8 +1,8 @@
-"""An answer that the output limit cut off is asked to go on where it stopped.
+"""Asks the model to continue a response that the output limit cut off.
 
-The pieces stay apart in what is sent, for a provider's cache likes no rewriting;
-what the turn came to is joined in the fold (`journal.state.turn`). A call that was cut is no
-call: the draft has dropped it already.
+The pieces stay separate messages in requests, so that prompt caches stay valid;
+`journal.state.turn` joins them for the result of the turn. A call that was cut off is
+dropped by the draft of the response.
 """
 
 from refold.engine.decide import EndTurn, Note, Policy

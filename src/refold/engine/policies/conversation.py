@@ -1,6 +1,7 @@
-"""The plain agent: run calls, take up messages, ask the model; end when nothing is called.
+"""The basic agent: runs calls, delivers messages, calls the model, ends the turn.
 
-What counts as the last word of a turn (`is_last_word`) is defined here for other policies.
+A turn ends with a response without calls; `is_last_word` defines this for other policies,
+too.
 """
 
 from refold.engine.decide import Action, AskModel, EndTurn, RunCalls, TakeUp

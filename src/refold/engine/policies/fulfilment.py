@@ -1,9 +1,9 @@
-"""Before a turn ends, hold what was done against the words of the request.
+"""Checks the work of a small model against the request before the turn ends.
 
-For small models: they say "done" early, and read no result twice. What the journal can tell
-is found here; what only the disk knows is looked up by `engine.request_check`. A problem
-goes back to the model once, with what was seen. One that is still there at the next end is
-told the person (`views.notices`), and the turn ends.
+Small models claim too early that they are done, and do not read results twice. What the
+journal shows is checked here; what only the disk shows is checked by
+`engine.request_check`. A problem is sent to the model once, with what was found. If it
+still exists at the next end, the turn ends and the user is told (`views.notices`).
 """
 
 import re

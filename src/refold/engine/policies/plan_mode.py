@@ -1,7 +1,7 @@
-"""Plan mode as the model hears of it; and a plan that is ready ends the turn.
+"""Tells the model about plan mode, and ends the turn when a plan is ready.
 
-It is told in full once, in a line every few turns after that, and when it is over. That
-only read-only calls run in plan mode is enforced by the rules, at the seam.
+The model gets the full instructions once, a line every few turns after that, and a note
+when plan mode is over. The rules, not this module, restrict plan mode to read-only calls.
 """
 
 from refold.engine.decide import EndTurn, Note, Policy

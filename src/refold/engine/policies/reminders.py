@@ -1,7 +1,8 @@
-"""Notes that keep a model from forgetting: its todos, changed files, where it works now.
+"""Reminds the model of its todos, of changed files, and of the current directory.
 
-They are tagged as reminders, so that the model does not take them for a user's message. Those about
-plan mode stand in `planning`, those about how a turn ends with the rules that end it.
+Reminders are tagged, so that the model does not take them for a message of the user. Those
+about plan mode are in `plan_mode`, those about the end of a turn with the policy that ends
+it.
 """
 
 from refold.engine.decide import Note, Policy

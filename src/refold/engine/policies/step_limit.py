@@ -1,8 +1,7 @@
-"""A limit on the answers of one turn: a warning, a last summary, the end.
+"""Limits the model responses of one turn: a warning, a last summary, the end.
 
-The warning and the summary can each be switched off.
-
-`going_on` is what lets a person say "continue" without words of their own.
+The warning and the summary can each be switched off. `going_on` lets the user type
+"continue" without a message.
 """
 
 from refold.engine.answer_draft import EMPTY

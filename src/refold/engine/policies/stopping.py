@@ -1,4 +1,4 @@
-"""A stop by a person: settle the open calls, then end the turn. Next turn, tell the model."""
+"""Ends a turn that the user stops: settles open calls, and tells the model next turn."""
 
 from refold.engine.decide import EndTurn, Note, SettleCalls
 from refold.journal.state.fold import View

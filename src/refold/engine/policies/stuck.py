@@ -1,9 +1,9 @@
-"""Warn a model that repeats itself, then end the turn; end it where every call is refused.
+"""Warns a model that repeats itself, and then ends the turn; also if every call is refused.
 
-Three rules, each with a switch of its own: the same call again, a few calls in turn, the
-same error. What counts is what came of the calls, not
-only what was called: a build that is polled changes its output, a model that goes in
-circles does not. Who waits is let alone; the step limit bounds that anyway.
+Three rules, each with a setting of its own: the same call again, a cycle of a few calls,
+the same error. They compare calls with their results: a build that is polled changes its
+output, a model that goes in circles does not. Calls that wait are ignored; the step limit
+bounds them anyway.
 """
 
 import re
