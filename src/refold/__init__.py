@@ -1,8 +1,8 @@
-"""refold: an agent whose session is a fold of its journal.
+"""refold: a coding agent whose session state is a fold of its journal.
 
-Everything a program needs stands here by name; what is not here may change.
-Names are loaded when they are first used, so that `refold --version` and a
-small script pay only for what they use.
+Everything that a program needs is exported here; anything else may change. Names are
+imported when they are first used, so that `refold --version` and a small script load only
+what they use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`refold` and `python -m refold`. The version is told before anything is loaded."""
+"""`refold` and `python -m refold`. `--version` is answered before anything is imported."""
 
 import gc
 import sys

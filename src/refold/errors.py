@@ -1,23 +1,23 @@
-"""Everything this package raises.
+"""The exceptions that this package raises.
 
-RefoldError
-├── BadInput              what a person gave us makes no sense; says what to change
-├── ProviderError         the model could not be asked, or did not answer
-│   ├── Overloaded        try again later; may say when
-│   ├── Unreachable       no connection, or it broke; trying again may help
-│   └── Refused           asking again will not help
-│       └── TooLong       the request does not fit the model's window
-├── JournalError          the record cannot be read or written; open it again
-│   ├── Corrupt           the chain is broken: says where and what is lost
-│   │   └── WrongFormat   another version of refold wrote it: says which format it has
-│   ├── Conflict          another writer has written since we read
-│   ├── Held              another live process is the writer: says which
-│   └── Fenced            another writer has the session now
-└── ToolFailed            raised inside a tool, for the model to read
+    RefoldError
+    ├── BadInput              input of the user makes no sense; says what to change
+    ├── ProviderError         the model could not be called, or did not answer
+    │   ├── Overloaded        try again later; may say when
+    │   ├── Unreachable       no connection, or it broke; trying again may help
+    │   └── Refused           trying again will not help
+    │       └── TooLong       the request does not fit the model's window
+    ├── JournalError          the journal cannot be read or written; open it again
+    │   ├── Corrupt           the chain is broken: says where and what is lost
+    │   │   └── WrongFormat   another version of refold wrote it: says which format it has
+    │   ├── Conflict          another writer has written since we read
+    │   ├── Held              another live process is the writer: says which
+    │   └── Fenced            another writer has the session now
+    └── ToolFailed            raised inside a tool, for the model to read
 
-`ProviderError` ends as a `ModelFailed` event and `ToolFailed` as a failed
-`Ended`: neither leaves the engine. Anything else a tool raises is a bug, told
-to the model as a failure too. Only a `JournalError` stops a session.
+`ProviderError` ends as a `ModelFailed` event and `ToolFailed` as a failed `Ended`: neither
+leaves the engine. Anything else that a tool raises is a bug; the model gets it as a
+failure, too. Only a `JournalError` stops a session.
 """
 
 from typing import cast

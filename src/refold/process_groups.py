@@ -1,7 +1,7 @@
-"""Process groups: a program is ended together with all that it has started.
+"""Process groups: ends a program together with everything that it has started.
 
-Signals a group, and says whether any of it still runs. Whoever started the program decides
-how long to wait, and what to do then.
+It signals a group, and says whether any of it still runs. The caller decides how long to
+wait, and what to do then.
 """
 
 import os

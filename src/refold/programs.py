@@ -1,11 +1,11 @@
 """Finds and starts the programs that refold runs itself, outside any sandbox.
 
-A workspace may stand on the person's PATH: an activated `.venv/bin`, `node_modules/.bin`, or
-`.`. Whoever writes there could put a `bwrap` or a `git` of their own in our way. So a program
-counts only if no one but root and the user can change it or what leads to it, and never
-below a directory that the workspace or a command can write. Nothing else in refold starts a
-program (`tests/test_house_rules.py` holds that); what a command may run inside the sandbox
-is not decided here.
+A workspace may be on the user's PATH: an activated `.venv/bin`, `node_modules/.bin`, or
+`.`. A program that writes there could plant a `bwrap` or a `git` for refold to find. So a
+program is accepted only if no one but root and the user can change it or what leads to it,
+and never below a directory that the workspace or a command can write. No other module
+starts a program (`tests/test_house_rules.py` checks that); what a command may run inside
+the sandbox is not decided here.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""Opens files without surprises: ours never through a link, others never with a wait.
+"""Opens files safely: our own never through a link, others only if they are regular files.
 
-To write: another program put a link below our data directory, and what it leads to is not
-ours to write. Only the directory that the user chose for all of it may be a link.
+To write: another program may have put a link below our data directory, and its target must
+not be written. Only the directory that the user chose for all of it may be a link.
 `place.private_files` writes settings and notes, which users may keep elsewhere.
 
-To read: a pipe would be waited for without end, a device may never end, and opening one can
-already do something. So only regular files are read, and no more of them than is wanted.
+To read: reading a pipe can block without end, a device may never end, and opening one can
+already have an effect. So only regular files are read, up to the wanted size.
 """
 
 import errno

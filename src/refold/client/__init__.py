@@ -1,1 +1,1 @@
-"""The door for programs: an agent is a value, a conversation is what it has of a session."""
+"""The client session: one handle on a session for every client, and `Agent` for programs."""

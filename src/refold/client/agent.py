@@ -1,4 +1,4 @@
-"""refold for programs: build an agent, run turns, watch them, answer for the person.
+"""refold as a library: build an agent, run turns, watch them, answer for the user.
 
     from refold import Agent, Effect, Reply, tool
 
@@ -10,8 +10,8 @@
     agent = Agent(model="anthropic/claude-sonnet-5-5", tools=[weather])
     print(agent.run("Do I need an umbrella in Oslo?").text)
 
-Nothing here is global: agents with different homes live side by side. `run` is
-a thin synchronous door; everything else is async.
+There is no global state: agents with different homes can exist side by side. `run` is a
+thin synchronous wrapper; everything else is async.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The sessions of a directory: listed, named and searched.
 
-What is known of all sessions is kept in `journal.catalogue`; one is opened by the handle.
+`journal.catalogue` has what is known of all sessions; the handle opens one.
 """
 
 from collections.abc import Sequence

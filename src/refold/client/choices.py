@@ -1,6 +1,6 @@
-"""What a person can choose for a session: models, agents, and the settings behind both.
+"""What a user can choose for a session: models, agents, and the settings behind both.
 
-Nothing is looked up before it is asked for. The choice itself is an order to the handle.
+Nothing is looked up before it is requested. The choice itself is an order to the handle.
 """
 
 from collections.abc import Mapping, Sequence

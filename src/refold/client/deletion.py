@@ -1,7 +1,7 @@
-"""What goes with a session that is deleted: its subagents, and the snapshots of its files.
+"""What is deleted together with a session: its subagents, and the snapshots of its files.
 
-`journal.store.delete` removes a session; here is decided which snapshots go with it. Those
-of a whole workspace go with its last session.
+`journal.store.delete` deletes the session; this module decides which snapshots are deleted,
+too. The repository of a workspace is deleted with its last session.
 """
 
 import os

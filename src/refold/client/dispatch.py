@@ -1,8 +1,8 @@
-"""Takes orders: each becomes an event of the session, or is kept until its turn comes.
+"""Takes orders: each becomes an event of the session, or waits until the session is idle.
 
 Most orders go to the session's inbox at once. Messages that are turns of their own, a
-compaction between two turns and `continue` wait here, and `step` does the next of them.
-An order that cannot be obeyed raises `BadInput`.
+compaction between two turns and `continue` wait here, and `step` carries out the next of
+them. An order that cannot be carried out raises `BadInput`.
 """
 
 from collections import deque

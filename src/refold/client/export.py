@@ -1,7 +1,7 @@
-"""A session in each form that it can be exported in, written to a file whole or not at all.
+"""Exports a session in each format, to a file that is written completely or not at all.
 
-A tar is made in `journal.bundle`, what people read in `views.export`; here they are given
-what they need of this machine: blobs, the tools' names for calls, the local time.
+`journal.bundle` makes the tar, `views.export` the formats for reading. This module supplies
+what they need from this machine: blobs, the tools' names for calls, the local time.
 """
 
 import os

@@ -1,12 +1,12 @@
-"""The documents of one session as frames, for any number of followers, each told once.
+"""The documents of one session as numbered frames, for any number of clients.
 
 A frame is one encoded document. That of an event has an `id`: epoch of the writer, number
-of the event, number of the document in it. A follower that comes back with the last id it
-had gets what follows, from here or from the journal, and nothing twice; where the journal
-does not go on from there, it gets a `snapshot`. A piece of text says where it stands in
-its text, so that a longer one may come again. A follower that does not keep up is cut off.
+of the event, number of the document in it. A client that reconnects with the last id it had
+gets what follows, from memory or from the journal, and nothing twice; if the journal does
+not continue from there, it gets a `snapshot`. A piece of text has its offset in its text,
+because a longer one may be sent again. A client that does not keep up is disconnected.
 
-What a document says is decided in `views.stream_json`; orders are taken in `shared_session`.
+`views.stream_json` decides what a document says; `shared_session` takes orders.
 """
 
 from collections import deque

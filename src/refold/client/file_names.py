@@ -1,7 +1,7 @@
-"""The names of the files of a directory, as they are found: for completion, while keys come.
+"""Lists the files of a directory as they are found, for completion while typing.
 
-They are listed by ripgrep where it is installed and by our own walk elsewhere; what git
-ignores is left out.
+ripgrep lists them if it is installed, otherwise `place.file_walk`; files that git ignores
+are left out.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a person is shown of a folder before it is trusted, and what trusting it means.
+"""What a user is shown of a folder before trusting it, and what trusting it records.
 
 Shared by `refold trust add` and the question at the start of a session.
 """

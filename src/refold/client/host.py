@@ -1,8 +1,9 @@
-"""Many sessions in one process, for clients that come and go: each is opened when it is
-asked for, runs its turns with or without a watcher, and is closed when it is idle.
+"""Many sessions in one process, for clients that come and go.
 
-One conversation is a `SharedSession`. How a start in a directory is put together is given
-by the command line (`LaunchAt`); lists and names of all sessions are in `stored_sessions`.
+Each session is opened when a client asks for it, runs its turns with or without a watcher,
+and is closed when it is idle. One conversation is a `SharedSession`. The command line
+supplies how to start in a directory (`LaunchAt`); lists and names of all sessions are in
+`stored_sessions`.
 """
 
 import os

@@ -1,7 +1,7 @@
 """What a session knows besides its conversation: skills and templates, and notes.
 
-Skills are found in `skills`, notes kept in `memory`; here are those of one session. All of
-it waits for a disk: call it in a thread where an event loop runs.
+`skills` finds skills, `memory` stores notes; here are those of one session. All of it
+blocks on the disk: call it in a thread if an event loop is running.
 """
 
 from collections.abc import Sequence

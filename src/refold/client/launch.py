@@ -1,9 +1,9 @@
-"""One start of refold: opens its sessions, each where it works, and closes what is left.
+"""One start of refold: opens its sessions, each in its directory, and switches them.
 
-Switching is one operation. The session that goes on elsewhere is closed and opened there as
-`refold -r` would: with the settings, rules, instructions and notes of that folder, after the
-same question whether they are trusted. `Session` has the handle; this has what several
-handles of one start share.
+Switching is one operation. The session that continues in another directory is closed and
+opened there as `refold -r` would: with the settings, rules, instructions and notes of that
+folder, after the same question about trust. `Session` is the handle; this module has what
+several handles of one start share.
 """
 
 import os

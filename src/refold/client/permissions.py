@@ -1,7 +1,7 @@
-"""What runs without asking in a session: its mode, its rules, and the rule that a user may add.
+"""The permissions of a session: its mode, its rules, and the rule that a user may add.
 
-What a rule means is decided in `permissions`, what a call would do in `engine.authorize`;
-a question is answered through the handle.
+`permissions` decides what a rule means, `engine.authorize` what a call would do; questions
+are answered through the handle.
 """
 
 from collections.abc import Callable, Sequence

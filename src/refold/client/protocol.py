@@ -1,7 +1,7 @@
-"""What a program may order of a session: one value each, and over stdio one JSON line.
+"""The orders that a client can send to a session: a class for each, a JSON line over stdio.
 
-Each type stands in docs/headless.md; a test compares the two. What becomes of an order is
-decided in `client.dispatch`; what a session tells is in `views.stream_json`.
+Each type is in docs/headless.md; a test compares the two. `client.dispatch` carries orders
+out; `views.stream_json` has the documents that a session sends.
 """
 
 import json

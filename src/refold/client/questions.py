@@ -1,4 +1,4 @@
-"""Calls that wait for a person, as a program sees them and answers them."""
+"""Calls that wait for the user's decision, as a program sees and answers them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
-"""What a session did, read from its journal: its tree, its cost, its calls, its claims.
+"""Reports on a session, read from its journal: its tree, cost, calls and claims.
 
-Nothing is written and no model asked. How a report looks is decided in `views`.
+Nothing is written and no model is called. `views` decides how a report looks.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What a turn came to, as a program has it."""
+"""The result of a turn, as a program gets it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a session that is resumed has of before: where it works, and the model it had.
+"""Restores what a resumed session had before: its working directory, model and agent.
 
 What no longer exists is replaced by what a new session would have, and a sentence says so.
 The mode `bypass` is never restored.

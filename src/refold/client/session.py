@@ -1,8 +1,8 @@
-"""The one handle on a session: it takes orders, and gives events and documents.
+"""The handle on a session: it takes orders, and gives events and documents.
 
-Every door and every program has a session in this form. The engine inside has the journal
-and runs the turns. Here a program runs turns and goes elsewhere; orders as methods are in
-`client.session_orders`, and what a session tells of itself is in `client.session_state`.
+Every client uses a session through this class. The session behind it has the journal and
+runs the turns. Here are running a turn and switching; orders as methods are in
+`client.session_orders`, and the state of the session is in `client.session_state`.
 """
 
 from collections.abc import (

@@ -1,7 +1,6 @@
 """Orders to a session, as values and as methods: each method is a call of `send`.
 
-Which orders there are is written in `client.protocol`, what becomes of one in
-`client.dispatch`.
+`client.protocol` defines the orders, `client.dispatch` carries them out.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""What a session is, for whoever has its handle: its view, its settings, its events.
+"""The state of a session, as its handle shows it: its view, its settings, its events.
 
-Nothing here changes the session, but what the groups say that they do (`workspace.rewind`,
+Nothing here changes the session, except through groups that say so (`workspace.rewind`,
 `permissions.always`, `memory.add`). A group is imported when it is first used, so that a
-run without a terminal does without most of them.
+run without a terminal does not load most of them.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence

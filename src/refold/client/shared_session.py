@@ -1,9 +1,8 @@
-"""One open session with several clients: each sends orders, each is told all that happens.
+"""One open session with several clients: each sends orders, and each gets all documents.
 
-Orders come as JSON, documents go out as frames of the `feed`. The first answer to a question
-wins, and the others are told by its document. Who runs the turns (`host`, or a terminal) is
-told by `wake` that there is something to do. How bytes travel is decided in `server` and
-`session_socket`.
+Orders arrive as JSON, documents leave as frames of the `feed`. The first answer to a
+question wins, and the other clients learn it from its document. `wake` notifies the code
+that runs the turns (`host`, or a terminal) of new work. `server` transports the bytes.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""The sessions of this machine as they are kept: listed, searched and read without a writer.
+"""The stored sessions of this machine: listed, searched and read without a lock.
 
-Whether one is open somewhere does not matter: what is read is on the disk. One is opened in
-`host`; what a document says is decided in `views`, and is what the command line prints with
---json. Everything here waits for a disk: call it in a thread.
+A session may be open elsewhere: what is read is on the disk. `host` opens sessions; `views`
+makes the documents, which are those that the command line prints with --json. Everything
+here blocks on the disk: call it in a thread.
 """
 
 import time

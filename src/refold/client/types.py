@@ -1,7 +1,7 @@
-"""The types of what a session tells, for whoever shows it: a door imports them from here.
+"""The types that clients need to show a session: clients import them from here.
 
-Their own modules are on floors that a door does not reach past the handle to. Each is
-loaded when it is first named, so that a door pays only for what it uses.
+Their own modules are in layers that clients do not import. Each type is loaded when it is
+first used, so that a client loads only what it needs.
 """
 
 from importlib import import_module

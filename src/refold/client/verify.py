@@ -1,6 +1,6 @@
-"""What a session claims, each claim with its verdict: as a report, as lines, as a document.
+"""The claims of a session with their verdicts: as a report, as lines, as a document.
 
-How a claim is checked is decided in `claims`.
+`claims` checks them.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
-"""Where a session works: its directories, the images that a message names, the way back.
+"""The workspace of a session: its directories, the images of a message, and rewinding.
 
-How files are restored is decided in `session.rewind`, how they are read in `place`.
+`session.rewind` restores files, `place` reads them.
 """
 
 import re

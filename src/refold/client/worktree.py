@@ -1,8 +1,8 @@
 """`--worktree` and `/worktree`: a session that works in a git working tree of its own.
 
-It is made beside the repository, on a branch of its own that begins at the commit which is
-checked out. One that was made here and holds nothing new at the end is taken away again;
-any other stays. `agents.worktree` runs git.
+The tree is created beside the repository, on a branch of its own that starts at the current
+commit. If it has nothing new at the end, it is removed again; otherwise it stays.
+`agents.worktree` runs git.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The sessions on this machine: their ids, their directories, and how one is found.
+"""The sessions on this machine: their ids, their directories, and how to find one.
 
 Paths and stores only. `config.paths` decides which directory has the sessions, and `codec`
-reads lines. Nothing is created here: a session's directory comes with its first line.
+reads lines. Nothing is created here: a session's directory is created with its first line.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""From knowledge to words on a screen. Pure: gives text or data, prints nothing."""
+"""Renders state as text, lines or documents. Pure: nothing is printed."""

@@ -1,7 +1,7 @@
 """What a session did, in order: model steps, tool calls, side calls, subagents. Pure.
 
-It is read from all entries, because the view forgets what has ended. A span without an end is
-running, or was when its process died: `session_tree.state` decides.
+It is computed from all entries, because the view drops what has ended. A span without an
+end is running, or was running when its process died: `session_tree.state` decides.
 """
 
 from collections.abc import Iterable, Iterator

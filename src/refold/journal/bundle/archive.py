@@ -1,14 +1,14 @@
-"""The form of an exported session: a tar of plain files, written in pieces, read in order.
+"""The format of an exported session: a tar of plain files, written and read in order.
 
     session.json                    what wrote it, and the id of the session
     events.jsonl                    its journal, byte for byte
     blobs/<sha256>                  what its events name, byte for byte
-    child-1/events.jsonl            each child after what it was born in
+    child-1/events.jsonl            each subagent, after the session that started it
     child-1/blobs/<sha256>
 
-The headers are those of ustar, 512 bytes each, with no extensions, and no member is a link
-or a folder. What is read is never unpacked by its names, and nothing is held that is longer
-than was asked for. `unpack` knows what the content means and where it goes.
+The headers are ustar, 512 bytes each, without extensions, and no member is a link or a
+folder. Nothing is unpacked by the names in the file, and no more is held in memory than was
+asked for. `unpack` knows what the content means and where it goes.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,8 +1,8 @@
-"""The catalogue's file: SQLite by apsw, and its tables.
+"""The file of the catalogue: SQLite through apsw, and its tables.
 
-Everything in it can be made again from the journals. So a file that is broken, or of
-another version, is thrown away; and where none can be written, a private one does that
-SQLite deletes by itself. `indexer` decides what is written into it.
+All of it can be rebuilt from the journals. So a file that is broken, or of another version,
+is deleted. If no file can be written, a temporary one is used, which SQLite deletes by
+itself. `indexer` decides what is written.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Indexes the journals: reads each one on from where it was left.
+"""Indexes the journals: reads each from the position where the last run stopped.
 
 If the last known line of a journal is still in its place, the rest is new; otherwise the
 journal was cut or replaced, and is read from its start. The work is split into short
 transactions, also within a long journal: an interruption leaves a valid file, and other
-processes wait for a moment and then share the work.
+processes wait only briefly and then share the work.
 """
 
 import os

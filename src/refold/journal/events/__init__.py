@@ -1,1 +1,1 @@
-"""What can happen in a session: the events, and how a line holds one."""
+"""The kinds of events of a session, and their encoding as lines."""

@@ -1,17 +1,17 @@
-"""Entries to lines and back, and the chain that ties each line to the last.
+"""Encodes entries as lines and decodes them, and chains each line to the one before.
 
-A line is `{"h":…,"seq":…,"at":…,…,"kind":…,"v":…,"data":…}`. `h` hashes the h
-before it and the rest of its own line, so the last line is covered too. It is
-a checksum that says where damage is, not a seal against a forger.
+A line is `{"h":…,"seq":…,"at":…,…,"kind":…,"v":…,"data":…}`. `h` hashes the `h` of the line
+before and the rest of its own line, so the last line is covered, too. It is a checksum that
+locates damage, not a protection against forgery.
 
-`v` is the format of the events (`FORMAT`). It was raised when kinds and fields were
-renamed for the last time: a line of another format raises `WrongFormat`, for its kinds
-would be unknown and fold as nothing.
+`v` is the format of the events (`FORMAT`). It was raised when kinds and fields were renamed
+for the last time: a line of another format raises `WrongFormat`, because its kinds would be
+unknown and fold as nothing.
 
-Reading takes two steps, envelope then data. A kind we never heard of, or one
-that does not fit its class, is `Unknown`, with its data as it came. Only a
-broken chain is `Corrupt`. A line is never re-encoded. Stores decide where lines are kept
-and what a torn one means.
+Decoding has two steps, envelope and data. An unknown kind, or one that does not fit its
+class, becomes `Unknown`, with its data unchanged. Only a broken chain is `Corrupt`. A line
+is never encoded again. Stores decide where lines are kept and what an incomplete line
+means.
 """
 
 from collections.abc import Iterable, Iterator

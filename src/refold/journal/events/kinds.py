@@ -4,12 +4,12 @@ Three rules keep a journal readable in five years:
 
 * Names are past tense. An event reports what happened; it does not order anything.
 * Events carry results, never recipes. Folding them again must not call a
-  model, run a tool, read a clock or roll a die.
+  model, run a tool, read a clock or use chance.
 * A field may be added with a default; none is renamed or removed. What must
   change shape gets a new class.
 
 The envelope of a line (`codec`) says when, in which turn and by whom; `journal/state/`
-folds events into what a session knows. Events about subagents and code are in
+folds events into the state of a session. Events about subagents and code are in
 `child_events`.
 """
 

@@ -1,1 +1,1 @@
-"""What a session knows: folds of its events, one for each concern. Pure."""
+"""The state of a session: folds of its events, one for each concern. Pure."""

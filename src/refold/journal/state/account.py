@@ -1,6 +1,6 @@
 """What a session has used: tokens, cost, call ids, client keys. Does not rewind.
 
-A fork begins at zero: the session that it copies has paid already.
+A fork starts at zero, because the original session has counted what it copies.
 """
 
 from msgspec import Struct

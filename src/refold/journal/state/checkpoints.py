@@ -1,7 +1,7 @@
 """Checkpoints of files, and the points of the session that a user can rewind to.
 
-Here are only the ids of snapshots; `place.port.Snapshots` stores the files. Rewinding the
-conversation does not rewind this: changes to files have happened.
+Only the ids of snapshots are here; `place.port.Snapshots` stores the files. Rewinding the
+conversation does not change this state, because the files did change.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,10 +1,10 @@
 """The conversation: messages as the model sees them, and the calls that are still open.
 
-This is the part of a session that rewinds; costs and ids do not (`account`). The results
-of one response enter together, in the order of its calls, however they ended, so that a
-repeated request is the same request. Compaction builds the messages anew from the first
-one that it changes: encoded messages are cached by identity, and only these have to be
-encoded and sent again.
+A rewind changes this part of a session; it does not change costs and ids (`account`). The
+results of one response are added together, in the order of its calls, however they ended,
+so that a repeated request is the same request. Compaction rebuilds the messages from the
+first one that it changes: encoded messages are cached by identity, and only these have to
+be encoded and sent again.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,10 +1,10 @@
-"""The fold: from the events of a session to its view, which is all that it knows.
+"""The fold: from the events of a session to its view, which is its whole state.
 
-A view consists of sub-folds, one module for each concern. Each gets the kinds of events
-in its `HEARS`. A sub-fold that starts anew with each turn names in `OUTLIVES` the kinds
-that it needs from earlier turns; others are skipped there. `_hear` is the only place
-where an event changes anything. All of it is pure, so a view can be thrown away and
-folded again. `engine.decide` decides what to do next.
+A view consists of sub-folds, one module for each concern. Each gets the kinds of events in
+its `HEARS`. A sub-fold that is reset with each turn lists in `OUTLIVES` the kinds that it
+needs from earlier turns; others are skipped there. Only `_hear` changes a view. Everything
+is pure, so a view can be discarded and folded again. `engine.decide` decides what to do
+next.
 """
 
 from bisect import bisect_left

@@ -1,8 +1,8 @@
-"""What a user's edit of an earlier message makes of the conversation. Pure.
+"""Applies a user's edit of an earlier message to the conversation. Pure.
 
-An answer goes together with the results of its calls, and a deleted message of the user
-leaves a line that says so: that way the next request is valid for every provider. The
-journal keeps what was said; `conversation` applies the result.
+A response is deleted together with the results of its calls, and a deleted message of the
+user leaves a line that says so: that way the next request is valid for every provider. The
+journal keeps the original; `conversation` applies the result.
 """
 
 from collections.abc import Iterator

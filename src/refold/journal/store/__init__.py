@@ -1,1 +1,1 @@
-"""Where journals are kept: the store port, and stores in files and in memory."""
+"""Storage of journals: the store port, and stores in files and in memory."""

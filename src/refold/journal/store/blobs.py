@@ -1,7 +1,7 @@
 """Content that is too large for a line, in files named by their sha256.
 
-Also which blobs an event refers to. Waits for the disk: `file` calls it in the threads
-of `writer_threads`.
+It also finds the blobs that an event refers to. It blocks on the disk: `file` calls it in
+the threads of `writer_threads`.
 """
 
 import os

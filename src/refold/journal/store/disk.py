@@ -1,8 +1,8 @@
-"""The system calls a journal lives by, and words for what they answer.
+"""The system calls that a journal needs, and an explanation for each error.
 
-Everything that changes a disk goes through `Disk`, so that a test can put one
-in its place that is full, failing or cut off from power at any call. What is to
-be written where is decided by `journal_writer`, `writer_lock` and `blobs`.
+Everything that changes a disk goes through `Disk`, so that a test can replace it by one
+that is full, failing or cut off from power at any call. `journal_writer`, `writer_lock` and
+`blobs` decide what is written where.
 """
 
 import errno

@@ -1,13 +1,13 @@
-"""A store in a directory of its own: the log file, the writer's note, and the blobs.
+"""A store in a directory of its own: the log file, the note of the writer, and the blobs.
 
-    events.jsonl   one line an event; locked by its writer          (log_file, reader)
+    events.jsonl   one line for each event; locked by its writer    (log_file, reader)
     `pen`          who writes, and where the last line ended        (writer_lock)
-    blobs/         what is too big for a line, by sha256            (blobs)
+    blobs/         what is too large for a line, by sha256          (blobs)
 
-Directories are 0700 and files 0600. Here every promise of `store.Store` is put
-in its lane on the threads of `writers`. The event loop does one thing itself: it appends
-to a file that is open, which fills the page cache and waits for no disk; if that was slow
-once, the threads do it for a while.
+Directories have mode 0700 and files 0600. Each promise of `store.Store` is carried out in a
+lane of the threads of `writer_threads`. Only an append to an open file is done by the event
+loop itself: it fills the page cache and does not wait for the disk. If such a write was
+slow, the threads append for a while.
 """
 
 from collections.abc import Callable, Sequence

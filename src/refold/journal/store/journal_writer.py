@@ -1,10 +1,10 @@
-"""Appends to one journal: its log file and the note of its one writer.
+"""Appends to one journal: its log file, and the note of its only writer.
 
-The lock is on `events.jsonl` itself and lives as long as the writer, so that it
-falls with the writer's death and not before. Nothing is made before the first
-append: opening it to read leaves no trace.
+The lock is on `events.jsonl` itself, so it is released exactly when the writer ends,
+however it ends. Nothing is created before the first append: opening a journal to read it
+leaves no trace.
 
-Everything here waits for the disk; `file` calls it from the threads of `writers`.
+Everything here blocks on the disk; `file` calls it from the threads of `writer_threads`.
 `log_file` writes and syncs the lines.
 """
 

@@ -1,13 +1,13 @@
-"""The file of lines, opened and locked by its one writer.
+"""The file of lines, opened and locked by its only writer.
 
-* What a write could not finish is taken back. If even that fails, the next
+* A write that could not be completed is truncated. If even that fails, the next
   write does it first.
-* A sync that failed is never just repeated: the system may have dropped what it
-  could not write, and would report success the second time. What is not known
-  to be kept stays in memory until it is, and `write_anew` writes it again.
+* A failed sync is never just repeated: the system may have dropped what it could
+  not write, and would report success the second time. Lines that may not be on the
+  disk stay in memory until they are, and `write_anew` writes them again.
 
-`journal_writer` decides who may open it, `writer_lock` has the lock; reading without
-the lock is `reader`'s.
+`journal_writer` decides who may open it, `writer_lock` has the lock, and `reader` reads
+without the lock.
 """
 
 import os

@@ -1,12 +1,12 @@
-"""One writer at a time: the lock on a journal, and the note beside it of who writes.
+"""One writer at a time: the lock on a journal, and a note beside it about the writer.
 
 The lock is an exclusive `flock` on the log file itself. The note, a file named `pen`, only
 says who holds it, for the error that another process gets, and where the journal ended
-then; deleting it takes nothing away from the writer. It is never synced: after a power
-cut it may be older than the lines, or name lines that are gone, and both are noticed.
+then; deleting it does not release the lock. It is never synced: after a power failure it
+may be older than the lines, or name lines that are gone. Both are noticed.
 
-The note is two lines of text. The first has a fixed width and is written over after each
-append; it carries a checksum, for readers look at it while it is being written.
+The note is two lines of text. The first has a fixed width and is overwritten after each
+append; it carries a checksum, because others may read it while it is being written.
 """
 
 import fcntl

@@ -1,12 +1,11 @@
-"""A few threads that do the disk's work, so that the event loop never waits for it.
+"""A few threads that write to the disk, so that the event loop never waits for it.
 
-Work goes into a lane. One lane does one thing after another, in the order it
-was given; lanes run in parallel, as far as there are threads. A shared
-lane does its work once for all waiters of that moment: that is group commit.
-The work itself is in `journal_writer` and `blobs`.
+Work is put in a lane. A lane does one thing after another, in the order in which it was
+given; lanes run in parallel, as far as there are threads. A shared lane does its work once
+for all waiters of that moment: that is group commit. The work itself is in `journal_writer`
+and `blobs`.
 
-A cancelled waiter stops nothing: work that was given is completed, and its
-outcome is dropped.
+A cancelled waiter stops nothing: its work is completed, and the result is dropped.
 """
 
 import threading

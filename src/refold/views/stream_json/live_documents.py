@@ -1,6 +1,6 @@
-"""Documents of live news: pieces of an answer, and progress. Part of `documents`. Pure.
+"""Documents of live news: pieces of a response, and progress. Part of `documents`. Pure.
 
-All that matters of them is repeated, complete, by a document of an event.
+A document of an event repeats everything in them that matters, completely.
 """
 
 from typing import Annotated, TypeAlias

@@ -1,7 +1,7 @@
-"""The JSON Schema of what goes over stdio: documents out, orders in. Pure.
+"""The JSON Schema of the stdio protocol: documents out, orders in. Pure.
 
-`refold schema` prints it, and docs/schema holds it. Fields that come later pass it, as
-they should pass a reader; orders are refused for a slip in the name of one.
+`refold schema` prints it, and docs/schema contains it. Documents with additional fields are
+valid, as a reader should accept them; an order with an unknown field is not.
 """
 
 from collections.abc import Iterator, Sequence

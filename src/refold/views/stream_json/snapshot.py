@@ -1,8 +1,8 @@
-"""The state of a session as documents: its status, a snapshot for a client that joins late,
-and what was chosen for it.
+"""The state of a session as documents: its status, its choices, and a snapshot.
 
-Status and snapshot are made of the view, at any time; the other documents tell what happens. A client that
-has a snapshot continues with the documents whose `seq` is larger than the snapshot's. Pure.
+A snapshot is for a client that joins late. Both are computed from the view, at any time;
+the other documents report what happens. A client that has a snapshot continues with the
+documents whose `seq` is larger than the snapshot's. Pure.
 """
 
 from collections.abc import Sequence

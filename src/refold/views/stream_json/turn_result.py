@@ -1,4 +1,4 @@
-"""What a turn came to, as one document for scripts. Pure."""
+"""The result of a turn, as one document for scripts. Pure."""
 
 from collections.abc import Mapping
 from typing import cast
