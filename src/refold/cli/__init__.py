@@ -1,1 +1,1 @@
-"""Doors for people at a terminal and for scripts."""
+"""The command line: argument parsing, and one module for each subcommand."""

@@ -1,4 +1,4 @@
-"""`refold agents`: who may work here, where each comes from, and what is wrong."""
+"""`refold agents`: the available agents, their sources, and problems in their files."""
 
 import os
 from argparse import ArgumentParser, Namespace

@@ -1,4 +1,4 @@
-"""A session in a terminal: open it, hand it to the line terminal, and come back."""
+"""A session in a terminal: opens it and gives it to the line terminal."""
 
 import os
 import sys

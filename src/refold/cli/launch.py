@@ -1,4 +1,4 @@
-"""Open the session that the command line names. Shared by the doors."""
+"""Opens the session that the command line names, for every client."""
 
 import gc
 import os

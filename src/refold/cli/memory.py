@@ -1,6 +1,6 @@
-"""`refold memory show|edit|forget|update|diff|path`: the notes that sessions here are told.
+"""`refold memory show|edit|forget|update|diff|path`: the notes that sessions here get.
 
-`finish` is what `finishing` starts and no person types.
+`finish` is not for users: `app.memory_worker` starts it in the background.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""argparse as refold uses it: errors are `BadInput`, help goes to stdout, and value types.
+"""argparse as refold uses it: errors are `BadInput`, help goes to stdout, types of values.
 
-Which flags there are is said in `flags`, and by the module of each subcommand.
+`flags` and the module of each subcommand define the flags.
 """
 
 import re

@@ -1,7 +1,7 @@
 """`refold permissions explain|list|test|replay|import`: what may run here, and why.
 
-Nothing is run and, except by `import`, nothing is written. `cli.rule_tests` reaches the
-verdicts.
+No call is executed and, except by `import`, nothing is written. `cli.rule_tests` computes
+the verdicts.
 """
 
 import os

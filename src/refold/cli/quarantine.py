@@ -1,7 +1,8 @@
-"""`refold quarantine list|restore|delete`: what was taken away from workspaces.
+"""`refold quarantine list|restore|delete`: files that were moved out of workspaces.
 
-A command may make a file that works for the next program that looks, as a hook of git; it
-is moved out of the way when the command has ended. Whether it was wanted, a person says here.
+A command may create a file that takes effect for the next program that finds it, such as a
+git hook; it is moved away when the command has ended. With this subcommand the user
+restores or deletes it.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""`refold rewind ID [EVENT]`: list the points of a session, and go back to one.
+"""`refold rewind ID [EVENT]`: list the points of a session, and rewind to one.
 
-What going back means says `session.rewind`, what is shown of it `views.rewind_points`. Nothing
-is recorded, and no lock taken, before there is something to do.
+`session.rewind` does it, `views.rewind_points` shows it. Until the user confirms, nothing
+is recorded and no lock is taken.
 """
 
 import os

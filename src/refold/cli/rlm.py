@@ -1,7 +1,7 @@
 """`refold rlm`: one question about material of any size, flat or recursive, and the answer.
 
-Which way is decided by `rlm.router`; how it is told, by `rlm.material`. stdout has the
-answer, or with --json one document; the way, its reason and the progress go to stderr.
+`rlm.router` chooses the way, `rlm.material` builds the prompt. stdout has the answer, or
+with --json one document; the way, its reason and the progress go to stderr.
 """
 
 import os

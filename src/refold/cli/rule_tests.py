@@ -1,11 +1,12 @@
-"""The verdict on a call, without a session; and tests of rules that are made of verdicts.
+"""The verdict on a call without a session, and tests of rules.
 
-A verdict is reached as in a session: the tool parses the arguments, `engine.authorize`
+A verdict is computed as in a session: the tool parses the arguments, `engine.authorize`
 describes the access, `permissions.decide` decides. `refold permissions replay` compares the
 verdicts of a session with those of other rules. `refold permissions test FILE` compares
-verdicts with the expected ones: a case is a table with `expect` ("allow", "ask", "deny", or a list of them), a call (`tool`
-and `input`, or `command` for bash), and where they matter `mode`, `allow`, `ask`,
-`deny` and `name`. What stands under `defaults` holds for all cases that say nothing else.
+verdicts with the expected ones: a case is a table with `expect` ("allow", "ask", "deny", or
+a list of them), a call (`tool` and `input`, or `command` for bash), and where they matter
+`mode`, `allow`, `ask`, `deny` and `name`. `defaults` applies to every case that does not
+set the same key.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`refold schema stream|orders`: the JSON Schema of what goes over stdio, for programs."""
+"""`refold schema stream|orders`: the JSON Schema of the stdio protocol, for programs."""
 
 from argparse import ArgumentParser, Namespace
 from typing import Any

@@ -1,7 +1,7 @@
-"""`refold show|step|tree|timeline|cost|context`: one session, seen from one side each.
+"""`refold show|step|tree|timeline|cost|context`: reports on one session.
 
-They read journals, also of a session that runs, and write nothing. `cli.session_argument`
-finds the session, `refold.views` computes what is shown.
+They read journals, also of a running session, and write nothing. `cli.session_argument`
+finds the session, `refold.views` renders the report.
 """
 
 import os

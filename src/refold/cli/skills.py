@@ -1,4 +1,4 @@
-"""`refold skills`: which skills there are here, where each lies, and what is wrong."""
+"""`refold skills`: the available skills, where each is stored, and what is wrong with it."""
 
 import os
 from argparse import ArgumentParser, Namespace

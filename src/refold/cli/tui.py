@@ -1,4 +1,4 @@
-"""`refold tui`: a session on the whole screen. It takes the flags of a session."""
+"""`refold tui`: a session in the full screen. It takes the flags of a session."""
 
 import sys
 from argparse import Namespace

@@ -1,1 +1,1 @@
-"""Settings: their sources, and which one wins."""
+"""Settings: their sources, and which source wins."""

@@ -1,9 +1,9 @@
-"""Where a provider's key comes from, and in which order it is looked for.
+"""Where a provider's key comes from, and in which order the sources are tried.
 
-The environment goes first, then the `key_command` of the settings, then the keyring
-of the operating system, then `credentials.toml`. The two in the middle may take
-long and ask a person something: they are asked when the key is needed, once.
-`credentials` and `keyring` store keys.
+First the environment, then the `key_command` of the settings, then the keyring of the
+operating system, then `credentials.toml`. The two in the middle may take long and ask the
+user something: they are asked once, when the key is needed. `credentials` and `keyring`
+store keys.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Keys a person gave us, in a file only they can read. Never in a project.
+"""Stores the user's API keys in a file that only the user can read. Never in a project.
 
 `api_keys` decides which of several keys is used.
 """

@@ -1,7 +1,7 @@
-"""All settings that hold in one folder, for whoever opens a session there.
+"""All settings that apply in one folder, for the code that opens a session there.
 
-Puts together what `load`, `project` and `folders` know. How a person is asked about a
-new folder is done by the clients.
+It combines `load`, `project` and `trusted_folders`. Clients ask the user about a new
+folder.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""The keyring of the operating system, where the package `keyring` is installed.
+"""The keyring of the operating system, if the package `keyring` is installed.
 
-The backend is not ours: it may be absent, locked, or wait for the user.
-So it is asked in a thread that can be abandoned, and whatever goes wrong is
-one error that says what. It is imported when it is asked, for that takes long.
+The backend is not ours: it may be absent, locked, or wait for the user. So it is called in
+a thread that can be abandoned, and every failure becomes one error with the reason. It is
+imported late, because that takes long.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Where our own files are: settings, sessions, models, logs. Never in a workspace.
+"""Where refold's own files are: settings, sessions, models, logs. Never in a workspace.
 
-`REFOLD_HOME` moves all of them into one directory. Without it they are where
-the XDG base directory specification puts them.
+`REFOLD_HOME` moves all of them into one directory. Without it they are where the XDG base
+directory specification puts them.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""What every layer says of each setting, and every problem: for display and repair.
+"""The value of each setting in every layer, and every problem: for display and repair.
 
 `load` stops at the first error, because a start must not guess. Here all errors are
-collected and the rest still counts.
+collected, and all other settings still count.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,7 @@
-"""Carry out the checks of a task: what failed, and what was destroyed.
+"""Carries out the checks of a task: what failed, and what was destroyed.
 
-A failure is a task not done. Destruction is apart from that: something that was there, and
-was to stay, is gone or changed.
+A failure is a task that was not done. Destruction is counted separately: something that
+existed, and had to stay, is gone or changed.
 """
 
 import re

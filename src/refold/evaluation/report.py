@@ -1,6 +1,6 @@
-"""What an evaluation came to: one document, and the figures that are made of it.
+"""The result of an evaluation: one document, and the figures that are computed from it.
 
-`comparison` holds two documents against each other.
+`comparison` compares two documents.
 """
 
 from collections import defaultdict

@@ -1,7 +1,6 @@
-"""Give tasks to a model, each in a folder and a session of its own, and measure.
+"""Gives tasks to a model, each in a folder and a session of its own, and measures.
 
-Nothing of a session is kept. How a result is judged is in `judge`, what figures are made of
-the results in `report`.
+Sessions are not stored. `judge` judges a result, `report` computes the figures.
 """
 
 import os

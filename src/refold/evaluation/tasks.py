@@ -1,7 +1,7 @@
 """Tasks of an evaluation, as they are written in a TOML file.
 
-A task has files, a prompt, and checks on what is on the disk and in the answer afterwards.
-`judge` carries the checks out; `run` gives the prompt to a model.
+A task has files, a prompt, and checks on the files and the answer afterwards. `run` gives
+the prompt to a model, `judge` carries out the checks.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""A task without a terminal: words or orders come in by a pipe, answers go out, and it always ends."""
+"""A task without a terminal: a prompt or orders in, answers out; and it always ends."""

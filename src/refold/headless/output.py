@@ -1,7 +1,7 @@
-"""What a task without a terminal prints, by format. docs/headless.md promises it.
+"""The output of a task without a terminal, in each format. docs/headless.md documents it.
 
-However it ends, the result is the last that stands on stdout, and there is one: also
-where there never was a session, or its journal can take no more.
+However the task ends, the last thing on stdout is its result; also if there never was a
+session, or its journal cannot be written any more.
 """
 
 import select

@@ -1,7 +1,7 @@
-"""One task without a terminal: words in, the answer out, an exit code.
+"""One task without a terminal: a prompt in, the answer out, an exit code.
 
-On stdout stands what the chosen format promises (docs/headless.md) and nothing
-else; notices go to stderr. No user can be asked: what would ask is denied.
+stdout has what the chosen format promises (docs/headless.md) and nothing else; notices go
+to stderr. No user can be asked: a call that would need approval is denied.
 """
 
 import os

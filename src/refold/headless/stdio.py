@@ -1,9 +1,9 @@
 """A session over stdin and stdout, for a program: orders in, documents out.
 
-Each line is decoded to an order and sent to the session; what happens goes out as with any
-stream, and each turn ends with its result. A user can be asked as long as stdin
-is open; what is still asked then, by the session or by a child of it, is denied. What
-waited when a session was left is put again when it is resumed.
+Each line is decoded to an order and sent to the session. Events become documents, as in any
+stream, and each turn ends with its result. The user can be asked as long as stdin is open;
+questions that are still open then, of the session or of a subagent, are denied. Questions
+that were open when a session was left are asked again when it is resumed.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""The signals that end a task without a terminal, heard from its first moment on.
+"""The signals that end a task without a terminal, handled from its start.
 
-Before there is a session they are noted, or raised where something waits that only an
-exception ends. Then whoever runs the turn stops it as a person would; a second signal
-does not wait for that. A signal that was switched off when we were started stays off:
-that is what nohup is for, and `&` in a script.
+Before there is a session a signal is noted, or raised as an exception if the process is
+waiting. Afterwards the code that runs the turn stops it as a user would; a second signal
+does not wait for that. A signal that was ignored when the process started stays ignored, as
+`nohup` and `&` in scripts expect.
 """
 
 import signal

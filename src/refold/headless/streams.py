@@ -1,9 +1,9 @@
-"""Standard output, written whole, and notices on standard error.
+"""Writes standard output completely, and notices to standard error.
 
-Python's own stdout loses the rest of a long text where it is not buffered
-(PYTHONUNBUFFERED) and the pipe is full. Here every byte goes out, or `Gone` is raised
-because the reader closed the pipe. No other module of the command line writes to stderr, so
-nothing that stands in a notice can move a cursor or hide.
+Python's own stdout loses the rest of a long text if it is not buffered (PYTHONUNBUFFERED)
+and the pipe is full. Here every byte is written, or `Gone` is raised because the reader
+closed the pipe. No other module of the command line writes to stderr, so no notice contains
+control characters.
 """
 
 import select

@@ -1,4 +1,4 @@
-"""A task without a terminal, as the command line gives it to `print` and `stdio`."""
+"""A task without a terminal: what the command line passes to `print` and `stdio`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager

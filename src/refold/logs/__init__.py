@@ -1,1 +1,1 @@
-"""What refold wrote down about its own work: one file that never grows large."""
+"""refold's own log: one file of limited size."""

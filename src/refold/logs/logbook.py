@@ -1,10 +1,10 @@
-"""The log: one file, kept short, in which several processes write without waiting.
+"""The log: one file of limited size, to which several processes write without waiting.
 
-A line is `time level pid session what`; what goes on is set in. It holds nothing secret
-and nothing that could order a screen about. What cannot be written is not written: a
-log is no reason for anything to fail. What happened in a session says its journal, not
-this. The `logging` of Python is not used: it belongs to whoever uses refold as a
-library, and loses lines where several processes put a file away.
+A line is `time level pid session text`; continuation lines are indented. It contains no
+secrets and no control characters. A line that cannot be written is dropped: the log never
+makes anything fail. What happened in a session is in its journal, not here. Python's
+`logging` is not used: it belongs to the program that uses refold as a library, and loses
+lines if several processes rotate a file.
 """
 
 import fcntl

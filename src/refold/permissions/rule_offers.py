@@ -1,12 +1,12 @@
-"""The allow rules that a person is offered with a question: the most useful first.
+"""The allow rules that a user is offered with a question: the most useful first.
 
-A rule for exactly this call saves no question but its own repetition. So for programs of
-everyday development the program and its subcommand are offered first, and for edits the
-folder. Of programs that run whatever they are told (interpreters, shells, wrappers) and
-of what deletes, discards changes or reaches the network only the call itself is offered.
-A ` *` at the end never covers options that write or run something else
-(`command_patterns.dangerous`), and deny rules, protected files and catastrophes come
-before any allow rule.
+A rule for exactly this call saves only its own repetition. So for programs of everyday
+development the program and its subcommand are offered first, and for edits the folder. For
+programs that run whatever they are told (interpreters, shells, wrappers), and for commands
+that delete, discard changes or use the network, only the call itself is offered. A ` *` at
+the end never covers options that write or run something else
+(`command_patterns.dangerous`), and deny rules, protected files and catastrophes come before
+any allow rule.
 """
 
 import re

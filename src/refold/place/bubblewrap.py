@@ -1,9 +1,9 @@
-"""The words that tell bubblewrap what a command sees and may change, and whether it did so.
+"""The arguments of bubblewrap for a command, and the check that they took effect.
 
-The whole disk is there and cannot be written, or, where "/" itself is covered, nothing but
-what is to be seen; then some of it is covered and some opened, those nearer to the root
-first, so that what lies deeper has the last word.
-`sandbox_rules` says what is to be covered, opened and shut. See bwrap(1).
+The whole disk is visible and read-only, or, if "/" itself is masked, empty except for what
+is to be seen. Then some paths are masked and some opened, from the root downwards, so that
+the deeper path wins. `sandbox_rules` decides which paths are masked or opened. See
+bwrap(1).
 """
 
 import os

@@ -1,8 +1,8 @@
-"""The output of a command while it comes in: its start and its end are kept.
+"""The output of a command while it arrives: its beginning and its end are kept.
 
-Sixteen MiB are kept whole. Of more than that the middle goes, and is counted. Whoever
-listens hears it at most some twenty times a second, and never more at once than anyone
-can read. How much of it a model sees is decided at the seam.
+Up to sixteen MiB are kept completely; of more, the middle is dropped and counted. Listeners
+are called about twenty times a second at most, with a limited amount of text. The seam
+decides how much of the output a model sees.
 """
 
 import codecs

@@ -1,8 +1,8 @@
-"""Commands on this machine: bash, in a sandbox where there is one, within limits.
+"""Commands on this machine: bash, in a sandbox if there is one, within limits.
 
-It keeps the promises of `port.Commands`, on the side of the event loop. `supervise` takes
-each command from start to end in a thread, `sandbox` says what walls are around it. What
-may run at all is judged before.
+Implements `port.Commands`, on the side of the event loop. `supervise` runs each command
+from start to end in a thread, `sandbox` decides how it is confined. Permissions have been
+decided before.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Files on which nothing is written: changes stay in memory and are read back.
+"""Files that are not written: changes stay in memory and are read back from there.
 
-A tool that reaches the disk through `Files` alone can be run on these to learn what it
+A tool that uses the disk through `Files` alone can be run on these to find out what it
 would do: the diff it shows, or the reason why it fails.
 """
 

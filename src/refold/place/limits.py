@@ -1,7 +1,7 @@
-"""How much a command may use, and who looks whether it does.
+"""The resource limits of a command, and the checks while it runs.
 
-Some limits the kernel keeps: they are set before the command begins. The rest is counted
-while it runs. Who ends the command is `commands`.
+The kernel enforces some limits: they are set before the command starts. The others are
+checked while it runs. `commands` ends the command.
 """
 
 import os

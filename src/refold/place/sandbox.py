@@ -1,8 +1,8 @@
-"""What this machine can hold a command to, and the walls around one command.
+"""What this machine can enforce for a command, and the sandbox of one command.
 
-bubblewrap where it works; else Landlock, which keeps from writing elsewhere and from
-TCP, and hides nothing; on a Mac `sandbox-exec`, untested. What is missing is said in
-`notice`. `commands` starts and ends commands.
+bubblewrap where it works; otherwise Landlock, which prevents writing elsewhere and TCP, and
+hides nothing; on a Mac `sandbox-exec`, untested. `notice` says what is missing. `commands`
+starts and ends commands.
 """
 
 import os

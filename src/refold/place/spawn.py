@@ -1,7 +1,6 @@
-"""Starts the first process of a command: bash, behind walls.
+"""Starts the first process of a command: bash, in the sandbox.
 
-Nothing of ours ever runs between fork and exec. `supervise` watches and ends what was
-started here.
+No code of ours runs between fork and exec. `supervise` watches and ends the process.
 """
 
 import os

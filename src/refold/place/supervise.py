@@ -1,10 +1,10 @@
-"""Takes one command from its start to its end, in a thread of its own.
+"""Runs one command from its start to its end, in a thread of its own.
 
-The thread starts the first process, reads what it prints, watches its limits and ends all
-of it. It lasts as long as the command: a sandbox ends with the thread that started it, and
-rights that a thread gives up are gone for good. One thread for a whole command also costs
-one hop, where a worker thread for each wait costs a hop each. The event loop hears of it
-through `Supervisor.news`; `commands` is the part on that side.
+The thread starts the first process, reads its output, watches its limits and ends all
+processes. It lives as long as the command: a sandbox ends with the thread that started it,
+and rights that a thread gives up are gone for good. A thread for the whole command also
+costs one switch, where a worker thread for each wait would cost one each. `Supervisor.news`
+notifies the event loop; `commands` is the part on that side.
 """
 
 import os

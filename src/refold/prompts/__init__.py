@@ -1,1 +1,1 @@
-"""Words for the model, in files of their own."""
+"""Prompts: texts for the model, in files of their own."""

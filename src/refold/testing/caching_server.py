@@ -1,13 +1,13 @@
-"""A model's server that caches prompts as its provider says, and counts the tokens.
+"""A model server that caches prompts by its provider's rules, and counts the tokens.
 
     model = CachingModel("anthropic", lambda n: Reply("Yes."))
     async with wire_server(model) as server:
         ... ask server.url ...
     assert model.cached >= 0.95 * model.repeated
 
-A token is four bytes of JSON: only shares mean anything. Nothing is forgotten,
-however much time passes. What it answers tells the same counts in its usage, so
-that a client can be held to what it reads there.
+A token is four bytes of JSON, so only ratios are meaningful. Cache entries never expire.
+Responses report the same counts in their usage, so that a test can compare what a client
+reads there.
 
 https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching,
 https://platform.openai.com/docs/guides/prompt-caching and

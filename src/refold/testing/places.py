@@ -1,4 +1,4 @@
-"""A place to work in that goes away: real files, real commands or scripted ones.
+"""A temporary place to work in: real files, and real or scripted commands.
 
 with temporary_place() as place:
     (place.directory / "a.txt").write_text("one")

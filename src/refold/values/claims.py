@@ -1,4 +1,4 @@
-"""What is claimed, where one may look whether it is so, and what was found there. Values only."""
+"""Claims, the evidence they name, and the verdict on each. Values only."""
 
 from typing import Literal, TypeAlias
 

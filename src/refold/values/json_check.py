@@ -1,6 +1,6 @@
-"""Checks of JSON that a model wrote: against a schema, and for duplicate keys.
+"""Checks JSON that a model wrote: against a schema, and for duplicate keys.
 
-Readers disagree on which of two equal keys counts, so such arguments are refused.
+Parsers disagree on which of two equal keys counts, so such arguments are refused.
 """
 
 import re

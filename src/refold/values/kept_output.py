@@ -1,4 +1,4 @@
-"""Output that comes piece by piece: its start and its end are kept, and the middle is counted."""
+"""Output that arrives in pieces: its beginning and end are kept, the middle is counted."""
 
 from collections import deque
 

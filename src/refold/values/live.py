@@ -1,4 +1,4 @@
-"""Live deltas for watchers. Never recorded: an event with all of it follows."""
+"""Live deltas for watchers. Never recorded: an event with the whole content follows."""
 
 from typing import TypeAlias
 

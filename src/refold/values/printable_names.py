@@ -1,8 +1,8 @@
-"""File names made printable, and found again from what was printed.
+"""Makes file names printable, and finds the file again from its printed name.
 
-A name may hold line breaks, terminal orders, letters that turn the writing
-around, and bytes that are no UTF-8. Whoever shows a name shows `escaped(name)`.
-Clients escape whole outputs.
+A name may contain line breaks, terminal control sequences, characters that reverse the text
+direction, and bytes that are not UTF-8. Code that shows a name shows `escaped(name)`.
+Clients escape their whole output, too.
 """
 
 import os

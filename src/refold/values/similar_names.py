@@ -1,7 +1,7 @@
 """The names that were probably meant: similar in spelling, or a prefix. Pure.
 
-A suggestion that is not really near is worse than none, and one that does more harm than
-what was typed is never made: callers leave such names out.
+A suggestion that is not close is worse than none. A name that would do more harm than the
+typed one is never suggested: callers leave such names out.
 """
 
 from collections.abc import Iterable

@@ -1,1 +1,1 @@
-"""`refold sessions` and what picks one: sessions as things to find, name, export and delete."""
+"""`refold sessions`, and the picker of sessions: find, name, export and delete them."""

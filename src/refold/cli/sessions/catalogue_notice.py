@@ -1,6 +1,6 @@
-"""What a person is told on stderr while the catalogue of sessions follows their journals.
+"""Notices on stderr while the catalogue of sessions is indexing journals.
 
-Small, for whoever only may have to ask the catalogue loads it, too.
+It is a small module, because commands that may not need the catalogue import it, too.
 """
 
 import time

@@ -1,7 +1,7 @@
 """`refold sessions`: its command line, and those of its commands that read one journal.
 
-Lists and searches are `listing`, names and tags `naming`, deleting `deleting`, going out
-and coming in `export`. This module writes nothing and takes no lock.
+`list_sessions` lists and searches, `rename` sets names and tags, `delete` deletes, `export`
+exports and imports. This module writes nothing and takes no lock.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""`refold sessions delete ID…`: for good, and only where a person asked for it.
+"""`refold sessions delete ID…`: deletes sessions for good, after the user has confirmed it.
 
-What goes is said first: the session, what it started below itself, and the files that
-were kept to take changes back. It goes nowhere from where it could be fetched.
+First it says what will be deleted: the session, its subagents, and its snapshots of files.
+Deleted sessions cannot be restored.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""`refold sessions export ID` and `import FILE`: their command lines, and the files they name.
+"""`refold sessions export ID` and `import FILE`: their command lines and files.
 
-Exporting takes no lock, so it works while the session runs. What is written stands in
-`client.export`, what is read in `journal.bundle`; both are loaded only when they are needed.
+Exporting takes no lock, so it works while the session runs. `client.export` writes and
+`journal.bundle` reads; both are imported only when they are needed.
 """
 
 import os

@@ -1,7 +1,6 @@
-"""`refold sessions list|search|reindex`: what the catalogue knows, for a person or a program.
+"""`refold sessions list|search|reindex`: what the catalogue knows, for users and programs.
 
-How sessions and places look in a line is `views.session_list`; here is which of them are
-shown.
+This module chooses the sessions; `views.session_list` renders them.
 """
 
 import os

@@ -1,6 +1,6 @@
 """`-r` without a name: the user picks a session of this directory; it is never guessed.
 
-How the list is drawn is decided in `terminal.prompts.picker`.
+`terminal.prompts.picker` draws the list.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""`refold sessions rename ID NAME` and `tag ID +x -y`: what a person calls a session.
+"""`refold sessions rename ID NAME` and `tag ID +x -y`: names and tags of a session.
 
-Both write into its journal, and so need its lock: a session that is open somewhere is
+Both write to the journal and need its lock, so a session that is open elsewhere must be
 renamed there.
 """
 

@@ -1,4 +1,4 @@
-"""`refold sessions requests ID [N]`: model calls of a session, exactly as they went out."""
+"""`refold sessions requests ID [N]`: the model calls of a session, exactly as sent."""
 
 import time
 from collections.abc import Sequence

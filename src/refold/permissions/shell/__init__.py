@@ -1,1 +1,1 @@
-"""Command lines: read with a grammar, judged part by part. Nothing here runs one."""
+"""Command lines: parsed with a grammar, judged part by part. Nothing here executes one."""

@@ -1,6 +1,6 @@
-"""Commands that need approval in every mode: they can destroy a machine, a home or a workspace.
+"""Commands that can destroy a machine, a home or a workspace: every mode asks about them.
 
-Made for what forbids: it looks at everything that may run, and guesses for the worst.
+For rules that forbid: it examines every command that may run, and assumes the worst.
 """
 
 import posixpath

@@ -1,10 +1,10 @@
 """Does a rule for commands match? Allow rules are narrow, deny and ask rules are wide.
 
-An allow rule covers one simple command, and only what it spells, word by word. A last ` *` or
-`:*` matches further words, except dangerous ones: options that write or run, and programs that
-run programs (`option_tables`); a rule can still cover these by spelling them. A deny or ask rule is
-held against each command that may run. If the script hides its words, the answer can be "maybe";
-then the user must be asked.
+An allow rule covers one simple command, and only what it spells, word by word. A last ` *`
+or `:*` matches further words, except dangerous ones: options that write or run, and
+programs that run programs (`option_tables`); a rule can still cover these by spelling them.
+A deny or ask rule is compared with each command that may run. If the script hides its
+words, the result can be "maybe"; then the user must be asked.
 """
 
 import re

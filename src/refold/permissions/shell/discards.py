@@ -1,9 +1,9 @@
-"""Commands that discard what a checkpoint cannot restore: asked about in mode `sandbox`.
+"""Commands that discard what a checkpoint cannot restore: mode `sandbox` asks about them.
 
-The sandbox keeps a command to the workspace, and a checkpoint restores the files there. It does
-not restore ignored files, whole directories of them, or the history of the user's repository.
-Code that a program runs (`make clean`, a script) is not seen here. Made for what forbids: of
-several readings the worst counts.
+The sandbox confines a command to the workspace, and a checkpoint restores the files there.
+It does not restore ignored files, whole directories of them, or the history of the user's
+repository. Code that a program runs (`make clean`, a script) is not seen here. For rules
+that forbid: of several readings the worst counts.
 """
 
 import re

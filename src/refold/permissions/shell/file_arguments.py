@@ -1,6 +1,6 @@
-"""Which words of a command are files, for allowing: its program is known, in a known form.
+"""Which words of a command are files, for allow rules: its program and form must be known.
 
-Any other form is a problem, given in words. `read_only` asks whether the files may be read;
+Any other form is reported as a problem. `read_only` asks whether the files may be read;
 `program_forms` has the programs and their options.
 """
 

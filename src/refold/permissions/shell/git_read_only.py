@@ -1,7 +1,7 @@
-"""Which calls of git only look, if nothing can be written around them.
+"""Which git commands are read-only, if nothing around them can be written.
 
-Git runs programs that a repository's configuration names, even for `git status`.
-So this holds only inside a sandbox that neither writes nor reaches a network.
+git runs programs that a repository's configuration names, even for `git status`. So the
+result is valid only inside a sandbox without write access and network.
 """
 
 import re

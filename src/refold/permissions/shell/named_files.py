@@ -1,7 +1,7 @@
-"""Which files the words of a script name, for rules that forbid and files that are protected.
+"""Which files a script names, for rules that forbid and for protected files.
 
-Of a program that is known, only those words that are files; of others, any word that
-could be one. Made for what forbids: rather too many than one too few.
+For a known program, only the words that are files; for others, every word that could be
+one. It returns too many rather than one too few.
 """
 
 import posixpath

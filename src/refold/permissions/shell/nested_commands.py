@@ -1,8 +1,8 @@
-"""What a script may run in the end: commands inside of commands, however they are handed on.
+"""The commands that a script may run in the end, including commands inside commands.
 
-`sudo`, `xargs`, `sh -c`, `find -exec`, git's aliases and the like run what their words
-say; here those words become commands too. Made for what forbids: rather too many than
-one too few. Which of them are forbidden is judged elsewhere.
+`sudo`, `xargs`, `sh -c`, `find -exec`, git aliases and the like run what their arguments
+say; here those arguments become commands, too. For rules that forbid: it returns too many
+rather than one too few. Which of them are forbidden is judged elsewhere.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Options by which programs run, write or read something else: data for `dangerous_options`.
+"""Options that make programs run, write or read something else, for `dangerous_options`.
 
 Taken from the manuals of the programs.
 """

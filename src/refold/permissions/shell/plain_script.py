@@ -1,10 +1,10 @@
-"""Scripts so plain that there is only one way to read them.
+"""Parses scripts that are so plain that they have only one meaning.
 
-Words, quotes around literal text, `|`, `&&`, `||`, `;` and lines; input from a file, from
-a literal here-document or text; output to /dev/null and between the two outputs; `time`,
-harmless settings before a command, and loops over literal words. Whatever else a shell
-knows makes a script not plain: it may be fine, but it needs approval. `quoting`
-reads the words; what they do is not judged here.
+Words, quotes around literal text, `|`, `&&`, `||`, `;` and newlines; input from a file,
+from a literal here-document or text; output to /dev/null and between the two outputs;
+`time`, harmless settings before a command, and loops over literal words. Any other syntax
+makes a script not plain: it may be harmless, but it needs approval. `quoting` parses the
+words; the commands are judged elsewhere.
 """
 
 import re

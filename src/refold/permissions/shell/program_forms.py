@@ -1,13 +1,13 @@
-"""The programs that are read-only, the options that keep them so, and how these are written.
+"""The programs that are read-only, and the options with which they stay so.
 
-A form is written on one line: `-abc` options without a value, `-n:` one with a value,
-`-u?` one with a value only in the same word, `--long`, `--long=` with a value, `--long=?`
-with one after `=` or none, `--arg==` with two more words; `#` allows `-5`. `@none`: the
-other words name no files, `@rest`: all but the first do, `@<1`: there is one at most. Some
-programs read their words in ways of their own: `@digits`: a value in the same word is a
-number, `@apart`: options with a value stand alone, `@front`: no option comes after a file.
-Options are spelled exactly. Left out of a form is every option that writes, runs a program,
-reads names of files out of a file, follows links on its way, or never ends.
+A form is written on one line: `-abc` options without a value, `-n:` one with a value, `-u?`
+one with a value only in the same word, `--long`, `--long=` with a value, `--long=?` with
+one after `=` or none, `--arg==` with two more words; `#` allows `-5`. `@none`: the other
+words name no files, `@rest`: all but the first do, `@<1`: there is one at most. Some
+programs parse their words differently: `@digits`: a value in the same word is a number,
+`@apart`: options with a value stand alone, `@front`: no option comes after a file. Options
+are spelled exactly. A form leaves out every option that writes, runs a program, reads file
+names from a file, follows links on its way, or never ends.
 """
 
 import re

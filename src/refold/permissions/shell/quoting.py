@@ -1,8 +1,8 @@
-"""One word of a plain script, and why it is none: quotes, escapes, and variables that are known.
+"""Parses one word of a plain script: quotes, escapes, and variables with known values.
 
-A word may hold marks for what only the place knows: HOME and HERE (`words`), one for each
-loop that it stands in, and a GAP for what is only printed. `read_only` says what
-a mark stands for, `plain_script` which words make a command.
+A word may contain marks for what only the place knows: HOME and HERE (`words`), one for
+each loop that it is in, and a GAP for what is only printed. If the word is not plain, the
+reason is given. `read_only` replaces the marks, `plain_script` combines words to commands.
 """
 
 import re

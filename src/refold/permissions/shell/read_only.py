@@ -1,9 +1,9 @@
 """Is a command read-only, and which files does it read?
 
 It is if every simple command in it is a program of the table in a known form, and every
-file that it names lies where reading is free. The home, the directory and the words of a
-loop take the places of variables first. A command that is not known to be read-only may
-still be harmless; then the user is asked.
+file that it names may be read freely. First the home, the directory and the words of loops
+are substituted for variables. A command that is not known to be read-only may still be
+harmless; then the user is asked.
 """
 
 import posixpath

@@ -1,4 +1,4 @@
-"""Little languages in arguments, of which a strict part only prints: sed's, awk's, test's."""
+"""Recognizes the read-only parts of small languages in arguments: sed, awk and test."""
 
 import re
 from collections.abc import Sequence

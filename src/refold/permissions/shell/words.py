@@ -1,8 +1,8 @@
 """Words of a script, as far as they are known before it runs, and patterns on them.
 
-What only the running shell knows stands in the text as a mark, so that a rule can still be
-held against the rest. `meets` says whether such a text could match a pattern. Rules on files
-need that, too, so nothing here loads the grammar. `script` finds the commands.
+A part that only the running shell knows is a mark in the text, so that a rule can still be
+compared with the rest. `meets` says whether such a text could match a pattern. Rules for
+files need that, too, so nothing here loads the grammar. `script` finds the commands.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A GGUF file of the person's own as a model: its name, and what the file says of it.
+"""The user's own GGUF file as a model: its name, and what the file says about it.
 
 `download` fetches it, `models` remembers it.
 """

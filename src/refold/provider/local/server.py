@@ -1,9 +1,9 @@
 """The server of an embedded model, shared by all sessions of a user.
 
-Whoever needs it first starts it; `serve` is what then runs, and ends by itself some time
-after the last use. A running server is found by its record, a file that only the user can
-read: it holds the address and the key that each request must have. `embedded` sends the
-requests.
+The first session that needs it starts it. `serve` is the process that then runs; it ends by
+itself some time after the last use. A running server is found by its record, a file that
+only the user can read: it has the address, and the key that each request must have.
+`embedded` sends the requests.
 """
 
 import fcntl
