@@ -76,7 +76,7 @@ def test_a_file_that_is_there_is_left_alone_unless_one_insists(
     exported(capsys, "-o", str(file), "--force")
 
     assert (code, kept) == (1, "mine")
-    assert said == f"refold: {file} is there already: give another name, or --force\n"
+    assert said == f"refold: {file} already exists: choose another name, or use --force\n"
     assert file.read_text("utf-8").startswith("# find the bug")
     assert os.listdir(tmp_path) == ["a.md"]
 

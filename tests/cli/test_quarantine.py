@@ -96,7 +96,10 @@ def test_nothing_that_is_there_is_replaced(
 
     code, _, err = said(capfd, "restore", name)
 
-    assert (code, err) == (1, f"refold: {work}/thing is there already: say --to PATH\n")
+    assert (code, err) == (
+        1,
+        f"refold: {work}/thing already exists: choose another place with --to PATH\n",
+    )
     assert (work / "thing").lstat().st_ino == before
     assert len(listed(capfd)) == 1
 

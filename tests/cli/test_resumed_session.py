@@ -86,8 +86,8 @@ def test_a_directory_that_is_gone_is_told_and_it_goes_on_here(
     new = str(tmp_path / "renamed")
     assert code == 0
     assert without_sandbox_notice(capfd.readouterr().err).splitlines() == [
-        f"refold: {here}, where this session worked, is gone: it goes on in {new}",
-        f"refold: {more} belonged to this session and is gone: it goes on without",
+        f"refold: {here}, where this session worked, does not exist any more: it continues in {new}",
+        f"refold: {more} belonged to this session and does not exist any more: it continues without",
     ]
     assert (tmp_path / "renamed/where").read_text().strip() == new
     assert [(e["directory"], e["roots"]) for e in events("SessionResumed")] == [(new, [])]

@@ -83,7 +83,7 @@ def test_it_is_written_where_the_session_works_and_one_is_told(tmp_path: Path) -
 def test_its_own_file_is_written_anew_and_another_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine", "utf-8")
 
-    with pytest.raises(BadInput, match=r"mine\.txt is there already"):
+    with pytest.raises(BadInput, match=r"mine\.txt already exists"):
         exported(tmp_path, "", "", "mine.txt")
 
     assert (tmp_path / "mine.txt").read_text("utf-8") == "mine"

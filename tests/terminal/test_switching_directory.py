@@ -429,7 +429,7 @@ def test_one_that_is_gone_from_its_directory_goes_on_here_and_says_so(
 
     rows = Desk(a).tell(f"/resume {other.ids[0]}", "/cd")
 
-    gone = f"{b}, where this session worked, is gone: it goes on in {a}"
+    gone = f"{b}, where this session worked, does not exist any more: it continues in {a}"
     assert gone in rows
     assert str(a) in rows
     assert view(other).session.directory == str(a)

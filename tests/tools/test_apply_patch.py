@@ -135,9 +135,9 @@ def test_with_one_name_outside_nothing_is_done(
     ("section", "said"),
     [
         (("*** Update File: b", "@@", "-zzz", "+b"), "Hunk 1 (line 7 of the patch) was not found in b"),
-        (("*** Add File: b", "+x"), "b is there already: change it with *** Update File"),
-        (("*** Update File: b", "*** Move to: c", "@@", "-b", "+c"), "c is there already"),
-        (("*** Update File: b", "*** Move to: folder", "@@", "-b", "+c"), "folder is there already"),
+        (("*** Add File: b", "+x"), "b already exists: change it with *** Update File"),
+        (("*** Update File: b", "*** Move to: c", "@@", "-b", "+c"), "c already exists"),
+        (("*** Update File: b", "*** Move to: folder", "@@", "-b", "+c"), "folder already exists"),
         (("*** Update File: b", "*** Move to: new", "@@", "-b", "+c", "*** Add File: new", "+x"), "The patch names new twice"),
         (("*** Delete File: folder",), "folder is a directory"),
         (("*** Delete File: nothing",), "There is no file nothing"),
@@ -160,7 +160,7 @@ def test_with_one_name_outside_nothing_is_done(
         (("*** Delete File: b", "-b"), "stands after a deleted file"),
         (("*** Rename File: b",), "is neither *** Update File: nor"),
         (("*** Add File: a/b", "+x"), "a part of the path is"),
-        (("*** Add File: b/", "+x"), "b is there already"),
+        (("*** Add File: b/", "+x"), "b already exists"),
     ],
 )  # fmt: skip
 def test_one_part_that_cannot_be_done_undoes_all(

@@ -80,7 +80,7 @@ def test_many_tokens_are_told_in_few_signs(count: int, said: str) -> None:
         ),
         (
             "budget",
-            "$5.00 of $5.00 are used; continue goes on with as much again",
+            "$5.00 of $5.00 are used; continue starts a turn with the same budget again",
             "budget: $5.00 of $5.00 are used. /budget raises it; "
             "Enter continues with the same amount again.",
         ),

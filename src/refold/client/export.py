@@ -128,7 +128,7 @@ def check_free(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise BadInput(f"{path} is a directory: give the name of a file in it")
     if not force and os.path.lexists(path) and not _is_device(path):
-        raise BadInput(f"{path} is there already: give another name, or --force")
+        raise BadInput(f"{path} already exists: choose another name, or use --force")
 
 
 def save(path: Path, pieces: Iterable[bytes], *, force: bool = False) -> int:
@@ -142,7 +142,9 @@ def save(path: Path, pieces: Iterable[bytes], *, force: bool = False) -> int:
             return _into(path, os.O_WRONLY | os.O_CLOEXEC, pieces)
         return _whole(path, pieces, force=force)
     except FileExistsError as error:
-        raise BadInput(f"{path} is there already: give another name, or --force") from error
+        raise BadInput(
+            f"{path} already exists: choose another name, or use --force"
+        ) from error
     except OSError as error:
         raise RefoldError(f"cannot write {path}: {error.strerror}") from error
 

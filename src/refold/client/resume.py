@@ -35,7 +35,7 @@ def resumed_in(session: Path, otherwise: Path) -> SessionDirectory:
     roots = tuple(Path(each) for each in stood.roots)
     gone = [str(each) for each in roots if not each.is_dir()]
     notices = [
-        f"{on_one_line(each)} belonged to this session and is gone: it goes on without"
+        f"{on_one_line(each)} belonged to this session and does not exist any more: it continues without"
         for each in gone
     ]
     directory = Path(stood.directory or otherwise)
@@ -43,7 +43,8 @@ def resumed_in(session: Path, otherwise: Path) -> SessionDirectory:
         said = on_one_line(str(directory))
         directory = otherwise
         notices.insert(
-            0, f"{said}, where this session worked, is gone: it goes on in {directory}"
+            0,
+            f"{said}, where this session worked, does not exist any more: it continues in {directory}",
         )
     there = tuple(each for each in roots if each.is_dir() and each != directory)
     return SessionDirectory(directory, there, tuple(notices))

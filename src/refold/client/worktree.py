@@ -72,7 +72,7 @@ def _begin(name: str, directory: str, said: str) -> tuple[_Begun, str]:
         ours = not os.path.lexists(place)
         if not ours and not _is_of(place, root):
             raise BadInput(
-                f"{said}: {place} is there already, and no working tree of {root}: "
+                f"{said}: {place} already exists and is not a working tree of {root}: "
                 "choose another name"
             )
         inside = trees.inside(tree)

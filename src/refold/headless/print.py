@@ -253,8 +253,8 @@ def _comes() -> bool:
     if _ready(_IDLE - _SOON):
         return True
     complain(
-        f"nothing came through stdin in {_IDLE:g} s, so it goes on without: "
-        "close it with < /dev/null, or give no words on the command line to wait for it"
+        f"stdin had no data for {_IDLE:g} s, so the run continues without it: "
+        "close it with < /dev/null, or give no prompt on the command line to wait for it"
     )
     return False
 

@@ -197,7 +197,9 @@ class Quarantine:
         try:
             _move(self._directory / thing.name, name, here)
         except FileExistsError:
-            raise BadInput(f"{goal} is there already: say --to PATH") from None
+            raise BadInput(
+                f"{goal} already exists: choose another place with --to PATH"
+            ) from None
         except OSError as error:
             where = self._directory / thing.name
             raise BadInput(

@@ -136,7 +136,7 @@ class _Asked:
     def _free(self, real: Real, instead: str) -> str:
         name = self._files.called(real)
         if self._files.kind(real) != "nothing":
-            raise ToolFailed(f"{name} is there already: {instead}.")
+            raise ToolFailed(f"{name} already exists: {instead}.")
         return name
 
     def _put(self, put: Put) -> None:

@@ -105,7 +105,7 @@ def _taken(file: BinaryIO, name: str, directory: Path) -> int:
         complain(f"{blobs} that its events name were not in {name}")
     sessions = many(made.sessions, "session")
     write(f"{made.id}: {sessions}, {many(made.events, 'event')}\n")
-    remark(f"imported; refold -r {made.id} goes on with it in {directory}")
+    remark(f"imported; to continue it in {directory}: refold -r {made.id}")
     return 0
 
 

@@ -33,7 +33,9 @@ def within(settled: Budget, lent: Price | None = None) -> Policy:
             over = lacking(used(view), own, need) if view.rights.final_budget else ""
             return EndTurn("budget", over) if over else None
         if over := used_up(view, own):
-            return EndTurn("budget", f"{over}; continue goes on with as much again")
+            return EndTurn(
+                "budget", f"{over}; continue starts a turn with the same budget again"
+            )
         return None
 
     return budget
