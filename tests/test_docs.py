@@ -6,10 +6,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from refold.journal.events import codec
+from refold.journal.events import codec, kinds
 from refold.views.stream_json import (
     documents,
     live_documents,
@@ -241,6 +242,20 @@ def test_every_changelog_fragment_has_a_kind() -> None:
     assert [
         f.name for f in fragments if f.name.split(".")[1:] not in [[k, "md"] for k in KINDS]
     ] == []
+
+
+def test_every_field_of_an_event_that_a_page_names_exists() -> None:
+    events = {each.__name__: set(each.__struct_fields__) for each in get_args(kinds.Event)}
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+
+    unknown = [
+        (page.name, f"{kind}.{name}")
+        for page in pages
+        for kind, name in re.findall(r"`(\w+)\.(\w+)", page.read_text(encoding="utf-8"))
+        if kind in events and name not in events[kind]
+    ]
+
+    assert unknown == []
 
 
 def test_every_package_is_in_the_layers_of_the_architecture() -> None:

@@ -161,7 +161,7 @@ class AnswerRejected(Struct, frozen=True):
 
 
 class RequestChecked(Struct, frozen=True):
-    """What was done was held against the words of the request. `problems` are sentences."""
+    """The work of the turn was checked against its request. `problems` are sentences."""
 
     problems: tuple[str, ...] = ()
 
