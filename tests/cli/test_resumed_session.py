@@ -111,7 +111,7 @@ def test_that_everything_runs_unasked_is_never_taken_over(
     assert [d["tool"] for d in documents(out)[0]["denials"]] == ["bash"]
     assert not (here / "a").exists()
     assert err.splitlines()[0] == (
-        "refold: everything ran unasked in this session (bypass); it does not any more, "
+        "refold: this session was in mode bypass, which asks nothing; it asks again now, "
         "unless --yolo is given again"
     )
     assert without_sandbox_notice(again) == ""

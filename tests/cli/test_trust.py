@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_folder_is_shown_trusted_listed_and_trusted_no_more(
     refold: Told, folder: Path
 ) -> None:
-    shown = ".refold/config.toml:\n  runs unasked: bash(make test)\n"
+    shown = ".refold/config.toml:\n  runs without asking: bash(make test)\n"
 
     assert refold("trust", "list") == (0, "", "")
     assert refold("trust", "add") == (
@@ -145,7 +145,7 @@ def test_settings_and_what_tells_the_model_are_shown_and_taken_together(
     added = refold("trust", "add", str(inner))
 
     assert added[1] == (
-        ".refold/config.toml:\n  runs unasked: bash(make test)\n"
+        ".refold/config.toml:\n  runs without asking: bash(make test)\n"
         f"What {folder} tells the model:\n"
         "  ../CLAUDE.md (9 bytes)\n  .claude/skills (1 in it)\n"
         f"{inner} is trusted, until these files change.\n"
@@ -171,7 +171,7 @@ def test_trust_in_what_is_told_to_the_model_is_no_trust_in_settings(
     assert refold("config", "show")[2].startswith(
         f"refold: .refold/config.toml in {folder}: not trusted, so"
     )
-    assert "runs unasked" in refold("trust", "add")[1]
+    assert "runs without asking" in refold("trust", "add")[1]
 
 
 def test_of_a_folder_in_a_trusted_one_it_is_said_which_is_trusted(

@@ -316,7 +316,7 @@ def test_what_a_folder_wants_is_said_in_words_that_no_screen_obeys(
 
     assert in_words(found(folder, places)) == (
         ".refold/config.toml:",
-        "  runs unasked: bash(make test)",
+        "  runs without asking: bash(make test)",
         "  is refused: bash(rm *)",
         "  limits.steps = 9",
         "  models.main = 'a\\x1b[2Jb'",

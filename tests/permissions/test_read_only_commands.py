@@ -15,7 +15,7 @@ from tests.permissions.places import bash, judged, place, rules
 @pytest.mark.parametrize("command", LOOKS)
 def test_what_only_looks_runs_unasked_and_can_write_nothing(command: str) -> None:
     assert judged(command) == Decision(
-        "allow", reason="every part of it only looks, inside the workspace"
+        "allow", reason="every part of it is read-only, inside the workspace"
     )
 
 

@@ -174,4 +174,4 @@ def test_git_goes_on_in_a_repository_that_tracks_a_file_with_keys(apart: Walled)
 
     assert (found.code, "S3CRET" in found.text) == (0, False)
     assert "+two" in found.text
-    assert "Commands that run unasked are not shown this file" in found.text
+    assert "Commands that run without asking do not see this file" in found.text

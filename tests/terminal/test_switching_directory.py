@@ -261,7 +261,7 @@ def test_what_was_chosen_holds_and_what_does_not_is_told(a: Path) -> None:
     again = "allowed for this session until now, and asked about again: bash(make *)"
     assert rows.count(again) == 1
     assert (
-        sum(row.startswith("everything ran unasked in this session") for row in rows) == 1
+        sum(row.startswith("this session was in mode bypass, which") for row in rows) == 1
     )
     assert now.rights.mode == "default"
 

@@ -575,7 +575,7 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
         (tmp_path / "a.txt").unlink(missing_ok=True)
         at = starts("--script", "script", program=program)
         if answer:
-            at.until("runs unasked: write_file")
+            at.until("runs without asking: write_file")
             at.until("[y/N]")
             at.type(answer + ENTER)
         at.until("›")

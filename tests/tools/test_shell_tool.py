@@ -160,7 +160,7 @@ FIXED = "touch: cannot touch 'a': Read-only file system\n"
         (
             Finished(1, FIXED.encode(), looking=True),
             False,
-            "exit code 1; it ran as a command that only looks, so it could change no files",
+            "exit code 1; it ran as a read-only command, so it could not change files",
         ),
         (
             Finished(None, b"x\n", stopped="it ran more than 512 processes at a time"),

@@ -17,7 +17,7 @@ from refold.session.session import Session
 from refold.views.escape import on_one_line
 
 LEFT_BYPASS = (
-    "everything ran unasked in this session (bypass); it does not any more, unless {way}"
+    "this session was in mode bypass, which asks nothing; it asks again now, unless {way}"
 )
 
 

@@ -43,7 +43,7 @@ _BOUND: Mapping[str, tuple[object, ...]] = {
     "sandbox.network": (False,),
 }
 _WORDS = {
-    "permissions.allow": "runs unasked: ",
+    "permissions.allow": "runs without asking: ",
     "permissions.ask": "asks each time: ",
     "permissions.deny": "is refused: ",
 }

@@ -269,14 +269,14 @@ def _planning(
 
 def _by_mode(mode: Mode) -> Decision | None:
     if mode == "bypass":
-        return Decision("allow", reason="everything runs unasked in mode bypass")
+        return Decision("allow", reason="mode bypass runs everything without asking")
     return None
 
 
 def _looking(command: _Command, mode: Mode) -> Decision | None:
     if mode == "rules-only" or not command.looks:
         return None
-    return Decision("allow", reason="every part of it only looks, inside the workspace")
+    return Decision("allow", reason="every part of it is read-only, inside the workspace")
 
 
 def _allowed(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision | None:

@@ -98,7 +98,7 @@ def _for_the_person(access: Access) -> Decision | None:
 
 def _by_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None:
     if mode == "bypass":
-        return Decision("allow", reason="everything runs unasked in mode bypass")
+        return Decision("allow", reason="mode bypass runs everything without asking")
     if access.effect is Effect.SELF:
         return Decision("allow", reason="it changes only the session")
     edits = access.effect is Effect.CHANGE and not _not_meant(access, facts)
@@ -111,9 +111,9 @@ def _looking(access: Access, mode: Mode, facts: Facts) -> Decision | None:
     if mode == "rules-only" or access.effect is not Effect.LOOK or _outside(access, facts):
         return None
     if access.tool in CODE:
-        walled = Decision("allow", reason="it can only look: a sandbox holds it")
+        walled = Decision("allow", reason="it is read-only: a sandbox confines it")
         return walled if facts.sandboxed else None
-    return Decision("allow", reason="it only looks, inside the workspace")
+    return Decision("allow", reason="it is read-only, inside the workspace")
 
 
 def _asked(access: Access, facts: Facts) -> Decision:

@@ -24,9 +24,7 @@ _OF_KERNEL = ("sys", "sysrq-trigger", "fs", "scsi", "driver", "acpi", "asound", 
 # In the private directory of a session: directories, then files with their content. The
 # last stands in the place of a file with keys. A device there would be no file for git.
 _TMP, _VAR, _EMPTY, _NOTHING, _KEPT = "tmp", "var", "empty", "nothing", "kept"
-_KEPT_CONTENT = (
-    b"# Commands that run unasked are not shown this file: it holds keys by its name.\n"
-)
+_KEPT_CONTENT = b"# Commands that run without asking do not see this file: by its name, it holds keys.\n"
 _MOST_GUARDS = 400  # more are not mounted: starting would take too long
 
 _PIN, _SHUT, _COVER = 2, 3, 4  # the turns of mounts of the same depth

@@ -123,7 +123,7 @@ def _held_back(done: Finished, text: str, network: bool) -> list[str]:
         )
     if (done.offline or done.looking) and re.search(_NOT_WRITABLE, text):
         remarks.append(
-            "it ran as a command that only looks, so it could change no files"
+            "it ran as a read-only command, so it could not change files"
             if done.looking
             else "only the workspace and /tmp can be written, and no guarded files in it"
         )
