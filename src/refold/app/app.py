@@ -105,7 +105,9 @@ class App:
         )
 
     def shortcuts(self, taken: Collection[str]) -> "Shortcuts":
-        """What `/name words` stands for here; `taken` are the names of commands."""
+        """The templates, commands and skills of `/name words`; `taken` are the names of
+        built-in commands.
+        """
         from refold.skills.slash_commands import Shortcuts
 
         return Shortcuts(self.skills, self._resources, taken)
@@ -208,7 +210,7 @@ class App:
 
     @property
     def learns(self) -> bool:
-        """Are notes made of what is said here?"""
+        """Whether notes are made of this session."""
         return self.settings.memory and self.options.keep and not self.models.scripted
 
     def put_down(self, session: str) -> None:

@@ -56,9 +56,10 @@ _QUOTES = "\"'`*#_“”„«»‘’ "
 def leave(
     remembering: ProjectMemory, environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes] | None:
-    """Have the sessions that are put down read, if there are any. The process, if it began.
+    """Start the process that makes notes of waiting sessions, if there are any, and return
+    it.
 
-    Costs a moment and waits for nothing. To be called when the session is closed.
+    It takes a moment and waits for nothing. Call it when the session is closed.
     """
     if environ.get(NO_BACKGROUND) or not remembering.pending.sessions():
         return None
@@ -83,13 +84,13 @@ def leave(
 
 
 def note_down(home: Home) -> None:
-    """Have the catalogue know what was said, so that who lists next need not wait."""
+    """Index the session in the catalogue, so that the next list need not wait."""
     with suppress(RefoldError):  # whoever asks it is told
         home.catalogue().freshen(_MOMENT)
 
 
 def finish(directory: str) -> int:
-    """The process itself: read what is put down, silently."""
+    """The background process itself: make notes of the waiting sessions, silently."""
     signal.alarm(LONGEST)  # ends it even where nothing else would
     with suppress(OSError):
         os.nice(10)

@@ -94,7 +94,9 @@ class Connections:
         return tuple(f"{SMALL}{model.name}" for model in shelf.installed())
 
     def calls_in_text(self, name: str) -> bool:
-        """Do the settings, or what is known of a provider, say that it calls in words?"""
+        """Whether the model calls tools as text, by the settings or by what is known of its
+        provider.
+        """
         if not name or name.startswith((SCRIPT, SMALL)):
             return False
         try:

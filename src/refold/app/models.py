@@ -222,9 +222,10 @@ class Models:
         return rates and rates.cost(usage)
 
     def provider(self, name: str, acting: Acting = "native") -> Provider:
-        """Who answers for `name`. Never raises; the answer may be why not.
+        """The provider of the model `name`. Never raises: it may be one that fails with the
+        reason.
 
-        `acting` "text": it calls tools in words, whatever else it can; "code": by writing
+        `acting` "text": it calls tools as text, whatever else it can do; "code": by writing
         Python.
         """
         found = self._fixed or self._chain(name)
@@ -238,7 +239,7 @@ class Models:
 
     @property
     def masks(self) -> Redactor:
-        """What must never be written: every key we hold, and those we come to hold."""
+        """What must never be written: every key that we have now or get later."""
         return self.connections.masks
 
     async def aclose(self) -> None:

@@ -37,12 +37,11 @@ def policies(
     coded: bool = False,
     checked: bool = False,
 ) -> tuple[Policy, ...]:
-    """What may change the next step, first to last.
+    """The policies of a turn, first to last.
 
-    `steps` limits a turn, too: the stricter limit holds. `lent` gives prices for a session
-    whose budget another grants (a child). `coded`: the agent acts by writing code. `checked`:
-    what was done is held against the words of the request. Raises `BadInput` for a `schema`
-    that is none.
+    `steps` limits a turn, too: the stricter limit applies. `lent` has the prices if the
+    budget is a grant (a subagent). `coded`: the agent acts by writing code. `checked`: the
+    work is checked against the request. Raises `BadInput` for an invalid `schema`.
     """
     limits, compaction = settings.limits, compacting(shares(settings))
     try:

@@ -92,15 +92,15 @@ class ProjectMemory:
         self.pending = Pending(self.memory.folder)
 
     def told(self, *, trusted: bool) -> str:
-        """The part of the system text that tells the notes. Never raises.
+        """The part of the system prompt that shows the notes. Never raises.
 
-        `.agent/memory.md` of the folder is among them only if the folder is `trusted`.
+        It includes `.agent/memory.md` of the folder only if the folder is `trusted`.
         """
         theirs = self._of_the_folder() if trusted else ""
         return told(self._text("project"), self._text("person"), theirs)
 
     def note(self, words: str) -> str:
-        """Keep what the person writes down for us, and say so. Raises `BadInput`."""
+        """Save a note that the user wrote, and say so. Raises `BadInput`."""
         text = one_line(words, LONGEST)
         if not text:
             raise BadInput("the note is empty: write #, then what to remember")
@@ -121,7 +121,9 @@ class ProjectMemory:
         return Notebook(self, session)
 
     def notice(self) -> str:
-        """What came and went since the person was told last, on one line; then it is told."""
+        """The notes that were added and removed since the last notice, on one line; they
+        count as shown.
+        """
         with suppress(BadInput):  # what cannot be read is no news
             if news := self.memory.news():
                 self.memory.told()
@@ -166,7 +168,7 @@ class ProjectMemory:
     ) -> Learned:
         """The same for a session that is not open. Raises `Held`, too.
 
-        It stays as old as it was: `-c` takes up what a person used last.
+        Its time stays as it was: `-c` resumes the session that the user used last.
         """
         file = self.home.path(session) / log_file.NAME
         if not file.exists():
@@ -195,7 +197,7 @@ class ProjectMemory:
         return False
 
     def entries(self, session: str) -> tuple[Entry, ...]:
-        """What stands in a session's journal. Raises `Corrupt`."""
+        """The entries of a session's journal. Raises `Corrupt`."""
         whole = Reader(self.home.path(session) / log_file.NAME).read(0)
         return tuple(entry for entry, _ in codec.decode(whole))
 
@@ -207,7 +209,10 @@ class ProjectMemory:
         return bool(_PASSWORD.search(text)) or MASK in self._masks.mask(text.encode())
 
     def _is_of_here(self, directory: str) -> bool:
-        """Is what was said there about this project? A working tree may be gone again."""
+        """Whether that session was about this project.
+
+        A working tree may have been removed.
+        """
         gone = not os.path.isdir(directory)
         return gone or project_of(directory) == self.memory.project
 
@@ -226,10 +231,10 @@ class ProjectMemory:
 
 
 class WithoutWriterLock:
-    """A model that is asked about a session that another process may continue meanwhile.
+    """A model that is called about a session which another process may continue meanwhile.
 
-    It may take a minute, and a person who comes back is not to wait for our notes. If
-    they have, the next one who records gets `Held`, and all is as if nothing was tried.
+    The call may take a minute, and a user who returns must not wait for it. If the session
+    was opened elsewhere, the next record gets `Held`, and nothing is changed.
     """
 
     provider: Provider
@@ -304,10 +309,10 @@ class Notebook:
 def heard_in(
     entries: Iterable[Entry], after: int, here: Callable[[str], bool] = lambda _: True
 ) -> tuple[PersonWords, ...]:
-    """What the person said after that event, as far as the words are their own.
+    """The user's messages after that event, as far as the user wrote them.
 
-    Answers to questions count; the text of a template, and of a plan that they approved,
-    does not. What was said while the session worked elsewhere is not `here`.
+    Answers to questions count; the text of a template, and of an approved plan, does not. A
+    message that was sent while the session worked elsewhere is not `here`.
     """
     found: list[PersonWords] = []
     private, elsewhere = False, False
@@ -337,7 +342,7 @@ def _without_the_plan(words: str) -> str:
 
 
 def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.DistilledAnswer, ...]:
-    """What the agent said last, before each of the person's words and at the end."""
+    """The agent's last response before each message of the user, and at the end."""
     found: list[distil.DistilledAnswer] = []
     for entry in entries:
         match entry.event:
@@ -360,7 +365,7 @@ def _request(words: str, aide: Model) -> Request:
 
 
 def _origin(session: str, text: str, heard: Sequence[PersonWords]) -> Origin:
-    """The words that a note is made of: all that share one with it."""
+    """The messages that a note is based on: all that share a word with it."""
     mine = stems(text)
     from_ = [each for each in heard if mine & stems(each.text)] or list(heard)
     seqs = tuple(each.seq for each in from_)

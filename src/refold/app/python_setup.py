@@ -31,7 +31,7 @@ _MIB = 1024**2
 
 
 class PythonSetup(Struct, frozen=True):
-    """What the Python of one start has in common. `kept`: what is remembered of a project."""
+    """What the Python processes of one start share. `kept` is the memory of a project."""
 
     settings: Python
     directory: str
@@ -68,7 +68,7 @@ class SessionPython:
 
     @asynccontextmanager
     async def beside(self) -> AsyncGenerator[None]:
-        """A `World.beside`: the process lives no longer than the turn."""
+        """A `World.beside`: the process ends with the turn."""
         if self._begins.values:
             from refold.rlm.initial_variables import inject
 

@@ -58,10 +58,10 @@ def _nothing(real: Real) -> str:
 
 
 class SessionGround(Struct, frozen=True, kw_only=True):
-    """Where a session stands. `roots` are the directories of its workspace, real paths.
+    """Where a session works. `roots` are the directories of its workspace, as real paths.
 
-    With `trust` the folder counts as trusted, this time. `unread` says why a file may
-    not be read, or "".
+    With `trust` the folder counts as trusted for this run. `unread` says why a file may not
+    be read, or "".
     """
 
     roots: tuple[str, ...]
@@ -71,7 +71,7 @@ class SessionGround(Struct, frozen=True, kw_only=True):
 
 
 class Material(Struct, frozen=True, kw_only=True):
-    """What the system text is made of, as far as others know it. `window` is in tokens."""
+    """The parts of the system prompt that other packages supply. `window` is in tokens."""
 
     preset: str = "coding"
     prompt: str = ""  # of an agent that has one, instead of the preset's
@@ -112,7 +112,7 @@ class SystemPromptBuilder:
 
     @property
     def trusted(self) -> str:
-        """The folder, real path, in and below which what is found counts; "" if none does."""
+        """The real path of the folder in and below which files count; "" if there is none."""
         if self._trusted is None:
             self._trusted = self._trust()
         return self._trusted
@@ -123,9 +123,9 @@ class SystemPromptBuilder:
             self.preset(self._settings.preset)
 
     def text(self, material: Material, before: SystemPromptSet) -> RenderedPrompt:
-        """The system text of a turn. `before` is what the model was told last.
+        """The system prompt of a turn. `before` is the last one that the model got.
 
-        Raises `BadInput` for a preset that there is not, or that cannot be used.
+        Raises `BadInput` for a preset that does not exist or cannot be used.
         """
         found, small = self._look(), material.small
         window = material.window or self._settings.context.default_window_tokens
@@ -233,7 +233,7 @@ class SystemPromptBuilder:
         )
 
     def _shelves(self, trusted: str) -> tuple[Shelf, ...]:
-        """Where presets of one's own may lie: the nearest first, then the person's."""
+        """The folders with presets: the nearest first, then the user's."""
         folders = [
             os.path.join(folder, ".refold", _PROMPTS)
             for folder in reversed(chain(self._directory, self.root))

@@ -140,7 +140,9 @@ class ToolDependencies:
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
-        """Those of use here: none that asks a person where none is there, none that is off."""
+        """The tools that can be used here: without those that are off, or that need a user
+        if there is none.
+        """
         settings, options = self._shared.settings, self._shared.options
         child = self._child
         off = {

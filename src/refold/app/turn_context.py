@@ -72,7 +72,9 @@ class TurnContext:
         self._since: str | None = None  # what is new since the session was left
 
     def notices(self) -> tuple[str, ...]:
-        """What a person should know of this session: what has no room, or is gone."""
+        """What a user should know about this session: what does not fit, or no longer
+        exists.
+        """
         view, models = self._record.view, self._shared.models
         agent, preset = view.session.agent, self._shared.settings.preset
         now = agent_of(view, self._shared.agents)

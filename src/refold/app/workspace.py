@@ -127,7 +127,7 @@ class Workspace:
         return checkpoints(self._where.real, self._paths, self._environ, session)
 
     def notices(self) -> tuple[str, ...]:
-        """What is missing of protection, in sentences for a person."""
+        """The protection that is missing, as sentences for the user."""
         return tuple(filter(None, (self.sandbox.notice,)))
 
     def always(self, rule: str) -> None:
@@ -265,7 +265,7 @@ def _tidy() -> None:
 
 
 def _nearest(folder: str, without: Sequence[str]) -> Iterator[str]:
-    """What lies below it, level by level."""
+    """What is below it, level by level."""
     waiting = deque([folder])
     while waiting:
         with suppress(OSError), os.scandir(waiting.popleft()) as entries:

@@ -146,7 +146,7 @@ def _piped() -> str:
 
 
 def _before(here: KeyContext, spec: ProviderSpec) -> Iterator[str]:
-    """What is looked at before the places where we keep keys."""
+    """The sources that are tried before those in which we store keys."""
     if held := here.keys.in_environment(spec):
         yield f"the key in {held.variable} (environment)"
     if here.keys.command(spec):

@@ -110,7 +110,7 @@ def local(ground: CheckContext) -> Iterator[Finding]:
 
 
 def reach(ground: CheckContext) -> Iterator[Finding]:
-    """Each provider with a key, or an address of the person's own, is asked at once."""
+    """Ask each provider with a key, or an address of the user's own, all at once."""
     known = ground.models.connections.known
     own = ground.told.settings.providers
     asked = [s for s in known if has_list(s) and (key_from(ground, s) or s.name in own)]

@@ -185,7 +185,7 @@ class _Questions:
         return [*rows, _Row("a guided tour", "no key, no network, one minute", self._tour)]
 
     async def _one_of(self, rows: Sequence[_Row]) -> FirstChoice | None:
-        """None: the person leaves."""
+        """None: the user leaves."""
         keys = "".join(str(n) for n in range(1, len(rows) + 1))
         self._show(rows)
         while True:

@@ -49,7 +49,7 @@ def _opened(found: Namespace, trees: WorkingTrees) -> int:
 
 
 def _ask_about_the_folder(found: Namespace) -> None:
-    """Show the settings of the folder and what tells the model what to do, and ask."""
+    """Show the settings of the folder and its instructions for the model, and ask."""
     here = settings_of(found)
     offer = TrustOffer(here.project, here.state, here.texts)
     if not offer:

@@ -62,7 +62,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
 
 
 def settings_of(found: Namespace) -> FolderSettings:
-    """Those of every layer, and what is to be said of the folder's own."""
+    """The settings of all layers, and notices about those of the folder itself."""
     places, directory = paths(os.environ), place_of(found).directory
     return load_here(directory, places, os.environ, as_settings(found), trust=found.trust)
 
@@ -240,10 +240,9 @@ def _directory(text: str) -> Path:
 
 
 def place_of(found: Namespace) -> SessionDirectory:
-    """Where the session works: one that is taken up stays where it was.
+    """Where the session works: a resumed session stays in its directory.
 
-    What was said in it, and the paths in it, are about that place. `found.resume` is an id
-    from then on.
+    Its messages and paths are about that place. `found.resume` is an id from then on.
     """
     home = Home(paths(os.environ).data / "sessions")
     if found.resume is None:
@@ -312,7 +311,7 @@ def in_a_worktree(found: Namespace) -> Generator[WorkingTrees]:
 # otherwise is said in `main`.
 @contextmanager
 def gc_paused() -> Generator[None]:
-    """Throw nothing away meanwhile, and look at none of it again afterwards."""
+    """Pause the garbage collector meanwhile, and freeze what was allocated."""
     if not gc.isenabled():  # somebody else has a say in it
         yield
         return

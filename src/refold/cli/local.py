@@ -108,7 +108,7 @@ def install(model: LocalModel, shelf: Shelf, place: str = "") -> int:
 
 
 def install_own(place: str, shelf: Shelf) -> int:
-    """Install a GGUF file of the person's own. Raises `RefoldError` when it cannot be had."""
+    """Install the user's own GGUF file. Raises `RefoldError` if it cannot be fetched."""
     model = own_model(place)
     write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
     tell = _bar() if sys.stdout.isatty() else _lines()

@@ -75,7 +75,7 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def document(row: Row) -> dict[str, object]:
-    """The same, whole, for a program: what is unknown is null."""
+    """The same, in full, for a program: an unknown value is null."""
     steps = row.rates.steps if row.rates else ()
     return {
         "name": row.name,

@@ -201,7 +201,9 @@ def import_rules(found: Namespace) -> int:
 
 
 class ClaudeRules(Struct, frozen=True):
-    """The rules of Claude Code's settings for `folder`, as ours; `file` keeps what is taken."""
+    """The rules of Claude Code's settings for `folder`, converted; `file` has what was
+    imported.
+    """
 
     folder: str
     rules: Mapping[Verdict, list[str]]
@@ -258,7 +260,7 @@ def _permissions(name: str, content: bytes) -> Mapping[str, object]:
 
 
 def _known(carried: Carried, rules: dict[Verdict, list[str]]) -> Iterable[str]:
-    """Add the rules that mean something here to `rules`; give what is to be said."""
+    """Add the rules that are valid here to `rules`; return the notices."""
     tools = builtin()
     yield from carried.left
     taken: dict[Verdict, tuple[str, ...]] = {

@@ -100,9 +100,11 @@ class _Start(Struct, frozen=True):
 
 
 class Worlds:
-    """What the turns of a session would be given now: its own rights, prompts and tools.
+    """The dependencies that the turns of a session would have now: its own rights, prompts
+    and tools.
 
-    What only a command line said, the journal knows: `Given`, and what the model was told.
+    The journal has what only a command line said (`RunLimits`), and what the model was
+    sent.
     """
 
     def __init__(self, session: StoredSession) -> None:

@@ -211,7 +211,7 @@ def _launch_options(found: Namespace) -> LaunchOptions:
 def _app(
     found: Namespace, options: LaunchOptions, more: Mapping[str, object] | None = None
 ) -> App:
-    """Settings from all their layers; what was learned in other sessions is not told."""
+    """Settings from all layers; notes of other sessions are not sent."""
     places = paths(os.environ)
     chosen = {"budget.dollars": found.max_budget_usd, "memory": False, **(more or {})}
     loaded: FolderSettings = load_here(

@@ -59,7 +59,7 @@ class CallInQuestion(Struct, frozen=True):
 
 
 class PolicyContext(Struct, frozen=True):
-    """What calls are judged by in a folder. `unheeded`: what is said of its own settings."""
+    """What calls are judged by in a folder. `unheeded`: notices about its own settings."""
 
     settings: Settings
     rules: Sequence[Rule]
@@ -78,7 +78,7 @@ class PolicyContext(Struct, frozen=True):
         return judge(found, self, view)
 
     def sandbox(self, call: CallInQuestion, decision: Decision) -> Profile | None:
-        """What the call is held to; None for what runs no command."""
+        """How the sandbox confines the call; None if it runs no command."""
         if call.tool.effect is not Effect.RUN:
             return None
         if not self.place.sandboxed:

@@ -125,10 +125,11 @@ def run(found: Namespace, *, opens: bool = False) -> int:
 def open_page(
     link: str, way: Path, environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes] | None:
-    """Open the link in the person's browser. None, with a notice: there is no such program.
+    """Open the link in the user's browser. None, with a notice: no program for that was
+    found.
 
-    Other users see the arguments of a program, and the link is a key. So the browser is given
-    the file `way`, which only its owner can read, and which leads to the link.
+    Other users see the arguments of a program, and the link is a key. So the browser is
+    given the file `way`, which only its owner can read, and which leads to the link.
     """
     known = Programs(environ)
     for name in (environ.get("BROWSER", ""), "xdg-open", "open", "wslview"):

@@ -42,7 +42,7 @@ def named(home: Home, text: str) -> StoredSession:
 
 
 def folded(session: StoredSession) -> "tuple[View, str]":
-    """What it knows, and what is wrong with its journal, if anything."""
+    """Its view, and what is wrong with its journal, if anything."""
     from refold.journal.state.fold import fold
 
     found, damage = entries(session)
@@ -50,7 +50,7 @@ def folded(session: StoredSession) -> "tuple[View, str]":
 
 
 def entries(session: StoredSession) -> tuple[list[Entry], str]:
-    """The good entries from the start, and what is wrong with the next, if anything."""
+    """The valid entries from the start, and what is wrong with the next, if anything."""
     # The folds take time to import, and lists of sessions do not need them.
     from refold.journal.store.tree_reader import entries_in
 
@@ -64,7 +64,7 @@ _BELOW = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c[0-9]+\Z")
 
 
 class NodePath(Struct, frozen=True):
-    """Where a session lies, and the names that lead on from it."""
+    """The directory of a session, and the names below it that are left to resolve."""
 
     id: str
     path: Path
@@ -139,7 +139,7 @@ def labels() -> Callable[[ToolCall], str]:
 
 
 def blobs(node: Node) -> Callable[[str], str]:
-    """The text of a blob of this session; of one that is gone, why."""
+    """The text of a blob of this session; of a missing one, the reason."""
     kept = Blobs(node.path, Disk())
 
     def text(name: str) -> str:
@@ -174,7 +174,7 @@ def tell(document: object) -> None:
 
 
 def damages(node: Node) -> int:
-    """Say what is wrong with journals of a node and below it. Gives the exit code."""
+    """Report damaged journals of a node and below it. Returns the exit code."""
     found = [each.damage for each in walk(node) if each.damage]
     for damage in found:
         complain(damage)

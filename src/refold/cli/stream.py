@@ -52,7 +52,7 @@ def run(found: Namespace) -> int:
 
 
 class _Stream:
-    """Prints news, and knows whether the turn of its session is under way."""
+    """Prints news, and knows whether a turn of its session is running."""
 
     def __init__(self, address: str, path: Path, *, as_json: bool) -> None:
         self._address, self._path, self._as_json = address, path, as_json
@@ -117,7 +117,9 @@ def _meant(where: session_argument.NodePath) -> tuple[str, Path]:
 def _from(
     first: Sequence[tuple[str, Entry]], address: str, after: int | None
 ) -> list[tuple[str, Entry]]:
-    """Of what is there at the start, what is to be told; of others, what is not older."""
+    """The entries to print of those that exist at the start: of this node those after
+    `after`, or of its newest turn; of other nodes those that are not older.
+    """
     own = [entry for node, entry in first if node == address]
     if after is None:
         began = [e for e in own if isinstance(e.event, TurnStarted)]

@@ -191,7 +191,7 @@ def _app(found: Namespace, node: Node) -> App:
 
 
 async def _turn(session: Session, words: str, seconds: float | None) -> str:
-    """Why the turn came to no answer, or ""."""
+    """Why the turn gave no answer, or ""."""
     late = False
 
     async def clock(limit: float) -> None:

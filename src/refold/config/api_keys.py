@@ -143,7 +143,7 @@ class Keys:
 
 
 def wrong(key: str) -> str:
-    """What is wrong with what is said to be a key, never quoting it; "" if nothing."""
+    """What is wrong with a supposed key, without quoting it; "" if nothing."""
     if not key.strip():
         return "it is blank"
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
@@ -221,7 +221,7 @@ def _found(program: str, environ: Mapping[str, str]) -> str:
 
 
 def _end(started: subprocess.Popen[bytes]) -> None:
-    """With all that it has started, even if it is gone itself."""
+    """End the program with all that it has started, even if it has ended itself."""
     with suppress(ProcessLookupError):
         os.killpg(started.pid, signal.SIGKILL)
 

@@ -21,7 +21,7 @@ def store(file: Path, provider: str, key: str) -> None:
 
 
 def remove(file: Path, provider: str) -> bool:
-    """Was there one? It is gone now. Raises `BadInput` as `store` does."""
+    """Whether there was one; it is removed. Raises `BadInput` as `store` does."""
     return _change(file, provider, None)
 
 
@@ -86,7 +86,7 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
 
 
 def _changed(text: str, provider: str, key: str | None) -> str:
-    """`text` with one line changed, and the rest as a person left it."""
+    """`text` with one line changed, and the rest unchanged."""
     line = "" if key is None else f"{quoted(provider)} = {quoted(key)}\n"
     names = "|".join(re.escape(n) for n in (provider, f'"{provider}"', f"'{provider}'"))
     found = re.search(rf"^[ \t]*(?:{names})[ \t]*=.*\n?", text, re.MULTILINE)

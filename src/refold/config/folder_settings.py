@@ -22,7 +22,7 @@ from refold.views.escape import on_one_line
 
 
 class FolderSettings(NamedTuple):
-    """The settings, and what is to be said of the folder's own.
+    """The settings, and notices about those of the folder itself.
 
     `texts` would instruct the model, and are not in a trusted folder.
     """

@@ -115,7 +115,10 @@ def layers_of(
 
 
 def combined(layers: Iterable[Layer]) -> Loaded:
-    """What these layers come to. Rules that break their own examples are an error."""
+    """The combined settings of these layers.
+
+    Rules that contradict their own examples are an error.
+    """
     origins: dict[str, Origin] = {}
     for key, found in (pair for layer in layers for pair in settled(layer)):
         before = origins.get(key)

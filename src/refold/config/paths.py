@@ -71,7 +71,7 @@ def _xdg(environ: Mapping[str, str], name: str, below_home: str) -> Path:
 
 
 def here() -> Path:
-    """The current directory. Raises `BadInput` where it is gone."""
+    """The current directory. Raises `BadInput` if it no longer exists."""
     try:
         return Path.cwd()
     except FileNotFoundError as error:

@@ -34,7 +34,7 @@ def is_secret(name: str) -> bool:
 
 
 def clean(text: str, masks: Redactor) -> str:
-    """`text` without secrets, whatever bytes it came from."""
+    """`text` without secrets, whatever bytes it was decoded from."""
     return masks.mask(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 

@@ -41,7 +41,7 @@ _NAMES = {"project": "config.toml", "project-local": "config.local.toml"}
 
 
 class File(Struct, frozen=True):
-    """A file of settings that a person may write. `folder` is where they work."""
+    """A settings file of the user. `folder` is the working directory."""
 
     path: Path
     whose: Whose
@@ -96,7 +96,7 @@ def put(file: File, text: str, *, instead: str) -> None:
 
 
 def remember(places: Paths, key: str, value: str) -> None:
-    """Set one of the person's own settings. Raises `BadInput` that names it."""
+    """Set one of the user's own settings. Raises `BadInput` that names it."""
     try:
         set_value(file_of("user", Path(), places), key, value)
     except BadInput as error:
@@ -189,7 +189,10 @@ _HEADER = re.compile(r"(?:[ \t]*#[^\n]*\n)+(?=[ \t]*\r?\n|\Z)")
 
 
 def with_value(text: str, path: Names, value: object) -> str:
-    """`text` where `path` is `value`. Raises `BadInput` where it takes a person."""
+    """`text` with `path` set to `value`.
+
+    Raises `BadInput` if it can only be edited by hand.
+    """
     wanted = _changed(tomllib.loads(text), path, lambda at, name: at.update({name: value}))
     found = [*statements(text)]
     if same := [each for each in found if each.kind == "key" and each.path == path]:
@@ -202,7 +205,7 @@ def with_value(text: str, path: Names, value: object) -> str:
 
 
 def without(text: str, path: Names) -> str:
-    """`text` where `path` is not set. Raises `BadInput` where it takes a person."""
+    """`text` with `path` unset. Raises `BadInput` if it can only be edited by hand."""
     wanted = _changed(tomllib.loads(text), path, lambda at, name: at.pop(name, None))
     found = [*statements(text)]
     same = [each for each in found if each.path == path and _only_one(each, found)]

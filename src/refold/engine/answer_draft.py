@@ -40,10 +40,11 @@ class _Call:
 
 
 class Draft:
-    """`next_call` numbers our ids; `model` is who was asked; `price` gives dollars.
+    """A response in progress.
 
-    `tools` are those that the model may have called by way of another; `sent` is the
-    request as far as it is measured.
+    `next_call` numbers our ids; `model` is the model that was asked; `price` computes
+    dollars. `tools` are those that the model may have called through another tool; `sent`
+    is the measured size of the request.
     """
 
     def __init__(
@@ -68,9 +69,9 @@ class Draft:
         return "".join(piece for pieces in texts for piece in pieces)
 
     def add(self, delta: Delta) -> Live | None:
-        """Take in a piece; what a watcher should hear of it comes back.
+        """Add a delta, and return what watchers should get.
 
-        Raises `ProviderError` where the answer does not end.
+        Raises `ProviderError` if the response does not end.
         """
         match delta:
             case TextDelta(text):
@@ -92,10 +93,10 @@ class Draft:
         return None
 
     def whole(self, *, calls: bool = True) -> ModelAnswered | None:
-        """The answer, or None if it stopped before its end or says nothing.
+        """The response, or None if it stopped before its end or is empty.
 
-        Calls exist only if the answer came to its proper end, and `calls` were
-        asked for: one that was cut off is never repaired.
+        It has calls only if it ended properly and `calls` were requested: a call that was
+        cut off is never repaired.
         """
         done = self._done
         if done is None:
@@ -130,7 +131,7 @@ class Draft:
         return ModelFailed(reason, kind, shown, found.usage, found.model, found.cost)
 
     def partial(self) -> ModelAnswered | None:
-        """What a person saw before a stop. Half a call is no call."""
+        """What the user saw before a stop. Half a call does not count."""
         if not self.text.strip():
             return None
         message = Message("assistant", (Text(self.text),))
@@ -206,7 +207,7 @@ class Draft:
 
 
 def _start_of(text: str) -> str:
-    """What of an answer that failed is told again: of an endless one, its start."""
+    """The part of a failed response that is recorded: of an endless one, its beginning."""
     left = len(text) - _SHOWN
     more = f"\n[… {left:,} characters are left out here …]"
     return text if left <= 0 else text[:_SHOWN] + more
@@ -226,9 +227,9 @@ class _Wrapped(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def meant(call: ToolCall, tools: Collection[str]) -> ToolCall:
-    """The call of one of `tools` that `call` stands for, or `call` as it is.
+    """The call of one of `tools` that `call` stands for, or `call` itself.
 
-    What is shaped otherwise stays what it is: the tool itself tells the model why.
+    A call with another shape stays as it is: the tool itself tells the model why.
     """
     if call.name != CALLER:
         return call

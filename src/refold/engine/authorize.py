@@ -44,7 +44,7 @@ class PolicyContext(Protocol):
 
 
 class Deciding(Protocol):
-    """What `permissions.decide` does, or whoever knows the verdict already."""
+    """Implemented by `permissions.decide`, and by callers that know the verdict already."""
 
     def __call__(
         self, access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
@@ -59,7 +59,7 @@ class ParentRights(Protocol):
     def mode(self) -> Mode: ...
     @property
     def granted(self) -> Sequence[str]:
-        """What a person allowed for the session of the parent, and for those above it."""
+        """What the user allowed for the parent session, and for those above it."""
         ...
 
 
@@ -98,10 +98,11 @@ def judge(
     above: ParentRights | None = None,
     by: Deciding | None = None,
 ) -> Decision:
-    """What holds now. `also` are allow rules that a person might still give.
+    """The decision on a call at this moment. `also` are allow rules that the user might
+    still grant.
 
-    `above` is who this session is a child of: it may do no more than that one, and what
-    a person allowed there need not be asked here again.
+    `above` has the rights of this session's parent: a subagent may do no more than its
+    parent, and what the user allowed there need not be asked here again.
     """
     if by is None:
         from refold.permissions.decide import decide as by  # the first call needs it
@@ -123,7 +124,7 @@ def mode_of(
 ) -> Mode:
     """The session's own mode, or that of its parent, or of the settings.
 
-    While its parent plans, so does a child, whatever its own mode is.
+    While its parent is in plan mode, so is a subagent, whatever its own mode is.
     """
     if above is not None and above.mode == "plan":
         return "plan"
@@ -131,12 +132,12 @@ def mode_of(
 
 
 def granted_in(view: View, above: ParentRights | None = None) -> Sequence[str]:
-    """The rules that a person gave for this session, here or to whoever started it."""
+    """The rules that the user granted for this session, here or in its parents."""
     return (*view.rights.granted, *(above.granted if above else ()))
 
 
 def stricter(own: Decision, other: Decision) -> Decision:
-    """What both allow. Where both ask or deny, the reason of the second is the one told."""
+    """What both decisions allow. If both ask or deny, the second gives the reason."""
     first, second = (
         (other, own) if _STRICT[other.verdict] >= _STRICT[own.verdict] else (own, other)
     )
@@ -152,9 +153,9 @@ def stricter(own: Decision, other: Decision) -> Decision:
 
 
 def fingerprint(call: ToolCall, found: Access) -> str:
-    """Of the call as the model made it, and of where its paths lead.
+    """A hash of the call as the model made it, and of where its paths lead.
 
-    What a person says yes to is exactly this; if it becomes another, they did not.
+    The user approves exactly this; if the fingerprint changes, the approval does not apply.
     """
     parts = (call.name, bytes(call.arguments).decode(), found.cwd, *_leading(found))
     return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()

@@ -95,9 +95,9 @@ async def request_more(
     *,
     told: bool = False,
 ) -> bool:
-    """More from whoever lent this session its budget. False: there is no more to be had.
+    """Request a larger grant. False: there is no more.
 
-    With `told` the journal records it too, so that it is not requested for ever.
+    With `told` the journal records that, so that it is not requested again and again.
     """
     now = used(record.view)
     more = await grant.request_more(need, now) if grant is not None else None
@@ -132,7 +132,10 @@ def _most(have: _Number | None, more: _Number | None) -> _Number | None:
 
 
 def estimate(view: View, price: Price) -> Estimate:
-    """What the next step may come to. What the last answer had from a cache will be there."""
+    """The estimated cost of the next step.
+
+    The part that was cached last time counts as cached.
+    """
     briefed = view.conversation.system_prompt
     size, last = tokens(view), view.account.last_usage
     cached = min(size, last.input) if last.cached else 0
@@ -146,9 +149,10 @@ async def reserve(
     record: Record,
     grant: BudgetGrant | None = None,
 ) -> int:
-    """Set aside what a model call may come to, and give the seq of that; 0: it is unwanted.
+    """Reserve the cost of a model call, and return the seq of that event; 0: the call is
+    not wanted.
 
-    Raises `ProviderError` where nothing is left to pay for it, and no more is lent.
+    Raises `ProviderError` if nothing is left to pay for it, and no more is granted.
     """
     need: Estimate | None = None
     at = 0
@@ -183,10 +187,10 @@ async def ask_beside(
     record: Record,
     grant: BudgetGrant | None = None,
 ) -> str:
-    """Ask a model something outside of the conversation, and return its text.
+    """Call a model outside of the conversation, and return its text.
 
-    Raises `ProviderError`, also where nothing is left to pay for it. What it used is
-    recorded; cut off half-way, what was set aside stays counted.
+    Raises `ProviderError`, also if nothing is left to pay for it. The usage is recorded; if
+    the call is cancelled, its reservation stays counted.
     """
     usage = Usage(fresh=size_of(request) // A_TOKEN, output=request.max_output or ANSWER)
     aside = Reserved(purpose, aide.name, aide.price(aide.name, usage), usage.uncached)

@@ -56,7 +56,9 @@ def charge(
 
 
 def believed(told: Usage, call: Measured, *, by_agent: bool = False) -> Usage:
-    """`told`, as far as it can be true of this call; the rest is estimated, and marked."""
+    """The reported usage `told`, as far as it is plausible for this call; the rest is
+    estimated, and marked.
+    """
     if told.estimated:  # by us, before: nothing that a provider says sets this
         return told
     read = _can_be_read(told.input, call, by_agent)

@@ -30,10 +30,10 @@ UNKNOWN = "Interrupted. It may or may not have happened: look first."
 
 
 async def run_ready(world: World, record: Record) -> None:
-    """Run every open call that need not wait for a person, all at once.
+    """Run every open call that does not wait for the user, all at the same time.
 
-    One that a person allows meanwhile joins in. Changes to one file go one after
-    the other, in the order of the calls.
+    A call that the user allows meanwhile joins in. Changes to one file run one after the
+    other, in the order of the calls.
     """
     match record.view.conversation.calls:
         case (only,) if only.result is None and only.stage != "asked":
@@ -73,7 +73,7 @@ async def run_alone(call: ToolCall, world: World, record: Record) -> None:
 
 
 async def run(call_id: str, world: World, record: Record) -> None:
-    """Take a call to its end, or to where only a person can take it on."""
+    """Take a call to its end, or to the point where it waits for the user."""
     while (found := record.view.conversation.call(call_id)) and found.result is None:
         whole = record.unmasked(found.call) or found.call
         match found.stage:
@@ -108,9 +108,9 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
 
 
 def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
-    """What is recorded together with the answer that makes the call.
+    """The events that are recorded together with the response that makes the call.
 
-    Nothing yet where a person is asked and its preview has to be made first.
+    None if the user has to be asked and the preview has to be made first.
     """
     opening = begin(call, world, view)
     return [] if to_preview(call, opening[0], world) else opening
@@ -133,9 +133,10 @@ def anew(found: OpenCall, whole: ToolCall, world: World, view: View) -> list[Eve
 
 
 def must_keep(events: Sequence[Event], calls: Sequence[ToolCall], world: World) -> bool:
-    """A start that may change something is on the disk before anything is done.
+    """Whether these events must be on the disk before the call continues.
 
-    So is a question, before a person is shown it.
+    The start of a call that may change something must be, and a question before the user
+    sees it.
     """
     safe = {c.id for c in calls if (e := _effect(c, world)) and e.repeatable}
     return any(

@@ -28,16 +28,16 @@ def changed(world: World) -> None:
 
 
 async def save_if_changed(world: World, record: Record) -> None:
-    """At the end of a turn: whoever goes back later compares the files with this."""
+    """At the end of a turn: a later rewind compares the files with this checkpoint."""
     if world.snapshots is not None and world.snapshots.behind:
         await save(world, record)
 
 
 async def save(world: World, record: Record, *, answer: int = 0) -> None:
-    """Take down how the files are, unless that stands in the journal already.
+    """Record a checkpoint of the files, unless the journal has one of this state.
 
-    `answer`: the one whose calls are about to change something; the first of them
-    saves for all. A snapshot that cannot be taken does not stop the work: it is told.
+    `answer` is the response whose calls are about to change something; its first call saves
+    for all. A snapshot that fails does not stop the work: watchers are told.
     """
     if world.snapshots is None or (answer and record.view.checkpoints.seq > answer):
         return

@@ -11,7 +11,7 @@ _LEAST = 0.05
 
 
 def tokens(view: View) -> int:
-    """What the next request would be, as far as can be told before it is counted."""
+    """The estimated size of the next request, in tokens."""
     talk = view.conversation
     return int((talk.size + talk.prompt_size) / ratio(view)) + IMAGE_TOKENS * len(
         talk.images
@@ -19,7 +19,7 @@ def tokens(view: View) -> int:
 
 
 def ratio(view: View) -> float:
-    """Characters of a token. Rather too few, for what is too long is refused."""
+    """Characters per token. Rather too few, because a request that is too long is refused."""
     return min(view.conversation.chars_per_token, _MOST)
 
 

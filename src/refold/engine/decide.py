@@ -22,24 +22,24 @@ from refold.values.control import CompactionKind
 
 
 class RunCalls(Struct, frozen=True):
-    """Take every call on from wherever it stands, but those a person must answer."""
+    """Continue every call from its current stage, except those that wait for the user."""
 
 
 class SettleCalls(Struct, frozen=True):
-    """End these calls without doing them."""
+    """End these calls without executing them."""
 
     ids: tuple[str, ...]
     reason: str
 
 
 class Reject(Struct, frozen=True):
-    """The answer that would end the turn does not do; these notes tell the model why."""
+    """The answer that would end the turn is not accepted; the notes tell the model why."""
 
     notes: tuple[str, ...]
 
 
 class CheckRequest(Struct, frozen=True):
-    """Look whether files are as the request wants them; `problems` are known already."""
+    """Check whether the files are as the request wants them; `problems` were found already."""
 
     expected: tuple[Expected, ...]
     problems: tuple[str, ...] = ()
@@ -64,21 +64,21 @@ ASKED_FOR = "it was asked for"
 
 
 class Wait(Struct, frozen=True):
-    """Do nothing until something new stands in the journal: children are at work."""
+    """Do nothing until there is a new event: subagents are running."""
 
 
 class Draw(Struct, frozen=True):
-    """Ask whoever lent the budget of this session for more of it."""
+    """Request a larger grant for the budget of this session."""
 
 
 class TakeUp(Struct, frozen=True):
-    """Let the model hear these words."""
+    """Deliver these messages to the model."""
 
     words: tuple[int, ...]
 
 
 class AskModel(Struct, frozen=True):
-    """`because` names the policies whose notes these are."""
+    """Call the model with these notes. `because` names the policies that added them."""
 
     notes: tuple[str, ...] = ()
     tools: bool = True
@@ -86,7 +86,7 @@ class AskModel(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """Not an action: a wish about the next time the model is asked."""
+    """Not an action: a note for the next model call."""
 
     text: str = ""
     tools: bool = True
@@ -106,7 +106,7 @@ class Policy(Protocol):
 
 
 class Choice(Struct, frozen=True):
-    """What to do, and which policy wanted it."""
+    """The action, and the policy that proposed it."""
 
     action: Action
     by: str

@@ -94,7 +94,7 @@ class Running:
 async def do(
     found: OpenCall, world: World, record: Record, run_call: RunCall | None = None
 ) -> None:
-    """Do a call that has been started, and record what it came to."""
+    """Execute a call that has been started, and record its result."""
     call = found.call
     whole, tool = record.unmasked(call), world.tool(call.name)
     if whole is None or tool is None:
@@ -118,7 +118,10 @@ def refused(why: str) -> str:
 async def _done(
     found: OpenCall, whole: ToolCall, tool: Tool, world: World, running: Running
 ) -> Ended:
-    """The call is looked at again, as late as can be: a link or the mode may be another."""
+    """Execute the call.
+
+    It is authorized again as late as possible: a link or the mode may have changed.
+    """
     record = running.record
     now = as_judged(found, whole, tool, world)
     if now is None:
@@ -263,7 +266,7 @@ async def _kept(image: ImageData, record: Record) -> Image:
 
 
 def _short(shown: Shown, limit: int) -> Shown:
-    """What a person is shown stands in the journal too: it is bounded alike."""
+    """What the user is shown is in the journal, too, so it is limited in the same way."""
     if len(shown.text) <= limit:
         return shown
     left_out = f"\n[… {len(shown.text) - limit} characters are left out here …]\n"

@@ -36,10 +36,10 @@ from refold.journal.state.fold import View
 async def run_turn(
     world: World, record: Record, on_step: Callable[[anyio.CancelScope], None]
 ) -> None:
-    """Go on until there is nothing to do: the turn is over, or a person is asked.
+    """Continue until there is nothing to do: the turn has ended, or waits for the user.
 
-    Each step has a scope of its own, shown to `on_step`: a stop is recorded
-    first, then the scope is cancelled, and the next decision sees the stop.
+    Each step has a cancel scope, which is passed to `on_step`: a stop is recorded first,
+    then the scope is cancelled, and the next decision sees the stop.
     """
     while (choice := decide(record.view, world.policies)) is not None:
         with anyio.CancelScope() as step:
@@ -90,15 +90,15 @@ def _event_of(action: Reject | TakeUp) -> AnswerRejected | Delivered:
 
 
 def what_is_asked(action: AskModel, view: View, world: World) -> ModelAsked:
-    """How a step begins, with what is set aside for it."""
+    """The first event of a step, with the reservation for it."""
     need = estimate(view, world.model.price)
     return ModelAsked(action.notes, action.tools, action.because, need.dollars, need.tokens)
 
 
 async def _ask(choice: Choice, action: AskModel, world: World, record: Record) -> None:
-    """Ask the model, unless by now there is something else to do.
+    """Call the model, unless there is something else to do by now.
 
-    Whoever works beside may have spent meanwhile what this was to cost.
+    Another task may have spent the budget meanwhile.
     """
     seen = record.view
     asked = what_is_asked(action, seen, world)

@@ -27,7 +27,8 @@ RunCall: TypeAlias = Callable[[ToolCall, World, Record], Awaitable[None]]
 async def call_within(
     wanted: NestedCallMade, world: World, record: Record, run_call: RunCall
 ) -> ToolResult:
-    """Make this call, or resume it, and wait for its result; it may have to wait for a person.
+    """Make this call, or resume it, and wait for its result; it may have to wait for the
+    user.
 
     `run_call` is `calls.run_alone`.
     """

@@ -22,9 +22,10 @@ _MOST_FILES = 40
 
 
 def carried(view: View, kept: int, room: int, why: str = "") -> str:
-    """For a conversation that is kept from the message of seq `kept` on; 0: nothing of it is.
+    """The preserved text of a conversation that stays from the message with seq `kept` on;
+    0: none stays.
 
-    `room` is in characters. `why` says what became of the rest, where there is no summary.
+    `room` is in characters. `why` says what became of the rest, if there is no summary.
     """
     rest = [
         *_todos(view, int(room * _TODOS)),
@@ -51,7 +52,7 @@ def _said(words: Sequence[UserText], room: int) -> Iterator[str]:
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:
-    """How much of each may stand. The first and the newest come first.
+    """The room for each entry. The first and the newest come first.
 
     Entries without room are merged into one line, after the first.
     """

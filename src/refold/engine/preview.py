@@ -32,9 +32,9 @@ async def with_preview(
 ) -> Judged | Ended:
     """A question with the changes to show, or the end of a call that would fail.
 
-    Earlier calls on the same files that still wait count as done. A failure is told to
-    the model only if it does not depend on them, and if all files lie in the workspace:
-    elsewhere it would say what is there before a person has said yes.
+    Earlier calls on the same files that still wait count as done. A failure is reported to
+    the model only if it does not depend on them, and if all files are in the workspace:
+    elsewhere it would reveal what is there before the user has agreed.
     """
     if world.files is None:
         return question

@@ -33,14 +33,17 @@ class Shares(Struct, frozen=True):
 
 
 class Cut(Struct, frozen=True):
-    """The messages before `at` go. `results` are too long to stay as they are."""
+    """The messages before `at` are removed. `results` are too long to stay as they are."""
 
     at: int
     results: tuple[tuple[str, str], ...] = ()
 
 
 def window_of(view: View, shares: Shares) -> int:
-    """Tokens. What was refused as too long says more than what is known of a model."""
+    """The context window in tokens.
+
+    A request that was refused as too long overrides the known size.
+    """
     known = view.conversation.system_prompt.window or shares.window
     return min(known, max(1, tokens(view) // 2)) if view.turn.too_long else known
 
@@ -125,7 +128,9 @@ def cut(view: View, shares: Shares, *, asked: bool) -> Cut:
 
 
 def _units(messages: Sequence[Spoken]) -> Iterator[tuple[int, int]]:
-    """What must stay together, newest first, as the numbers of its first and after its last."""
+    """The groups of messages that must stay together, newest first: numbers of the first
+    and after the last.
+    """
     end = len(messages)
     while end > 0:
         start = end - 2 if messages[end - 1].message.role == "tool" and end > 1 else end - 1

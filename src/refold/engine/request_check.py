@@ -106,7 +106,7 @@ def _place(expected: Expected, name: str, want: str, lines: list[str]) -> Iterat
 
 
 def _kind(path: str, files: Files) -> str:
-    """What is there; "" if it may not be looked at."""
+    """The kind of file at this path; "" if it may not be checked."""
     try:
         real = files.real(path)
         if files.outside(path) is not None or files.unread(real) or files.unshown(real):

@@ -27,7 +27,10 @@ class _Call(Struct):
 
 
 class Trace:
-    """Of one session. Hand it what went out and came in; `told` makes events of it."""
+    """The request log of one session.
+
+    It collects what was sent and received; `told` makes events of it.
+    """
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
@@ -60,7 +63,7 @@ class Trace:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """How many bytes they begin with alike. Halves what is in doubt, for speed."""
+    """The number of bytes with which both begin. Binary search, for speed."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -145,7 +145,7 @@ def asked_in(request: str) -> Asked:
 
 
 def _masked(request: str) -> tuple[list[str], str]:
-    """Its quoted texts, and the request with signs for them; names of files stay."""
+    """The quoted texts, and the request with placeholders for them; file names stay."""
     quoted = list[str]()
 
     def sign(found: re.Match[str]) -> str:
@@ -223,7 +223,7 @@ def _moved(clause: _Clause, folder: str) -> Iterator[Expected]:
 
 
 def _places(name: str, folder: str) -> tuple[str, ...]:
-    """A file that is named beside a folder may be meant to lie in it."""
+    """A file that is named beside a folder may be in that folder."""
     return (f"{folder}/{name}", name) if folder and "/" not in name else (name,)
 
 
@@ -282,9 +282,10 @@ def _place(clause: _Clause) -> Place:
 def _with_texts(
     text: str, about: tuple[str, ...], quoted: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Each file with the text that is to be in it, "" if none is said.
+    """Each file with the text that it should contain, "" if none is given.
 
-    A text behind a file and before the next belongs to it; one before all of them, to all.
+    A text between one file and the next belongs to the first; one before all files, to all
+    of them.
     """
     starts = [text.find(name) for name in about]
     if -1 in starts:  # the file was named in a clause before

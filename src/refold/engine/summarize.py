@@ -58,8 +58,8 @@ async def shrink(
 ) -> None:
     """Compact the conversation. Records one `Compacted`, whatever the outcome.
 
-    None at all while a call is open, or if the conversation was rewound meanwhile: what would
-    stay is not there any more.
+    It records none while a call is open, or if the conversation was rewound meanwhile: what
+    would stay no longer exists.
     """
     before = record.view.conversation
     if before.calls:
@@ -128,7 +128,7 @@ async def _summed_up(
 async def _summary(
     old: tuple[Spoken, ...], action: CompactConversation, world: World, record: Record
 ) -> tuple[str, str]:
-    """The summary; and why there is no new one. Then the one before it stays."""
+    """The summary, and why there is no new one; then the previous one stays."""
     view, room = record.view, summary_room(record.view, world.shares)
     before = _before(old)
     if not any(s.message.role == "assistant" for s in old):
@@ -165,7 +165,7 @@ def untagged(summary: str) -> str:
 
 
 def _before(old: tuple[Spoken, ...]) -> str:
-    """The summary that stands at the beginning of what goes, or ""."""
+    """The summary at the beginning of the part that is removed, or ""."""
     parts = old[0].message.parts if old else ()
     match parts:
         case (Text(first), Text(text)) if first.startswith(CARRIED):

@@ -39,7 +39,7 @@ class ImageCache:
         self._held: dict[str, bytes] = {}
 
     async def of(self, names: Sequence[str], blobs: Blobs) -> Pictures:
-        """The bytes of these blobs. One that is gone is left out: wires say so in words."""
+        """The bytes of these blobs. A missing one is left out; wires describe it in words."""
         for name in names:
             if name not in self._held:
                 try:
@@ -62,7 +62,8 @@ class Shared:
         return self._locks.setdefault(file, anyio.Lock())
 
     def wrote(self, file: str, sha256: str, who: str) -> None:
-        """`file` is a real path as it is printed, `who` an address, `sha256` of what is there.
+        """Record who wrote a file. `file` is its printed real path, `who` an address,
+        `sha256` its content.
 
         A name with unprintable characters is not found again; then no writer is named.
         """
@@ -109,7 +110,7 @@ class Model(Struct, frozen=True):
 
 
 class SystemPrompt(Struct, frozen=True):
-    """What a model is told besides the conversation and the tools, and how it is to answer."""
+    """What a model gets besides the conversation and the tools, and how it must answer."""
 
     agent: str = ""  # who works, by name
     system: str = ""
@@ -129,7 +130,7 @@ class BudgetGrant(Protocol):
         ...
 
     async def request_more(self, need: Estimate, used: BudgetUsed) -> Budget | None:
-        """All that the child may use up, all in all, so that `need` fits in beside `used`.
+        """The new total grant of the child, so that `need` fits in beside `used`.
 
         None: there is no more.
         """
@@ -137,7 +138,7 @@ class BudgetGrant(Protocol):
 
 
 class Background(Protocol):
-    """What is at work beside a turn, for as long as the turn lasts: children."""
+    """What runs in the background of a turn, for as long as the turn lasts: subagents."""
 
     def __call__(self) -> AbstractAsyncContextManager[None]: ...
 
@@ -192,7 +193,7 @@ class World(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all that can be called, be they told whole or only by name."""
+        """The names of all tools that can be called, deferred ones included."""
         return tuple(t.spec.name for t in (*self.tools, *self.deferred))
 
     def helper(self) -> Model:
@@ -218,8 +219,9 @@ class World(Struct, frozen=True):
 class Record(Protocol):
     """Calling it writes the events, all or none, and returns the view after them.
 
-    With `kept`, it returns when they would survive a power cut. Writing cannot
-    be cancelled half-way: what was done gets told, even while a turn is stopped.
+    With `kept`, it returns when they would survive a power failure. Writing cannot be
+    cancelled half-way: an effect that happened is recorded, even while a turn is being
+    stopped.
     """
 
     @property
@@ -234,11 +236,11 @@ class Record(Protocol):
         ...
 
     async def news(self, after: int) -> None:
-        """Return when something stands in the journal later than `after`."""
+        """Return when the journal has an event later than `after`."""
         ...
 
     def tell(self, live: Live) -> None:
-        """Say something to whoever is watching; it is not recorded."""
+        """Send something to the watchers; it is not recorded."""
         ...
 
     async def put(self, blob: bytes) -> str:

@@ -41,7 +41,10 @@ _AT_ONCE = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
 
 
 class StreamWriter:
-    """`live`: pieces of answers are told, too. `asked` gives the document about a question."""
+    """`live`: pieces of responses are written, too.
+
+    `asked` makes the document of a question.
+    """
 
     def __init__(self, format_: str, *, live: bool) -> None:
         self._format, self._live = format_, live
@@ -73,8 +76,8 @@ class StreamWriter:
     ) -> None:
         """Print the news. If the reader closes the pipe, the turn is stopped.
 
-        `after` gives one more document behind those of an event. `first` stand before
-        all news: what waits since the session was left.
+        `after` gives one more document behind those of an event. `first` is printed before
+        all news: requests that were open when the session was left.
         """
         live = self._live or self._format != STREAM
         if self._format == STREAM:
@@ -193,7 +196,7 @@ def _why(error: BaseException) -> str:
 
 
 def _tell_denials(session: Session) -> None:
-    """A person who was not asked is to know what the answer was made without."""
+    """A user who could not be asked must know which calls were denied."""
     turn = session.view.turn
     if not turn.denials or turn.outcome == "plan_ready":  # to plan is to be denied
         return
@@ -228,7 +231,7 @@ def _notices(found: "Iterable[Document]") -> None:
 # that signals and the clock are heard meanwhile. One that has left, or a full disk, is no
 # error here but `gone`; who runs the turn stops it then.
 class Outlet:
-    """`gone`: nothing goes out any more."""
+    """`gone`: the reader has closed the pipe."""
 
     def __init__(self) -> None:
         self.gone = False

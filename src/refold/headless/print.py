@@ -40,7 +40,7 @@ _WRITES = (os.O_WRONLY, os.O_RDWR)
 
 
 def run(task: Task, stops: Stops | None = None) -> int:
-    """Do the task. `stops` may have heard already that it is to end."""
+    """Run the task. `stops` may have a signal already."""
     if task.input_format == "stream-json" and task.output_format != "stream-json":
         raise BadInput(
             "--input-format stream-json is answered in JSON lines: "
@@ -148,7 +148,7 @@ async def tell_notices(
 
 
 class HeadlessPrompt(NamedTuple):
-    """What is asked. `typed` is the part that a person wrote; a pipe may bring anything."""
+    """The prompt. `typed` is the part that the user wrote; a pipe may add anything."""
 
     words: str
     shown: Sequence[ImageData] = ()
@@ -156,7 +156,7 @@ class HeadlessPrompt(NamedTuple):
 
 
 class Out(Protocol):
-    """Who tells what happens in a turn. `finished` is set when all was told."""
+    """Prints what happens in a turn. `finished` is set when everything was printed."""
 
     finished: anyio.Event
 
@@ -219,7 +219,7 @@ class _Clock:
 # writes to and nobody closes, as services and CI hand it down. It is read to its end if
 # there is somebody who may write; else a moment is waited for it, and it is left alone.
 def words_of(task: Task) -> str:
-    """Raises `BadInput` where there are none, and nothing to go on with either."""
+    """Raises `BadInput` if there is no prompt, and no turn to continue either."""
     piped = "" if sys.stdin.isatty() else _stdin(task.text)
     words = "\n\n".join(part for part in (task.text, piped) if part.strip())
     if not words and not task.resumes:

@@ -111,7 +111,7 @@ class Door:
         return self._code or int(self._out.gone)
 
     async def leave(self, code: int, why: str) -> bool:
-        """Stop what is under way, and go."""
+        """Stop what is running, and end."""
         self._leaving, self._code, self._why = True, code, why
         self._session.forget_orders()
         if code == TIMED_OUT:
@@ -146,9 +146,10 @@ class Door:
             await self._session.answer(each.id, False, reason)
 
     async def _attend(self) -> None:
-        """Deny what waits, if no answer comes in time or can come any more.
+        """Deny a request if no answer comes in time, or can come any more.
 
-        Beside the turn, for one that waits for a child goes on while the child asks.
+        It runs beside the turn, because a turn that waits for a subagent continues while
+        the subagent asks.
         """
         while True:
             news = self._news
@@ -208,7 +209,9 @@ class Door:
         self._stir()
 
     async def _last_word(self) -> None:
-        """Whoever is sent away while no turn runs, or had none for their slips, is told so."""
+        """If the program ends while no turn runs, or none ran because of errors, a result
+        says so.
+        """
         if self._leaving and self._out.last != "result":
             how = "cancelled" if self._code == TIMED_OUT else "interrupted"
             await self._end(how, self._why)

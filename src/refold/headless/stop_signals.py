@@ -28,7 +28,7 @@ def said(number: int) -> str:
 
 
 class Stops:
-    """`why` is what was heard last, in words; "" while nothing was.
+    """`why` names the last signal; "" if there was none.
 
     `gently` asks a turn to end, and is true if one will. `hurry` is called at each signal.
     """

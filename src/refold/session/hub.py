@@ -113,7 +113,7 @@ class Hub:
         return watch
 
     def heed(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
-        """Call `listener` at each event, at once, until what comes back is called."""
+        """Call `listener` at each event, at once, until the returned function is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

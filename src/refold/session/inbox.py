@@ -63,10 +63,10 @@ class Inbox:
         images: Sequence[ImageData] = (),
         typed: str | None = None,
     ) -> bool:
-        """Words for the model: into the running turn, or for the next one.
+        """A message for the model: for the running turn, or for the next one.
 
-        `typed` is what the person wrote of them, where there is more in them: the text of
-        a template, or what came through a pipe. None: all.
+        `typed` is the part that the user wrote, if the message has more: the text of a
+        template, or input from a pipe. None: all of it.
         """
         shown = tuple([await self._kept(image) for image in images])
 
@@ -293,7 +293,9 @@ def _check_steps(steps: int) -> None:
 def _verdict(
     view: View, said: Answered, hash_: str, granted: Granted | None
 ) -> Sequence[Event]:
-    """What is said to a call of the session, or of a child, which its relay then tells."""
+    """The event of a decision about a call of the session, or of a subagent, whose relay
+    then passes it on.
+    """
     id_, allowed, reason, answers = said.call_id, said.allowed, said.reason, said.answers
     for asks in view.children.asks:
         if asks.id == id_ and hash_ in ("", asks.hash):

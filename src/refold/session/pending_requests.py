@@ -76,7 +76,7 @@ def of_call(call: OpenCall, who: str = "") -> Permission | Questions:
 
 
 def of_child(asks: ChildAsked) -> Permission | Questions:
-    """What a child asks, as the person is asked: under the id that the answer is given by."""
+    """A request of a subagent as the user sees it: with the id under which it is answered."""
     call = replace(asks.call, id=asks.id)
     found = OpenCall(
         call, "asked", reason=asks.reason, hash=asks.hash, once=asks.once,

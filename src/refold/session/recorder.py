@@ -120,7 +120,7 @@ class Recorder:
         return await self._store.get(name)
 
     def lend(self, call: ToolCall) -> None:
-        """A child's call as it was made, for the user who is asked about it here."""
+        """A subagent's call as the model made it, for the user who is asked about it here."""
         self._lent[call.id] = call
 
     def unmasked(self, call: ToolCall) -> ToolCall | None:

@@ -34,7 +34,9 @@ class Redactor:
         self.learn(*values)
 
     def learn(self, *values: str) -> None:
-        """These too from now on: a key may come to light in the middle of a session."""
+        """Redact these values, too, from now on: a key may be found in the middle of a
+        session.
+        """
         # What is no Unicode can stand in no event either.
         usable = {clean(v) for v in values if len(v) >= SHORTEST_SECRET}
         # As in an event and as in a blob; the longest first, for one may begin another.
@@ -42,7 +44,7 @@ class Redactor:
         self._exact = tuple(sorted({*self._exact, *written}, key=len, reverse=True))
 
     def masked(self, value: T) -> T:
-        """An event, or what one holds, without its secrets. Its shape stays."""
+        """An event, or a part of one, without its secrets. Its shape stays."""
         found: Any = value
         match found:
             case str():
@@ -76,7 +78,7 @@ class Redactor:
         return secret_patterns.masked(self.without_known(data), MASK)
 
     def without_known(self, data: bytes) -> bytes:
-        """The first half of that: known values are gone, and nothing else."""
+        """The first step of that: only known values are replaced."""
         for value in self._exact:
             if value in data:
                 data = data.replace(value, MASK)

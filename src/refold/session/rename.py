@@ -21,9 +21,9 @@ _TAG = re.compile(r"[^\W_][\w./:@-]*")
 
 
 async def rename(record: Recorder, name: str, by: str = "person") -> bool:
-    """The session is called `name`; "": it has none. Raises `BadInput` for what is none.
+    """Name the session; "" removes the name. Raises `BadInput` for an invalid name.
 
-    False if it was called that already.
+    False if it had that name already.
     """
     wanted = checked_name(name)
 
@@ -34,7 +34,7 @@ async def rename(record: Recorder, name: str, by: str = "person") -> bool:
 
 
 async def tag(record: Recorder, changes: Sequence[str], by: str = "person") -> bool:
-    """+TAG adds a tag, -TAG takes one away. Raises `BadInput` for what is none.
+    """+TAG adds a tag, -TAG removes one. Raises `BadInput` for an invalid tag.
 
     False if that changes nothing.
     """
@@ -47,7 +47,7 @@ async def tag(record: Recorder, changes: Sequence[str], by: str = "person") -> b
 
 
 def checked_name(text: str) -> str:
-    """`text` as a name; "" takes a name away. Raises `BadInput` for what is none."""
+    """`text` as a name; "" removes a name. Raises `BadInput` for an invalid name."""
     name = " ".join(text.split(" ")).strip()
     if not name.isprintable():
         raise BadInput(f"{text!r} is not a valid name: it contains invisible characters")

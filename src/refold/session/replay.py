@@ -113,7 +113,9 @@ class Replay:
         return Divergence(entry.seq, turn.seq, max(1, step), kind, *found)
 
     async def _compared(self, entry: Entry) -> Compared:
-        """What was made again of this event, each compared; of what is given, nothing."""
+        """The fields of this event that were computed again, each compared; inputs are
+        skipped.
+        """
         match entry.event:
             case TurnStarted(why="message") as event:
                 now = beginning(self._trail.view)
@@ -144,7 +146,9 @@ class Replay:
         return first
 
     def _answered(self, then: ModelAnswered) -> Found | None:
-        """The pieces put together again: our ids, which tool is meant, what is no call."""
+        """The response, assembled from its pieces again: our ids, which tool is meant, what
+        is not a call.
+        """
         view = self._trail.view
         asked = view.turn.open_request
         draft = model_call.draft_of(view, self._trail.world())
@@ -221,7 +225,7 @@ def _what_follows(choice: Choice | None, view: View, world: World) -> Event | No
 
 
 def _summary(then: Compacted, settled: Settled | None) -> str | ProviderError:
-    """What the model said when it was asked for one, as far as the journal tells."""
+    """The recorded summary of the model, as far as the journal has it."""
     if settled is not None and settled.failed:
         return ProviderError(settled.failed)
     if then.kind != "trim":
@@ -285,7 +289,7 @@ class Calls:
         return [None if None in ends else ends[0]]
 
     async def _went(self, found: OpenCall, then: Event) -> Compared:
-        """A call that was begun: may it go on, and what did it come to?"""
+        """A call that had been started: may it continue, and what was its result?"""
         world, record, id_ = self._trail.world(), self._trail.rehearsal(), found.call.id
         tool = world.tool(found.call.name)
         if calls.in_doubt(found, world, record):
@@ -302,7 +306,7 @@ class Calls:
         return [allowed]
 
     def _forbidden(self, found: OpenCall, tool: Tool, then: Ended) -> Found | None:
-        """Rights are looked at once more before a call is done."""
+        """Permissions are checked once more before a call is executed."""
         world, bare = self._trail.world(), replace(found, hash="")
         about = as_judged(bare, found.call, tool, world)
         if about is None:

@@ -43,9 +43,10 @@ class Divergence(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True):
-    """`checked` events were made again, in `steps` answers; `divergences` would differ.
+    """`checked` events were computed again, in `steps` responses; `divergences` would
+    differ.
 
-    `briefings` says what the model would be told otherwise: sentences.
+    `briefings` says how the system prompt would differ: sentences.
     """
 
     steps: int
@@ -55,7 +56,7 @@ class Replayed(Struct, frozen=True):
 
 
 def plain(event: Event) -> dict[str, object]:
-    """An event as it stands in a journal."""
+    """An event as it is encoded in a journal."""
     data = codec.dump(cleaned(event))
     return cast("dict[str, object]", msgspec.json.decode(data))
 

@@ -49,7 +49,7 @@ _DONE = (
 class ReplayRecord:
     """Implements the engine's `Record`. `made` is all that was recorded into it.
 
-    It begins at `view`, as the writer who began after event `since` had it.
+    It begins at `view`, as the writer that began after event `since` had it.
     """
 
     def __init__(self, view: View, since: int, blobs: Blobs) -> None:
@@ -57,7 +57,7 @@ class ReplayRecord:
         self._blobs, self._fixed = blobs, False
 
     def go_on_at(self, view: View) -> None:
-        """From here on the view is this one, whatever is recorded."""
+        """Continue with this view, whatever is recorded."""
         self.view, self._fixed = view, True
 
     async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View:
@@ -117,7 +117,7 @@ class Trail:
             self._world = None
 
     def pass_(self, entry: Entry) -> None:
-        """It counts as it stands in the journal."""
+        """Apply the recorded event."""
         event, before = entry.event, self.view
         self.view = view = apply(before, entry)
         if isinstance(event, _DONE):
@@ -138,7 +138,7 @@ class Trail:
                 pass
 
     def world(self) -> World:
-        """The world of the turn under way, as it would be now."""
+        """The dependencies of the running turn, as they would be now."""
         if self._world is None:
             self._world = self._world_for(self.view)
             if self.view.turn.seq:
@@ -176,7 +176,7 @@ def named(choice: Choice | None) -> str:
 
 
 class Recalled:
-    """A model that says what was recorded, once; before that `then` is called."""
+    """A model that gives the recorded response, once; before that `then` is called."""
 
     def __init__(self, words: str | ProviderError, then: Callable[[], None]) -> None:
         self._words, self._then = words, then

@@ -29,7 +29,7 @@ _NAMED = 10  # files that a sentence names
 
 
 def plan(view: View, seq: int, what: What) -> RewindPlan:
-    """Raises `BadInput` for what is no point to go back to."""
+    """Raises `BadInput` for an event that cannot be rewound to."""
     if not 0 < seq <= view.seq:
         raise BadInput(f"there is no event {seq}: this session has {view.seq} events")
     mark = _mark(view, seq) if what != "files" else 0

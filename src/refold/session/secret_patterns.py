@@ -59,9 +59,11 @@ def masked(data: bytes, mask: bytes, at: int = 0) -> bytes:
 
 
 def coming_from(data: bytes, at: int) -> int:
-    """Where in `data`, not before `at`, something begins that more could make a secret of.
+    """The position in `data`, from `at` on, of something that more data could make a secret
+    of.
 
-    The length of `data` if nothing does. One that may go on for ever counts while it does.
+    The length of `data` if there is nothing. A secret of unlimited length counts while it
+    continues.
     """
     if b"-----END " in data:
         for key in re.compile(_PEM).finditer(data, at):

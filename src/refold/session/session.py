@@ -119,20 +119,20 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way, and no words wait that may begin a turn."""
+        """No turn is running, and no waiting message may begin one."""
         return not self.view.turn.seq and not _fresh(self.view)
 
     def as_made(self, call: ToolCall) -> ToolCall:
         """A call as the model made it, for the user who is asked about it.
 
-        The journal masks secrets; whoever says yes must see what will be done.
+        The journal redacts secrets; the user who approves must see what will be done.
         """
         return self.record.unmasked(call) or call
 
     async def go(self) -> View:
-        """Do what is to be done: finish the open turn, then answer waiting words.
+        """Do what is to be done: finish the open turn, then answer waiting messages.
 
-        Returns when there is nothing to do, or when a person has to be asked.
+        Returns when there is nothing to do, or when the user has to be asked.
         """
         if self._one_turn.locked() and not self.beside:
             raise BadInput("a turn of this session is running already: wait, or stop it")
@@ -297,10 +297,10 @@ def beginning(view: View) -> TurnStarted | None:
 
 
 def _fresh(view: View) -> list[int]:
-    """Words that wait and were said after the newest stop: they may begin a turn.
+    """Waiting messages that were sent after the newest stop: they may begin a turn.
 
-    Older ones were meant for what was stopped; they are heard with the next words. So is
-    what a child reported too late: a turn that is over does not begin again for that.
+    Older ones were meant for the stopped turn; they are delivered with the next message. So
+    is a late report of a subagent: a turn that has ended does not begin again for it.
     """
     waiting = (
         each for each in view.conversation.undelivered if each.said.sender in REQUESTERS

@@ -26,7 +26,7 @@ _SOON = 1.0  # seconds for the catalogue; whoever lists next does the rest
 
 
 def run(home: Home, found: Namespace) -> int:
-    """Ask, and delete. 1: the person said no."""
+    """Ask, and delete. 1: the user said no."""
     chosen = [named(home, text) for text in found.ids]
     sessions = {session.id: session for session in chosen}
     for id_ in sessions:

@@ -24,7 +24,7 @@ _NAMED = 5
 
 
 def pick_one(terminal: TerminalSettings) -> str:
-    """The id of a session, picked on a terminal with these settings; "": the person left."""
+    """The id of the session that the user picked in a terminal; "": the user left."""
     home, cards = _of_here()
     from refold.terminal.this_terminal import this_terminal
 

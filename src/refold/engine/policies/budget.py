@@ -54,9 +54,10 @@ def drawing(settled: Budget, price: Price) -> Policy:
 
 
 def telling(settled: Budget, *, lent: bool = False) -> tuple[Policy, ...]:
-    """One for each mark: it speaks once, and only while no lower mark is reached.
+    """One note for each mark: it is given once, and only until a lower mark is reached.
 
-    A child is told of what all that it is lent comes from: its own part grows.
+    For a subagent the marks refer to the budget behind its grant, because the grant itself
+    grows.
     """
     return tuple(
         _below(mark, floor, settled, lent=lent)

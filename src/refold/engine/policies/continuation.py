@@ -24,7 +24,7 @@ CODE_CUT = (
 
 
 def joined_up(times: int = 3, *, code: bool = False) -> Policy:
-    """Ask for more, up to `times` in a row. With `code`, calls stand in the words."""
+    """Ask for more, up to `times` in a row. With `code`, calls are part of the text."""
 
     def continuation(view: View) -> EndTurn | Note | None:
         turn = view.turn

@@ -22,7 +22,7 @@ def converse(view: View) -> Action | None:
 
 
 def _due(view: View) -> tuple[int, ...]:
-    """Words for this step. With them comes what the person ran before they said them."""
+    """The messages for this step, with the commands that the user ran before sending them."""
     waiting, first = view.conversation.undelivered, not view.turn.steps
     due = {w.seq for w in waiting if w.said.when == "now" or first}
     if due and not first:
@@ -45,7 +45,7 @@ def final(view: View) -> EndTurn | None:
 
 
 def is_last_word(view: View) -> bool:
-    """Has the model given a whole answer, with nothing called and nothing told it since?"""
+    """Whether the model gave a complete response without calls, and got no message since."""
     last, messages = view.turn.last_answer, view.conversation.messages
     whole = last is not None and last.stop != "length"
     return whole and bool(messages) and messages[-1].message.role == "assistant"

@@ -21,10 +21,10 @@ GO_ON = "<reminder>Go on where you stopped.</reminder>"
 
 
 def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
-    """End a turn after `steps` answers; say so to the model `warn` answers before.
+    """End a turn after `steps` responses; warn the model `warn` responses before.
 
-    With `summary`, one more answer says what was done; it can call nothing. What a person
-    chose for the session holds instead.
+    With `summary`, one more response, without calls, sums up the turn. A limit that the
+    user set for the session replaces `steps`.
     """
 
     def step_limit(view: View) -> EndTurn | Note | None:
@@ -52,6 +52,6 @@ def _would_go_on(view: View) -> bool:
 
 
 def going_on(view: View) -> Note | None:
-    """A turn that continues an earlier one begins with no words of a person."""
+    """A turn that continues an earlier one begins without a message of the user."""
     turn = view.turn
     return Note(GO_ON) if turn.why == "continue" and not turn.steps else None

@@ -114,7 +114,10 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
 
 
 def _newest(view: View) -> Iterator[CallGroup]:
-    """The newest first, without what is aside. None where the turn is elsewhere by now."""
+    """The newest responses first, without those that do not count.
+
+    None if the turn has moved on.
+    """
     last = view.turn.last_answer
     if view.conversation.calls or last is None or not last.message.calls:
         return

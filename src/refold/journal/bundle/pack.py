@@ -25,9 +25,10 @@ from refold.journal.store.tree_reader import is_written
 
 
 class _Survey(Struct, frozen=True):
-    """`events` good lines in the first `size` bytes. `damage` says what is wrong after them.
+    """`events` valid lines in the first `size` bytes. `damage` says what is wrong after
+    them.
 
-    What an import has added at the end is none of them, if nothing has happened since:
+    If nothing has happened since an import, the lines that the import added do not count:
     then `source` is the id that the session had before.
     """
 
@@ -49,9 +50,9 @@ class _Part(Struct, frozen=True):
 
 
 class Packing:
-    """Looks at all there is; then `pieces` gives the tar. `damages`: what is not in it.
+    """Reads everything first; then `pieces` gives the tar. `damages`: what is not in it.
 
-    Raises `BadInput` if the session is empty. A child goes as any other: what
+    Raises `BadInput` if the session is empty. A subagent is exported like any session: what
     it had of its parent is history once it is imported.
     """
 

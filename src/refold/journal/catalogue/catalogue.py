@@ -96,7 +96,7 @@ class Catalogue:
         return {card.id: card for card in found}
 
     def freshen(self, seconds: float = inf) -> bool:
-        """Index what is new. False if there was no time for all."""
+        """Index what is new. False if there was not enough time for all of it."""
 
         def read(tables: Tables) -> bool:
             tables.wait_at_most(seconds)  # for another writer: it may do the same

@@ -154,7 +154,7 @@ class Tables:
         return self._sql.last_insert_rowid()
 
     def put(self, key: int, card: Card, read: Read) -> None:
-        """Write down what is known of a session by now."""
+        """Store what is known of a session by now."""
         stamp = read.stamp
         self._sql.execute(
             "UPDATE sessions SET children = ?, card = ?, size = ?, "
@@ -164,14 +164,14 @@ class Tables:
         )  # fmt: skip
 
     def put_words(self, key: int, words: Sequence[tuple[int, str, str]]) -> None:
-        """(seq, who, text) of messages of this session that are new."""
+        """Store new (seq, who, text) of messages of this session."""
         self._sql.executemany(
             "INSERT INTO words (rowid, text, who) VALUES (?, ?, ?)",
             ((key << _BITS | seq, text, who) for seq, who, text in words),
         )
 
     def forget_some(self, row: CatalogueRow) -> bool:
-        """A part of a session, or what is left of it. Is there more?"""
+        """Delete a part of a session, or what is left of it. Returns whether there is more."""
         first, last = row.key << _BITS, (row.key + 1 << _BITS) - 1
         rest = self._sql.execute(
             "SELECT id FROM words_docsize WHERE id BETWEEN ? AND ? ORDER BY id "

@@ -178,7 +178,7 @@ class _Reading:
         self.over = False
 
     def pieces(self, file: BinaryIO) -> Iterator[list[tuple[int, str, str]]]:
-        """(seq, who, text) of what can be found, up to its end or to where it is damaged.
+        """(seq, who, text) of everything to index, up to the end or the first damage.
 
         After each piece, the work can be interrupted and resumed.
         """

@@ -319,7 +319,7 @@ def _compact(conversation: Conversation, event: Compacted, seq: int) -> Conversa
 
 
 def _measured(conversation: Conversation, messages: Log[Spoken]) -> Conversation:
-    """The conversation with other messages, and what is counted of them."""
+    """The conversation with other messages, and its size."""
     return replace(
         conversation,
         messages=messages,

@@ -89,7 +89,7 @@ class Reservation(Struct, frozen=True):
 
 
 class RequestCheck(Struct, frozen=True):
-    """The newest look at whether the request is fulfilled, after so many steps."""
+    """The newest check of the work against the request, after so many steps."""
 
     times: int = 0
     step: int = 0

@@ -78,7 +78,7 @@ class _Suspect(Struct, frozen=True):
 
 
 class _Walk:
-    """A walk along the chain and across what is damaged in it."""
+    """Follows the chain, also across damaged lines."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.head = path, Head()

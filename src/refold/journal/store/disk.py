@@ -76,9 +76,9 @@ class Disk:
 
 
 def make_directories(path: Path, disk: Disk) -> list[Path]:
-    """Make `path` and what is missing above it. Gives what was made, lowest first.
+    """Create `path` and its missing parents. Returns the created directories, lowest first.
 
-    Raises `OSError` where `path` is a link.
+    Raises `OSError` if `path` is a link.
     """
     unlinked(path)
     missing = list[Path]()

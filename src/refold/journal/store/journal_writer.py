@@ -174,7 +174,10 @@ class JournalWriter:
 
 
 def _newest(note: writer_lock.LockNote, book: LogFile | None) -> int:
-    """A number no earlier writer had. Where no note tells, the clock does."""
+    """A number higher than that of every earlier writer.
+
+    If there is no note, the clock gives it.
+    """
     if note.state != "good" and book and book.count:
         return int(time())
     return note.writer.epoch
