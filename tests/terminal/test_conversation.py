@@ -105,6 +105,9 @@ class Typist:
         self._interrupted.set()
         return self._waiting
 
+    def put_aside(self) -> bool:
+        return False
+
     def redraw(self) -> None:
         pass
 

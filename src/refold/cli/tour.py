@@ -269,6 +269,9 @@ class _Unattended:
     def interrupt(self) -> bool:
         return False
 
+    def put_aside(self) -> bool:
+        return False
+
     def redraw(self) -> None:
         return
 

@@ -98,6 +98,11 @@ class Dispatcher:
             case _:
                 return await self._set(order)
 
+    @property
+    def waiting(self) -> bool:
+        """Does an order wait for `step` that is no event yet?"""
+        return self._continues or self._compaction is not None or bool(self._messages)
+
     async def step(self) -> bool:
         """Do the next thing: a turn, a compaction, a message. False if there is none.
 

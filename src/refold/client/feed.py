@@ -32,7 +32,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.state.fold import View, apply
-from refold.views.stream_json.documents import Placed
+from refold.views.stream_json.documents import EventRecorded, Placed
 from refold.views.stream_json.encode import Document, documents_of
 from refold.views.stream_json.live_documents import (
     ChildMoved,
@@ -78,9 +78,13 @@ def cursor(text: str) -> Cursor:
 
 
 class Follower:
-    """One follower's end: frames wait here until they are sent."""
+    """One follower's end: frames wait here until they are sent.
 
-    def __init__(self, most: int = MOST_WAITING) -> None:
+    With `reads_journal` it is also told of each event that it is recorded.
+    """
+
+    def __init__(self, most: int = MOST_WAITING, *, reads_journal: bool = False) -> None:
+        self.reads_journal = reads_journal
         self._frames = deque[bytes]()
         self._early = list[tuple[Cursor, bytes]]()  # events, while it is told the past
         self._most, self._size = most, 0
@@ -248,6 +252,11 @@ class Feed:
             for follower in tuple(self._followers):
                 self._put(follower, data, at)
         self._last = Cursor(entry.seq, self._last.n, entry.epoch)
+        readers = [each for each in self._followers if each.reads_journal]
+        if readers:
+            recorded = msgspec.json.encode(EventRecorded(seq=entry.seq))
+            for follower in readers:
+                self._put(follower, recorded)
         self._progress.set()
 
     def _put(self, follower: Follower, data: bytes, at: Cursor | None = None) -> None:

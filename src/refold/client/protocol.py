@@ -180,6 +180,25 @@ class StopChild(_Order, frozen=True, tag="stop_child"):
     child: str = ""
 
 
+class Rename(_Order, frozen=True, tag="rename"):
+    """Call the session so; "": it has no name."""
+
+    name: str
+
+
+class ChangeTags(_Order, frozen=True, tag="tag"):
+    """+TAG adds a tag, -TAG takes one away."""
+
+    changes: tuple[str, ...]
+
+
+class ShellOutput(_Order, frozen=True, tag="shell_output"):
+    """A command that the person ran, and what it printed: sent with the next message."""
+
+    command: str
+    output: str
+
+
 class ReportStatus(_Order, frozen=True, tag="status"):
     """Write a `status` document."""
 
@@ -210,7 +229,7 @@ Order: TypeAlias = (
     | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
     | DeleteMessage | Fork | SetMode
     | SetModel | SetEffort | SetAgent | SetBudget | SetSteps | SetDirectory | StopChild
-    | ReportStatus | ReportSnapshot
+    | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
 )  # fmt: skip
 KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)
 _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))

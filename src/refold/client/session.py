@@ -51,6 +51,23 @@ class Session(SessionOrders):
     ) -> None:
         super().__init__(launch, opened)
         self._approve, self._busy = approve, False
+        # Do turns end with this process? Else they run on where the session is open.
+        self.owns_turns = True
+
+    @property
+    def ended(self) -> str:
+        """Why nothing more comes of this handle; "": something may."""
+        return ""
+
+    @property
+    def has_work(self) -> bool:
+        """Is there something that `step` would do?"""
+        return not self.idle or self._orders.waiting
+
+    @property
+    def stored_in(self) -> Path:
+        """The directory of its journal, if one is kept."""
+        return self._app.home.path(self.id)
 
     async def close(self) -> None:
         """Close the journal. The session can be resumed; watchers come to their end."""

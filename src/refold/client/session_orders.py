@@ -14,6 +14,7 @@ from refold.client.launch import Launch, Opened, Target, real_directories, untru
 from refold.client.protocol import (
     ApprovalResponse,
     Cancel,
+    ChangeTags,
     DeleteMessage,
     EditMessage,
     Fork,
@@ -23,6 +24,7 @@ from refold.client.protocol import (
     PlanApproval,
     QuestionResponse,
     Queue,
+    Rename,
     ReportSnapshot,
     ReportStatus,
     SendMessage,
@@ -33,6 +35,7 @@ from refold.client.protocol import (
     SetMode,
     SetModel,
     SetSteps,
+    ShellOutput,
     Steer,
     StopChild,
 )
@@ -80,6 +83,12 @@ class SessionOrders(SessionState):
                 return True
             case Fork(at):
                 return bool(await self.fork(at))
+            case Rename(name):
+                return await self.rename(name)
+            case ChangeTags(changes):
+                return await self.tag(changes)
+            case ShellOutput(command, output):
+                return await self.ran(command, output)
             case ReportStatus() | ReportSnapshot():  # a program has `status` and `snapshot`
                 return False
             case _:

@@ -57,9 +57,9 @@ class SharedSession:
     def status(self) -> Status:
         return replace(self.session.status, cut_off=self.cut_off)
 
-    async def join(self, after: Cursor | None) -> Follower:
+    async def join(self, after: Cursor | None, *, reads_journal: bool = False) -> Follower:
         """A follower of all that follows `after`; None: of a snapshot, and what happens."""
-        follower = Follower()
+        follower = Follower(reads_journal=reads_journal)
         await self.feed.join(follower, after)
         return follower
 

@@ -62,7 +62,7 @@ def waits_cut_off(session: Session) -> bool:
 
     Where it waits for an answer of the person, the question is put at once.
     """
-    return not session.idle and not session.requests
+    return not session.idle and not session.running and not session.requests
 
 
 def way_back(view: View) -> str:

@@ -10,7 +10,7 @@ import anyio
 
 from refold.client.session import Session
 from refold.client.types import ImageData
-from refold.errors import RefoldError
+from refold.errors import BadInput, RefoldError
 from refold.terminal.commands.completions import offering
 from refold.terminal.commands.dispatch import CommandRunner
 from refold.terminal.greeting import can_go_on, cut_off, greet, waits_cut_off, way_back
@@ -24,6 +24,7 @@ from refold.terminal.work import sentence
 from refold.values.modes import Mode
 from refold.views.styled import Line
 
+_AGAIN = 0.1  # seconds until it is tried again to put the prompt aside
 IDLE = 600.0  # seconds without a message after which notes are made without asking
 # bypass is not among them: it must be asked for by name.
 _CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
@@ -77,10 +78,12 @@ class PromptLoop:
 
         async def converse() -> None:
             greet(here.session, here.printer)
-            await self._resume_turn(ask=not (first_words or images))
-            if first_words or images:
-                await here.say(first_words, images, typed=typed, seen=False)
             async with anyio.create_task_group() as group:
+                if here.socket is not None:
+                    group.start_soon(here.socket.run)
+                await self._resume_turn(ask=not (first_words or images))
+                if first_words or images:
+                    await here.say(first_words, images, typed=typed, seen=False)
                 group.start_soon(self._mode_key.switch_modes, here)
                 group.start_soon(learn_when_idle, here, self._idle)
                 await self._prompts()
@@ -103,20 +106,21 @@ class PromptLoop:
                 cut_off(session, self._printer)
         elif not session.idle:
             self._printer.gap()
-            self._printer.say("Continuing the interrupted turn.", "dim")
+            if session.owns_turns:
+                self._printer.say("Continuing the interrupted turn.", "dim")
             await self.terminal.settle()
 
     async def _prompts(self) -> None:
         here = self.terminal
         pressed = False  # Ctrl+C, at the prompt before this one
-        while not here.leaving:
+        while not (here.leaving or here.session.ended):
             try:
                 await self._judge_plans()
             except RefoldError as error:  # the answer could not be written to the disk
                 self._printer.line(sentence(error))
             self._printer.gap()
             here.at_prompt()
-            typed = await self._reader.words(self._prompt)
+            typed = await self._words()
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
                 break
             pressed = typed is Key.CTRL_C
@@ -129,8 +133,46 @@ class PromptLoop:
                 self._printer.say("Press Ctrl+C again to leave, or Ctrl+D.", "dim")
             else:
                 await self._typed(typed)
-        if here.session.view.session.title:
+        if here.session.ended:
+            self._printer.say(here.session.ended, "warn")
+        elif here.session.view.session.title:
             self._printer.say(f"To resume: {way_back(here.session.view)}", "dim")
+
+    async def _words(self) -> str | Key:
+        """What is typed. What another client orders meanwhile is shown."""
+        while True:
+            typed: str | Key = Key.CTRL_D
+            watch = self.terminal.session.watch(live=0)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._put_aside)
+                typed = await self._reader.words(self._prompt)
+                group.cancel_scope.cancel()
+            if typed is not Key.ASIDE or self.terminal.session.ended:
+                watch.close()
+                return Key.CTRL_D if typed is Key.ASIDE else typed
+            await self.terminal.settle(watch)
+            self._printer.gap()
+
+    async def _put_aside(self) -> None:
+        """Put the prompt aside when there is something to do that was not typed here."""
+        session, socket = self.terminal.session, self.terminal.socket
+        if socket is not None:
+            await socket.ordered()
+            while not session.has_work:
+                await socket.ordered()
+        else:
+            await self._until_work()
+        while True:
+            if self._reader.put_aside():
+                return
+            await anyio.sleep(_AGAIN)  # an editor is open, or the prompt is not yet
+
+    async def _until_work(self) -> None:
+        """The same where the turns run in another process."""
+        session = self.terminal.session
+        while not session.running and not session.ended:
+            with suppress(BadInput):  # it has ended
+                await session.changed(after=session.view.seq)
 
     async def _judge_plans(self) -> None:
         """Ask about the plan that waits, unless it was put off, and about each revision."""

@@ -15,7 +15,8 @@ import anyio
 from refold.client.launch import Target
 from refold.client.protocol import Continue
 from refold.client.session import Session
-from refold.client.types import ImageData
+from refold.client.session_socket import SessionSocket
+from refold.client.types import ImageData, Watch
 from refold.errors import BadInput
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.prompts import plan as plans
@@ -38,6 +39,8 @@ class Terminal:
         reader: TerminalReader,
         commands: Callable[["Terminal"], Commands] = lambda _: NoCommands(),
     ) -> None:
+        # Where the turns run somewhere else, that process has the socket.
+        self.socket = SessionSocket(session, os.environ) if session.owns_turns else None
         self.session, self.printer, self.reader = session, printer, reader
         self.job = CancellableJob(printer, reader)
         self.plans = plans.Queue()
@@ -59,12 +62,17 @@ class Terminal:
         Raises where it leads nowhere; then this session stays open.
         """
         switched = await self.session.switch(target, partial(trusted, self))
-        self.session, self.plans = switched.session, plans.Queue()
+        self._show(switched.session)
         return switched.notices
 
     async def new_session(self) -> None:
         """Close this session, and open a new one in the same directory."""
-        self.session, self.plans = await self.session.new(), plans.Queue()
+        self._show(await self.session.new())
+
+    def _show(self, session: Session) -> None:
+        self.session, self.plans = session, plans.Queue()
+        if self.socket is not None:
+            self.socket.follow(session)
 
     async def say(
         self,
@@ -88,15 +96,16 @@ class Terminal:
 
         await self.through(said, key if seen else "")
 
-    async def settle(self) -> None:
-        """Run turns until nothing is left to do."""
-        await self.through(self.session.settle)
+    async def settle(self, watch: Watch | None = None) -> None:
+        """Run turns until nothing is left to do. What `watch` has is shown, too."""
+        await self.through(self.session.settle, watch=watch)
 
     async def continue_(self) -> None:
         """Continue where the last turn ended."""
 
         async def continued() -> None:
-            if self.session.idle:
+            elsewhere = not self.session.owns_turns and not self.session.running
+            if self.session.idle or elsewhere:
                 await self.session.send(Continue())
             await self.session.settle()
 
@@ -111,19 +120,26 @@ class Terminal:
 
         await self.through(ended)
 
-    async def through(self, start: Callable[[], Awaitable[object]], own: str = "") -> None:
+    async def through(
+        self,
+        start: Callable[[], Awaitable[object]],
+        own: str = "",
+        watch: Watch | None = None,
+    ) -> None:
         """Call `start`, and show what happens until the work is over."""
         self._work = Work(self.session, self.printer, self.reader, self.commands)
         try:
             if self._pressed_early:
                 self._pressed_early = False
                 await self._work.interrupt()
-            failure = await self._work.through(start, own)
+            failure = await self._work.through(start, own, watch)
             delayed = self._work.delayed
         finally:
             self._work = None
         if failure is not None:
             self.printer.line(sentence(failure))
+            if self.socket is not None:
+                self.socket.tell(failure)
         for typed in delayed:
             await self.commands.run(typed)
 

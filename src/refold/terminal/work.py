@@ -76,15 +76,19 @@ class Work:
         return self._steering.delayed
 
     async def through(
-        self, start: Callable[[], Awaitable[object]], own: str = ""
+        self,
+        start: Callable[[], Awaitable[object]],
+        own: str = "",
+        watch: Watch | None = None,
     ) -> RefoldError | None:
         """Work until nothing is left to do. What went wrong, if anything, comes back.
 
-        `own` is the key of words that the person sees already.
+        `own` is the key of words that the person sees already; `watch` one that began
+        earlier, and has what was ordered elsewhere.
         """
         self._cursor.shown, self.under_way = self._session.view.seq, True
         self._bell.seen()
-        watch = self._session.watch()
+        watch = self._session.watch() if watch is None else watch
         leave = self._session.on_event(self._heed)
         if own:
             self._transcript.own.add(own)
@@ -120,10 +124,14 @@ class Work:
             self._lock.want()
 
     async def end(self, reason: str) -> None:
-        """Stop the turn for good, and wait until that is done."""
-        if self._only_compacts:
+        """Stop the turn for good, and wait until that is done.
+
+        A turn that runs in another process goes on; it is only no longer shown.
+        """
+        if self._only_compacts or not self._session.owns_turns:
             self._compaction.cancel()
-        await self._session.interrupt(reason=reason)
+        if self._session.owns_turns:
+            await self._session.interrupt(reason=reason)
         if self._lock.asking:
             self._reader.interrupt()
         await self._over.wait()
@@ -140,7 +148,7 @@ class Work:
                 return None
             view, go = self._session.view, self._session.settle
             if view.turn.seq:  # it waits for the person
-                while self._session.view.seq <= view.seq:
+                while self._session.view.seq <= view.seq and not self._session.ended:
                     await self._cursor.more()
                 continue
             await self._cursor.caught_up(view.seq)
@@ -160,6 +168,8 @@ class Work:
             if isinstance(frame.item, Entry):
                 self._cursor.shown = frame.seq
                 self._cursor.tell()
+        if self._session.ended:
+            self._cursor.tell()
 
     async def _tick(self) -> None:
         aloud = PlainProgress(self._printer, anyio.current_time)

@@ -120,6 +120,7 @@ class App:
                 await self._moved(self.session)
                 self._group.start_soon(self._read)
                 self._group.start_soon(self._tick)
+                self._group.start_soon(self._terminal.share, self._work)
                 if first_words or images:
                     self._work()
                     await self._terminal.say(first_words, images, typed=typed)
@@ -194,7 +195,7 @@ class App:
         self.post(m.Key("ctrl+c", anyio.current_time()))
 
     async def _end(self, reason: str) -> None:
-        if self.session.view.turn.seq:
+        if self.session.view.turn.seq and self.session.owns_turns:
             await self.session.interrupt(reason=reason)
             with anyio.move_on_after(2):
                 while self.session.view.turn.seq:
@@ -262,9 +263,9 @@ class App:
             await self._terminal.say(text, when=when)
 
     def _work(self) -> None:
-        """A turn that was cut off may go on."""
+        """There may be something to do; a turn that was cut off may go on."""
         if self._following is not None:
-            self._following.may_work.set()
+            self._following.ordered()
 
     async def _command(self, typed: str) -> None:
         name = (command_in(typed) or ("",))[0]

@@ -54,6 +54,7 @@ class Following:
             session.watch()
         )  # what comes while earlier events are loaded waits there
         self._news, self.may_work = anyio.Event(), anyio.Event()
+        self._ordered = anyio.Event()
         self._seen, self._branch = 0, ""
         self._watched = ""  # the subagent whose transcript is shown
         self._moved = anyio.Event()
@@ -71,6 +72,11 @@ class Following:
         finally:
             leave()
             watch.close()
+
+    def ordered(self) -> None:
+        """Something was ordered, here or by another client: a turn may have to do it."""
+        self.may_work.set()
+        self._ordered.set()
 
     def watch(self, node: str) -> None:
         """Show the transcript of this subagent, and what is new of it."""
@@ -131,7 +137,20 @@ class Following:
             if (ran or session.view.seq > seq) and not session.view.turn.seq:
                 self._display.ring("it is done")
                 await self._display.run_delayed()
-            await session.changed(after=seq)
+            await self._something(seq)
+
+    async def _something(self, seq: int) -> None:
+        """Wait for an event after this one, or for an order that is none."""
+        async with anyio.create_task_group() as group:
+
+            async def event() -> None:
+                await self._session.changed(after=seq)
+                group.cancel_scope.cancel()
+
+            group.start_soon(event)
+            await self._ordered.wait()
+            self._ordered = anyio.Event()
+            group.cancel_scope.cancel()
 
     async def _ask(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from refold.client.launch import Target
 from refold.client.protocol import Continue
 from refold.client.session import Session
-from refold.client.types import ImageData
+from refold.client.types import ImageData, Watch
 from refold.terminal.commands.dispatch import CommandRunner
 from refold.terminal.input.reader import Key, Later
 from refold.terminal.screen.capabilities import Look
@@ -170,6 +170,9 @@ class DialogReader:
     def interrupt(self) -> bool:
         return self._questions.interrupt()
 
+    def put_aside(self) -> bool:
+        return False
+
     def redraw(self) -> None:
         return
 
@@ -203,6 +206,16 @@ class ScreenTerminal(Terminal):
         super().__init__(session, printer, reader, CommandRunner)
         self._moved = moved
 
+    async def share(self, ordered: Callable[[], None]) -> None:
+        """Let other processes join the session. `ordered`: one has something to be done."""
+        if self.socket is None:
+            return
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.socket.run)
+            while True:
+                await self.socket.ordered()
+                ordered()
+
     async def switch(self, target: Target) -> Sequence[str]:
         notices = await super().switch(target)
         await self._moved(self.session)
@@ -224,14 +237,19 @@ class ScreenTerminal(Terminal):
         shown = (*images, *with_images(text, self.session, self.printer))
         await self.session.say(text, when=when, images=shown, typed=typed)
 
-    async def settle(self) -> None:
+    async def settle(self, watch: Watch | None = None) -> None:
         return
 
     async def continue_(self) -> None:
         if self.session.idle:
             await self.session.send(Continue())
 
-    async def through(self, start: Callable[[], Awaitable[object]], own: str = "") -> None:
+    async def through(
+        self,
+        start: Callable[[], Awaitable[object]],
+        own: str = "",
+        watch: Watch | None = None,
+    ) -> None:
         await start()
 
 

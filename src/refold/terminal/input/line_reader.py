@@ -42,6 +42,7 @@ class LineReader:
         self._over = False
         self._asking: anyio.CancelScope | None = None
         self._prompt: Line = ()
+        self._set_aside = False
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         lines = list[str]()
@@ -102,6 +103,13 @@ class LineReader:
         self._asking.cancel()
         return True
 
+    def put_aside(self) -> bool:
+        if self._asking is None:
+            return False
+        self._set_aside = True  # a half-typed line stays in the terminal
+        self._asking.cancel()
+        return True
+
     def redraw(self) -> None:
         """What is printed stays: the question stands there once more."""
         if self._asking is not None:
@@ -125,6 +133,10 @@ class LineReader:
                 self._printer.fresh()
                 raise
         interrupted, self._asking = self._asking.cancelled_caught, None
+        aside, self._set_aside = self._set_aside, False
+        if interrupted and aside:
+            self._printer.fresh()
+            return Key.ASIDE
         if interrupted:
             if self._echoed:  # the terminal has thrown away what came with it
                 self._read = ""

@@ -93,9 +93,12 @@ class PromptToolkitReader:
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
         self._draft, begun, self._shortcuts = "", text or self._draft, not text
-        found = await self._ask(
-            self._editor, lambda: self._with_vi(prompt()), default=begun
-        )
+        try:
+            found = await self._ask(
+                self._editor, lambda: self._with_vi(prompt()), default=begun
+            )
+        finally:
+            self._editor.app.erase_when_done = False
         self._printer.typed()
         return _now(found)
 
@@ -151,6 +154,17 @@ class PromptToolkitReader:
             return False
         if not self._elsewhere.away:  # else it is the editor's
             self._asking.cancel()
+        return True
+
+    def put_aside(self) -> bool:
+        app = self._editor.app
+        if self._asking is None or not app.is_running or self._elsewhere.away:
+            return False
+        buffer = self._editor.default_buffer
+        if not self._keep_draft(buffer.text):
+            return False
+        app.erase_when_done = True
+        app.exit(result=Key.ASIDE)
         return True
 
     def redraw(self) -> None:

@@ -27,6 +27,7 @@ class Key(Enum):
     SHIFT_TAB = "shift+tab"
     CTRL_O = "ctrl+o"
     CTRL_T = "ctrl+t"
+    ASIDE = "aside"  # none was pressed: the prompt was put aside
 
 
 # What keys stand for, at an empty or half-typed prompt and while the session works.
@@ -67,7 +68,9 @@ class TerminalReader(Protocol):
     the same, and Alt+Enter gives what was typed as `Later`.
     `choice` gives the one key of `keys` that was pressed, or "" for another one. `secret`
     shows nothing of what is typed. `interrupt` is for a Ctrl+C that came as a signal: the
-    question under way is answered with it; false if there is none. `lively` says whether there is a line editor,
+    question under way is answered with it; false if there is none. `put_aside` ends `words`
+    with `Key.ASIDE`, and what was typed is there the next time; false if no prompt is open.
+    `lively` says whether there is a line editor,
     which wipes a short line away once it was answered.
 
     `typed` gives what is typed while no question is open: some keys, or a whole line with
@@ -85,6 +88,7 @@ class TerminalReader(Protocol):
     def quiet(self) -> AbstractContextManager[None]: ...
     async def typed(self) -> str: ...
     def interrupt(self) -> bool: ...
+    def put_aside(self) -> bool: ...
     def redraw(self) -> None: ...
     def vi(self, on: bool | None = None) -> bool | None:
         """The keys of vi, or those of Emacs; None: the others. None: no line editor."""

@@ -276,6 +276,12 @@ class OrderTaken(Struct, frozen=True, kw_only=True, tag_field="type", tag="order
     changed: bool
 
 
+class EventRecorded(Struct, frozen=True, kw_only=True, tag_field="type", tag="recorded"):
+    """The journal has this event. Told to a client on this machine, which reads it there."""
+
+    seq: Seq
+
+
 class Interrupted(Written, frozen=True, kw_only=True, tag="interrupted"):
     """The turn was stopped."""
 

@@ -75,6 +75,7 @@ Document: TypeAlias = (
     | LiveDocument
     | documents.ForkMade
     | documents.OrderTaken
+    | documents.EventRecorded
     | documents.Result
     | Status
     | Snapshot
@@ -408,6 +409,28 @@ def _of_live(live: Live, after: int) -> LiveDocument:
             return live_documents.ChildMoved(
                 after=after, node=node, agent=agent, title=title, steps=steps,
                 tokens=tokens, cost=cost, label=label,
+            )  # fmt: skip
+
+
+def live_of(document: LiveDocument) -> Live:
+    """The live news that became this document."""
+    match document:
+        case live_documents.TextDelta(text=text):
+            return TextCame(text)
+        case live_documents.ThinkingDelta(text=text):
+            return ThinkingCame(text)
+        case live_documents.CallBegun(name=name):
+            return CallComing(name)
+        case live_documents.ToolProgress(call_id=call_id, text=text):
+            return Progress(call_id, text)
+        case live_documents.Retry(seconds=seconds, reason=reason):
+            return Waiting(seconds, reason)
+        case live_documents.WithinChild(node=node, live=piece):
+            return Within(node, piece)
+        case live_documents.ChildMoved() as moved:
+            return ChildMoved(
+                moved.node, moved.agent, moved.title, moved.steps, moved.tokens,
+                moved.cost, moved.label,
             )  # fmt: skip
 
 

@@ -1,0 +1,74 @@
+"""`refold attach [ID]`: join a session that is open in another process.
+
+Where that process cannot be joined, the session is shown from its journal as it goes on.
+The handle is made in `client.remote_session`.
+"""
+
+import os
+from argparse import Namespace
+
+import anyio
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.cli.launch import command_names
+from refold.cli.session_argument import add_session, named
+from refold.client.launch import Launch
+from refold.client.remote_session import attached
+from refold.client.resume import resumed_in
+from refold.client.stored_sessions import StoredSessions
+from refold.config.folder_settings import load_here
+from refold.config.paths import here, paths
+from refold.errors import BadInput, Held
+from refold.headless.streams import complain
+from refold.journal.home import Home, StoredSession
+
+add_arguments = add_session
+
+
+def run(found: Namespace) -> int:
+    places = paths(os.environ)
+    home = Home(places.data / "sessions")
+    session = named(home, found.id)
+    holder = StoredSessions(home).holder(session.id)
+    if not holder:
+        raise BadInput(
+            f"{session.id} is not open in any process: refold -r {session.id} resumes it"
+        )
+    launch = launch_to_join(session)
+    try:
+        return anyio.run(_joined, launch, session.id)
+    except Held:
+        complain(
+            f"{session.id} is open in {holder}, which cannot be joined; shown as it goes on"
+        )
+        return _shown(session.id)
+
+
+def launch_to_join(session: StoredSession) -> Launch:
+    """A start where this session works, with the settings that hold there."""
+    places, where = paths(os.environ), resumed_in(session.path, here())
+    loaded = load_here(where.directory, places, os.environ, {}, trust=False)
+    options = LaunchOptions(
+        directory=where.directory, more_roots=where.roots, given=loaded.given
+    )
+    return Launch(App(loaded.settings, places, os.environ, options), commands=command_names)
+
+
+async def _joined(launch: Launch, id_: str) -> int:
+    from refold.terminal.run import run
+
+    try:
+        async with attached(launch, id_) as session:
+            return await run(session)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await launch.aclose()
+
+
+def _shown(id_: str) -> int:
+    from refold.cli import stream
+
+    return stream.run(
+        Namespace(node=id_, session="last", after=None, follow=True, json=False)
+    )

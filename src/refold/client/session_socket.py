@@ -1,0 +1,229 @@
+"""The socket of an interactive session: other processes of its owner join it there.
+
+The first line that a client sends is a `Hello`; each line after it is an order, and each line
+that it gets is a document, as on the WebSocket. What they mean is decided in `shared_session`
+and `feed`; the other end is `remote_session`. The turns run where the session is open: who
+runs them waits for `ordered`.
+"""
+
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import closing, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from refold.errors import BadInput, RefoldError
+
+if TYPE_CHECKING:
+    from refold.client.feed import Follower
+    from refold.client.session import Session
+    from refold.client.shared_session import SharedSession
+
+_LONGEST_LINE = 8 * 1024 * 1024  # bytes: an order with its pictures, as on the WebSocket
+_AT_ONCE = 64 * 1024  # bytes
+_LETTERS = 24  # of a digest: a socket's whole path has room for about 100 bytes
+
+
+class Hello(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a client begins: behind the document `after`, or, None, with a snapshot.
+
+    One that `reads_journal` is told of each event that it is recorded.
+    """
+
+    after: str | None = None
+    reads_journal: bool = False
+
+
+def runtime_directory(environ: Mapping[str, str]) -> Path:
+    """Where sockets are; not created here."""
+    given = environ.get("XDG_RUNTIME_DIR", "")
+    if given.startswith("/") and os.path.isdir(given):
+        return Path(given) / "refold"
+    return Path(tempfile.gettempdir()) / f"refold-{os.getuid()}"
+
+
+def socket_path(session: Path, environ: Mapping[str, str]) -> Path:
+    """The socket of the session in this directory, whether it is open or not."""
+    named = sha256(os.fsencode(os.path.realpath(session))).hexdigest()[:_LETTERS]
+    return runtime_directory(environ) / named
+
+
+class SessionSocket:
+    """`run` listens for the session that was last given to `follow`."""
+
+    def __init__(self, session: "Session", environ: Mapping[str, str]) -> None:
+        self._session, self._environ = session, environ
+        self._moved, self._ordered = anyio.Event(), anyio.Event()
+        self._shared: SharedSession | None = None
+        self._clients: TaskGroup | None = None
+
+    def follow(self, session: "Session") -> None:
+        """The terminal shows this session from now on: it is the one to join."""
+        self._session = session
+        self._moved.set()
+
+    async def ordered(self) -> None:
+        """Return when a client has ordered something that `Session.step` has to do."""
+        await self._ordered.wait()
+        self._ordered = anyio.Event()
+
+    def tell(self, error: RefoldError) -> None:
+        """Tell every client what went wrong where the session is open."""
+        if self._shared is not None:
+            from refold.client.shared_session import problem
+
+            self._shared.feed.tell(problem(error))
+
+    async def run(self) -> None:
+        """Listen until this is cancelled. A session that is kept nowhere has no socket."""
+        while True:
+            self._moved = anyio.Event()
+            async with anyio.create_task_group() as group:
+                if self._session.keeps:
+                    group.start_soon(self._listen, self._session)
+                await self._moved.wait()
+                group.cancel_scope.cancel()
+
+    async def _listen(self, session: "Session") -> None:
+        path = socket_path(session.stored_in, self._environ)
+        try:
+            _own_directory(path.parent)
+            listener = _bound(path)
+        except (OSError, BadInput):
+            return  # it cannot be joined then, and is read from its journal
+        try:
+            with closing(listener):
+                async with anyio.create_task_group() as self._clients:
+                    while True:
+                        await anyio.wait_readable(listener)
+                        with suppress(OSError):  # who connected has left again
+                            client = listener.accept()[0]
+                            client.setblocking(False)
+                            self._clients.start_soon(self._serve, _Client(client))
+        finally:
+            self._shared = None
+            path.unlink(missing_ok=True)
+
+    async def _serve(self, client: "_Client") -> None:
+        with closing(client), suppress(OSError):
+            await self._converse(client)
+
+    async def _converse(self, client: "_Client") -> None:
+        from refold.client.feed import cursor
+
+        lines = received(client.receive)
+        try:
+            hello = msgspec.json.decode(await anext(lines), type=Hello)
+            after = None if hello.after is None else cursor(hello.after)
+        except (StopAsyncIteration, ValueError, BadInput):
+            return  # it is no client of ours
+        shared = self._sharing()
+        follower = await shared.join(after, reads_journal=hello.reads_journal)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.send_all, follower)
+                async for line in lines:
+                    await shared.take(line, follower)
+                group.cancel_scope.cancel()
+        finally:
+            shared.leave(follower)
+
+    def _sharing(self) -> "SharedSession":
+        """One for all clients, made for the first of them."""
+        if self._shared is None:
+            from refold.client.terminal_session import TerminalSession
+
+            self._shared = TerminalSession(self._session, self._wake)
+            assert self._clients is not None, "clients come where it listens"
+            self._clients.start_soon(self._shared.feed.run)
+        return self._shared
+
+    def _wake(self) -> None:
+        if self._shared is not None and not self._shared.cut_off:
+            self._ordered.set()
+
+
+class _Client:
+    """The connection of one client. What goes wrong with it is an `OSError`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    async def receive(self) -> bytes:
+        """Some bytes. Raises `anyio.EndOfStream`."""
+        while True:
+            await anyio.wait_readable(self._connection)
+            with suppress(BlockingIOError):
+                if data := self._connection.recv(_AT_ONCE):
+                    return data
+                raise anyio.EndOfStream
+
+    async def send_all(self, follower: "Follower") -> None:
+        """What the follower is told, until it is cut off or the session is closed here."""
+        with suppress(OSError):  # it has left
+            async for batch in follower.batches():
+                await self._send(b"".join(frame + b"\n" for frame in batch))
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    async def _send(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            with suppress(BlockingIOError):
+                rest = rest[self._connection.send(rest) :]
+                continue
+            await anyio.wait_writable(self._connection)
+
+
+async def received(
+    receive: Callable[[], Awaitable[bytes]], longest: int = _LONGEST_LINE
+) -> AsyncGenerator[bytes, None]:
+    """The lines that come, without their ends. One that is too long ends them."""
+    kept = bytearray()
+    with suppress(anyio.EndOfStream):
+        while len(kept) < longest:
+            piece = await receive()
+            kept += piece
+            if b"\n" in piece:
+                *whole, rest = bytes(kept).split(b"\n")
+                for line in whole:
+                    yield line
+                kept = bytearray(rest)
+
+
+def _bound(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)  # of a process that was killed
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def _own_directory(directory: Path) -> None:
+    """Make it, for its owner alone. Raises `BadInput` for one that others could have made."""
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    found = directory.lstat()
+    if (
+        not stat.S_ISDIR(found.st_mode)
+        or found.st_uid != os.getuid()
+        or found.st_mode & 0o077
+    ):
+        raise BadInput(f"{directory} is not a directory of yours alone")

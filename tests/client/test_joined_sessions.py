@@ -1,0 +1,382 @@
+"""A session is joined from another process: the same handle, over its socket.
+
+The suite `HandleContract` says what any handle does, and runs for one in this process and
+for one behind a socket. The owner is here in this process, too; only the socket is between.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.client.launch import Launch
+from refold.client.protocol import Continue, Fork, Rewind
+from refold.client.remote_session import attached
+from refold.client.session import Session
+from refold.client.session_socket import SessionSocket, runtime_directory, socket_path
+from refold.client.types import Entry, Frame, Permission, Questions
+from refold.config.folder_settings import load_here
+from refold.config.paths import paths
+from refold.errors import BadInput, Held
+from refold.journal.events.kinds import Said
+from refold.provider.port import Delta, Request
+from refold.testing.providers import ScriptedProvider
+from refold.values.live import TextCame
+from refold.values.messages import ToolCall
+from refold.values.usage import Budget
+
+pytestmark = pytest.mark.anyio
+TOUCH = ("bash", '{"command": "touch made.txt"}')
+ASK_USER = ("ask_user", '{"questions": [{"question": "Which?"}]}')
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def runtime() -> Iterator[Mapping[str, str]]:
+    """The path of a socket is short, and that of a test is not."""
+    made = tempfile.mkdtemp(prefix="r")
+    yield {"XDG_RUNTIME_DIR": made}
+    shutil.rmtree(made)
+
+
+class Owner:
+    """A session that is open here, its socket, and what runs its turns."""
+
+    def __init__(
+        self, session: Session, launch: Launch, runtime: Mapping[str, str]
+    ) -> None:
+        self.session, self.launch, self.runtime = session, launch, runtime
+        self.socket = SessionSocket(session, runtime)
+
+    async def work(self) -> None:
+        while True:
+            await self.socket.ordered()
+            await self.session.settle()
+
+    @asynccontextmanager
+    async def joined(self) -> AsyncGenerator[Session, None]:
+        launch = launched(Path(self.launch.app.directory))
+        while not socket_path(self.session.stored_in, self.runtime).exists():
+            await anyio.sleep(0.005)
+        async with attached(launch, self.session.id, self.runtime) as session:
+            yield session
+
+
+def launched(directory: Path, *replies: Any, **settings: object) -> Launch:
+    places = paths(os.environ)
+    flags = {"memory": False, "permissions.ask": ("bash(touch *)",), **settings}
+    loaded = load_here(directory, places, os.environ, flags, trust=False)
+    options = LaunchOptions(directory=directory, provider=ScriptedProvider(*replies))
+    return Launch(App(loaded.settings, places, os.environ, options), flags)
+
+
+@asynccontextmanager
+async def owner(
+    directory: Path, runtime: Mapping[str, str], *replies: Any
+) -> AsyncGenerator[Owner, None]:
+    launch = launched(directory, *replies)
+    session = Session(launch, await launch.start())
+    made = Owner(session, launch, runtime)
+    async with anyio.create_task_group() as group:
+        group.start_soon(made.socket.run)
+        group.start_soon(made.work)
+        yield made
+        group.cancel_scope.cancel()
+    await launch.aclose()
+
+
+class HandleContract:
+    """What holds for the handle on a session, wherever the session is open."""
+
+    @pytest.fixture
+    def open_session(self, tmp_path: Path, runtime: Mapping[str, str]) -> Any:
+        raise NotImplementedError
+
+    async def test_a_message_is_answered(self, open_session: Any) -> None:
+        async with open_session("Hi.") as session:
+            assert await session.say("Hello.", client_key="k1")
+            assert not await session.say("Hello.", client_key="k1")
+            await session.settle()
+
+            assert session.idle
+            assert not session.has_work
+            assert session.view.conversation.messages[-1].message.text == "Hi."
+            assert session.view.turn.outcome == "answered"
+
+    async def test_events_and_deltas_are_told(self, open_session: Any) -> None:
+        async with open_session("One two three.") as session:
+            watch = session.watch()
+            await session.say("Hello.")
+            await session.settle()
+            watch.close()
+            frames = [frame async for frame in watch.frames()]
+
+            events = [f.item for f in frames if isinstance(f.item, Entry)]
+            told = "".join(f.item.text for f in frames if isinstance(f.item, TextCame))
+            assert told == "One two three."
+            assert [e.seq for e in events][-1] == session.view.seq
+            assert any(isinstance(e.event, Said) for e in events)
+
+    async def test_a_call_that_is_asked_about_is_answered_once(
+        self, open_session: Any
+    ) -> None:
+        async with open_session([TOUCH], "Done.") as session:
+            await session.say("Go.")
+            await session.settle()
+            (request,) = session.requests
+            assert isinstance(request, Permission)
+
+            assert session.as_made(request.call.call).name == "bash"
+            assert await session.answer(request, True)
+            assert not await session.answer(request, False)
+            await session.settle()
+
+            assert Path(session.view.session.directory, "made.txt").exists()
+            assert session.idle
+
+    async def test_questions_are_answered(self, open_session: Any) -> None:
+        async with open_session([ASK_USER], "Red it is.") as session:
+            await session.say("Paint.")
+            await session.settle()
+            (request,) = session.requests
+            assert isinstance(request, Questions)
+
+            assert await session.answer(request, True, answers=("red",))
+            await session.settle()
+
+            assert session.view.conversation.messages[-1].message.text == "Red it is."
+
+    async def test_choices_hold_for_the_next_turn(self, open_session: Any) -> None:
+        async with open_session() as session:
+            assert await session.set_mode("plan")
+            assert await session.set_effort("high")
+            assert await session.set_budget(Budget(tokens=1000))
+            assert await session.set_steps(7)
+            assert await session.set_agent("plan")
+            assert await session.rename("mine")
+            assert await session.tag(["+one"])
+            await session.changed(after=session.view.seq - 1)
+
+            assert (session.mode, session.effort, session.steps) == ("plan", "high", 7)
+            assert (session.budget.tokens, session.agent) == (1000, "plan")
+            assert session.view.session.name == "mine"
+            assert session.view.session.tags == ("one",)
+
+    async def test_what_cannot_be_obeyed_is_refused(self, open_session: Any) -> None:
+        async with open_session() as session:
+            with pytest.raises(BadInput, match="no turn to continue"):
+                await session.send(Continue())
+            with pytest.raises(BadInput, match="not a valid name"):
+                await session.rename("--flag")
+            with pytest.raises(BadInput, match="agent"):
+                await session.set_agent("nobody")
+
+    async def test_a_turn_is_stopped(self, open_session: Any) -> None:
+        async with open_session([TOUCH]) as session:
+            await session.say("Go.")
+            await session.settle()
+            assert await session.interrupt()
+            await session.settle()
+
+            assert session.view.turn.outcome == "interrupted"
+            assert not await session.interrupt()
+
+    async def test_it_is_compacted_rewound_and_forked(self, open_session: Any) -> None:
+        async with open_session("Hi.", "A summary.") as session:
+            await session.say("Hello.")
+            await session.settle()
+            said = next(
+                e.seq for e in await session.reports.entries() if isinstance(e.event, Said)
+            )
+
+            assert await session.send(Fork(None))
+            copy = await session.fork()
+            assert copy not in ("", session.id)
+            assert await session.compact(prune=True)
+            assert await session.send(Rewind(said, "conversation"))
+            await session.changed(after=session.view.seq - 1)
+            assert not list(session.view.conversation.messages)
+
+    async def test_events_are_read_from_any_place(self, open_session: Any) -> None:
+        async with open_session("Hi.") as session:
+            await session.say("Hello.")
+            await session.settle()
+            every = [entry.seq for entry in await session.reports.entries()]
+            late = list[int]()
+            async for entry in session.events(every[1]):
+                late.append(entry.seq)
+                if entry.seq == every[-1]:
+                    break
+
+            assert late == every[2:]
+
+
+class TestASessionHere(HandleContract):
+    @pytest.fixture
+    def open_session(self, tmp_path: Path, runtime: Mapping[str, str]) -> Any:
+        @asynccontextmanager
+        async def opened(*replies: Any) -> AsyncGenerator[Session, None]:
+            launch = launched(tmp_path, *replies)
+            yield Session(launch, await launch.start())
+            await launch.aclose()
+
+        return opened
+
+
+class TestAJoinedSession(HandleContract):
+    @pytest.fixture
+    def open_session(self, tmp_path: Path, runtime: Mapping[str, str]) -> Any:
+        @asynccontextmanager
+        async def opened(*replies: Any) -> AsyncGenerator[Session, None]:
+            async with owner(tmp_path, runtime, *replies) as here, here.joined() as session:
+                yield session
+
+        return opened
+
+
+async def test_the_first_of_two_clients_answers_and_the_other_sees_it(
+    tmp_path: Path, runtime: Mapping[str, str]
+) -> None:
+    async with (
+        owner(tmp_path, runtime, [TOUCH], "Done.") as here,
+        here.joined() as one,
+        here.joined() as two,
+    ):
+        await one.say("Go.")
+        await one.settle()
+        while not two.requests:
+            await two.changed(after=two.view.seq)
+        (request,) = two.requests
+        assert isinstance(request, Permission)
+
+        assert await one.answer(request.id, True)
+        assert not await two.answer(request, False)
+
+        await two.settle()
+        assert two.view.turn.outcome == "answered"
+        assert here.session.view.turn.outcome == "answered"
+
+
+async def test_who_joins_in_the_middle_has_what_was_said_so_far(
+    tmp_path: Path, runtime: Mapping[str, str]
+) -> None:
+    class Halting(ScriptedProvider):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            async for delta in super().stream(request):
+                yield delta
+                await go_on.wait()
+
+    go_on = anyio.Event()
+    launch = launched(tmp_path)
+    options = LaunchOptions(directory=tmp_path, provider=Halting("One two three."))
+    launch = Launch(App(launch.app.settings, launch.app.paths, os.environ, options))
+    session = Session(launch, await launch.start())
+    here, frames = Owner(session, launch, runtime), list[Frame]()
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.socket.run)
+        await session.say("Go.")
+        group.start_soon(session.settle)
+        while not session.view.turn.seq:
+            await session.changed(after=session.view.seq)
+        await anyio.wait_all_tasks_blocked()
+        async with here.joined() as late:
+            assert late.running
+            watch = late.watch()
+            go_on.set()
+            await late.settle()
+            watch.close()
+            frames += [frame async for frame in watch.frames()]
+        group.cancel_scope.cancel()
+    await launch.aclose()
+
+    told = "".join(f.item.text for f in frames if isinstance(f.item, TextCame))
+    assert told == "One two three."
+
+
+async def test_a_secret_in_a_call_is_shown_to_who_is_asked(
+    tmp_path: Path, runtime: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "sk-proj-" + "a1B2" * 12
+    call = ("bash", f'{{"command": "touch made.txt {secret}"}}')
+    async with owner(tmp_path, runtime, [call], "Done.") as here, here.joined() as session:
+        await session.say("Go.")
+        await session.settle()
+        (request,) = session.requests
+        assert isinstance(request, Permission)
+
+        assert secret not in str(request.call.call.arguments)
+        made = session.as_made(request.call.call)
+        assert isinstance(made, ToolCall)
+        assert secret.encode() in bytes(made.arguments)
+
+
+async def test_leaving_stops_nothing(tmp_path: Path, runtime: Mapping[str, str]) -> None:
+    async with owner(tmp_path, runtime, [TOUCH], "Done.") as here:
+        async with here.joined() as session:
+            await session.say("Go.")
+            await session.settle()
+        assert here.session.requests
+
+        async with here.joined() as again:
+            (request,) = again.requests
+            assert isinstance(request, Permission)
+            await again.answer(request, True)
+            await again.settle()
+        assert here.session.view.turn.outcome == "answered"
+
+
+async def test_a_client_is_told_when_the_owner_closes_the_session(
+    tmp_path: Path, runtime: Mapping[str, str]
+) -> None:
+    async with anyio.create_task_group() as group:
+        async with owner(tmp_path, runtime) as here:
+            joined = here.joined()
+            session = await joined.__aenter__()
+            here.socket.follow(await here.session.new())
+            with pytest.raises(BadInput, match="has closed it"):
+                await session.changed(after=session.view.seq)
+            with pytest.raises(BadInput, match="has closed it"):
+                await session.say("Hello?")
+            assert session.ended
+            await joined.__aexit__(None, None, None)
+        group.cancel_scope.cancel()
+
+
+async def test_the_socket_is_its_owner_s_alone_and_gone_afterwards(
+    tmp_path: Path, runtime: Mapping[str, str]
+) -> None:
+    async with owner(tmp_path, runtime) as here, here.joined():
+        path = socket_path(here.session.stored_in, runtime)
+        modes = path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777
+        stored = here.session.stored_in
+    assert modes == (0o600, 0o700)
+    assert not path.exists()
+    with pytest.raises(Held, match="no process can be joined"):
+        async with attached(launched(tmp_path), stored.name, runtime):
+            pass
+
+
+async def test_a_directory_that_others_may_write_gets_no_socket(
+    tmp_path: Path, runtime: Mapping[str, str]
+) -> None:
+    directory = runtime_directory(runtime)
+    directory.mkdir(mode=0o700)
+    directory.chmod(0o777)
+    async with owner(tmp_path, runtime) as here:
+        await anyio.sleep(0.05)
+        with pytest.raises(Held):
+            async with attached(here.launch, here.session.id, runtime):
+                pass
+    assert list(directory.iterdir()) == []
