@@ -80,8 +80,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     async def session(self, id_: str = "") -> AsyncGenerator[Session, None]:
         """A new session, or the one with this id. Closed at the end of the `with`.
 
-        A session taken up goes on with the model and mode it had, unless this agent
-        names others.
+        A resumed session has the model and mode it had, unless this agent names others.
         """
         launch = Launch(self._app())
         try:

@@ -66,7 +66,10 @@ class AlreadyAnswered(BadInput):
 
 
 class Dispatcher:
-    """Of one open session. `told` has the hash that each request was last shown with."""
+    """Dispatches the orders of one open session.
+
+    `told` has the hash with which each request was last shown.
+    """
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
@@ -106,7 +109,7 @@ class Dispatcher:
     async def step(self) -> bool:
         """Do the next thing: a turn, a compaction, a message. False if there is none.
 
-        False, too, while a turn waits for a person who has not answered since.
+        False, too, while a turn waits for the user, who has not answered since.
         """
         engine = self._engine
         if engine.view.turn.seq and engine.view.seq <= self._asked:
@@ -143,7 +146,7 @@ class Dispatcher:
         )
 
     def forget(self) -> None:
-        """Drop what waits to be done, and end a compaction that is under way."""
+        """Drop all waiting work, and end a running compaction."""
         self._messages.clear()
         self._compaction, self._continues = None, False
         if self._scope is not None:

@@ -73,7 +73,7 @@ def exported(session: StoredSession, choice: ExportChoice, label: Label) -> Expo
 
 
 def _read(pieces: Iterator[bytes], session: StoredSession) -> Iterator[bytes]:
-    """What goes wrong with the session meanwhile is told of it, not of where it goes to."""
+    """An error of the session is reported as such, not as one of the target file."""
     while True:
         with told("read", session.path):
             piece = next(pieces, None)

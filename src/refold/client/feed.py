@@ -94,7 +94,9 @@ class Follower:
         self.closed = self.cut_off = False
 
     def begin(self, first: Sequence[bytes], told: Cursor, now: Sequence[bytes]) -> None:
-        """`first` ends at `told`; then comes what happened meanwhile, and how it is `now`."""
+        """`first` ends at `told`; then follows what happened meanwhile, and the state
+        `now`.
+        """
         self._told = told
         early = [data for at, data in self._early if at > told]
         if self._early:
@@ -200,7 +202,7 @@ class Feed:
             self.leave(follower)
 
     def moved(self) -> None:
-        """The session goes on in another directory, under the same handle."""
+        """The session continues in another directory, under the same handle."""
         self._moved.set()
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ class TrustOffer(Struct, frozen=True):
         return (*found, told, *(f"  {line}" for line in describe_texts(self.texts)))
 
     def shown(self) -> tuple[str, ...]:
-        """The same, as it stands before the question."""
+        """The same, as it is printed before the question."""
         lines = tuple(f"  {line}" for line in self.lines())
         if not self.settings:
             return lines

@@ -89,7 +89,7 @@ class Conversation(SharedSession):
         return bool(self.feed.followers) or (at_work and not self.cut_off)
 
     async def notices(self) -> Sequence[str]:
-        """What a person has to know of it, said once."""
+        """What the user must know about it, once."""
         return await to_thread.run_sync(self.session.notices)
 
     async def run(self) -> None:
@@ -107,7 +107,7 @@ class Conversation(SharedSession):
             self.launch.finish_notes()
 
     async def close(self, reason: str = "") -> None:
-        """Stop the turn, if a reason is given, and let `run` come to its end."""
+        """Stop the turn, if a reason is given, and let `run` end."""
         if reason:
             self.session.forget_orders()
             with suppress(RefoldError):

@@ -32,7 +32,7 @@ class Skills:
 
 
 class Notes:
-    """What is remembered of a project and a person, from session to session."""
+    """The notes about a project and its user."""
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
@@ -51,7 +51,7 @@ class Notes:
         return self._remembering.note(text)
 
     def forget(self, which: str) -> Sequence[str]:
-        """Forget the note of this number, or those with these words, for good."""
+        """Delete the note with this number, or those with this text, for good."""
         gone = self._remembering.memory.forget(which)
         return list(dict.fromkeys(each.line.text for each in gone))
 

@@ -55,7 +55,7 @@ class Target(Struct, frozen=True):
 
 
 class Opened(Struct, frozen=True):
-    """An open session, the app of its directory, and what the person has to know."""
+    """An open session, the app of its directory, and what the user must know."""
 
     app: App
     engine: Engine
@@ -63,10 +63,10 @@ class Opened(Struct, frozen=True):
 
 
 class Launch:
-    """`flags` are settings of the command line, which hold in every directory.
+    """`flags` are settings of the command line, which apply in every directory.
 
-    `commands` gives names that no template or skill can have, for they are commands. With
-    `notes`, notes are to be made of what is said here.
+    `commands` returns names that no template or skill can have, because they are commands.
+    With `notes`, notes are made of this session.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Launch:
         return opened
 
     def notices(self, app: App, engine: Engine) -> tuple[str, ...]:
-        """What a person has to be told of this session, and was not told before."""
+        """What the user must be told about this session, and was not told before."""
         lost = (MENDED.format(lost=engine.lost),) if engine.lost else ()
         names = app.shortcuts(self.commands()).notices()
         learned = (

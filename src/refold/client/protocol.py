@@ -175,7 +175,7 @@ class SetDirectory(_Order, frozen=True, tag="set_directory"):
 
 
 class StopChild(_Order, frozen=True, tag="stop_child"):
-    """End a subagent and all below it; "": all of them. The turn goes on."""
+    """Stop a subagent and all below it; "": all of them. The turn continues."""
 
     child: str = ""
 
@@ -236,7 +236,7 @@ _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
 
 
 def order_in(line: bytes) -> Order:
-    """The order that stands in this line. Raises `BadInput` that says what is wrong."""
+    """The order in this line. Raises `BadInput` that says what is wrong."""
     try:
         found = msgspec.json.decode(_whole(line.removeprefix(BOM_UTF8)), type=Order | User)
     except (ValueError, RecursionError) as error:
@@ -245,7 +245,7 @@ def order_in(line: bytes) -> Order:
 
 
 def _in_words(problem: str) -> str:
-    """What msgspec says, and what could stand there instead."""
+    """The error of msgspec, and what is possible instead."""
     found = re.search(_NONE_OF, problem)
     if found is None:
         return problem
@@ -265,7 +265,7 @@ def _in_words(problem: str) -> str:
 
 
 def _whole(line: bytes) -> bytes:
-    """The line with each half of a character that stands alone as U+FFFD."""
+    """The line with each lone surrogate replaced by U+FFFD."""
     if b"\\ud" not in line.lower():
         return line
     return clean(json.dumps(json.loads(line), ensure_ascii=False)).encode()

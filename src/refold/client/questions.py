@@ -14,10 +14,10 @@ from refold.views.stream_json.turn_result import arguments
 
 
 class Question(Struct, frozen=True):
-    """A call that waits for a person. `reason` says why it is asked about.
+    """A call that waits for the user. `reason` says why.
 
-    With `asks` the model wants to know something: an answer to each is the reply. With
-    with `once`, the rules allow no more than a yes for this one call.
+    With `asks` the model asks questions: the reply has an answer to each. With `once`, the
+    rules allow only a yes for this one call.
     """
 
     call_id: str

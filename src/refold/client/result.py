@@ -12,15 +12,15 @@ from refold.views.stream_json.turn_result import result
 
 
 class Result(Struct, frozen=True):
-    """What a turn came to.
+    """The result of a turn.
 
     `outcome` is one of answered, final, plan_ready, interrupted, cancelled, step_limit,
-    budget, stuck, denied, failed. `step_limit` and `budget` are pauses:
-    `Session.continue_` goes on; after `plan_ready` the plan waits for `Session.approve_plan` or `reject_plan`. `files`
-    maps each changed path to "created", "changed" or "deleted"; `cost` is None where
-    the price is unknown. `data` is the answer as data, where the agent has a schema
-    and the answer matches it. `warnings` are what the journal says against it: the
-    last command failed, or a file was not written.
+    budget, stuck, denied, failed. `step_limit` and `budget` are pauses: `Session.continue_`
+    continues; after `plan_ready` the plan waits for `Session.approve_plan` or
+    `reject_plan`. `files` maps each changed path to "created", "changed" or "deleted";
+    `cost` is None if a price is unknown. `data` is the answer as data, if the agent has a
+    schema and the answer matches it. `warnings` are facts of the journal, whatever the
+    answer claims: the last command failed, or a file was not written.
     """
 
     outcome: str

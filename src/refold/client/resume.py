@@ -30,7 +30,9 @@ class SessionDirectory(NamedTuple):
 
 
 def resumed_in(session: Path, otherwise: Path) -> SessionDirectory:
-    """Where a session works, by its journal; `otherwise`, where that is gone."""
+    """Where a session works, by its journal; `otherwise`, if that directory no longer
+    exists.
+    """
     stood = whereabouts(session)
     roots = tuple(Path(each) for each in stood.roots)
     gone = [str(each) for each in roots if not each.is_dir()]
@@ -51,7 +53,9 @@ def resumed_in(session: Path, otherwise: Path) -> SessionDirectory:
 
 
 async def replaced(app: App, session: Session) -> tuple[str, ...]:
-    """Replace what cannot be restored in a session that a person switched to; say what."""
+    """Replace what cannot be restored in a session that the user switched to; return the
+    notices.
+    """
     way = "/approval off says so again"
     left = LEFT_BYPASS.format(way=way) if session.left_bypass else ""
     return tuple(filter(None, (left, await with_a_model(app, session))))

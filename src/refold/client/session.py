@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Switched(Struct, frozen=True):
-    """The handle on the session that was switched to, and what the person has to know."""
+    """The handle on the new session, and what the user must know."""
 
     session: "Session"
     notices: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Session(SessionOrders):
         return self._app.home.path(self.id)
 
     async def close(self) -> None:
-        """Close the journal. The session can be resumed; watchers come to their end."""
+        """Close the journal. The session can be resumed; its watchers end."""
         await self._launch.leave(self._engine)
 
     async def run(self, text: str, images: Sequence[str | Path] = ()) -> "Result":
@@ -132,7 +132,7 @@ class Session(SessionOrders):
 
     @property
     def result(self) -> "Result":
-        """What the last turn came to."""
+        """The result of the last turn."""
         from refold.client.result import result_of
 
         return result_of(self.view, self.id)
@@ -151,10 +151,10 @@ class Session(SessionOrders):
         return Session(self._launch, opened, self._approve)
 
     async def switch(self, target: Target, ask: Ask | None = None) -> Switched:
-        """Close this session, and open that of the target where it leads.
+        """Close this session, and open the target in its directory.
 
-        `ask` is asked whether what lies in a folder is trusted; without it, it is not.
-        Raises where it leads nowhere; then this session goes on.
+        `ask` is asked whether a folder is trusted; without it, it is not. Raises if the
+        target cannot be opened; then this session stays open.
         """
         opened = await self._launch.switch(self._engine, target, ask or untrusted)
         session = Session(self._launch, opened, self._approve)

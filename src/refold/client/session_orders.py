@@ -95,11 +95,11 @@ class SessionOrders(SessionState):
                 return await self._orders.send(order)
 
     async def step(self) -> bool:
-        """Do the next thing that was ordered. False if there is none, or a person is asked."""
+        """Do the next thing that was ordered. False if there is none, or the user is asked."""
         return await self._orders.step()
 
     async def settle(self) -> None:
-        """Run turns until nothing is left to do, or a person has to be asked."""
+        """Run turns until nothing is left to do, or the user has to be asked."""
         while await self.step():
             pass
 
@@ -120,7 +120,7 @@ class SessionOrders(SessionState):
         return approval_request(event, seq, made, self.permissions.offers(found))
 
     async def waiting(self) -> "Sequence[Document]":
-        """What waits for a person, told as it was when it came up; its numbers are those."""
+        """The documents of requests that wait for the user, with their original numbers."""
         wanted = {each.id for each in self.requests}
         if not wanted:
             return ()
@@ -154,9 +154,10 @@ class SessionOrders(SessionState):
         images: Sequence[ImageData] = (),
         typed: str | None = None,
     ) -> bool:
-        """A message, in the journal at once: for the running turn, or for the next one.
+        """Send a message, which is in the journal at once: for the running turn, or for the
+        next one.
 
-        `typed` is what a person wrote of it, where a template or a pipe added the rest.
+        `typed` is the part that the user wrote, if a template or a pipe added the rest.
         """
         order = SendMessage(text, when, tuple(images), typed, client_key=client_key)
         return await self._orders.say(order, when)
@@ -187,11 +188,12 @@ class SessionOrders(SessionState):
         rule: str = "",
         answers: Sequence[str] = (),
     ) -> bool:
-        """Answer a call that waits for approval. False if another client was first, or it has changed.
+        """Answer a call that waits for approval. False if another client was first, or it
+        has changed.
 
-        `request` is what was shown, or a call id for whatever waits under it. `grant` is
-        "session" or "always", for the offered `rule` (by default the first), or one of
-        these rules for the session; `answers` are to the questions of the call.
+        `request` is what was shown, or the id of a waiting call. `grant` is "session" or
+        "always", for the offered `rule` (by default the first), or one of these rules for
+        the session; `answers` are to the questions of the call.
         """
         call_id = request if isinstance(request, str) else request.id
         found = next((r for r in self.requests if r.id == call_id), None)
@@ -260,7 +262,7 @@ class SessionOrders(SessionState):
         return await self.send(SetAgent(agent))
 
     async def set_budget(self, budget: Budget) -> bool:
-        """What a turn may use up, the one under way included."""
+        """The budget of a turn, including the running one."""
         return await self.send(
             SetBudget(budget.dollars, budget.tokens, budget.calls, budget.seconds)
         )
@@ -270,7 +272,7 @@ class SessionOrders(SessionState):
         return await self.send(SetSteps(steps))
 
     async def stop(self, child: str = "") -> bool:
-        """End a subagent and all below it; "": all of them. The turn goes on."""
+        """Stop a subagent and all below it; "": all of them. The turn continues."""
         return await self.send(StopChild(child))
 
     async def rename(self, name: str) -> bool:
@@ -286,7 +288,7 @@ class SessionOrders(SessionState):
         return await tag(self._engine.record, changes)
 
     async def ran(self, command: str, output: str) -> bool:
-        """What the person ran themselves: the model has it with their next message."""
+        """Record a command that the user ran: the model gets it with the next message."""
         return await self._engine.inbox.ran(command, output)
 
     async def fork(self, at: int | None = None) -> str:
@@ -296,9 +298,9 @@ class SessionOrders(SessionState):
     async def set_directory(
         self, directory: str | Path = "", added: Sequence[str | Path] = ()
     ) -> Sequence[str]:
-        """Continue in another directory, or with more of them. What to know comes back.
+        """Continue in another directory, or with more of them. Returns the notices.
 
-        Not while a turn runs. The handle stays the same; who watches, watches again.
+        Not while a turn runs. The handle stays the same; watchers must watch again.
         """
         named = (directory, *added)
         where, *more = await anyio.to_thread.run_sync(real_directories, named)

@@ -56,7 +56,7 @@ class SessionState:
 
     @property
     def idle(self) -> bool:
-        """No turn is under way, and no message waits that may begin one."""
+        """No turn is running, and no waiting message may begin one."""
         return self._engine.idle
 
     @property
@@ -122,7 +122,7 @@ class SessionState:
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """What waits for a person: calls, questions, a plan; in their order."""
+        """What waits for the user: calls, questions, a plan; in their order."""
         return requests(self.view)
 
     @property
@@ -157,7 +157,7 @@ class SessionState:
         return next((tool for tool in self.tools if tool.spec.name == name), None)
 
     def notices(self) -> tuple[str, ...]:
-        """What a person has to be told at the start, and was not told before."""
+        """What the user must be told at the start, and was not told before."""
         return self._launch.notices(self._app, self._engine)
 
     def protection_notices(self) -> tuple[str, ...]:
@@ -172,8 +172,8 @@ class SessionState:
         self._app.models.check(self.model)
 
     def as_made(self, call: ToolCall) -> ToolCall:
-        """A call as the model made it: the journal masks secrets, and whoever says yes
-        must see what will be done.
+        """A call as the model made it: the journal redacts secrets, and the user who
+        approves must see what will be done.
         """
         return self._engine.as_made(call)
 
@@ -185,7 +185,7 @@ class SessionState:
         return self._engine.hub.watch(limit, live=live)
 
     def on_event(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
-        """Call `listener` at each event, at once, until what comes back is called."""
+        """Call `listener` at each event, at once, until the returned function is called."""
         return self._engine.hub.heed(listener)
 
     async def changed(self, after: int) -> None:
@@ -211,7 +211,7 @@ class SessionState:
 
     @property
     def question_seconds(self) -> float | None:
-        """How long a question may stand on a screen; None: for ever."""
+        """How long a question waits on a screen; None: without limit."""
         return self._engine.question_timeout.seconds
 
     @property
@@ -284,5 +284,5 @@ class SessionState:
 
     @property
     def shortcuts(self) -> "Shortcuts":
-        """What `/name words` stands for, where it is no command of the door."""
+        """The meanings of `/name words`, except for commands of the client."""
         return self._app.shortcuts(self._launch.commands())

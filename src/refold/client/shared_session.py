@@ -45,8 +45,8 @@ _NO_HASH = "say the hash of the request that you answer: another one may have co
 class SharedSession:
     """`wake` is called when there may be something for `session.step` to do.
 
-    `cut_off`: the process that ran its turn is gone. A message, an answer or
-    `continue` finishes the turn; reading the session does not.
+    `cut_off`: the process that ran its turn has ended. A message, an answer or `continue`
+    finishes the turn; reading the session does not.
     """
 
     def __init__(self, session: Session, wake: Callable[[], None]) -> None:
@@ -67,7 +67,7 @@ class SharedSession:
         self.feed.leave(follower)
 
     async def take(self, data: bytes, follower: Follower) -> None:
-        """Obey an order. What it says to who sent it alone goes to `follower`."""
+        """Carry out an order. Documents for its sender alone go to `follower`."""
         key = ""
         try:
             order = order_in(data)
@@ -129,7 +129,7 @@ class SharedSession:
 
 
 def problem(error: RefoldError, client_key: str = "") -> Error:
-    """An error as the client is told it that caused it."""
+    """An error as the client gets it that caused it."""
     said = Error(kind=type(error).__name__, reason=str(error))
     return replace(said, client_key=client_key) if client_key else said
 

@@ -45,7 +45,7 @@ class StoredSessions:
         return (self._home.path(id_) / log_file.NAME).is_file()
 
     def holder(self, id_: str) -> str:
-        """The process that writes it now, in words; "": none does."""
+        """The process that writes it now, in words; "": none."""
         path = self._home.path(id_)
         return writer_lock.holder(writer_lock.read(path).writer) if is_written(path) else ""
 
@@ -60,7 +60,10 @@ class StoredSessions:
         return self._card(card)
 
     def search(self, words: str, most: int) -> Sequence[Plain]:
-        """Where this was said. Raises `BadInput` for words that cannot be searched for."""
+        """The sessions and events that contain this text.
+
+        Raises `BadInput` for an invalid search.
+        """
         return list(map(hit_document, self._home.catalogue().search(words, most)))
 
     def cut_off(self) -> Sequence[str]:

@@ -25,7 +25,7 @@ _LONGEST = 300  # characters of a claim, a reason or a quote on the screen
 
 
 class Second(Struct, frozen=True):
-    """What the second look was. `problem`: why it came to nothing, if it did."""
+    """The second check. `problem`: why it gave no result, if so."""
 
     session: str = ""
     cost: float | None = None

@@ -23,7 +23,7 @@ _BRANCH = "refold/{name}"
 
 
 class Inside(Struct, frozen=True):
-    """Where in a working tree a session works, and does what lies there count?"""
+    """Where in a working tree a session works, and whether its settings count."""
 
     directory: str
     branch: str
@@ -37,15 +37,19 @@ class _Begun(Struct, frozen=True):
 
 
 class WorkingTrees:
-    """Those that a person asked for in one start. Not to be used in an event loop."""
+    """The working trees that the user asked for in one start.
+
+    Not to be used in an event loop.
+    """
 
     def __init__(self) -> None:
         self._begun = dict[str, _Begun]()
 
     def begin(self, name: str, directory: str, said: str) -> Inside:
-        """Have a tree of this name beside the repository of `directory`.
+        """Create a tree of this name beside the repository of `directory`, or use the
+        existing one.
 
-        Raises `BadInput`, which begins with what was `said`, where there can be none.
+        Raises `BadInput`, which begins with `said`, if that is not possible.
         """
         begun, inside = _begin(name, os.path.realpath(directory), said)
         tree = begun.tree
@@ -110,9 +114,9 @@ def _common(folder: str) -> str:
 
 
 def _trusted(inside: str, directory: str) -> bool:
-    """Does what lies there count, because all of it lies in a trusted folder, too?
+    """Whether its settings count, because all of them are in a trusted folder, too.
 
-    A setting that is not, byte for byte, the one that was trusted is not.
+    A setting that is not, byte for byte, the trusted one does not count.
     """
     from refold.config.paths import paths
     from refold.config.project import project

@@ -24,7 +24,7 @@ _UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # directories that cann
 
 
 class _Step(Struct):
-    """One file on its way. `draft` and `kept` are names beside it, "" for none."""
+    """One file in progress. `draft` and `kept` are names beside it, "" for none."""
 
     put: Put
     name: str

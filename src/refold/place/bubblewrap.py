@@ -61,11 +61,12 @@ class MountPlan:
         return [*words, "--json-status-fd", str(status), "--chdir", walls.cwd, "--"]
 
     def comparison(self) -> Callable[[int], str]:
-        """Says of the first process inside, which waits, what is not mounted as it should.
+        """A function that says of the first process inside, which waits, which mounts are
+        wrong.
 
-        It gives "" if all is. bubblewrap mounts by path, and another program may have put a
-        link in the way since the path was found. All that can be done before the mounts
-        stand is done now.
+        It returns "" if all are right. bubblewrap mounts by path, and another program may
+        have put a link in the way since the path was resolved. Everything that can be
+        prepared before the mounts exist is done now.
         """
         walls, there, exact = self._walls, set[str](), list[tuple[str, bool]]()
         free = {"/tmp", "/var/tmp", "/run", *walls.open, *walls.covered}
@@ -103,7 +104,7 @@ class MountPlan:
 
 
 def _stands(path: str, mounted: Mapping[str, Mounted], *, writable: bool) -> bool:
-    """Is this mounted here, and is it what lies here on the disk?"""
+    """Whether this is mounted here, and is what is on the disk here."""
     mount = mounted.get(path)
     if mount is None:
         return not os.path.lexists(path)
@@ -251,7 +252,7 @@ def _depth(path: str) -> int:
 
 
 def failed(status: bytes, printed: bytes) -> str:
-    """Why bubblewrap itself could not begin; "" if it did: then it tells of the end."""
+    """Why bubblewrap itself could not start; "" if it did: then it reports the end."""
     if b"exit-code" in status:
         return ""
     lines = printed.decode(errors="replace").splitlines()

@@ -51,10 +51,10 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 class Checkpoints:
-    """`roots` are directories, `store` is where snapshots of all workspaces are. What is
-    in `ours`, or beside `store`, is never taken down.
+    """`roots` are directories, `store` has the snapshots of all workspaces. Nothing in
+    `ours`, or beside `store`, is ever part of a snapshot.
 
-    `notice` is a sentence for the person where no checkpoints, or not all, are kept.
+    `notice` is a sentence for the user if checkpoints are missing or incomplete.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ def kept_in(store: Path, root: str) -> Path:
 
 
 class _Look:
-    """One look at the files, under way or done."""
+    """One scan of the files, running or done."""
 
     def __init__(self, count: int, began: float) -> None:
         self.count, self.began = count, began

@@ -60,7 +60,7 @@ class ThrottledOutput:
 
 
 class OutputPipe:
-    """What comes out of a pipe of ours; `on_output` hears it as it comes.
+    """The output from a pipe of ours; `on_output` gets it as it arrives.
 
     `close` reads what is left and passes on the last of it; the pipe stays open.
     """

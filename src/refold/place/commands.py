@@ -31,10 +31,10 @@ _TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set u
 
 
 class ShellCommands:
-    """`ours` is the environment that commands are given the harmless part of.
+    """`ours` is our environment; commands get the harmless part of it.
 
-    Without a sandbox a command can do what the person can. `sandbox` is asked for it when
-    the first command begins: a session may run none, and a first request runs none.
+    Without a sandbox a command can do what the user can. `sandbox` is called when the first
+    command starts, because many sessions, and many first requests, run none.
     """
 
     def __init__(

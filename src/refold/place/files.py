@@ -21,10 +21,10 @@ _TRIES = 10
 
 
 class DiskFiles:
-    """Files below `root`, which relative paths start from, and `more_roots`.
+    """Files below `root`, from which relative paths start, and `more_roots`.
 
     `unread` gives the reason why a file may not be read, or ""; `unshown` why its content
-    is not shown to who named only a folder that it lies in.
+    is not shown to a caller that named only a folder above it.
     """
 
     def __init__(

@@ -71,11 +71,11 @@ def _text(config: str) -> str | None:
 
 
 def _lines(text: str, core: set[str], *, more: bool = False) -> Iterator[tuple[str, bool]]:
-    """Each line that says something, and whether it is known to run nothing.
+    """Each line that is not empty, and whether it is known to run nothing.
 
-    A line that goes on in the next is not known, and then nor is what it goes on in. Nor is
-    one that holds what cannot be printed: git ends lines in one way only, and we must not
-    see a comment where git sees more.
+    A line that continues on the next is not known to be harmless, and neither is its
+    continuation. Nor is a line with unprintable characters: git ends lines in only one way,
+    and we must not see a comment where git sees more.
     """
     section, goes_on = "", False
     for line in (line.strip(" \t\r") for line in text.split("\n")):
@@ -93,7 +93,7 @@ def _lines(text: str, core: set[str], *, more: bool = False) -> Iterator[tuple[s
 
 
 def _section(line: str, *, more: bool) -> tuple[str, bool]:
-    """Its name, "" where it is not known, and whether the line says no more than that."""
+    """Its name, "" if it is not known, and whether the line contains nothing else."""
     found = _SECTION.fullmatch(line)
     name = found[1].lower() if found else ""
     known = {*_SECTIONS, "core", *((*_OF_DISPLAY, "diff") if more else ())}

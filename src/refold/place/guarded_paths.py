@@ -145,7 +145,7 @@ def _directory(
 
 
 def repository_of(path: str) -> list[str]:
-    """The directories of the repository that a `.git` stands for: its own come last."""
+    """The directories of the repository that a `.git` refers to: its own come last."""
     directory = pointed_to(path) if os.path.isfile(path) else os.path.realpath(path)
     if not directory or not os.path.isdir(directory):
         return []
@@ -162,8 +162,8 @@ def common_of(directory: str) -> str:
 def worktree_of(root: str) -> str:
     """The repository that `root` is a linked worktree of, as that repository says; else "".
 
-    What lies in the worktree alone proves nothing: whoever made its files could name any
-    directory. The repository must list it, where only its owner can write.
+    A file in the worktree proves nothing: whoever created it could name any directory. The
+    repository must list the worktree, in a place where only its owner can write.
     """
     git = os.path.join(root, ".git")
     directory = pointed_to(git) if os.path.isfile(git) else ""
@@ -178,7 +178,7 @@ def worktree_of(root: str) -> str:
 
 
 def _is_repository(directory: str) -> bool:
-    """One of the person's own: made of directories and files, not of links."""
+    """Whether it is one of the user's own: made of directories and files, not of links."""
     try:
         parts = [os.lstat(os.path.join(directory, n)) for n in ("", "objects", "refs")]
         head = os.lstat(os.path.join(directory, "HEAD"))

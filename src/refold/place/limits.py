@@ -22,11 +22,13 @@ _PROPORTIONAL = rb"(?m)^Pss: +(\d+) kB"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Of one command with all that it starts. 0 for `memory`: by the machine's own.
+    """The limits of one command with all that it starts. 0 for `memory`: by the machine's
+    own.
 
-    `glances` at how crowded the machine is come between two looks at what the command
-    uses: more of them for one that runs long, and is held by the kernel besides. `disks`
-    are directories on disks that must not get full, besides that where it works.
+    `glances` is the number of checks of the whole machine between two checks of what the
+    command uses: more of them for a command that runs long and is also limited by the
+    kernel. `disks` are directories on disks that must not fill up, besides the disk of the
+    working directory.
     """
 
     processes: int = 512
@@ -45,7 +47,9 @@ _ENDED_FIRST = 500
 
 
 def set_first(queues: int) -> str:
-    """Shell words that set what the kernel keeps, for a command without a space of its own."""
+    """Shell words that set the limits of the kernel, for a command without a namespace of
+    its own.
+    """
     score = f"echo {_ENDED_FIRST} >/proc/self/oom_score_adj"
     return f"{{ ulimit -c 0; ulimit -q {queues}; {score}; }} 2>/dev/null; "
 
@@ -77,7 +81,7 @@ def over(
     pids: Iterable[int],
     disks_in_memory: Iterable[str] = (),
 ) -> str:
-    """The limit that these processes are over, in words; "" for none."""
+    """The limit that these processes exceed, in words; "" for none."""
     numbers = list(pids)
     if len(numbers) > limits.processes:
         return f"it ran more than {limits.processes} processes at a time"
@@ -114,7 +118,10 @@ class Disks:
         return min(otherwise, time.monotonic() + _NEAR_AGAIN) if self._near else otherwise
 
     def filled(self) -> str:
-        """Which has too little left, in words; "" for none. It costs next to nothing."""
+        """The disk that has too little space left, in words; "" for none.
+
+        It costs next to nothing.
+        """
         left = [(free(path), path) for path in self._watched]
         least, path = min(left, default=(_NEAR, ""))
         self._near = least < _NEAR
@@ -143,7 +150,7 @@ def threads() -> int:
 
 
 def descendants(pid: int, most: int) -> list[int]:
-    """A process and all below it; of a crowd no more than `most` and some."""
+    """A process and all below it; of a large number little more than `most`."""
     found, waiting = list[int](), [pid]
     while waiting and len(found) <= most:
         one = waiting.pop()
@@ -186,7 +193,7 @@ def _share(pid: int) -> int:
 
 
 def _in_memory(disk: str) -> int:
-    """What lies on a disk that is memory."""
+    """The bytes of files on a disk that is in memory."""
     try:
         found = os.statvfs(disk)
     except OSError:

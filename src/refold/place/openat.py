@@ -130,13 +130,13 @@ class Folders:
         self.roots, self._opening = tuple(roots), opening
 
     def opened(self, real: Real, flags: int) -> int:
-        """A descriptor of `real` itself, for who closes it."""
+        """A descriptor of `real` itself; the caller closes it."""
         with self._top(real) as (top, way):
             return self._opening(top, way, flags)
 
     @contextmanager
     def of(self, real: Real) -> Generator[tuple[int, str]]:
-        """The directory that `real` lies in, and the last part of its name."""
+        """The directory of `real`, and the last part of its name."""
         check_length(real)
         folder, last = os.path.split(real)
         with _closing(self.opened(Real(folder), FOLDER)) as number:
@@ -159,7 +159,7 @@ class Folders:
                 os.rmdir(last, dir_fd=above)
 
     def root_of(self, real: str) -> str | None:
-        """The root that `real` lies below."""
+        """The root above `real`."""
         return next((root for root in self.roots if below(real, root)), None)
 
     @contextmanager

@@ -89,9 +89,10 @@ class Finished(Struct, frozen=True):
 class CommandExtras(Struct, frozen=True):
     """What one command gets that others do not.
 
-    `stdin` is a descriptor of ours, which may be a socket. `limits` stand for those of
-    all others. `seen` are directories that it must be able to read, whatever hides them.
-    With `own_tmp` its /tmp is its own and ends with it. `used` hears now and then how many seconds all of it has computed.
+    `stdin` is a descriptor of ours, which may be a socket. `limits` replace the usual
+    limits. `seen` are directories that it must be able to read, even if they are hidden
+    otherwise. With `own_tmp` it has a /tmp of its own, which is deleted at its end. `used`
+    is called from time to time with the seconds that it has computed.
     """
 
     stdin: int | None = None
@@ -105,32 +106,32 @@ NOTHING_MORE = CommandExtras()
 
 
 class Files(Protocol):
-    """The files an agent works on, below one directory and perhaps more roots.
+    """The files that an agent works on, below one directory and perhaps more roots.
 
-    A path as a model gives it is relative to the first root unless it is absolute.
-    `real` follows its links and `..`, once; it need not exist. `~` is refused: no shell
-    reads these. Everything else takes what `real` gave and follows no link again, on
-    the way or at its end: what was judged is what is opened. Names come as
-    `os.fsdecode` gives them. All but `called` may wait for a disk, so they are called
-    from a thread. Failures are `ToolFailed`, one sentence, with the path made printable.
+    A path from a model is relative to the first root unless it is absolute. `real` resolves
+    its links and `..`, once; the file need not exist. `~` is refused, because no shell
+    reads these paths. All other methods take the result of `real` and follow no link again,
+    neither on the way nor at the end: the file that was judged is the file that is opened.
+    Names are as `os.fsdecode` returns them. All methods but `called` may block on a disk,
+    so they are called from a thread. Failures are `ToolFailed`, one sentence, with the path
+    made printable.
 
     `only` gives the same files for one call: `real` then raises for a path that leads
     elsewhere than to one of `reals`, or, if there are none, out of the roots. `heeding`
-    gives the same files, but these two say, too, what `unread` and `unshown` say. On those
-    of `dry_run` changes stay in memory, are checked alike and read back.
+    gives the same files with additional rules for `unread` and `unshown`. On those of
+    `dry_run` changes stay in memory, are checked alike, and are read back from there.
 
-    `outside` is the real path where it lies below none of the roots, else None.
-    `called` is how to write a path for people and models: short and printable.
-    `kind` says what is there. `unread` says why a file may not be read, or "", `unshown`
-    why a search that was told only a folder may not show what stands in it. `items`
-    lists a directory, without what may not be read. `read` gives a regular file whole
-    and refuses what is larger than `at_most`; devices and pipes are refused, not waited
-    for. `write` replaces the whole content or nothing, keeps the mode, makes missing
-    directories, but no root, and refuses a file with several names (hard links). It
-    writes only over content whose sha256 is `expect`, or, if that is "", where nothing
-    is; otherwise it raises. `remove` takes such a file away. `put_all` does many of
-    these or none: where one fails half-way the others are taken back, and if that
-    cannot be, the error says what stayed.
+    `outside` is the real path if it is below none of the roots, else None. `called` is the
+    path for people and models: short and printable. `kind` is the kind of file. `unread`
+    says why a file may not be read, or ""; `unshown` why a search that was given only a
+    folder may not show its content. `items` lists a directory, without what may not be
+    read. `read` returns a regular file whole and refuses one larger than `at_most`; devices
+    and pipes are refused without waiting. `write` replaces the whole content or nothing,
+    keeps the mode, creates missing directories, but no root, and refuses a file with
+    several names (hard links). It overwrites only content whose sha256 is `expect`, or, if
+    that is "", writes only where nothing is; otherwise it raises. `remove` deletes a file
+    in the same way. `put_all` does many of these or none: if one fails, the others are
+    undone, and if that fails, the error says what stayed.
     """
 
     def real(self, path: str) -> Real: ...
@@ -152,24 +153,24 @@ class Files(Protocol):
 class Commands(Protocol):
     """Runs shell commands.
 
-    `run` gives the line to bash in the directory `cwd`, with an empty input, no
-    terminal, and an environment without secrets. It returns when bash has
-    ended; whatever the command left running is ended then, wherever it went.
-    After `seconds`, over a limit, or when cancelled, all of it is ended at once.
-    `on_output` hears text as it is printed. Memory is bounded however much that
-    is. `ToolFailed` is raised only where bash could not be started.
+    `run` gives the line to bash in the directory `cwd`, with empty input, no terminal, and
+    an environment without secrets. It returns when bash has ended; everything that the
+    command left running is ended then, wherever it went. After `seconds`, over a limit, or
+    when cancelled, everything is ended at once. `on_output` gets text as it is printed.
+    Memory is bounded, however much that is. `ToolFailed` is raised only if bash could not
+    be started.
 
-    `confines` says what it may change and reach. Where the machine cannot hold a
-    command to that, it runs all the same: whoever judged it knew.
+    `confines` says what the command may change and reach. If the machine cannot enforce
+    that, the command runs all the same: the caller knew it when it decided.
 
-    `given` is for a program that is talked to while it runs: an input of its own, its
-    own limits, and what it must see. Our end of its input is ours to close.
+    `given` is for a program that is talked to while it runs: its own input and limits, and
+    what it must see. The caller closes our end of its input.
 
-    `has` says whether a program of that name can be run. `close` at the end of the
-    session removes what was kept for its commands; none may run then.
+    `has` says whether a program of that name can be run. `close` at the end of the session
+    removes what was stored for its commands; none may be running then.
 
-    `hiding` gives the same, but for these paths, asked for at each command: absolute, and
-    kept from it where the machine can.
+    `hiding` gives the same commands, but these paths are hidden from them as far as the
+    machine can: absolute paths, computed anew for each command.
     """
 
     async def run(
@@ -209,24 +210,24 @@ class FileChange(Struct, frozen=True):
 
 
 class Snapshots(Protocol):
-    """Takes down how the files of a workspace are, and brings them back.
+    """Takes snapshots of the files of a workspace, and restores them.
 
-    `begin` starts to look, elsewhere, and returns at once; it does nothing while a look
-    is under way or a fresh one is at hand. `taken` waits for it, and looks itself where
-    was never begun. `dirty` says that files may have changed: what was seen before counts
-    no more, and the snapshots are `behind` until `taken`. `forget` says that another program
-    else may have changed some: the same, but nothing is owed.
+    `begin` starts a scan in the background and returns at once; it does nothing while a
+    scan is running or a fresh one exists. `taken` waits for the scan, and starts one if
+    there is none. `dirty` says that files may have changed: earlier scans are out of date,
+    and the snapshots are `behind` until `taken`. `forget` says that another program may
+    have changed some: the same, but `behind` stays unchanged.
 
-    `changes` says how two snapshots differ; it waits for a disk, so it is called from a
-    thread. What only one of them knows of as a root of its own is left out of account.
+    `changes` compares two snapshots; it blocks on a disk, so it is called from a thread. A
+    root that only one of them has is left out.
 
-    `restore` changes the files from how they are in `now` to how they were in `to`, and
-    counts them. It changes nothing where a file is not any more as in `now`, or where
-    something that no snapshot holds is in the way, and names those. Broken off, it can
-    be done again with the same arguments. Ignored files and repositories stay as they are.
+    `restore` changes the files from their state in `now` to their state in `to`, and counts
+    them. If a file differs from `now`, or if something that no snapshot contains is in the
+    way, it changes nothing and names those files. If it is interrupted, it can be called
+    again with the same arguments. Ignored files and repositories stay as they are.
 
-    All raise `ToolFailed`. `failed` hears of it from whoever goes on all the same;
-    `notice` is the newest sentence of that kind for the person, "" while all is well.
+    All methods raise `ToolFailed`. A caller that continues all the same reports the error
+    to `failed`; `notice` is the newest such sentence for the user, "" if there is none.
     """
 
     @property

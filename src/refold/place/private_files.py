@@ -42,13 +42,15 @@ def alone(file: Path) -> Generator[None]:
 
 
 def open_lock(file: Path) -> int:
-    """A file to lock, made if need be; whoever closes the number lets go. Raises `OSError`."""
+    """A file to lock, created if it does not exist; closing the descriptor releases the
+    lock. Raises `OSError`.
+    """
     make_directories(file.parent)
     return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def make_directories(directory: Path) -> None:
-    """With all that are missing above it, each for the person alone. Raises `OSError`."""
+    """Create it with all missing parents, each for the user alone. Raises `OSError`."""
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)

@@ -77,7 +77,9 @@ def _in_repository(path: str, directory: str) -> Iterator[str]:
 
 
 def _worktree(path: str, directory: str) -> bool:
-    """Does this directory of a linked worktree belong to the repository it lies in?"""
+    """Whether this directory of a linked worktree belongs to the repository that contains
+    it.
+    """
     above, name = os.path.split(os.path.dirname(directory))
     said = start_of(path)
     return (

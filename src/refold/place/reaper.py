@@ -30,7 +30,7 @@ _BETWEEN = 0.01  # seconds
 
 
 class Mark(Struct, frozen=True):
-    """What tells the processes of one call. `queues` is the hard limit they carry."""
+    """What identifies the processes of one call. `queues` is the hard limit that they have."""
 
     token: str
     queues: int
@@ -50,7 +50,7 @@ class ProcessLine(Struct, frozen=True):
 
 
 def new_mark(outer: str = "") -> Mark:
-    """A mark for a call. `outer` are the words that we carry ourselves."""
+    """A mark for a call. `outer` are the marks that this process has itself."""
     word = f"{owner()}.{time.monotonic_ns()}"
     token = f"{outer}:{word}" if outer else word
     return Mark(token, _LOWEST + int.from_bytes(os.urandom(4)) % _MARKS, _now(), _forks())
@@ -145,7 +145,7 @@ def _since(mark: Mark, leader: int) -> Iterator[ProcessLine]:
 
 
 def owner() -> str:
-    """A word for this process that no other has: its space, its number, its begin."""
+    """A word for this process that no other has: its namespace, its number, its start."""
     return _owner(os.getpid())
 
 
@@ -156,9 +156,9 @@ def _owner(pid: int) -> str:
 
 
 def lives_owner(word: str) -> bool:
-    """Does the process live that `word`, or what begins with it, is of?
+    """Whether the process that `word`, or its beginning, stands for is alive.
 
-    If that is unknown, as in another container, it does.
+    If that is unknown, as in another container, it counts as alive.
     """
     space, pid, began = [*word.split("."), "", ""][:3]
     if space != _space() or not pid.isdigit() or not began.isdigit():
@@ -219,7 +219,7 @@ def _content(path: str) -> bytes:
 
 
 def _tell(one: ProcessLine, order: signal.Signals) -> None:
-    """The number may mean another process by now: it is looked at again."""
+    """The number may belong to another process by now, so it is checked again."""
     with suppress(OSError, AttributeError):
         number = os.pidfd_open(one.pid)
         try:

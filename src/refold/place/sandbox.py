@@ -44,7 +44,7 @@ _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
 
 class _Found(Struct, frozen=True):
-    """What this machine can do, tried once, with what the person must know of it."""
+    """What this machine can do, tried once, and what the user must know about it."""
 
     kind: Kind
     notice: str = ""
@@ -72,7 +72,7 @@ class Launch(Struct, frozen=True):
 
 
 def find(environ: Mapping[str, str], wish: Wish) -> "Sandbox":
-    """The sandbox of a session. It tries what there is when it is first asked, or told to."""
+    """The sandbox of a session. It tries what there is when it is first used, or called."""
     return Sandbox(environ, wish)
 
 
@@ -108,7 +108,7 @@ class Sandbox:
 
     @property
     def notice(self) -> str:
-        """What the person must know of missing protection; "" where all is there."""
+        """What the user must know about missing protection; "" if nothing is missing."""
         return self._found().notice
 
     def held(
@@ -119,9 +119,9 @@ class Sandbox:
         given: CommandExtras = NOTHING_MORE,
         unread: Callable[[], Sequence[str]] = nothing,
     ) -> Launch:
-        """The walls for one command, which may not read `unread`.
+        """The sandbox of one command, which may not read `unread`.
 
-        It looks at the disk: call it from a thread.
+        It reads the disk: call it from a thread.
         """
         can = self._found()
         if can.kind in ("none", "off"):
@@ -160,10 +160,10 @@ class Sandbox:
     def _begin(self, found: GuardedPaths, *, writes: bool) -> GuardedPaths:
         """What can be mounted without a race.
 
-        While a command writes, it may rename what it made since it began, but not what was
-        there then: where something is mounted nothing is renamed. So guards that came up
-        since are not mounted for others; whoever made them can write them anyway, and they
-        are taken away in the end.
+        While a command writes, it may rename what it created since it began, but not what
+        existed then: a mount point cannot be renamed. So guarded paths that appeared since
+        are not mounted for others; the command that created them can write them anyway, and
+        they are moved away in the end.
         """
         if not self._writers:
             self._settled = found

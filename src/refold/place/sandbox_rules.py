@@ -83,13 +83,13 @@ def nothing() -> Sequence[str]:
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What the settings and the session want. Roots are absolute, links followed.
+    """What the settings and the session want. Roots are absolute, with links resolved.
 
-    `writable` are more directories, `readable` more that those see who are shown no home;
-    they may begin with `~`. `own` are directories of
-    ours, which no command sees, but for what is in `shared`; `quarantine` is one in them, for
-    what commands made under a guarded name; `unread` gives the paths that
-    no command may read, each time anew.
+    `writable` are more directories, `readable` more that commands without a view of the
+    home can see; they may begin with `~`. `own` are directories of ours, which no command
+    sees, except for those in `shared`; `quarantine` is one of them, for what commands
+    created under a guarded name; `unread` returns the paths that no command may read,
+    computed each time.
     """
 
     roots: tuple[str, ...]
@@ -246,7 +246,7 @@ class Layout:
 
     @cached_property
     def _tools(self) -> list[str]:
-        """Programs of the system and of the person, and what they need to run."""
+        """Programs of the system and of the user, and what they need to run."""
         found = (*tools(self._home, self._path()), *self._readable)
         shown = self._system[0].copy()
         for path in sorted({*map(os.path.realpath, found)} - {"/"}):
@@ -268,7 +268,7 @@ class Layout:
 def _still_shut(
     paths: Set[str], opened: Sequence[str], links: Mapping[str, str] = MappingProxyType({})
 ) -> set[str]:
-    """Without what a person saw named, and what that lies in."""
+    """Without the paths that the user saw named, and the directories above them."""
     led_to = {os.path.realpath(path) for path in links}
     return {
         path
@@ -313,7 +313,9 @@ def agents(home: str) -> list[str]:
 
 
 def system() -> tuple[list[str], list[tuple[str, str]]]:
-    """What programs need of a machine, which holds nothing of a person: directories, links."""
+    """What programs need of a machine, which contains nothing of a user: directories,
+    links.
+    """
     links = [(path, os.readlink(path)) for path in _SYSTEM.split() if os.path.islink(path)]
     linked = {path for path, _ in links}
     return [p for p in _SYSTEM.split() if p not in linked and os.path.isdir(p)], links
@@ -325,7 +327,7 @@ def of_the_system() -> list[str]:
 
 
 def tools(home: str, path: Sequence[str]) -> list[str]:
-    """Where people keep programs of their own, and what these need to run.
+    """Where users install programs of their own, and what these need to run.
 
     `path` are the directories of the PATH. One in `.pyenv` or a virtual environment needs
     the rest of that, but one in a home or among projects does not need what is beside it.
@@ -342,7 +344,7 @@ def _is_prefix(folder: str) -> bool:
 
 
 def needed() -> list[str]:
-    """What lies below /run and must be seen all the same."""
+    """What is below /run and must be visible all the same."""
     names = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/hostname")
     real = (os.path.realpath(name) for name in names)
     running = [path for path in real if path.startswith("/run/") and os.path.exists(path)]

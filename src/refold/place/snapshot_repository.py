@@ -105,9 +105,10 @@ class Shadow:
         given: bytes = b"",
         held: int | None = None,
     ) -> bytes:
-        """What git prints, called in `folder` of the work tree `tree`.
+        """The output of git, called in `folder` of the work tree `tree`.
 
-        `held` is a descriptor that lives as long as git does, whatever becomes of us.
+        `held` is a descriptor that stays open as long as git runs, even if this process
+        ends.
         """
         begun = self.start(*arguments, folder=folder, tree=tree, index=index, held=held)
         return begun.said(given)
@@ -225,7 +226,7 @@ class Shadow:
 
 
 class Begun:
-    """A call of git under way. Ask once what it said."""
+    """A running git process. Ask once for its output."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], arguments: Sequence[str], folder: str
@@ -251,7 +252,7 @@ class Begun:
         return said
 
     def drop(self) -> None:
-        """End it, and hear nothing of it."""
+        """End it, and ignore its output."""
         self._process.kill()
         self._process.communicate()
 

@@ -208,7 +208,7 @@ def _write(folder: int, name: str, content: bytes, bits: int, wait: bool) -> Non
 
 
 def _bits(folder: int, last: str, to: SnapshotFile) -> int:
-    """Who may do what with a file: as before, but for who may run it."""
+    """The permissions of a file: as before, except for the executable bit."""
     before = 0o666 & ~_umask()
     with suppress(OSError):
         about = os.stat(last, dir_fd=folder, follow_symlinks=False)
@@ -218,7 +218,7 @@ def _bits(folder: int, last: str, to: SnapshotFile) -> int:
 
 
 def _umask() -> int:
-    """Asking for it would change it, for all threads; the kernel tells it, too."""
+    """Reading it with `umask` would change it, for all threads; the kernel reports it, too."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:
             line = next(line for line in file if line.startswith("Umask:"))

@@ -58,7 +58,7 @@ class TooLarge(ToolFailed):
 
 
 class Scan:
-    """Remembers what it saw: a look at unchanged files costs one call of git."""
+    """Remembers what it saw: a scan of unchanged files costs one call of git."""
 
     def __init__(self, shadow: Shadow, ignored: Ignored, session: str) -> None:
         self._shadow, self._ignored = shadow, ignored
@@ -115,7 +115,7 @@ class Scan:
         raise ToolFailed(f"The files of {escaped(root)} change too fast to be kept.")
 
     def _ignored_but_tracked(self, eye: "_Eye") -> set[str]:
-        """What the person's repository holds although it would ignore it."""
+        """Files that the user's repository tracks although it would ignore them."""
         place = Path(git_folder(eye.top)) / "index" if eye.top else None
         about = _about(place) if place else None
         if place is None or about is None or self._tracked.get(eye.root) == about:
@@ -125,7 +125,7 @@ class Scan:
 
 
 class _Eye:
-    """A look at one root. Paths are relative to it unless they are absolute."""
+    """A scan of one root. Paths are relative to it unless they are absolute."""
 
     def __init__(
         self, shadow: Shadow, ignored: Ignored, place: tuple[str, str],
@@ -209,7 +209,7 @@ class _Eye:
         return bool(kept or gone), left_out
 
     def _read_again(self, paths: Sequence[str]) -> None:
-        """Put what really lies there into the index, whatever git was led to."""
+        """Put the real content into the index, whatever git was led to."""
         if not paths:
             return
         found = lines_of(self._shadow, self._base, self.root, self.prefix, paths)
@@ -274,7 +274,7 @@ class _Eye:
 
 
 class _Fits:
-    """What is to become of a path: kept, gone, or left out; and how large it is."""
+    """What is to become of a path: stored, deleted, or left out; and its size."""
 
     def __init__(self, root: str) -> None:
         self._root, self._plain = root, {"": True}
@@ -300,7 +300,7 @@ class _Fits:
         return "kept", about.st_size
 
     def _is_plain(self, folder: str) -> bool:
-        """Is no part of the way a link? What lies behind one is somewhere else."""
+        """Whether no part of the path is a link. What is behind a link is somewhere else."""
         if folder not in self._plain:
             link = os.path.islink(os.path.join(self._root, folder))
             self._plain[folder] = not link and self._is_plain(folder.rpartition("/")[0])
@@ -321,7 +321,7 @@ def _about(place: Path) -> tuple[int, int] | None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """With its time, and whole or not at all."""
+    """With its modification time, and completely or not at all."""
     beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
     with source.open("rb") as reading, open(beside, "xb", opener=opened) as writing:
         # Of what was opened: under its name there may be another by now.
@@ -351,7 +351,9 @@ def _sweep_packs(folder: Path) -> None:
 
 
 class Ways:
-    """The ways to `paths`, relative to `root`, which lies in `base` or is it. As of now."""
+    """The directories on the way to `paths`, relative to `root`, which is in `base` or is
+    it, as they are now.
+    """
 
     def __init__(self, base: str, root: str, paths: Sequence[str]) -> None:
         self._base, self._root, self._paths = base, root, paths

@@ -247,7 +247,7 @@ def _opened(held: ExitStack, pid: int, path: bytes) -> int:
 
 
 def _disk(pid: int, file: int) -> int | None:
-    """The number of the disk that this file lies on, where the command may write it."""
+    """The device number of this file's disk, if the command may write it there."""
     with open(f"/proc/self/fdinfo/{file}", "rb") as about:
         found = _MOUNT.search(about.read())
     for mount in mounts(pid) if found else ():
@@ -258,9 +258,11 @@ def _disk(pid: int, file: int) -> int | None:
 
 
 def _listens_outside(disk: int, file: int) -> bool:
-    """Does a program of our own network listen there, whatever the file is called by now?
+    """Whether a program of our own network listens there, whatever the file is called by
+    now.
 
-    Sockets belong to a network even where they are found by a file. See sock_diag(7).
+    Sockets belong to a network namespace even if they are found by a file. See
+    sock_diag(7).
     """
     wanted = (os.stat(f"/proc/self/fd/{file}").st_ino & 0xFFFFFFFF, disk)
     request = struct.pack(

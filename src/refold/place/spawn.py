@@ -101,9 +101,9 @@ def _libraries(order: Order) -> str:
 def start(
     order: Order, held: Launch, limits: Limits, ends: tuple[int, int]
 ) -> RunningCommand:
-    """`ends` are those of a pipe that the walls of `held` tell their news into.
+    """`ends` are those of a pipe into which the sandbox of `held` writes its status.
 
-    From here on they are closed by whoever closes the call, also if there is none.
+    From here on they are closed when the call is closed, also if it was not started.
     """
     mark = new_mark(os.environ.get(NAME, ""))
     news, told = ends
@@ -148,7 +148,7 @@ def start(
 def _let_go(
     held: Launch, first: int, gate: socket.socket, limits: tuple[Limits, int]
 ) -> str:
-    """Let the command run when its walls stand as they should. Else why they do not."""
+    """Let the command run if its mounts are right; otherwise return the reason."""
     compared = held.mounts.comparison() if held.mounts else None
     gate.settimeout(_PATIENCE)
     try:

@@ -199,7 +199,7 @@ class Supervisor:
         return self._last_words(watch, output)
 
     def _looked(self, watch: "_Watch") -> str:
-        """The limit that it is over, or "": then it is told what it has computed."""
+        """The limit that it exceeds, or "". The listener gets the computed seconds."""
         why = watch.over()
         if self._used and not why:
             self._tell(watch.computed())
@@ -259,7 +259,7 @@ class _Watch:
         return crowded(self._limits, self._threads)
 
     def over(self) -> str:
-        """The limit that it is over; "" if none. It looks at all that runs."""
+        """The limit that it exceeds; "" if none. It checks everything that runs."""
         # A crowd would grow faster than it can be counted.
         if crowd := self.crowded():
             signal_group(self._group, signal.SIGSTOP)

@@ -34,7 +34,7 @@ def no_new_privileges() -> None:
 
 
 def connect(descriptor: int, address: bytes) -> None:
-    """Connect a socket to an address of any family, as it lies in memory. Raises `OSError`."""
+    """Connect a socket to an address of any family, as it is in memory. Raises `OSError`."""
     if _libc().connect(descriptor, address, len(address)):
         raise _error()
 

@@ -129,7 +129,7 @@ def message_to_wire(
 
 
 class Anthropic:
-    """Claude, or whatever speaks its protocol."""
+    """Claude, and other models behind the same protocol."""
 
     def __init__(self, http: Http, keeping: str = WIRE) -> None:
         self._http, self._keeping = http, keeping

@@ -19,10 +19,10 @@ Thing = TypeVar("Thing", bound=str)
 
 
 class CapabilityFallback(Generic[Thing]):
-    """What each model was found not to take. `about`: how a refusal names a thing.
+    """What each model was found not to accept. `about`: how a refusal names a feature.
 
-    Of several that a refusal may mean, the first is left out; so what can be asked
-    for less of stands before it.
+    Of several features that a refusal may mean, the first is left out; so a feature that
+    can be requested in a weaker form comes before it.
     """
 
     def __init__(self, about: Mapping[Thing, str]) -> None:

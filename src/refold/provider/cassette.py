@@ -35,12 +35,12 @@ from refold.values.messages import Spoken
 
 
 class Tape:
-    """A new file that calls are written to, by as many models as there are.
+    """A new file to which calls are written, by any number of models.
 
-    It is readable by its owner only. A call is one line when it is asked and one
-    when it is answered, each written whole before anything goes on, so whatever
-    kills us leaves all that came before. `mask` is given every piece of text and
-    says what may be written of it. Raises `BadInput` if the file is there already.
+    Only its owner can read it. A call is one line when it is made and one when it is
+    answered, each written completely before anything continues, so after a crash everything
+    before it is there. `mask` gets every piece of text and returns what may be written of
+    it. Raises `BadInput` if the file exists.
     """
 
     def __init__(self, file: Path, mask: Mask = unmasked) -> None:
@@ -51,10 +51,10 @@ class Tape:
         self._create()
 
     def ask(self, request: Request) -> int:
-        """Write that this is asked; the number that its answer goes by.
+        """Write this call, and return the number that its answer refers to.
 
-        Raises `Refused` where the file cannot be written, or could not be before:
-        with a call missing, what follows would be no recording.
+        Raises `Refused` if the file cannot be written, or could not be before: a recording
+        with a missing call would be useless.
         """
         self._calls += 1
         self._write(line_of(self._requests.change(self._calls, request)))
@@ -132,12 +132,12 @@ class Recording:
 
 
 class Replaying:
-    """Answers as the calls in `file` were answered, in the order they were asked.
+    """Answers as the calls in `file` were answered, in the order in which they were made.
 
-    The n-th call must equal the n-th recorded one, but for the fields of the
-    request in `ignoring`. Only calls that were under way at the same time when they
-    were recorded may come in another order. A miss raises `Refused` and uses
-    nothing up. Raises `BadInput` if the file is no cassette.
+    The n-th call must equal the n-th recorded one, except for the fields of the request in
+    `ignoring`. Only calls that ran at the same time when they were recorded may come in
+    another order. A mismatch raises `Refused` and uses nothing up. Raises `BadInput` if the
+    file is not a cassette.
     """
 
     def __init__(

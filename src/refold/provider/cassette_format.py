@@ -69,11 +69,10 @@ ERRORS: dict[str, type[ProviderError]] = {
 
 
 class RecordedRequest(Struct, frozen=True):
-    """A request in plain values, and where it stands in the file, if it does.
+    """A request in plain values, and its position in the file, if it is recorded.
 
-    `fields` holds all of the request but its messages, by name. It was asked in
-    `line` and answered in `answered_at`; what was asked between the two was under
-    way at the same time.
+    `fields` has all of the request but its messages, by name. It was made in `line` and
+    answered in `answered_at`; calls made between the two ran at the same time.
     """
 
     fields: dict[str, Plain]
@@ -101,7 +100,7 @@ class Calls(Struct, frozen=True):
 
 
 def nothing() -> RecordedRequest:
-    """What a session's first call is told as a change of."""
+    """The empty request with which a session's first call is compared."""
     return RecordedRequest({}, Log[Plain]())
 
 

@@ -119,10 +119,10 @@ def connect(
     connecting: float = 10.0,
     window: int = 0,
 ) -> Connected:
-    """A provider to ask. `key` goes before the one in the environment.
+    """A provider to use. `key` takes precedence over the one in the environment.
 
-    `window`: tokens that its models read, where a server is told that (Ollama).
-    Raises `BadInput` when a key is needed and there is none.
+    `window`: tokens that its models read, for a server that has to be told (Ollama). Raises
+    `BadInput` if a key is needed and there is none.
     """
     http = server(spec, environ, key=key, idle=idle, connecting=connecting)
     match spec.wire:
@@ -250,23 +250,22 @@ def _credentials(
 
 
 def moved(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
-    """Is it not asked where it really is, but at an address of the person's own?"""
+    """Whether its address was replaced by one of the user's own."""
     return bool(spec.base_url) and address(spec, environ) != spec.base_url
 
 
 def _keeping(spec: ProviderSpec) -> str:
-    """The name under which is kept what only this provider can read again.
+    """The name under which data is stored that only this provider can read again.
 
-    A wire's name stands for the provider it was made for, wherever that one's
-    address has been moved to. Others who speak the wire could not read what it
-    has signed, nor it what they have.
+    The name of a wire stands for the provider it was made for, wherever its address was
+    moved. Other providers with the same wire could not read its signed data, nor it theirs.
     """
     maker = {"openai-responses": "openai"}.get(spec.wire, spec.wire)
     return spec.wire if spec.name == maker else f"{spec.wire}@{spec.name}"
 
 
 def _quirks(spec: ProviderSpec, environ: Mapping[str, str]) -> Quirks:
-    """Another server in the provider's place is asked in the words that most know."""
+    """Another server at the provider's address gets the requests that most servers accept."""
     if moved(spec, environ):
         plain = Quirks()
         return replace(

@@ -67,8 +67,8 @@ _NO_CALLS = "<reminder>Answer in words now: code is not run.</reminder>"
 class CodeActing:
     """`inner`, for agents that act by writing code.
 
-    A `small` model is told less, and its answer ends with its first block: what it
-    would write after that is what it thinks that the block prints.
+    A `small` model gets shorter instructions, and its response ends with its first code
+    block: what it would write after that is what it expects the block to print.
     """
 
     def __init__(self, inner: Provider, *, small: bool = False) -> None:
@@ -217,7 +217,7 @@ _IN_A_STRING = "unterminated triple-quoted"
 
 
 def blocks(answer: str, *, whole: bool = True) -> tuple[str, ...]:
-    """`whole`: the answer came to its proper end, so a block that is open at it has, too."""
+    """`whole`: the response ended properly, so a block that is still open ends with it."""
     return tuple(code for code in _found(answer.splitlines(), whole) if code.strip())
 
 

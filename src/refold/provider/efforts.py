@@ -76,6 +76,6 @@ OLLAMA_LEVELS: Levels = MappingProxyType(
 
 
 def level(levels: Levels, effort: Effort, without: Collection[str]) -> str:
-    """The word to ask for; "" for none."""
+    """The word to request; "" for none."""
     wished = levels.get(effort, ())
     return next((word for word in wished if word not in without), "")

@@ -23,7 +23,8 @@ from refold.values.messages import Message, Spoken
 
 
 class EncodedPiece(Struct, frozen=True):
-    """`head + body + tail` stands alone; `body`s may share a `head` and a `tail`.
+    """`head + body + tail` is a whole message; several `body`s may share a `head` and a
+    `tail`.
 
     A piece without a head is a whole message and shares nothing.
     """
@@ -54,7 +55,7 @@ class Encoded:
     def join(self, messages: Log[Spoken], pictures: Pictures = NO_PICTURES) -> bytes:
         """All of `messages`, with commas between them.
 
-        `pictures` are looked at for what is new: those of old messages stand there.
+        `pictures` are needed for new messages only: old ones are encoded already.
         """
         while self._ends and not self._still_true(messages):
             self._ends.pop()
@@ -93,7 +94,7 @@ State = TypeVar("State")
 
 
 class IncrementalFold(Generic[State]):
-    """`step` says what one more message makes of what followed from those before."""
+    """`step` computes the next state from one more message and the state so far."""
 
     def __init__(self, start: State, step: Callable[[State, Spoken], State]) -> None:
         self._start, self._step = start, step

@@ -66,7 +66,7 @@ class ResponseStart(Struct, frozen=True):
 
 
 def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
-    """The error that a reply stands for, if it is one."""
+    """The error that a response means, if it is one."""
     said, code = _said(reply.body)
     what = f"{code} {said}".lower()
     status = reply.status
@@ -139,7 +139,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def quoted(text: str) -> str:
-    """The beginning of `text` on one line, fit to stand in a sentence."""
+    """The beginning of `text` on one line, for use in a sentence."""
     printable = (c if c.isprintable() else " " for c in clean(text[:1000]))
     line = " ".join("".join(printable).split())
     return line if len(line) <= 300 else line[:299] + "…"
@@ -155,7 +155,7 @@ def masked(text: str, secret: str) -> str:
 
 
 def _said(body: bytes) -> tuple[str, str]:
-    """What went wrong in the provider's words, and its code for that."""
+    """The provider's error message, and its error code."""
     try:
         found: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

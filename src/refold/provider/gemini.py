@@ -64,7 +64,7 @@ KINDS = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image
 
 
 class Manner(Struct, frozen=True):
-    """How messages are put. `nested`: the pictures of a result stand inside of it."""
+    """How messages are encoded. `nested`: the images of a result are part of it."""
 
     signing: Signing = "kept"
     nested: bool = True

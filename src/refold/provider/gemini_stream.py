@@ -21,7 +21,9 @@ WIRE = "gemini"  # and the name under which Google's signatures are kept
 
 
 class Kept(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What goes back: on a call, on a thought, as empty words, or on the words after."""
+    """What is sent back: on a call, on a thought, as an empty text, or on the text after
+    it.
+    """
 
     thought_signature: str = ""
     id: str = ""

@@ -61,7 +61,7 @@ class HttpConnection:
         body: bytes | None,
         idle: float,
     ) -> None:
-        """Ask with a body, or, without one, only for what stands there."""
+        """Send a request with a body, or, without one, a GET."""
         method = "GET" if body is None else "POST"
         length = () if body is None else (("content-length", str(len(body))),)
         asked = h11.Request(method=method, target=target, headers=[*headers, *length])
@@ -109,7 +109,7 @@ class HttpConnection:
         return content
 
     def _received(self) -> Iterator[bytes]:
-        """The pieces that came with the one before: a server may send one for each word."""
+        """The pieces that arrived with the one before: a server may send one for each word."""
         try:
             while isinstance(event := self._http.next_event(), h11.Data):
                 yield event.data
@@ -194,10 +194,10 @@ def _new_cycle() -> h11.Connection:
 
 
 class ChunkedBody:
-    """A body that comes in chunks (RFC 9112, 7.1): `add` what came, ask for its `content`.
+    """A body in chunks (RFC 9112, 7.1): `add` what arrived, ask for its `content`.
 
-    h11 would make an event of each chunk, and many servers send one for each word.
-    `wrong` says what was none of this format; what came before it is content all the same.
+    h11 would make an event of each chunk, and many servers send one for each word. `wrong`
+    says what did not match the format; what arrived before it is content all the same.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -216,7 +216,7 @@ class ChunkedBody:
         self._data += data
 
     def content(self) -> bytes:
-        """All that can be told by now of what was not told yet."""
+        """The content that is complete by now and was not returned yet."""
         data, at, found = self._data, 0, list[bytes]()
         while not self.over and not self.wrong:
             if self._left:
@@ -283,7 +283,7 @@ class HttpResponse:
         return b""
 
     def _unpacked(self, packed: bytes) -> bytes:
-        """Some of it: a few bytes may stand for gigabytes."""
+        """Some of it: a few bytes may expand to gigabytes."""
         if self._unpack is None:
             return packed
         chunk = self._unpack.decompress(packed, _AT_ONCE)
@@ -335,7 +335,7 @@ class Http:
             yield answer
 
     async def get(self, path: str) -> bytes:
-        """What stands there, whole."""
+        """The whole response."""
         found = bytearray()
         async with self._answered(path, None) as answer:
             while chunk := await answer.read():
@@ -477,4 +477,4 @@ _PIECE = 256 * 1024
 
 
 class Broken(Exception):
-    """The connection is of no more use. The message says what the other end did."""
+    """The connection cannot be used any more. The message says what the other end did."""

@@ -39,7 +39,7 @@ Seen: TypeAlias = str | Shown
 def seen(
     parts: Iterable[Part], pictures: Pictures, kinds: Collection[str] = KINDS
 ) -> list[Seen]:
-    """The words and pictures among `parts`, in their order."""
+    """The texts and images among `parts`, in their order."""
     found: list[Seen] = []
     for part in parts:
         match part:
@@ -63,12 +63,12 @@ def result(
 
 
 def joined(said: Iterable[Seen]) -> str:
-    """The words of it, as one text."""
+    """Its texts, as one."""
     return "\n\n".join(each for each in said if isinstance(each, str))
 
 
 def blind(encode: Encode) -> Encode:
-    """`encode` for a model that takes no pictures: it is told of them."""
+    """`encode` for a model that takes no images: it gets a description of them."""
     return lambda message, _: encode(message, NO_PICTURES)
 
 

@@ -25,7 +25,7 @@ from refold.safe_open import made
 
 
 class ListedModel(Struct, frozen=True, omit_defaults=True):
-    """A model, and what its provider tells of it."""
+    """A model, and what its provider reports about it."""
 
     name: str
     window: int = 0  # tokens; 0: not told
@@ -141,7 +141,7 @@ def remembered(directory: Path, name: str, address: str) -> Listed | None:
 
 
 def remember(directory: Path, name: str, listed: Listed) -> None:
-    """Keep it for next time, whole or not at all. Where that is not possible, we forget."""
+    """Store it for the next time, completely or not at all. A failure to store is ignored."""
     file = _file(directory, name)
     temporary = file.with_suffix(f".{os.getpid()}.new")
     with suppress(OSError):

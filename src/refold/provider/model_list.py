@@ -98,7 +98,7 @@ def from_gemini(page: Any) -> Page:
 
 
 def from_openai(page: Any) -> Page:
-    """OpenAI's list, and those of everybody who has one like it and tells more."""
+    """OpenAI's list, and those of compatible servers, which may report more."""
     models = tuple(
         ListedModel(model["id"], _window(model), _steps(model.get("pricing")))
         for model in _models(page, "data")
@@ -148,7 +148,7 @@ async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[ListedM
 
 
 async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedModel]:
-    """Ollama tells a window only where it is asked for that model."""
+    """Ollama reports a context window only for a single model."""
     found = {name: ListedModel(name) for name in names}
     limit = anyio.CapacityLimiter(_AT_ONCE)
 

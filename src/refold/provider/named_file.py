@@ -7,7 +7,7 @@ from refold.safe_open import read_regular
 
 
 def read_whole(file: Path, most: int) -> bytes:
-    """What stands in `file`, links followed. Raises `OSError` with the reason in words."""
+    """The content of `file`, links followed. Raises `OSError` with the reason."""
     found, size = read_regular(file, most)
     if size > most:
         raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")

@@ -247,7 +247,7 @@ def _sent(request: Request) -> frozenset[Extra]:
 
 
 def _think(request: Request, model: OllamaModel) -> dict[str, Any]:
-    """Whether to think, or how hard: some models want one word, some the other."""
+    """Whether to think, or how hard: models differ in the value that they accept."""
     if not request.effort or not model.can("thinking"):
         return {}
     levels = model.levels

@@ -97,7 +97,7 @@ def message_to_wire(
 
 
 class OpenAIChat:
-    """GPT, or whatever speaks its older protocol: nearly every server does."""
+    """GPT, and nearly every other server, through its older protocol."""
 
     def __init__(self, http: Http, quirks: Quirks = PLAIN) -> None:
         bridge = Spoken(0, Message("assistant", (Text(BRIDGE),)))
@@ -172,7 +172,7 @@ def _sent(request: Request, quirks: Quirks) -> frozenset[Extra]:
 
 
 def _asks_for_schema(request: Request, quirks: Quirks) -> bool:
-    """Several servers hold every word to it, so that no call would get out."""
+    """Several servers apply the schema to every token, so no call would be possible."""
     calls = request.tools and request.tool_choice != "none"
     return sanitize.schema(request) and (quirks.schema_beside_tools or not calls)
 
@@ -180,7 +180,7 @@ def _asks_for_schema(request: Request, quirks: Quirks) -> bool:
 def _results(
     message: Message, pictures: Pictures, quirks: Quirks
 ) -> Iterator[EncodedPiece]:
-    """A result holds nothing but text. What one shows, a person says after them all."""
+    """A result contains only text. Its images follow all results in a user message."""
     name = _short if quirks.short_ids else str
     shown: list[Seen] = []
     for part in message.parts:
@@ -253,7 +253,7 @@ def _short(id_: str) -> str:
 
 
 def _thought(message: Message) -> str:
-    """What this wire heard it think. What others understand is sealed for them."""
+    """The thinking that this wire received. Other wires' thinking is encrypted for them."""
     texts = (p.text for p in message.parts if isinstance(p, Thinking) and not p.wire)
     return "\n\n".join(map(sanitize.text, texts))
 

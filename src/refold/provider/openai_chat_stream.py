@@ -65,7 +65,7 @@ def from_wire(
 
 
 def ending(reading: ChatStreamState) -> Done | None:
-    """The end of an answer, if it may end here: usage comes after its last words."""
+    """The end of a response, if it may end here: usage comes after its text."""
     if not reading.finish:
         return None
     stop = _STOPS.get(reading.finish, "end")
@@ -180,10 +180,10 @@ def _told(said: str | list[_Bit]) -> Iterable[Delta]:
 
 
 def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, CallDelta]:
-    """A piece of a call, counted our way.
+    """A piece of a call, with our index.
 
-    Most servers count calls from 0; some give every one the same index or none
-    at all, and then only a new id tells that this is another call.
+    Most servers count calls from 0; some give every call the same index or none at all, and
+    then only a new id shows that this is another call.
     """
     function = call.function or _Function()
     arguments, name = function.arguments or "", function.name or ""
@@ -238,7 +238,7 @@ _GROWS = ("text", "summary")
 
 
 def thought_in(details: Iterable[dict[str, Any]]) -> str:
-    """The words among them, for people."""
+    """The texts among them, for people."""
     words = (detail.get(name) for detail in details for name in _GROWS)
     return "".join(word for word in words if isinstance(word, str))
 
@@ -262,7 +262,7 @@ class _Block:
         self._grown: dict[str, list[str]] = {}
 
     def goes_on(self, piece: dict[str, Any]) -> bool:
-        """Words go on where they have the same number. What is sealed comes whole."""
+        """Text continues if it has the same number. Encrypted data arrives as a whole."""
         sealed = piece.get("type") == "reasoning.encrypted"
         same = (self._said.get(name) == piece.get(name) for name in ("type", "index"))
         return not sealed and all(same)

@@ -49,9 +49,9 @@ class TextDelta(Struct, frozen=True):
 
 
 class ThinkingDelta(Struct, frozen=True):
-    """A piece of thinking. `data`, when it comes, closes the block.
+    """A piece of thinking. `data`, if present, closes the block.
 
-    `data` is whatever the provider that `wire` stands for wants back unchanged.
+    `data` is what the provider that `wire` stands for wants back unchanged.
     """
 
     text: str = ""
@@ -62,9 +62,9 @@ class ThinkingDelta(Struct, frozen=True):
 class CallDelta(Struct, frozen=True):
     """A piece of a tool call.
 
-    The first piece of each call brings `name` (and `id`, where the provider has
-    ids); pieces with the same `index` belong to the same call. `data` is whatever
-    the provider that `wire` stands for wants back unchanged with the call.
+    The first piece of each call has `name` (and `id`, if the provider has ids); pieces with
+    the same `index` belong to the same call. `data` is what the provider that `wire` stands
+    for wants back unchanged with the call.
     """
 
     index: int
@@ -86,7 +86,7 @@ class Retrying(Struct, frozen=True):
 
 
 class Sent(Struct, frozen=True):
-    """What went out just now, exactly as it went. Each try again tells its own."""
+    """The request that was just sent, byte for byte. Each retry has its own."""
 
     to: str  # "POST https://…", or a command line
     body: bytes
@@ -103,7 +103,7 @@ Stop: TypeAlias = Literal["end", "calls", "length", "refused"]
 
 
 class Done(Struct, frozen=True):
-    """The proper end of an answer. Without one, whatever came is no answer."""
+    """The proper end of a response. Without one, there is no response, whatever arrived."""
 
     usage: Usage = Usage()
     stop: Stop = "end"

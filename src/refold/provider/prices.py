@@ -70,7 +70,7 @@ def rates(
 ) -> Rates | None:
     """A model's prices at a moment, seconds since 1970; None: not known.
 
-    `told` is what the provider itself says they are.
+    `told` is what the provider itself reports.
     """
     steps = FREE.steps if here or provider == "local" else told
     steps = steps or _listed(provider, model, time.time() if now is None else now)

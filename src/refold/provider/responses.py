@@ -331,7 +331,7 @@ def _argued(
 def _closed(
     reading: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
-    """The whole of an item: what of it has not come in pieces is told now."""
+    """The complete item: the parts that did not arrive in pieces are returned now."""
     fed, reading = reading.fed, replace(reading, heard=True, fed=False)
     match event.item:
         case {"type": "function_call", **item}:
@@ -434,7 +434,7 @@ def _trouble(error: Any) -> Trouble:
 
 
 class OpenAIResponses:
-    """GPT, or whatever speaks its newer protocol."""
+    """GPT, and compatible servers, through its newer protocol."""
 
     def __init__(self, http: Http, keeping: str = WIRE) -> None:
         self._http, self._keeping = http, keeping

@@ -18,10 +18,11 @@ from refold.values.log_level import Tell, quiet
 
 
 class Backoff(Struct, frozen=True):
-    """How often and how long, in seconds.
+    """How often and how long to wait, in seconds.
 
-    Full jitter: a random part of a ceiling that doubles, so that many who failed
-    together do not come back together. https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    Full jitter: a random part of a ceiling that doubles, so that many clients that failed
+    together do not retry together.
+    https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
     """
 
     retries: int = 3

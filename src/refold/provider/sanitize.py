@@ -24,7 +24,7 @@ from refold.values.tools import ToolSpec
 
 
 def text(words: str) -> str:
-    """`words` without what a strict reader of JSON refuses."""
+    """`words` without what a strict JSON parser refuses."""
     return clean(words).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -76,7 +76,9 @@ def schema(request: Request) -> bool:
 
 
 def cache_key(request: Request) -> str:
-    """What tells a provider that requests belong together. It takes 64 characters."""
+    """The value by which a provider recognizes that requests belong together: at most 64
+    characters.
+    """
     return text(request.session)[:64]
 
 

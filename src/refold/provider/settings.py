@@ -55,7 +55,7 @@ GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 
 
 def key_names(commands: Mapping[str, ProgramSettings]) -> frozenset[str]:
-    """Those of all that are built in, and of `commands`, a person's own."""
+    """The variables of all built-in ones, and of `commands`, the user's own."""
     own = (name for command in commands.values() for name in command.keys)
     return frozenset((*CLAUDE_KEYS, *CODEX_KEYS, *GEMINI_KEYS, *own))
 

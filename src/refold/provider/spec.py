@@ -31,7 +31,7 @@ class Quirks(Struct, frozen=True):
 
 
 class ProviderSpec(Struct, frozen=True):
-    """A provider as data. Variables are looked at in the order they stand."""
+    """A provider as data. Variables are tried in their order."""
 
     name: str
     wire: Wire
@@ -61,7 +61,10 @@ class ProviderSpec(Struct, frozen=True):
 
 
 def no_provider(name: str, names: Iterable[str]) -> BadInput:
-    """`names` are those there are. All of them would be a wall: the nearest, or where to look."""
+    """`names` are the known ones.
+
+    The error names the nearest, or where to look, instead of all of them.
+    """
     from refold.values.similar_names import similar
 
     near = similar(name, names)

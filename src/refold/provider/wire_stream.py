@@ -40,11 +40,11 @@ class Splitter(Protocol):
 
 
 class Reader(Struct, Generic[State, Event], frozen=True):
-    """How a wire reads.
+    """How a wire reads a response.
 
-    `step` is pure: the state so far and an event in, the next state and what
-    the event said out. `ending` is asked when no more comes: the `Done` that
-    may stand there, or None when the answer was cut off.
+    `step` is pure: the state so far and an event in, the next state and deltas out.
+    `ending` is called when nothing more arrives: it returns the `Done`, or None if the
+    response was cut off.
     """
 
     splitter: Callable[[], Splitter]
@@ -65,9 +65,9 @@ async def deltas(
     *,
     trace: bool = False,
 ) -> AsyncGenerator[Delta, None]:
-    """Ask, and tell the answer piece by piece up to its `Done`.
+    """Send the request, and yield the response piece by piece up to its `Done`.
 
-    With `trace` the bytes are told too, as they go out and as they come in.
+    With `trace` the bytes are reported, too, as they are sent and received.
     """
     if trace:
         yield Sent(f"POST {http.peer.base_url}{path}", body)
@@ -111,7 +111,7 @@ def _texts_joined(found: Iterable[Delta]) -> Iterator[Delta]:
 
 
 class StreamState(Generic[State, Event]):
-    """One answer while it is heard: chunks in, deltas out, until it is `over`."""
+    """One response while it is received: chunks in, deltas out, until it is `over`."""
 
     def __init__(self, reader: Reader[State, Event], peer: Peer, model: str) -> None:
         self._reader, self._peer, self._model = reader, peer, model
@@ -196,7 +196,7 @@ def _split(splitter: Splitter, chunk: bytes, peer: Peer) -> list[bytes]:
 def _odd(
     kind: type[Event], data: bytes, peer: Peer, types: frozenset[str], error: Exception
 ) -> Event | None:
-    """An event that could not be decoded; None for a type we have never heard of."""
+    """The error for an event that could not be decoded; None for an unknown type."""
     try:
         # Half a character is valid JSON to everybody but msgspec.
         found: Any = json.loads(data)
@@ -228,7 +228,7 @@ _COUNTS = frozenset({"usage", "usageMetadata", "prompt_eval_count", "eval_count"
 
 
 def count(told: Any) -> int:
-    """A number of tokens, whatever stands where one should be."""
+    """A number of tokens, whatever is in its place."""
     return told if type(told) is int and told > 0 else 0
 
 
@@ -249,10 +249,10 @@ def openai_usage(
     of_written: Mapping[str, Any] | None,
     hits: int | None = None,
 ) -> Usage:
-    """An answer as both of OpenAI's APIs count it: what is cached is a part of `read`.
+    """The usage as both of OpenAI's APIs count it: cached tokens are a part of `read`.
 
-    `of_read` and `of_written` are the details of the two. `hits` is what was read
-    from a cache, where a server tells it beside the details.
+    `of_read` and `of_written` are the details of the two. `hits` is the number of tokens
+    read from a cache, if a server reports it beside the details.
     """
     of_read, of_written = of_read or {}, of_written or {}
     cached = count(of_read.get("cached_tokens")) or count(hits)

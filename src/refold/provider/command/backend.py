@@ -54,7 +54,7 @@ _NO_SYSTEM = "Answer the last message of the conversation."
 
 
 class ProgramPrompt(Struct, frozen=True):
-    """What a program is told. `system` stands alone only where a slot takes it."""
+    """The prompt of a program. `system` is separate only if a placeholder takes it."""
 
     prompt: str
     system: str = ""
@@ -63,10 +63,11 @@ class ProgramPrompt(Struct, frozen=True):
 
 
 class Workplace(Struct, frozen=True):
-    """Ready to start. `line` and `told` are for a trace: nothing there is of this run.
+    """Ready to start. `line` and `told` are for the request log: they contain nothing of
+    this run.
 
-    `line` is the command line, and where words go in by an argument or a file, the
-    slot stands there. `told` are those words, by what they went in by.
+    `line` is the command line; where text is passed in an argument or a file, it has the
+    placeholder. `told` has these texts, by placeholder.
     """
 
     directory: Path
@@ -150,7 +151,7 @@ class Program:
         return piece
 
     def _listen(self) -> None:
-        """Take what stands on standard error, lest it be full and the program wait."""
+        """Read standard error, so that it does not fill up and block the program."""
         while self._err is not None:
             try:
                 piece = os.read(self._err, _AT_ONCE)
@@ -380,7 +381,7 @@ def _files(spec: CommandSpec, slots: Mapping[str, str]) -> list[tuple[str, bytes
 def _in_place(
     spec: CommandSpec, arguments: Iterable[str], slots: Mapping[str, str]
 ) -> list[tuple[str, bytes]]:
-    """What stands in an argument or a variable itself, by its slot."""
+    """The text that an argument or a variable itself contains, by its placeholder."""
     used = "\n".join((*arguments, *spec.environ.values()))
     return [
         (f"slot {name}", slots[name].encode())
@@ -407,7 +408,7 @@ def _filled(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:
 
 
 def _effort(request: Request, spec: CommandSpec) -> str:
-    """Few programs can be told not to think: the others are not told anything."""
+    """Few programs can be told not to think; the others get no such argument."""
     known = request.effort != "off" or "off" in spec.efforts
     return request.effort if known else ""
 

@@ -108,7 +108,7 @@ def missing(spec: CommandSpec, program: str) -> str:
 
 
 def ended(code: int | None) -> str:
-    """How a program ended, in words."""
+    """How a program ended, as a sentence."""
     if code is None:
         return "it did not end"
     if code >= 0:
@@ -120,7 +120,7 @@ def ended(code: int | None) -> str:
 
 
 def tail(text: str) -> str:
-    """The end of `text` on one line, fit to stand in a sentence, without its stack."""
+    """The end of `text` on one line, for use in a sentence, without its stack."""
     line = _line(_STACK.sub("", text[-4000:]))
     return line if len(line) <= _LONGEST else "…" + line[1 - _LONGEST :].lstrip()
 

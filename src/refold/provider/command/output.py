@@ -60,7 +60,7 @@ class ProgramOutputReader:
         return self._text(delta for line in lines for delta in self._line(line))
 
     def end(self) -> list[Delta]:
-        """What could not be told before it was clear that no more comes."""
+        """What could not be returned before it was clear that nothing follows."""
         if self._output.kind == "text":
             return self._text([TextDelta(self._plain.end())])
         rest = [delta for line in self._lines.end() for delta in self._line(line)]
@@ -130,7 +130,7 @@ class ProgramOutputReader:
 
 
 def counted(line: Any, counts: Counts) -> Usage | None:
-    """The tokens that a line tells of; None where it tells of none."""
+    """The token counts of a line; None if it has none."""
     read, said = _count(line, counts.input), _count(line, counts.output)
     if read is None and said is None:
         return None

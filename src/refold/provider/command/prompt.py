@@ -41,7 +41,7 @@ class Prompts:
         self._lock = Lock()
 
     def prompt(self, messages: Sequence[Spoken], system: str = "") -> str:
-        """What a program is told; `system` stands at its top, if any."""
+        """The whole prompt of a program; `system` is at its top, if any."""
         if self._context != "continue":
             told = transcript(messages, self._context, self._window, system)
             return written(told, self._format)
@@ -95,7 +95,7 @@ class TranscriptLine(Struct, frozen=True):
 
 
 class Form(Struct, frozen=True):
-    """How one message is written, and what stands between, before and after them."""
+    """How one message is written, and the text between, before and after messages."""
 
     one: Callable[[TranscriptLine], str]
     between: str = "\n\n"
@@ -137,7 +137,7 @@ def _json(said: TranscriptLine) -> str:
 
 
 def _xml(said: TranscriptLine) -> str:
-    """In CDATA sections the words stay as they are: code, and calls in tags, too."""
+    """In CDATA sections text stays as it is: code, and calls in tags, too."""
     text = _NO_XML.sub("\N{REPLACEMENT CHARACTER}", _lines(said.text))
     text = text.replace("]]>", "]]]]><![CDATA[>")
     return f'<message role="{said.speaker}"><![CDATA[{text}]]></message>'
@@ -159,7 +159,7 @@ _RESULTS = ("<tool_result", "<tool_response")
 def transcript(
     messages: Sequence[Spoken], context: Context, window: int, system: str = ""
 ) -> tuple[TranscriptLine, ...]:
-    """What is told, in its order. It begins with the guide, and `system` if any."""
+    """The messages in their order. They begin with the guide, and `system` if any."""
     talk = [spoken.message for spoken in messages]
     whole = _whole(talk, context, max(window, 1))
     told = [guide(system)]
@@ -181,7 +181,7 @@ def guide(system: str = "") -> TranscriptLine:
 
 
 def said(message: Message) -> list[TranscriptLine]:
-    """A message in its own words; nothing for an answer without any."""
+    """The text of a message; nothing for a response without any."""
     words = "\n\n".join(filter(None, map(_words, message.parts)))
     if not words.strip():
         return (
@@ -208,7 +208,7 @@ def _whole(talk: Sequence[Message], context: Context, window: int) -> set[int]:
 
 
 def _newest(talk: Sequence[Message]) -> tuple[int, int]:
-    """Where the newest words of the person begin and end."""
+    """Where the newest message of the user begins and ends."""
     after = len(talk)
     while after > 0 and not _is_words(talk[after - 1]):
         after -= 1
@@ -255,7 +255,7 @@ def _picture(image: Image) -> str:
 
 
 def _instead(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:
-    """What stands for messages that are not told whole."""
+    """What replaces messages that are not included in full."""
     if not gap or context == "fresh":
         return []
     if context == "sliding":

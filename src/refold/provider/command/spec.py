@@ -59,17 +59,17 @@ class JsonPath(Struct, frozen=True):
     given: tuple[tuple[Steps, str], ...] = ()
 
     def found(self, line: Any) -> Any:
-        """What stands there; None if nothing does or something else is not so."""
+        """The value there; None if there is none, or if a condition is not met."""
         if all(_word(_at(line, steps)) == wanted for steps, wanted in self.given):
             return _at(line, self.steps)
         return None
 
 
 class Counts(Struct, frozen=True):
-    """Where the counts of tokens stand. `inclusive`: in `input`, cached ones too.
+    """The paths of the token counts. `inclusive`: `input` includes cached tokens.
 
-    Of a program that tells only how many words it said, and not how many it thought,
-    `total` says that: all that is not `input` was put out.
+    Some programs count the tokens of their text only, without their thinking. Then `total`
+    is the path of the sum: all that is not `input` is output.
     """
 
     input: tuple[JsonPath, ...] = ()
@@ -84,9 +84,9 @@ class Counts(Struct, frozen=True):
 class ProgramOutput(Struct, frozen=True):
     """What a program prints on its standard output.
 
-    With `text` all of it is the answer. With `jsonl` each line is a JSON document,
-    and places say what is where: `text` are pieces in their order, `whole` is the
-    answer at once, taken where no piece came; `end` stands in the last line.
+    With `text` all of it is the response. With `jsonl` each line is a JSON document, and
+    paths find the values: `text` are pieces in their order, `whole` is the response at
+    once, used if there was no piece; `end` is in the last line.
     """
 
     kind: Literal["text", "jsonl"] = "text"
@@ -106,10 +106,10 @@ class ProgramOutput(Struct, frozen=True):
 
 
 class CommandSpec(Struct, frozen=True, kw_only=True):
-    """A program as a model. Slots as `{model}` may stand in every argument.
+    """A program as a model. Placeholders such as `{model}` may be in every argument.
 
-    `tools` says how it is with its own tools: it has "none", they are switched
-    "off" by its arguments, or they stay "on", and then it is not run.
+    `tools` says what about its own tools: it has "none", they are switched "off" by its
+    arguments, or they stay "on", and then it is not run.
     """
 
     name: str
@@ -136,7 +136,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> str:
-        """Everything that slots may stand in, as one text."""
+        """Everything that may contain placeholders, as one text."""
         arguments = (*self.argv, *self.model_argv, *self.effort_argv)
         return "\n".join((*arguments, *self.environ.values(), *self.files.values()))
 

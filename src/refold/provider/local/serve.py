@@ -51,7 +51,10 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class ServerRecord(Struct, frozen=True, kw_only=True):
-    """A server that runs. `began` tells its process from a later one with the same number."""
+    """A running server.
+
+    `began` distinguishes its process from a later one with the same number.
+    """
 
     url: str
     key: str
@@ -63,7 +66,7 @@ class ServerRecord(Struct, frozen=True, kw_only=True):
 
 
 class Observed(Struct, frozen=True):
-    """What decides whether a server goes on."""
+    """The facts that decide whether a server keeps running."""
 
     recorded: bool = True  # its record is there and names it
     logged_in: bool = True
@@ -106,7 +109,8 @@ def process_start(pid: int) -> str:
 def serve(load: Callable[[Order], tuple[str, object]]) -> NoReturn:
     """Carry out the order on stdin.
 
-    `load` begins to serve; it returns the address, and what must be held to go on serving.
+    `load` starts serving; it returns the address, and an object that must stay referenced
+    to keep serving.
     """
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
     os.umask(0o077)
@@ -241,7 +245,7 @@ def available_memory() -> float:
 
 
 def llama(order: Order) -> tuple[str, object]:
-    """Load the model with llama.cpp; it serves as long as the second value is held."""
+    """Load the model with llama.cpp; it serves as long as the second value is referenced."""
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types
 
     params = xllamacpp.CommonParams()

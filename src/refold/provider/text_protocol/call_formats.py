@@ -75,7 +75,7 @@ def arguments_in(text: str) -> str:
 
 
 def broken_call(text: str) -> ParsedCall | None:
-    """A call whose JSON is broken: it cannot be run, but the model can be told."""
+    """A call whose JSON is broken: it cannot be run, but its result can tell the model."""
     named = _NAMED.search(text)
     if named is None:
         return None

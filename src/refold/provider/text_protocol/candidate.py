@@ -167,7 +167,7 @@ class Candidate:
             self.state = "call"
 
     def _broken(self, text: str, at: int) -> tuple[int, bool]:
-        """A tag with broken JSON: once it is closed, the model can be told."""
+        """A tag with broken JSON: once it is closed, the model can be told why."""
         upto, closed = self._up_to_closer(text, at)
         if closed:
             self._finish(broken_call("".join(self._body)))

@@ -40,10 +40,10 @@ _SHAPE = "The words of your last answer are JSON that matches this schema: "
 
 
 class Way(Protocol):
-    """How tools, calls and what came of them are written.
+    """How tools, calls and their results are written.
 
-    `ending` is all of the tools that the text of a conversation depends on. `call` gives "" for
-    one that stands in the words of its answer already.
+    `ending` is the part of the tools that the text of a conversation depends on. `call`
+    gives "" for a call that is already in the text of its response.
     """
 
     no_calls: str  # told to a model that may call nothing now
@@ -86,7 +86,7 @@ class RequestRenderer:
         self._system = self._end = ""
 
     def plain(self, request: Request) -> Request:
-        """The same request for a model that knows no tools, only words."""
+        """The same request for a model without tools, only text."""
         asked = self._asked
         same = asked.system == request.system and asked.schema == request.schema
         if not (same and asked.tools == request.tools):
@@ -204,7 +204,10 @@ def call_text(call: ToolCall) -> str:
 
 
 def _told_back(result: ToolResult, call: ToolCall | None) -> str:
-    """A result. Of a call that was not made, which stood among the words, it is why."""
+    """A result.
+
+    For a call that was only part of the text, it is the reason why it was not made.
+    """
     if call and call.wire == WIRE:
         result = replace(result, text=msgspec.json.decode(call.data, type=str))
     return result_text(result, call.name if call else "")
