@@ -53,10 +53,10 @@ class Programs:
         self._found = dict[str, str]()
 
     def find(self, name: str) -> str:
-        """Where the program lies, absolute; "" where there is none to trust.
+        """The absolute path of the program; "" if there is none to trust.
 
-        It is looked for once, and again when it has gone. An absolute path is the person's
-        word: they named this very file.
+        It is looked up once, and again when it no longer exists. An absolute path is
+        accepted as it is: the user named this very file.
         """
         known = self._found.get(name, "")
         if not known or not os.path.exists(known):
@@ -99,7 +99,7 @@ class Programs:
     def distrusted(self, path: str) -> str:
         """Why this file or directory cannot be trusted; "" if it can.
 
-        Every link on the way is looked at where it lies: one that others can change leads
+        Every link on the way is checked where it is: one that others can change leads
         wherever they want.
         """
         for _ in range(_MOST_LINKS):
@@ -134,9 +134,9 @@ class Start(TypedDict, total=False):
 
 
 def plain(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without what makes the system load libraries from elsewhere.
+    """Without the variables that make the system load libraries from elsewhere.
 
-    A workspace may stand there as well, or nothing: that is the directory one is started in.
+    They may name a workspace, or be empty: that means the current directory.
     """
     return {n: value for n, value in environ.items() if not n.startswith(_OF_LIBRARIES)}
 
@@ -150,11 +150,10 @@ def start(argv: Sequence[str], **how: Unpack[Start]) -> "subprocess.Popen[bytes]
 def run(
     argv: Sequence[str], seconds: float, *, memory: int = 0, **how: Unpack[Start]
 ) -> "subprocess.CompletedProcess[bytes]":
-    """To its end, at most `seconds`; what it prints is kept. It reads nothing.
+    """Run it to its end, for at most `seconds`, and return its output. Its input is empty.
 
-    It computes no longer than that either if refold is killed meanwhile, and has no more than
-    `memory` bytes to address, if that is given. Raises `OSError`,
-    and `TimedOut`.
+    It computes no longer than that even if refold is killed meanwhile, and has no more than
+    `memory` bytes of address space, if that is given. Raises `OSError`, and `TimedOut`.
     """
     pipe = subprocess.PIPE
     reading: Start = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, **how}
@@ -169,13 +168,13 @@ def run(
 
 
 async def open_process(argv: Sequence[str], **how: Unpack[Start]) -> Process:
-    """The same for who waits in the event loop. `argv[0]` is absolute."""
+    """The same for callers in the event loop. `argv[0]` is absolute."""
     given: dict[str, Any] = {**how}
     return await anyio.open_process(_absolute(argv), **given)
 
 
 def bound(pid: int, seconds: int = _LONGEST, memory: int = 0) -> None:
-    """The kernel ends a process that computes longer, whatever becomes of us."""
+    """The kernel ends a process that computes longer, even if refold has ended."""
     with suppress(OSError, ValueError, AttributeError):  # gone, or no Linux
         resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds))
         if memory:
@@ -189,7 +188,7 @@ def _absolute(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def _others_can_change(path: str, *, parents: bool = True) -> str:
-    """`path` is real. With `parents` all directories above it are looked at as well."""
+    """`path` is real. With `parents` all directories above it are checked as well."""
     while True:
         try:
             found = os.stat(path)
@@ -217,7 +216,7 @@ def _working_directory() -> str:
 
 
 def _repository(folder: str, home: str) -> str:
-    """The top of the repository that `folder` lies in; "" if none, or if home lies in it."""
+    """The root of the repository of `folder`; "" if there is none, or if home is in it."""
     while folder not in ("", "/"):
         if os.path.lexists(os.path.join(folder, ".git")):
             return "" if below(home, folder) else folder

@@ -21,7 +21,7 @@ LINKED = (
 
 
 def opened(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """`os.open` that raises an `OSError` which says so where a link stands."""
+    """`os.open` that raises an `OSError` with an explanation if there is a link."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -46,8 +46,8 @@ def read_regular(
 ) -> tuple[bytes, int]:
     """The first `most` bytes of a regular file, and its size. Raises `OSError`.
 
-    `path` is relative to the descriptor `directory`, if that is given. `check` raises in its
-    own words for what is not to be read.
+    `path` is relative to the descriptor `directory`, if that is given. `check` raises its
+    own error for what must not be read.
     """
     check = check or _refuse_odd
     check(os.stat(path, dir_fd=directory, follow_symlinks=follow))

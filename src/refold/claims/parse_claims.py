@@ -46,7 +46,7 @@ def in_answer(answer: str) -> tuple[Claim, ...]:
 
 
 def evidence_in(given: object) -> tuple[Evidence, ...]:
-    """What a claim gives as its evidence, in whatever form."""
+    """The evidence of a claim, in any of its forms."""
     if given is None or given in ("", [], {}):
         return ()
     if isinstance(given, list):

@@ -101,7 +101,7 @@ def interval(passed: int, tries: int) -> tuple[float, float]:
 
 
 def table(found: Evaluation) -> Iterator[str]:
-    """The figures for a person, a line at a time."""
+    """The figures for the user, one line at a time."""
     by_kind = defaultdict[str, list[Trial]](list)
     for trial in found.trials:
         by_kind[trial.kind or "-"].append(trial)

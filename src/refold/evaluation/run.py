@@ -48,7 +48,7 @@ class Conditions(Struct, frozen=True, kw_only=True):
 async def run_all(
     tasks: Sequence[Task], given: Conditions, tell: Callable[[Trial], None]
 ) -> tuple[Trial, ...]:
-    """Every task `samples` times, one after the other. `tell` hears of each at once."""
+    """Every task `samples` times, one after the other. `tell` gets each result at once."""
     trials = list[Trial]()
     for sample in range(given.samples):
         for task in tasks:

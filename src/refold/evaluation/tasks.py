@@ -33,10 +33,10 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Task(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`files` are there before, by their names; `setup` is a command that prepares more.
+    """`files` exist before, by their names; `setup` is a command that prepares more.
 
     A file that no check names must stay as it is. `keep` are texts that must be in some
-    file afterwards. `allow` are permission rules that the person gave for this task.
+    file afterwards. `allow` are permission rules of the author for this task.
     """
 
     name: str

@@ -166,7 +166,7 @@ def newest(heard: Sequence[PersonWords]) -> list[PersonWords]:
 
 
 def _idle(text: str) -> bool:
-    """Only "go on", "thanks!" and their like."""
+    """Only "go on", "thanks!" and the like."""
     return IDLE.issuperset(normal(text).split())
 
 

@@ -34,7 +34,7 @@ class Origin(Struct, frozen=True):
 
 
 class NoteChange(Struct, frozen=True):
-    """A note that came or went by itself, for the person to see."""
+    """A note that was added or removed automatically, for the user to see."""
 
     sign: Literal["+", "-"]
     section: str

@@ -64,7 +64,7 @@ class Page(Struct, frozen=True):
 
 
 def read(text: str) -> Page:
-    """The notes of a file, whatever it looks like."""
+    """The notes of a file, whatever its form."""
     parts = [PageSection("")]
     for raw in text.splitlines():
         if _HEADING.match(raw):
@@ -126,10 +126,10 @@ def without(page: Page, goes: Callable[[NoteLine], bool]) -> Page:
 
 
 def bounded(page: Page, most: int = MOST) -> tuple[Page, tuple[NoteLine, ...]]:
-    """The page within its size, and what had to go.
+    """The page within its size, and what had to be removed.
 
-    The oldest note of the longest of our sections goes first; what a person put under
-    headings of their own goes last, from its end.
+    The oldest note of the longest of our sections is removed first; what the user wrote
+    under other headings is removed last, from its end.
     """
     gone: list[NoteLine] = []
     while len(written(page).encode()) > most:
@@ -206,7 +206,7 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """The same on one line of at most `most` letters."""
+    """The same on one line of at most `most` characters."""
     found = " ".join(plain(text).split())
     return found if len(found) <= most else found[: most - 1].rstrip() + "…"
 

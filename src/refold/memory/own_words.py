@@ -97,7 +97,7 @@ def _before(blocks: Sequence[str]) -> Iterator[str]:
 
 
 def _stated(line: str) -> str:
-    """What of a line the person says, and neither quotes nor asks."""
+    """The part of a line that the user states, and neither quotes nor asks."""
     sentences = _SENTENCE.split(_QUOTED.sub("…", line).strip())
     return " ".join(s for s in sentences if not s.endswith("?") or _WISH.search(s))
 

@@ -166,7 +166,7 @@ def _ruled(
     *,
     sure: bool = False,
 ) -> Decision | None:
-    """A rule that may speak of what is hidden makes a person look, at least."""
+    """If a rule may apply to a hidden part, the user is asked at least."""
     unsure: Rule | None = None
     for rule, held in _held(command, verdict, rules, facts):
         if held == "yes":

@@ -45,9 +45,9 @@ def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> D
 
 
 def readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
-    """May a tool that was given a folder show the content of this file?
+    """Whether a tool that was given a folder may show the content of this file.
 
-    For whatever walks: a search, a list of files, an attached folder.
+    For every walk: a search, a list of files, an attached folder.
     """
     return may_read(real, rules, facts) and not protected(real, facts, writes=False)
 

@@ -49,14 +49,14 @@ def as_written(path: str) -> str:
 
 
 class Facts(Struct, frozen=True):
-    """The place, as far as permission is concerned.
+    """The facts about the workspace that permissions depend on.
 
-    `roots` are the directories of the workspace, absolute and with links followed;
-    relative paths start from the first. `own` are directories of refold's own: keys,
-    settings, sessions. `follow` gives where a path leads: absolute, links and `..`
-    followed; it need not exist. With `sandboxed` a command can be kept from writing;
-    then it may read and run what is in `shared`, which are directories in `own`. `trees`
-    are directories in `own`, too, in which lies what is the person's.
+    `roots` are the directories of the workspace, absolute and with links resolved; relative
+    paths start from the first. `own` are directories of refold's own: keys, settings,
+    sessions. `follow` resolves a path: absolute, links and `..` followed; it need not
+    exist. With `sandboxed` a command can be kept from writing; then it may read and run
+    what is in `shared`, which are directories in `own`. `trees` are directories in `own`,
+    too, with files of the user.
     """
 
     roots: tuple[str, ...] = ("/",)
@@ -75,7 +75,7 @@ class Facts(Struct, frozen=True):
 class Decision(Struct, frozen=True):
     """A verdict. `rule` in `source` decided, or, if that is "", what `reason` says.
 
-    With `once`, a person may say yes to this one call and to no more.
+    With `once`, the user may allow only this one call.
     """
 
     verdict: Verdict

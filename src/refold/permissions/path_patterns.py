@@ -67,7 +67,7 @@ def beginnings(pattern: str, facts: Facts) -> Iterator[str]:
 
 
 def _anchored(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
-    """Where a pattern starts, literally, and how it goes on."""
+    """The literal beginning of a pattern, and the rest."""
     rest = pattern + "**" if pattern.endswith("/") else pattern
     if rest.startswith("/"):
         yield "", rest.lstrip("/")

@@ -128,7 +128,7 @@ def _as_path(example: str, facts: Facts) -> str:
 
 
 def kind_of(tool: str, effect: Effect) -> _Kind:
-    """What the pattern of a rule is held against, for calls of this tool."""
+    """What the pattern of a rule is compared with, for calls of this tool."""
     if tool in COMMANDS:
         return "command"
     if tool in EDITS or tool in LOOKS or effect in (Effect.LOOK, Effect.CHANGE):
@@ -164,7 +164,7 @@ def is_elsewhere(written: str) -> bool:
 
 
 def reads(written: str) -> bool:
-    """Does a rule for `written` speak of reading files, by whatever tool?"""
+    """Whether a rule for `written` is about reading files, by any tool."""
     return ours(written) == "read_file" or written == "*"
 
 

@@ -56,7 +56,7 @@ class File(Struct, frozen=True):
 
 
 class Instructions(Struct, frozen=True):
-    """`notices` are sentences for a person: what was left out, and why."""
+    """`notices` are sentences for the user: what was left out, and why."""
 
     pieces: tuple[PromptFile, ...] = ()
     notices: tuple[str, ...] = ()
@@ -73,10 +73,11 @@ def of_project(directory: str, root: str) -> tuple[File, ...]:
 
 
 def read(files: Iterable[File], home: str, unread: Unread) -> Instructions:
-    """These files and what they import, each once. What one imports comes right before it.
+    """Read these files and what they import, each once. What a file imports comes right
+    before it.
 
-    The nearest are read first, so that it is the others for which there is no room.
-    `home` is what `~` stands for.
+    The nearest are read first, so that they have room before the others. `home` is the
+    meaning of `~`.
     """
     reading = _Reading(home, unread)
     told = [reading.told_of(file) for file in reversed(tuple(files))]
@@ -198,7 +199,7 @@ def imports(text: str) -> tuple[str, ...]:
 
 
 def is_path(name: str) -> bool:
-    """Must this be meant as a path, so that a file that is missing is worth a word?"""
+    """Whether this must be meant as a path, so that a missing file is worth a notice."""
     return bool(re.fullmatch(_PATH, name))
 
 
@@ -221,7 +222,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _outside_code(line: str) -> Iterator[str]:
-    """The pieces of a line that stand between no two equal runs of backticks."""
+    """The pieces of a line that are not between two equal runs of backticks."""
     pieces = re.split(r"(`+)", line)
     last = {run: at for at, run in enumerate(pieces) if at % 2}
     at = 0

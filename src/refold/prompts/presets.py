@@ -191,7 +191,7 @@ def small_system() -> str:
 
 
 def small_tool(spec: ToolSpec) -> ToolSpec | None:
-    """The tool as a small model sees it. None: it does not see it at all."""
+    """The tool as a small model sees it. None: it does not see it."""
     short = SMALL.get(spec.name)
     if short is None:
         return None

@@ -38,7 +38,7 @@ class Clean(Struct, frozen=True):
 
 
 def content(path: str, within: str, at_most: int) -> Content:
-    """The first `at_most` bytes of a regular file that lies in the folder `within`.
+    """The first `at_most` bytes of a regular file in the folder `within`.
 
     Raises `FileNotFoundError`, and `Unreadable`.
     """

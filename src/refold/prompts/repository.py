@@ -48,7 +48,7 @@ def chain(directory: str, root: str) -> tuple[str, ...]:
 
 
 def git_state(root: str) -> Git | None:
-    """How the repository in `root` stands; None where there is none to be read."""
+    """The state of the repository in `root`; None if there is none that can be read."""
     place = _place(os.path.join(root, ".git"), root)
     head = _words(os.path.join(place, "HEAD")) if place else ""
     if not head:

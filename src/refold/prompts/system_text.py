@@ -54,7 +54,7 @@ class PromptFile(Struct, frozen=True):
 
 
 class RenderedPrompt(Struct, frozen=True):
-    """The system text, its parts with their characters, and what the person should know."""
+    """The system prompt, its parts with their sizes, and what the user should know."""
 
     system: str
     parts: tuple[tuple[str, int], ...] = ()
@@ -69,7 +69,7 @@ def told(parts: Iterable[tuple[str, str]], notices: tuple[str, ...] = ()) -> Ren
 
 
 def part_of(briefed: SystemPromptSet, name: str) -> str:
-    """The part of this name of a system text, as the model was told it; "" if it has none."""
+    """The part of this name of a system prompt, as the model got it; "" if it has none."""
     at = 0
     for each, size in briefed.parts:
         if each == name:
@@ -95,9 +95,9 @@ def shape(schema: Raw | None) -> str:
 
 
 def instructions(pieces: Sequence[PromptFile], most: int) -> tuple[str, tuple[str, ...]]:
-    """The files in their order, and sentences about what there was no room for.
+    """The files in their order, and sentences about those that did not fit.
 
-    Where room is short, the person's own get it first, then the nearest.
+    If room is short, the user's own have precedence, then the nearest.
     """
     left, wrapped, short = most - len(_FOREWORD), dict[int, str](), list[str]()
     order = sorted(range(len(pieces)), key=lambda at: (not pieces[at].own, -at))

@@ -33,7 +33,7 @@ _SHOWN = 200  # characters
 
 
 class Material(Struct, frozen=True):
-    """`value` is None if there is none. `left_out` are sentences for the person."""
+    """`value` is None if there is none. `left_out` are sentences for the user."""
 
     value: Value | None = None
     files: int = 0
@@ -205,7 +205,7 @@ def recursive_text(question: str, found: Material, *, shown: bool = False) -> st
 
 
 def _beginning(value: Value) -> str:
-    """How to loop over it, and its first words: what a large model looks up anyway."""
+    """How to loop over it, and its beginning: what a large model looks up anyway."""
     match value:
         case str():
             begins, way = repr(value[:_SHOWN]), f"for line in {VARIABLE}.splitlines():"

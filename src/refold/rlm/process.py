@@ -168,7 +168,7 @@ class Frames:
 class Process:
     """The process in the sandbox, with a socket as its standard input.
 
-    `hear` gets its messages, `used` its CPU time; `why` says why it is gone.
+    `hear` gets its messages, `used` its CPU time; `why` says why it ended.
     """
 
     def __init__(
@@ -206,7 +206,10 @@ class Process:
             raise WorkerLost(self.why)
 
     def tell(self, message: Mapping[str, object], blob: bytes = b"") -> None:
-        """Send a message; returns at once. Messages to a process that is gone are dropped."""
+        """Send a message; returns at once.
+
+        Messages to a process that has ended are dropped.
+        """
         if self.why:
             return
         if self._outgoing.statistics().current_buffer_used > _UNHEARD:

@@ -63,7 +63,7 @@ class Size(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """`reason` is a sentence without its capital, for the person."""
+    """`reason` is a sentence in lower case, for the user."""
 
     way: Way
     reason: str

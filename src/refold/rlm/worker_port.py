@@ -20,7 +20,10 @@ class HostFailed(RefoldError):
 
 
 class WorkerLost(RefoldError):
-    """The process is gone: killed, out of memory or out of time. Its variables are lost, too."""
+    """The process has ended: killed, out of memory or out of time.
+
+    Its variables are lost, too.
+    """
 
 
 # What code calls: the name of a function and its arguments, by name. Gives a JSON value,
@@ -72,13 +75,13 @@ class OtherVariables(Struct, frozen=True):
 
 
 class Worker(Protocol):
-    """A process with variables. All methods raise `WorkerLost` if it is gone.
+    """A process with variables. All methods raise `WorkerLost` if it has ended.
 
-    `run` runs one cell; `functions` are the names of the host's functions that code may call
-    besides the primitives. `put` sets a variable to a value in JSON, which becomes the part of
-    that name. `persist` returns all variables as bytes that only `restore` in another worker can
-    read, without the parts that are `known`; `restore` replaces all variables. `names` returns
-    the variables with their types.
+    `run` runs one cell; `functions` are the names of the host's functions that code may
+    call besides the primitives. `put` sets a variable to a value in JSON, which becomes the
+    part of that name. `persist` returns all variables as bytes that only `restore` in
+    another worker can read, without the parts that are `known`; `restore` replaces all
+    variables. `names` returns the variables with their types.
     """
 
     async def run(self, cell: str, host: Host, progress: Callable[[str], None]) -> Cell: ...

@@ -36,7 +36,7 @@ _UNSEEN = ("__pycache__", "node_modules")
 
 
 class Catalogue:
-    """`around` says where to look. Methods look at the disk: call them from a thread."""
+    """`around` says where to search. Methods read the disk: call them from a thread."""
 
     def __init__(self, around: SkillScope) -> None:
         self._around = around

@@ -30,11 +30,11 @@ _MOST = 2_000  # names that are looked at in one folder
 
 
 class SkillScope(Struct, frozen=True, kw_only=True):
-    """What skills are looked for around. All paths are absolute, links followed.
+    """What skills are searched around. All paths are absolute, links resolved.
 
-    `repository` is the root of the repository that `directory` lies in, or the same.
-    `config` is refold's own settings directory. `trusted` is the folder in and below
-    which what is found counts; "" if nothing of the project's does.
+    `repository` is the root of the repository of `directory`, or the same. `config` is
+    refold's own settings directory. `trusted` is the folder in and below which skills
+    count; "" if none of the project's do.
     """
 
     directory: str
@@ -70,7 +70,7 @@ def in_project(around: SkillScope, names: Iterable[str]) -> tuple[SkillFolder, .
 
 
 def own(around: SkillScope, name: str) -> SkillFolder:
-    """The folder of this name among the person's settings."""
+    """The folder of this name among the user's settings."""
     path = os.path.join(around.config, name)
     return SkillFolder(path, _short(path, around.home), "yours")
 

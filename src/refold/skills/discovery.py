@@ -18,9 +18,9 @@ from refold.values.text import seen
 
 
 class Skill(Struct, frozen=True):
-    """A folder with a SKILL.md. `folder` is absolute, links followed.
+    """A folder with a SKILL.md. `folder` is absolute, links resolved.
 
-    `told`: does the model see it? Some are for the user to call only.
+    `told`: whether the model sees it. Some are for the user to call only.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Skill(Struct, frozen=True):
 
 
 class SkillScan(Struct, frozen=True):
-    """`problems` are sentences for a person: what was not taken, and why."""
+    """`problems` are sentences for the user: what was ignored, and why."""
 
     skills: tuple[Skill, ...] = ()
     problems: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ def found(places: Iterable[SkillFolder]) -> SkillScan:
 
 
 def _in(place: SkillFolder, problems: list[str], seen: set[str]) -> Iterator[_Read]:
-    """`seen` are the real folders that were looked at: two places may be one."""
+    """`seen` are the real folders that were searched: two places may be one."""
     real = os.path.realpath(place.path)
     if real in seen:
         return

@@ -20,7 +20,10 @@ _COMMENT = re.compile(r"(?:^|[ \t])#")
 
 
 class FrontMatter(NamedTuple):
-    """`values` are texts; what a key has instead is None. `body` is what comes after."""
+    """`values` are texts; a key with another type of value has None.
+
+    `body` is what follows.
+    """
 
     values: dict[str, str | None]
     body: str

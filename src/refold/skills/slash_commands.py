@@ -38,7 +38,7 @@ _KEY = re.compile(r"^(description|argument-hint):[ \t]*(.*?)[ \t]*$", re.MULTILI
 
 
 class CommandFile(Struct, frozen=True):
-    """`where` is the file as a person calls it; `bound`: its links may not lead out of it."""
+    """`where` is the file as the user calls it; `bound`: its links may not lead out of it."""
 
     name: str  # "review", or "git:review" of the folder git
     path: str
@@ -94,9 +94,9 @@ def read(file: CommandFile) -> CommandText:
 
 
 def said(written: CommandText, words: str) -> str:
-    """Its text with the words in their places, or behind it where it has none.
+    """Its text with the arguments in their places, or after it if it has none.
 
-    What is filled in is not looked at again.
+    What is filled in is not expanded again.
     """
     each = [next(p for p in w.groups() if p is not None) for w in _WORD.finditer(words)]
 
@@ -172,7 +172,7 @@ class Shortcuts:
         }  # fmt: skip
 
     def notices(self) -> tuple[str, ...]:
-        """What of the templates does not count, or goes by another name."""
+        """The templates that are ignored, or have another name."""
         lost = sorted(self._taken & self._templates.keys())
         return (
             *self._problems,
@@ -201,16 +201,16 @@ class Shortcuts:
         return template or skill
 
     def missing(self, name: str, words: str) -> tuple[str, ...]:
-        """The arguments that a person has to be asked for before `expanded`."""
+        """The arguments that the user has to be asked for before `expanded`."""
         found = self.find(name)
         if not isinstance(found, Template):
             return ()
         return missing(found, given(found, words))
 
     def expanded(self, name: str, words: str, answers: Mapping[str, str]) -> str:
-        """What is said instead of `/name words`; `answers` are for what was missing.
+        """The expansion of `/name words`; `answers` are for missing arguments.
 
-        Raises `BadInput` where there is no such shortcut or a value is still missing.
+        Raises `BadInput` if there is no such shortcut or an argument is still missing.
         """
         found = self.find(name)
         match found:

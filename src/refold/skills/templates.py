@@ -81,7 +81,7 @@ def templates(
 
 
 def given(template: Template, words: str) -> dict[str, str]:
-    """What the words after `/name` give for each slot. The last slot takes the rest."""
+    """The values of the slots from the words after `/name`. The last slot takes the rest."""
     found, rest = dict[str, str](), words.strip()
     for at, slot in enumerate(template.slots):
         if not rest:
@@ -95,7 +95,7 @@ def given(template: Template, words: str) -> dict[str, str]:
 
 
 def missing(template: Template, values: Mapping[str, str]) -> tuple[str, ...]:
-    """The slots that a person has to be asked for."""
+    """The slots that the user has to be asked for."""
     return tuple(
         slot.name
         for slot in template.slots
@@ -106,8 +106,8 @@ def missing(template: Template, values: Mapping[str, str]) -> tuple[str, ...]:
 def filled(template: Template, values: Mapping[str, str], words: str = "") -> str:
     """The template's text with its slots filled.
 
-    `words` are added where the template has no slot to take them. What is filled in is
-    not looked at again: `{x}` in it stays.
+    `words` are appended if the template has no slot for them. What is filled in is not
+    expanded again: `{x}` in it stays.
     """
     names = {slot.name for slot in template.slots}
 

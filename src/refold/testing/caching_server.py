@@ -146,8 +146,8 @@ def _item(*values: object) -> _Item:
 def _anthropic(body: dict[str, Any]) -> _Prompt:
     """Tools, system, messages, in this order, block by block.
 
-    A change of the tool choice or of thinking changes what comes before the
-    messages, and so throws away all that was kept of them.
+    A change of the tool choice or of thinking changes what comes before the messages, and
+    so invalidates what was cached of them.
     """
     system = body.get("system", [])
     system = [{"type": "text", "text": system}] if isinstance(system, str) else system

@@ -230,7 +230,7 @@ def _parts(reply: Reply) -> Iterator[dict[str, Any]]:
 
 
 def responses_events(reply: Reply) -> Iterator[dict[str, Any]]:
-    """Its events, numbered: everything begins, comes in pieces, and is told whole."""
+    """Its events, numbered: each item begins, arrives in pieces, and is repeated whole."""
     for number, event in enumerate(_events(reply)):
         yield {**event, "sequence_number": number}
 

@@ -76,12 +76,12 @@ class Reply(Struct, frozen=True):
 class Tool(Struct, frozen=True):
     """`subject` names the parameter that rules match on and labels show.
 
-    `path` names the parameter that is a file, if there is one; `paths` finds the files
-    that a call names in another way. The seam checks whether they are inside the
-    workspace, and never runs two changes of one file at the same time.
+    `path` names the parameter that is a file, if there is one; `paths` finds the files that
+    a call names in another way. The seam checks whether they are inside the workspace, and
+    never runs two changes of one file at the same time.
 
-    `dry_run` says that all it does goes through `files`. It is then run on a copy in
-    memory before a person is asked, to show what would change.
+    `dry_run` says that all it does goes through `files`. It is then run on a copy in memory
+    before the user is asked, to show what would change.
     """
 
     spec: ToolSpec

@@ -257,7 +257,7 @@ def _one(token: str) -> str:
 
 
 def _alternatives(pattern: str) -> Sequence[str]:
-    """`a{b,c{d,e}}` is ab, acd and ace. Braces without a partner are letters."""
+    """`a{b,c{d,e}}` is ab, acd and ace. Braces without a partner are literal."""
     waiting, found = [pattern], list[str]()
     while waiting:
         if len(waiting) + len(found) > _MOST:

@@ -19,9 +19,9 @@ class Notebook(Protocol):
     """Notes that outlive the session."""
 
     async def write(self, section: str, text: str, replaces: str) -> str:
-        """Keep a note, and say in one line what was done.
+        """Save a note, and say in one line what was done.
 
-        Raises `ToolFailed` where the person has not said it, or `replaces` is no note.
+        Raises `ToolFailed` if the user has not said it, or `replaces` is not a note.
         """
         ...
 

@@ -75,7 +75,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
 
 
 def readable(text: str) -> str:
-    """Without colours, with a word for other orders to a terminal, and without NUL."""
+    """Without colours, with a placeholder for other control sequences, and without NUL."""
     if "\x1b" in text:
         text = re.sub(_TERMINAL_ORDERS, _AN_ORDER, re.sub(_COLOURS_AND_MOVES, "", text))
     return text.replace("\0", "\\0") if "\0" in text else text

@@ -21,11 +21,12 @@ _MOST = 28_000  # characters: below the length at which the seam cuts
 
 
 class Skills(Protocol):
-    """The skills around one directory. All may wait for a disk: call them from a thread.
+    """The skills around one directory. All methods may block on a disk: call them from a
+    thread.
 
-    `matching` gives names and descriptions of those that contain every word. `told` gives
-    what a skill says, with the folder it is in and the files it brings; `content` one of
-    these files, and never anything else. Both raise `ToolFailed`.
+    `matching` returns names and descriptions of those that contain every word. `told`
+    returns the text of a skill, with its folder and its files; `content` one of these
+    files, and never anything else. Both raise `ToolFailed`.
     """
 
     def matching(self, query: str) -> Sequence[tuple[str, str]]: ...

@@ -145,7 +145,7 @@ class Piece(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """Which lines these are, for a person."""
+        """The numbers of these lines, for the user."""
         if self.last < self.first:
             return f"there are only {self.total:,} lines"
         if self.first == 1 and self.last == self.total:
@@ -154,7 +154,7 @@ class Piece(Struct, frozen=True):
 
     @property
     def extent(self) -> str:
-        """The same, and how to go on, for a model."""
+        """The same, and how to read on, for a model."""
         if self.last < self.first or self.last == self.total:
             return self.where
         return f"{self.where}; go on with first={self.last + 1}"

@@ -11,7 +11,10 @@ WORST_FIRST: tuple[State, ...] = ("contradicted", "stale", "unknown", "supported
 
 
 class Evidence(Struct, frozen=True):
-    """`quote` stands word for word in `path`, at `lines` ("12" or "12-20"), or was printed by `call`: a command line as it was run, or its id. Or `path` was `changed` in this session, or `call` found `nothing`."""
+    """`quote` is word for word in `path`, at `lines` ("12" or "12-20"), or was printed by
+    `call`: a command line as it was run, or its id. Or `path` was `changed` in this
+    session, or `call` found `nothing`.
+    """
 
     path: str = ""
     lines: str = ""
@@ -30,7 +33,7 @@ class Claim(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """What looking at one piece of evidence came to, and why."""
+    """The result of checking one piece of evidence, and why."""
 
     state: State
     reason: str

@@ -68,7 +68,7 @@ class Growing:
         return longer
 
     def after(self, length: int) -> str:
-        """What comes after the first `length` letters, without a look at those."""
+        """What comes after the first `length` characters, without reading those."""
         left, last = self._length - length, list[str]()
         for at in range(len(self._pieces) - 1, -1, -1):
             if left <= 0:

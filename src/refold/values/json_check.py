@@ -56,7 +56,7 @@ class Schema:
             self._errors(value)
 
     def problem(self, answer: str) -> str:
-        """What is wrong with an answer, in words; "" if it matches."""
+        """What is wrong with an answer, as a sentence; "" if it matches."""
         try:
             errors = self._errors(value_in(answer))
         except ValueError as error:

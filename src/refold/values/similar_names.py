@@ -25,6 +25,6 @@ def similar(word: str, names: Iterable[str], most: int = 2) -> list[str]:
 
 
 def _begins(typed: str, known: str) -> bool:
-    """Is it the beginning of a name, up to the end of one of its words?"""
+    """Whether it is the beginning of a name, up to the end of one of its words."""
     rest = known[len(typed) :] if known.startswith(typed) else ""
     return len(typed) > 2 and bool(rest) and not rest[0].isalnum()

@@ -28,7 +28,7 @@ def clean(text: str) -> str:
 
 
 def cleaned(value: T) -> T:
-    """A struct, and whatever it holds, with every text clean."""
+    """A struct with every text in it made valid."""
     found: Any = value
     match found:
         case str():
@@ -87,10 +87,10 @@ def seen(text: str) -> str:
 
 
 def marked(text: str) -> tuple[str, int]:
-    """`text` with each invisible character as \u27e6U+200B\u27e7; and how many those are.
+    """`text` with each invisible character as ⟦U+200B⟧, and their number.
 
-    A run of them is in one pair of brackets. Emoji, Persian and Indic words, and the marks
-    of direction beside letters that run from right to left stay as they are.
+    A run of them is in one pair of brackets. Emoji, Persian and Indic words, and direction
+    marks beside right-to-left letters stay as they are.
     """
     if text.isascii() or not re.search(_PERHAPS, text):
         return text, 0
@@ -113,9 +113,10 @@ def marked(text: str) -> tuple[str, int]:
 
 
 def restored(text: str, before: str) -> str:
-    """What a model wrote by `marked`: the letters again, where `before` holds those.
+    """A text that a model wrote with the brackets of `marked`: the characters again, if
+    `before` has them.
 
-    `before` is the text that the model was shown. What it has in brackets stays so.
+    `before` is the text that the model was shown. Brackets that it contains itself stay.
     """
 
     def letters(found: "re.Match[str]") -> str:
@@ -133,7 +134,10 @@ def _written(row: Sequence[str]) -> str:
 
 
 def _shows(letter: str, before: str, after: str) -> bool:
-    """Can a reader see it, or what it does? `before` is the last letter that could be seen."""
+    """Whether a reader can see this character or its effect.
+
+    `before` is the last visible character.
+    """
     if not re.match(_PERHAPS, letter) or (letter == "\ufe0f" and after == "\u20e3"):
         return True
     if letter in _DIRECTIONS:
@@ -154,10 +158,11 @@ def _in_a_flag(text: str, at: int) -> bool:
 
 
 def may_follow(letter: str, before: str) -> bool:
-    """Can a reader see this letter, or what it does to the one that was kept before it?
+    """Whether a reader can see this character, or its effect on the one that was kept
+    before it.
 
-    Of marks that only shape a letter one of a kind may stand there: in a row of them
-    whole sentences can be hidden.
+    Of marks that only shape a letter, one of a kind may follow: in a row of them whole
+    sentences can be hidden.
     """
     if letter in _JOINERS:
         return before > "\x7f" and before not in _JOINERS

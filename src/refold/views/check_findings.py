@@ -16,7 +16,7 @@ _LEAST = 20  # cells for a sentence, also where the screen has no more
 
 
 class Finding(Struct, frozen=True):
-    """`do` is what the person can do about it, or ""."""
+    """`do` is what the user can do about it, or ""."""
 
     about: str
     state: State

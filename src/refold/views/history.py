@@ -129,7 +129,7 @@ def recap(view: View, room: int, sign: str = "›") -> list[Line]:
 
 
 def cut_off_lines(view: View, label: Callable[[ToolCall], str], room: int) -> list[Line]:
-    """What was under way when the process of an unfinished turn ended."""
+    """What was running when the process of an unfinished turn ended."""
     rows: list[Line] = [line("This turn was cut off:", "warn")]
     for each in view.conversation.calls:
         if each.result is not None or each.nested is not None:

@@ -173,7 +173,7 @@ class CallShown(Struct, frozen=True):
 
     @property
     def seconds(self) -> float | None:
-        """Without the time in which it waited for the person."""
+        """Without the time in which it waited for the user."""
         made = self.made
         if made.ended is None:
             return None

@@ -61,7 +61,9 @@ def changed_elsewhere(files: Sequence[tuple[str, str]]) -> str:
 
 
 def unsent_messages(view: View) -> Sequence[str]:
-    """Messages sent before an interrupt that no model has seen: they wait until the person continues."""
+    """Messages sent before an interrupt that no model has seen: they wait until the user
+    continues.
+    """
     waiting = (w for w in view.conversation.undelivered if w.seq < view.turn.stop_seq)
     return [w.said.text for w in waiting if w.said.sender == "person"]
 

@@ -21,7 +21,7 @@ def turn_line(spent: Spent, last: Usage, size: int, seconds: float) -> Line:
 
 
 def outcome_line(outcome: Outcome | Literal[""], reason: str) -> Line | None:
-    """How a turn ended, unless it ended normally, and what the person can do."""
+    """How a turn ended, unless it ended normally, and what the user can do."""
     reason = visible(reason)
     short = reason.partition("; continue")[0]  # here, other keys do it
     match outcome:
@@ -67,7 +67,7 @@ def estimate_sign(spent: Spent) -> str:
 
 
 def spent_row(spent: Spent) -> str:
-    """Tokens and cost of some responses. An unknown price is said so."""
+    """Tokens and cost of some responses. An unknown price is shown as unknown."""
     if not spent.answers:
         return "nothing"
     if spent.usage == Usage() and spent.unpriced:  # broken off before it was counted

@@ -25,7 +25,7 @@ class PickerItem(Struct, frozen=True):
 
 
 class Offer(Struct, frozen=True):
-    """A completion: `text` instead of the last `instead_of` letters before the cursor.
+    """A completion: `text` replaces the last `instead_of` characters before the cursor.
 
     `shown`: how it is listed, if not as the text itself.
     """

@@ -53,7 +53,7 @@ class RunConditions(Struct, frozen=True):
 
 
 class CallToApprove(Struct, frozen=True):
-    """A call that a person is asked about; `reason` says why.
+    """A call that the user is asked about; `reason` says why.
 
     `changes` are what it would do to files. Their paths are shown relative to `directory`.
     """

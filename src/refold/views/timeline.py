@@ -33,7 +33,7 @@ _ADDRESS = 28  # cells
 
 
 class TimelineRow(Struct, frozen=True):
-    """A span and its node. `seconds` None: it has no end, and its process is gone."""
+    """A span and its node. `seconds` None: it has no end, and its process has ended."""
 
     node: str
     kind: str  # "model", "tool", "leaf", "summary", "memory", "child"

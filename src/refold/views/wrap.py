@@ -222,7 +222,7 @@ def hard_wrap(pieces: Iterable[Piece], room: int) -> list[Line]:
 
 
 def truncate(row: Line, room: int) -> Line:
-    """The start of a row; "…" stands for the rest."""
+    """The start of a row; "…" replaces the rest."""
     left, kept = room, list[Piece]()
     if sum(cells(text) for _, text in row) <= room:
         return row

@@ -154,7 +154,7 @@ def _of_the_machine(name: str, values: list[str]) -> str:
 
 
 def _removes(name: str, values: list[str], *, piped: bool) -> bool:
-    """May it take away or change all that its words name?"""
+    """Whether it may delete or change everything that its words name."""
     if name == "find":
         every = [at for at, v in enumerate(values) if v in ("*", STAR)]
         chosen = {v for at, v in enumerate(values) if at + 1 not in every}
@@ -182,7 +182,7 @@ def _recursive(values: list[str]) -> bool:
 
 
 def _target(value: str, places: tuple[str, ...], facts: Facts) -> str:
-    """The grave thing that a word names, "" if it names none."""
+    """The protected target that a word names, "" if it names none."""
     if not value or value.startswith("-"):
         return ""
     if _SOMEBODY.fullmatch(value.replace(STAR, "*")):

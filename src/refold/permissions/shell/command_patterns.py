@@ -141,7 +141,9 @@ def could(pattern: str, value: str) -> bool:
 
 
 def _crudely(wanted: Sequence[str], text: str) -> bool:
-    """For what the grammar cannot read: cut at whatever could cut, quotes ignored."""
+    """For scripts that the grammar cannot parse: split at everything that may separate,
+    quotes ignored.
+    """
     spread = _BRACES.sub(lambda m: m[1].replace(",", " "), text.replace("\\\n", ""))
     parts = (p.translate(_QUOTES).split() for p in _SPLIT.split(spread))
     return any(
@@ -152,7 +154,7 @@ def _crudely(wanted: Sequence[str], text: str) -> bool:
 
 
 def dangerous(words: Sequence[str], free: int) -> bool:
-    """May the words from `free` on do more than a `*` allows?"""
+    """Whether the words from `free` on may do more than a `*` allows."""
     if free >= len(words):
         return False
     name = words[0].rsplit("/", 1)[-1]
@@ -221,7 +223,9 @@ def _to_nowhere(words: Sequence[str]) -> Sequence[int]:
 
 
 def _named(word: str, listed: Sequence[str]) -> bool:
-    """Is `word` one of these, a beginning of one, or short options with one among them?"""
+    """Whether `word` is one of these, a beginning of one, or short options with one among
+    them.
+    """
     if word.startswith("--"):
         start = word.partition("=")[0]
         if start in WHOLE:
@@ -269,7 +273,7 @@ def _git(words: Sequence[str], free: int) -> bool:
 
 
 def _shell(words: Sequence[str], free: int) -> bool:
-    """A script by its name may be run, none in words and none that comes later."""
+    """A script by its name may be run; one in the words, or one that comes later, may not."""
     script = next((at for at, w in enumerate(words) if at and not w.startswith("-")), 0)
     told = any("c" in w for w in words[1:script] if not w.startswith("--"))
     return not script or free < script or (told and free <= script)

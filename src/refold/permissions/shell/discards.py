@@ -141,7 +141,7 @@ def _hides(values: list[str]) -> bool:
 
 
 def _moved_to(values: list[str]) -> list[str]:
-    """Where `mv` may move to: its last word, or that of `-t`."""
+    """The target of `mv`: its last word, or that of `-t`."""
     option = re.compile(r"-[A-Za-z]*t(.+)|--target-directory=(.+)")
     glued = [one[1] or one[2] for one in map(option.fullmatch, values) if one]
     given = [

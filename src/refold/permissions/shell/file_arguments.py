@@ -26,7 +26,7 @@ STRICT_ABOUT_GLOBS = frozenset(
 
 
 class Files(Struct, frozen=True):
-    """The places in a command where its words are files, or why it does not only look."""
+    """The places in a command where its words are files, or why it is not read-only."""
 
     at: Sequence[int] = ()
     problem: str = ""
@@ -66,7 +66,7 @@ def _listed(part: SimpleCommand, facts: Facts) -> Files:
 
 
 def _follows(name: str, given: ParsedOptions, facts: Facts) -> bool:
-    """Where there are walls, links lead to nothing that is not shown anyway."""
+    """In a sandbox, links lead to nothing that is not visible anyway."""
     follows = program_forms.FOLLOWING.get(name, frozenset[str]())
     return not facts.sandboxed and bool(given.options & follows)
 

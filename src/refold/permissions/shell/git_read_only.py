@@ -140,7 +140,7 @@ def sort_out_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
 
 
 def _changes(command: str, rest: Sequence[str], found: ParsedOptions) -> bool:
-    """With other words these subcommands change what they otherwise say."""
+    """With other words these subcommands change what they otherwise print."""
     if command == "config":
         return not _asks_settings(rest)
     if command == "symbolic-ref":
@@ -171,7 +171,7 @@ _READS_SETTINGS = frozenset(("--get", "--get-all", "--get-regexp"))
 
 
 def steers(words: Sequence[str]) -> str:
-    """The word that lets git run something else, or "". Asked about in every mode."""
+    """The word that makes git run something else, or "". Every mode asks about it."""
     at = 1
     while at < len(words) and words[at].startswith("-"):
         if words[at].startswith("-c") or _begins(words[at]):
@@ -190,7 +190,7 @@ def steers(words: Sequence[str]) -> str:
 
 
 def _asks_settings(words: Sequence[str]) -> bool:
-    """Are these the words of a `git config` that only says what is set?"""
+    """Whether these are the words of a `git config` that only prints settings."""
     given = sort_out(words, form(LOOKING["config"]))
     others = [words[at] for at in given.others]
     if given.problem:

@@ -62,7 +62,7 @@ _SETTINGS = {
 
 
 class Loop(Struct, frozen=True):
-    """`mark` is replaced by one word after the other."""
+    """`mark` is replaced by each of the words in turn."""
 
     mark: str
     words: tuple[ShellWord, ...]
@@ -71,8 +71,8 @@ class Loop(Struct, frozen=True):
 class SimpleCommand(Struct, frozen=True):
     """A simple command, and the operator before it ("" for the first).
 
-    `reads` are files that it is given as its input, `fed` a text. `before` is what a
-    grammar takes for its first words, `settings` are those before it.
+    `reads` are files that it gets as input, `fed` a text. `before` is what a grammar takes
+    for its first words, `settings` are those before it.
     """
 
     words: tuple[ShellWord, ...]
@@ -90,7 +90,7 @@ class SimpleCommand(Struct, frozen=True):
 
     @property
     def bare(self) -> bool:
-        """Is it its words and nothing else, each of them known?"""
+        """Whether it is its words and nothing else, each of them known."""
         more = self.reads or self.fed or self.before or self.settings or self.loops
         return not more and not any(_MARKS.search(v.replace(GAP, "")) for v in self.values)
 
@@ -258,7 +258,7 @@ class _Reader:
         return found
 
     def _next(self) -> ShellWord:
-        """The next word. Over a line's end it may not go where a text is to follow it."""
+        """The next word. It may not cross the end of a line where a here-document follows."""
         start = self._at
         marks = {name: loop.mark for name, loop in self._loops}
         found, self._at = word(self._text, self._at, marks)

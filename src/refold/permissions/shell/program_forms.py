@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"-\d+")
 
 
 class Form(Struct, frozen=True):
-    """What a program takes. `long` gives how many further words: -1 for `=` or none."""
+    """What a program takes. `long` has the number of further words: -1 for `=` or none."""
 
     flags: frozenset[str] = frozenset()
     takes: frozenset[str] = frozenset()

@@ -68,8 +68,8 @@ _ENDS = re.compile(r"[ \t\n;|&]|$")
 class ShellWord(Struct, frozen=True):
     """A word that the shell passes on unchanged, except for globs if `glob`.
 
-    With `loose` a glob comes first: the name of a file could look like an option.
-    `split` are marks outside of quotes: what they stand for is read by the shell again.
+    With `loose` a glob comes first: the name of a file could look like an option. `split`
+    are marks outside of quotes: the shell parses what they stand for again.
     """
 
     value: str

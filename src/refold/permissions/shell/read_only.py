@@ -41,9 +41,9 @@ class Looked(Struct, frozen=True):
 def survey(
     text: str, cwd: str, facts: Facts, free: Callable[[str], bool]
 ) -> tuple[Looked, ...]:
-    """Each simple command of `text`; none at all where it is not plain.
+    """Each simple command of `text`; none at all if it is not plain.
 
-    `free` says whether a file, links followed, may be read without asking.
+    `free` says whether a file, links resolved, may be read without asking.
     """
     parts = plain(text)
     found: list[Looked] = []
@@ -68,7 +68,7 @@ def survey(
 
 
 def _gone(part: SimpleCommand, here: Sequence[str], facts: Facts) -> tuple[str, ...]:
-    """Where `cd` may lead: bash goes by names, the system by links. () if outside."""
+    """Where `cd` may lead: bash follows names, the system links. () if outside."""
     if part.loops or part.settings:
         return ()
     try:
@@ -134,7 +134,7 @@ def _of_one(
 
 
 def where(word: ShellWord, place: str, facts: Facts) -> str:
-    """Where a file that a word names really is, up to a glob. "" if that is uncertain."""
+    """The real path of a file that a word names, up to a glob. "" if that is uncertain."""
     value = word.value
     if value in _ANYWHERE:
         return place

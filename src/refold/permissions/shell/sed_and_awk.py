@@ -64,7 +64,7 @@ def only_prints(script: str) -> bool:
 
 
 def sed_scripts(words: Sequence[str]) -> set[int]:
-    """Which words after `sed` are its scripts, and no files; none where that is not sure."""
+    """Which words after `sed` are its scripts, and not files; none if that is not certain."""
     found, at, given = set[int](), 0, False
     while at < len(words) and words[at].startswith("-"):
         if words[at] in ("-e", "--expression"):
@@ -94,7 +94,7 @@ def only_computes(script: str) -> bool:
 
 
 def tested(words: Sequence[str]) -> Sequence[str] | None:
-    """The files that `test` would look at; None where it might evaluate its words."""
+    """The files that `test` would check; None if it might evaluate its words."""
     if words[:1] == ["!"]:
         words = words[1:]
     match words:

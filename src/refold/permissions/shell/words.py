@@ -76,7 +76,7 @@ class Word(Struct, frozen=True):
 
 
 def words(node: "Node", known: Known) -> Iterator[Word]:
-    """The words a shell makes of this one."""
+    """The words that a shell makes of this one."""
     value = _value(node, known, quoted=False)
     for spread in _spread(value):
         for piece in spread.split(_BLANK):
@@ -172,7 +172,7 @@ def _ansi(found: re.Match[str]) -> str:
 
 
 def _spread(value: str) -> list[str]:
-    """What braces make of a word."""
+    """The brace expansion of a word."""
     if not _SPREADS.search(value):
         return [value]
     done, todo = list[str](), [value]

@@ -24,7 +24,7 @@ _Piece: TypeAlias = tuple[bytes, Callable[[], None] | None]
 
 
 class Link:
-    """`hear` gets each message that is no reply to a call, in the reading thread."""
+    """`hear` gets each message that is not a reply to a call, in the reading thread."""
 
     def __init__(self, number: int) -> None:
         self._number = number

@@ -43,8 +43,8 @@ _WHO: Mapping[str, str] = {
 class ExportOptions(Struct, frozen=True, kw_only=True):
     """What an export needs besides the events.
 
-    `label` describes a call in one line, `image` returns the bytes of an image, or None if they
-    are gone; `when` formats a time.
+    `label` describes a call in one line, `image` returns the bytes of an image, or None if
+    they are missing; `when` formats a time.
     """
 
     label: Callable[[ToolCall], str]
@@ -55,9 +55,10 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True):
-    """`over` is None while it runs. Calls made by code are `within` the call that ran the code.
+    """`over` is None while it runs. Calls made by code are `within` the call that ran the
+    code.
 
-    `number` 0: what came after the last turn, such as a command that the person ran.
+    `number` 0: what came after the last turn, such as a command that the user ran.
     """
 
     number: int

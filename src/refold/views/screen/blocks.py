@@ -26,7 +26,7 @@ Stage: TypeAlias = Literal[
 
 
 class Heard(Struct, frozen=True, kw_only=True, tag="heard"):
-    """Words that came in: a person's, a parent's, or the report of a child."""
+    """A message that arrived: from the user, the parent, or the report of a subagent."""
 
     seq: int
     at: float
@@ -39,7 +39,7 @@ class Heard(Struct, frozen=True, kw_only=True, tag="heard"):
 
     @property
     def said(self) -> str:
-        """What a person is shown: not what a template or a pipe brought."""
+        """The part of a message that the user wrote, without that of a template or a pipe."""
         return self.typed or self.words
 
 
@@ -114,7 +114,7 @@ class TurnOver(Struct, frozen=True, kw_only=True, tag="turn_over"):
 
 
 class Coming(Struct, frozen=True, kw_only=True, tag="coming"):
-    """A part of the answer under way. Once that is whole, its blocks stand instead."""
+    """A part of the response in progress. Its final blocks replace it."""
 
     kind: Literal["words", "thought", "call"]
     text: Growing  # of a call only the name of the tool
@@ -127,7 +127,7 @@ Block: TypeAlias = Heard | Words | Thought | Called | News | TurnOver
 def result_rows(
     block: Called, room: int, directory: str, fold: Folding = USUAL
 ) -> list[Line]:
-    """What a call came to; nothing while it is open."""
+    """The result of a call; nothing while it is open."""
     match block.stage:
         case "called" | "asked" | "running":
             return []

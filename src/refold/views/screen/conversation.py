@@ -31,7 +31,7 @@ ENDS = frozenset((ModelAsked, ModelAnswered, ModelFailed, Stopped, TurnEnded, Im
 
 
 def coming(so_far: tuple[Coming, ...], live: Live) -> tuple[Coming, ...]:
-    """The answer under way, with one more piece."""
+    """The response in progress, with one more piece."""
     match live:
         case TextCame(text):
             return _longer(so_far, Coming(kind="words", text=Growing(text)), text)
@@ -74,10 +74,10 @@ def at_last(entry: Entry, view: View) -> Iterator[Block]:
 def heard(
     open_: tuple[Open, ...], entry: Entry, view: View
 ) -> tuple[tuple[Open, ...], tuple[Heard, ...]]:
-    """What is open after this, and the words that came in for good.
+    """The open blocks after this event, and the messages that were delivered.
 
-    Words for after the turn, or instead of one that was stopped, wait until they are
-    taken up.
+    Messages for after the turn, or that replace a stopped one, wait until they are
+    delivered.
     """
     match entry.event:
         case Said() as said:
@@ -109,7 +109,7 @@ def from_child(sender: str) -> bool:
 
 
 def from_shell(sender: str) -> bool:
-    """Is it a command that the person ran themselves, with its output?"""
+    """Whether it is a command that the user ran, with its output."""
     return sender == SHELL
 
 
@@ -138,7 +138,7 @@ def _longer(so_far: tuple[Coming, ...], new: Coming, text: str) -> tuple[Coming,
 
 
 def _joined(parts: Sequence[Part]) -> Iterator[Part]:
-    """Thoughts in a row as one, and words: a provider may sign pieces of a thought."""
+    """Consecutive thoughts as one, and texts: a provider may sign pieces of a thought."""
     held: Text | Thinking | None = None
     for part in parts:
         if isinstance(part, Thinking) and not part.text:

@@ -172,7 +172,7 @@ def _of_files_and_plans(entry: Entry) -> Line | None:
 
 
 def _rewound(before: View, view: View, mark: int) -> Line:
-    """What was said last of all that is left, so that a person knows where they are."""
+    """The last message that is left, so that users know where they are."""
     if before.marked(mark) is None:
         return line(f"The conversation is unchanged: there is no event {mark}.", "dim")
     said = view.conversation.user_messages

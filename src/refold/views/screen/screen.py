@@ -40,10 +40,11 @@ _BEGINS = frozenset((TurnStarted, SessionResumed))
 
 
 class Screen(Struct, frozen=True):
-    """`done` blocks never change any more, and are in the order in which they became done.
+    """`done` blocks never change any more, and are in the order in which they were
+    finished.
 
-    The `open` ones come after them: calls that have not ended, words that wait. After
-    those comes the answer under way. `view` is the fold of the same events.
+    The `open` ones come after them: calls that have not ended, messages that wait. After
+    those comes the response in progress. `view` is the fold of the same events.
     """
 
     done: Log[Block] = field(default_factory=Log[Block])
@@ -78,7 +79,7 @@ def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
 
 
 def screen_at(view: View, window: int = 32_000) -> Screen:
-    """A screen for what comes from now on: it has only the blocks that are still open."""
+    """A screen that starts now: it has only the blocks that are still open."""
     waiting = (*tool_calls.standing(view), *conversation.standing(view))
     return Screen(open=waiting, status=status.begun(waiting), window=window, view=view)
 

@@ -30,7 +30,7 @@ _STAGES: dict[Stood, Stage] = {"asked": "asked", "started": "running"}
 def after(
     open_: tuple[Open, ...], entry: Entry, view: View
 ) -> tuple[tuple[Open, ...], tuple[Called, ...]]:
-    """What is open after this, and the calls that came to their end with it."""
+    """The open calls after this event, and those that ended with it."""
     match entry.event:
         case ModelAnswered(message):
             left, lost = _lost(open_, view)
@@ -60,7 +60,7 @@ def printed(open_: tuple[Open, ...], call_id: str, text: str) -> tuple[Open, ...
 
 
 def standing(view: View) -> Iterator[Called]:
-    """The calls that have not come to their end."""
+    """The calls that have not ended."""
     for found in (*view.conversation.calls, *view.conversation.nested):
         if found.result is None:
             yield _as_it_stands(found)

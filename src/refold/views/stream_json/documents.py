@@ -27,9 +27,9 @@ Unlimited: TypeAlias = Annotated[float | None, Meta(description="null: no limit"
 
 
 class Placed(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """What a reader on a socket is told besides; stdio leaves it out.
+    """Additional fields for a reader on a socket; stdio leaves them out.
 
-    `id` is the place in the stream to resume after: epoch of the writer, number of the
+    `id` is the position in the stream to resume after: epoch of the writer, number of the
     event, number of the document in it.
     """
 
@@ -108,7 +108,7 @@ class AnswerRejected(Written, frozen=True, kw_only=True, tag="answer_rejected"):
 
 
 class RequestChecked(Written, frozen=True, kw_only=True, tag="request_checked"):
-    """What was done was held against the words of the request; what does not hold."""
+    """The work was checked against the request; `problems` are what was found."""
 
     problems: tuple[str, ...]
 
@@ -148,7 +148,7 @@ class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval
 
 
 class ToolApprovalResult(Written, frozen=True, kw_only=True, tag="tool_approval_result"):
-    """A call was allowed or denied, or is gone."""
+    """A call was allowed or denied, or no longer exists."""
 
     call_id: str
     verdict: Literal["allow", "deny", "gone"]
@@ -157,7 +157,7 @@ class ToolApprovalResult(Written, frozen=True, kw_only=True, tag="tool_approval_
 
 
 class Question(Written, frozen=True, kw_only=True, tag="question"):
-    """The model asks what only the person knows."""
+    """The model asks something that only the user knows."""
 
     call_id: str
     hash: str
@@ -390,7 +390,10 @@ class Claim(Struct, frozen=True):
 
 
 class Result(Placed, frozen=True, kw_only=True, tag="result"):
-    """What a turn came to; always the last. "" is the session where none could be opened."""
+    """The result of a turn; always the last document.
+
+    "" is the session if none could be opened.
+    """
 
     outcome: Outcome
     reason: str
@@ -472,7 +475,7 @@ class Variables(Written, frozen=True, kw_only=True, tag="variables"):
 
 
 class VariablesRestored(Written, frozen=True, kw_only=True, tag="variables_restored"):
-    """A fresh Python was given them; `source` is another session."""
+    """They were restored in a new Python process; `source` is another session."""
 
     source: str
     kept: Mapping[str, str]

@@ -113,7 +113,7 @@ def approval_request(
 def question(
     event: PutToPerson, seq: int, questions: Sequence[Asking]
 ) -> documents.Question:
-    """The model asks what only the person knows."""
+    """The model asks something that only the user knows."""
     return documents.Question(
         seq=seq,
         call_id=asked_id(event),
@@ -131,9 +131,9 @@ def asked_id(event: PutToPerson) -> str:
 def documents_of(
     frame: Frame, *, live: bool, asked: Asked = approval_request
 ) -> Iterator[Document]:
-    """What a frame says. `live` false leaves out what may be missed.
+    """The documents of a frame. `live` false leaves out what may be missed.
 
-    `asked` gives the document about a call that a person is asked about.
+    `asked` makes the document about a call that the user is asked about.
     """
     if not isinstance(frame.item, Entry):
         if live:

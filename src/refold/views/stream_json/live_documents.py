@@ -20,10 +20,10 @@ class _Live(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class _Piece(_Live, frozen=True, kw_only=True):
-    """On a socket a piece says where it stands: `offset` characters of its text are before it.
+    """On a socket a piece has its position: `offset` characters of its text are before it.
 
-    `message` is the number of the event that asked the model, the same for all pieces of
-    one response. A piece may come again, after a reconnect, as a part of a longer one.
+    `message` is the number of the event of the model call, the same for all pieces of one
+    response. After a reconnect a piece may come again, as a part of a longer one.
     """
 
     message: int | UnsetType = UNSET

@@ -15,7 +15,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def one_of(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, Any]:
-    """A schema for one object that is any of these; "type" tells which."""
+    """A schema for one object that is any of these; "type" says which."""
     there, definitions = msgspec.json.schema_components(
         kinds, schema_hook=_anything, ref_template="#/$defs/{name}"
     )

@@ -30,7 +30,7 @@ def came_to(view: View) -> tuple[str, str]:
 
 
 def result(view: View, session_id: str, seconds: float) -> Result:
-    """What the newest turn came to: see docs/headless.md for each field."""
+    """The result of the newest turn: see docs/headless.md for each field."""
     turn = view.turn
     outcome, reason = came_to(view)
     return Result(
