@@ -8,8 +8,11 @@ from msgspec import Raw
 
 from refold.app.policies import policies
 from refold.config.settings import Settings
+from refold.engine.decide import Policy
 from refold.engine.policies.fulfilment import fulfilled
-from refold.journal.events.kinds import RequestChecked
+from refold.engine.policies.stuck import DONE_ALREADY, not_twice
+from refold.engine.world import World
+from refold.journal.events.kinds import Ended, RequestChecked
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
 from refold.permissions.facts import Facts
@@ -46,17 +49,8 @@ def turn(
     folder: Path, request: str, *lines: Line, checked: bool = True
 ) -> tuple[View, Sequence[str]]:
     """The view after the turn, and what was seen at each check."""
-    files = DiskFiles(folder)
-    given = world(
-        ScriptedProvider(*lines),
-        tools=(read_file, write_file, bash, finish),
-        policies=((fulfilled,) if checked else ()) + POLICIES,
-        rules=tuple(parse(name, "allow") for name in ("write_file", "bash")),
-        files=files,
-        facts=lambda: Facts(roots=(str(folder),), follow=files.real),
-        tool_dependencies={"files": files, "blobs": BlobsInMemory()},
-        mode="bypass",
-    )
+    chosen = ((fulfilled,) if checked else ()) + POLICIES
+    given = _world(folder, ScriptedProvider(*lines), chosen)
     store = MemoryStore()
     view = run(store, given, request)
     seen = [
@@ -65,6 +59,20 @@ def turn(
         if isinstance(e.event, RequestChecked)
     ]
     return view, seen
+
+
+def _world(folder: Path, provider: ScriptedProvider, chosen: tuple[Policy, ...]) -> World:
+    files = DiskFiles(folder)
+    return world(
+        provider,
+        tools=(read_file, write_file, bash, finish),
+        policies=chosen,
+        rules=tuple(parse(name, "allow") for name in ("write_file", "bash")),
+        files=files,
+        facts=lambda: Facts(roots=(str(folder),), follow=files.real),
+        tool_dependencies={"files": files, "blobs": BlobsInMemory()},
+        mode="bypass",
+    )
 
 
 def test_the_second_of_two_files_is_asked_for_once_and_then_made(tmp_path: Path) -> None:
@@ -162,12 +170,15 @@ def test_lines_that_were_lost_where_some_were_to_be_added_are_named(tmp_path: Pa
          "The command was not run: expr 42"),
         ("What is the port in a.txt?", [], "It is 80.", "No call was about a.txt. No call was made, so the answer is a guess."),
         ("What is the port in a.txt?", [call("read_file", path="a.txt")], "It is 8080.", ""),
+        ("Whose is the port in a.txt?", [call("read_file", path="a.txt")], "The port is of ann@b.example.",
+         "ann@b.example is in no result: copy it exactly as it stands there."),
+        ("Whose is the port in a.txt?", [call("read_file", path="a.txt")], "The port is of ann@a.example.", ""),
     ],
 )  # fmt: skip
 def test_an_answer_is_held_against_what_was_read(
     tmp_path: Path, request_text: str, calls: list[Line], answer: str, problem: str
 ) -> None:
-    (tmp_path / "a.txt").write_text("port 8080\n")
+    (tmp_path / "a.txt").write_text("port 8080\nowner ann@a.example\n")
 
     _, seen = turn(tmp_path, request_text, *calls, done(answer), done("8080"))
 
@@ -196,3 +207,37 @@ def test_it_is_a_policy_of_the_models_that_need_it(checked: bool) -> None:
     found = policies(Settings(), Raw(b'{"type": "object"}'), checked=checked)
 
     assert [p.__name__ for p in found].count("fulfilled") == checked
+    assert [p.__name__ for p in found].count("not_twice") == checked
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "times"),
+    [
+        ("expr 1", "expr 1", 1),  # what succeeded is not run again
+        ("expr 2", "expr 1", 3),  # something else came between
+        ("false", "expr 1", 3),
+    ],
+)
+def test_a_call_that_succeeded_is_not_made_twice_in_a_row(
+    tmp_path: Path, second: str, third: str, times: int
+) -> None:
+    provider = ScriptedProvider(
+        *(call("bash", command=each) for each in ("expr 1", second, third)), done()
+    )
+    store = MemoryStore()
+    run(store, _world(tmp_path, provider, (not_twice, *POLICIES)), "Go.")
+
+    ends = [entry.event for entry in entries(store) if isinstance(entry.event, Ended)]
+    assert [e.outcome for e in ends].count("done") == times + 1  # and finish
+    settled = [e.text for e in ends if e.outcome == "stopped"]
+    assert settled == [f"Not done: {DONE_ALREADY}."] * (3 - times)
+
+
+def test_a_call_that_failed_may_be_made_again(tmp_path: Path) -> None:
+    again = call("read_file", path="none.txt")
+    store = MemoryStore()
+    given = _world(tmp_path, ScriptedProvider(again, again, done()), (not_twice, *POLICIES))
+    run(store, given, "Go.")
+
+    ends = [e.event for e in entries(store) if isinstance(e.event, Ended)]
+    assert [end.outcome for end in ends] == ["failed", "failed", "done"]

@@ -17,12 +17,12 @@ from refold.engine.policies.code_only import code_or_final
 from refold.engine.policies.compaction import compacting, in_window
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
-from refold.engine.policies.fulfilment import fulfilled
+from refold.engine.policies.fulfilment import fulfilled, showing_named_files
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.reminders import reminding
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
-from refold.engine.policies.stuck import not_refused, not_stuck
+from refold.engine.policies.stuck import not_refused, not_stuck, not_twice
 from refold.engine.prune import Shares
 from refold.errors import BadInput
 from refold.values.usage import Budget
@@ -81,6 +81,10 @@ def policies(
         in_plan_mode(settings.permission_mode),
         *(reminding() if settings.reminders else ()),
         hearing_children,
+        # Before `converse` runs the calls.
+        *((not_twice,) if checked else ()),
+        # Once the request is delivered, and before the model is asked.
+        *((showing_named_files,) if checked else ()),
         converse,
         # After `converse`: a turn that ends by itself has not run out of budget.
         within(budget(settings), lent),

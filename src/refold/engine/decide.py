@@ -45,6 +45,16 @@ class CheckRequest(Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
+class ShowFiles(Struct, frozen=True):
+    """Read these files, as far as that needs no approval, and show them to the model.
+
+    `question`: the request is nothing but a question.
+    """
+
+    names: tuple[str, ...]
+    question: bool = False
+
+
 class EndTurn(Struct, frozen=True):
     outcome: Outcome
     reason: str = ""
@@ -93,7 +103,7 @@ class Note(Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    RunCalls | SettleCalls | Reject | CheckRequest | Wait | EndTurn | CompactConversation | TakeUp | Draw | AskModel
+    RunCalls | SettleCalls | Reject | CheckRequest | Wait | EndTurn | CompactConversation | TakeUp | ShowFiles | Draw | AskModel
 )  # fmt: skip
 
 
@@ -115,7 +125,7 @@ class Choice(Struct, frozen=True):
 # No call is left behind for an end, and no end is put off by more words.
 _RANK: dict[type[Action], int] = {
     RunCalls: 0, SettleCalls: 0, Reject: 1, CheckRequest: 1, Wait: 2, EndTurn: 3, CompactConversation: 4, TakeUp: 5,
-    Draw: 6, AskModel: 7,
+    ShowFiles: 6, Draw: 7, AskModel: 8,
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from refold.engine.decide import (
     Reject,
     RunCalls,
     SettleCalls,
+    ShowFiles,
     TakeUp,
     Wait,
     decide,
@@ -63,10 +64,10 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
             await record(*(calls.settled(c, reason, world, record) for c in left), by=by)
         case Reject() | TakeUp() as action:
             await record(_event_of(action), by=by)
-        case CheckRequest() as action:
-            from refold.engine.request_check import check_request  # of small models
+        case ShowFiles() | CheckRequest() as action:
+            from refold.engine import request_files  # of small models
 
-            await check_request(action, world, record, by)
+            await request_files.handle(action, world, record, by)
         case CompactConversation() as action:
             from refold.engine.summarize import shrink  # most sessions end before
 

@@ -180,7 +180,10 @@ SMALL = {
     "list_files": Short('show what is in a folder ("." is here)', ("path",)),
     "grep": Short("find text in the files here", ("pattern",)),
     "write_file": Short("make a new file", ("path", "content")),
-    "edit_file": Short("replace text in a file", ("path", "old", "new")),
+    "edit_file": Short(
+        "replace text in a file; to insert a line, repeat the line above it in new",
+        ("path", "old", "new"),
+    ),
     "bash": Short("run a shell command", ("command",)),
     "finish": Short("end, and tell the person the answer", ("answer",)),
 }

@@ -18,6 +18,7 @@ from refold.journal.events.kinds import (
     Delivered,
     Entry,
     Event,
+    FilesShown,
     ModelAnswered,
     ModelAsked,
     ModelFailed,
@@ -41,7 +42,7 @@ Blobs = Callable[[str], Awaitable[bytes]]
 
 # After these the loop looks anew: what it decided before is done.
 _DONE = (
-    TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed, RequestChecked,
+    TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed, FilesShown, RequestChecked,
     SessionStarted, SessionResumed, SystemPromptSet,
 )  # fmt: skip
 

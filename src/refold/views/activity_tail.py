@@ -84,7 +84,8 @@ class Tail:
     def _calls(self, entry: Entry) -> Iterator[tuple[Style, str]]:
         match entry.event:
             case NestedCallMade(call, within):
-                yield "plain", f"{call.id} {self._label(call)} (by the code of {within})"
+                code = f" (by the code of {within})" if within else ""
+                yield "plain", f"{call.id} {self._label(call)}{code}"
             case Judged(id_, "ask", reason=reason):
                 yield "accent", f"{id_} waits for a person: {_short(reason)}"
             case ChildAsked(id_, reason=reason):

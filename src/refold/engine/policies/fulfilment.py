@@ -1,19 +1,22 @@
-"""Checks the work of a small model against the request before the turn ends.
+"""Hold a small model to the words of the request, from the first step to the last.
 
-Small models claim too early that they are done, and do not read results twice. What the
-journal shows is checked here; what only the disk shows is checked by
-`engine.request_check`. A problem is sent to the model once, with what was found. If it
-still exists at the next end, the turn ends and the user is told (`views.notices`).
+Small models change files that they have not read, claim too early that they are done, and do
+not read results twice. They are shown the files that the request names, and what became of
+them. Before a turn ends, what the journal shows is checked here; what only the disk shows is
+checked by `engine.request_files`, which also reads the files. A problem is sent to the
+model once, with what was found. If it still exists at the next end, the turn ends and the user
+is told (`views.notices`).
 """
 
 import re
 from collections.abc import Iterator
 
-from refold.engine.decide import CheckRequest, Reject
-from refold.engine.policies.conversation import is_last_word
+from refold.engine.decide import CheckRequest, Reject, ShowFiles
+from refold.engine.policies.conversation import is_last_word, request_of
 from refold.engine.request_words import Asked, asked_in
 from refold.journal.state.fold import View
 from refold.journal.state.recent_calls import RecentCall
+from refold.journal.state.turn import ShownFiles
 
 NOT_DONE = (
     "<reminder>The task is not done yet. This was seen:\n{problems}\n"
@@ -23,11 +26,24 @@ _NEGATIVE = re.compile(
     r"(?i)\b(?:not? (?:found|such)|could ?n[o']t|can(?:not|'t)|unable|nothing was|"
     r"does(?: not|n't) (?:exist|contain|have)|no (?:match|result|file|information))"
 )
+_CHANGERS = frozenset(("bash", "edit_file"))  # what write_file has written is known
 _READERS = frozenset(("read_file", "bash", "grep"))
 _LOOKS_AROUND = re.compile(r"\*|\b(?:ls|find|grep|rg|for)\b")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)*")
+_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|https?://[^\s'\"<>)]*[\w/]")
 _FEW = 3  # lines of a command's output that are to be quoted whole
 _SHOWN = 200  # characters of it in a note
+
+
+def showing_named_files(view: View) -> ShowFiles | None:
+    """At first, and after a step that may have changed them."""
+    turn = view.turn
+    changers = {call.name for call in view.recent_calls.calls} & _CHANGERS
+    if turn.stopped or turn.files_shown.step == turn.steps or (turn.steps and not changers):
+        return None
+    asked = asked_in(request_of(view))
+    question = asked.question and not asked.expected and not asked.command
+    return ShowFiles(asked.files, question) if asked.files else None
 
 
 def fulfilled(view: View) -> CheckRequest | Reject | None:
@@ -42,7 +58,7 @@ def fulfilled(view: View) -> CheckRequest | Reject | None:
             return Reject((NOT_DONE.format(problems=listed),))
         return None
     if seen.times == 0 or (seen.times == 1 and seen.problems):
-        asked = asked_in(_request(view))
+        asked = asked_in(request_of(view))
         return CheckRequest(asked.expected, tuple(_problems(asked, view)))
     return None
 
@@ -54,29 +70,25 @@ def _ends(view: View) -> bool:
     return last is not None and is_last_word(view) and last.stop != "refused"
 
 
-def _request(view: View) -> str:
-    """The messages of this turn."""
-    begun = view.turn.seq
-    said = view.conversation.user_messages
-    return "\n\n".join(each.text for each in said if each.delivered > begun)
-
-
 def _problems(asked: Asked, view: View) -> Iterator[str]:
     calls = [c for group in view.recent_calls.newest_first for c in reversed(group.calls)]
     calls = [call for call in calls if call.name != "finish"]
+    shown = view.turn.files_shown
     answer = view.turn.answer
-    yield from _untouched(asked, calls)
+    yield from _untouched(asked, calls, shown)
     yield from _not_run(asked, calls, answer)
     if asked.question:
-        yield from _answered_badly(asked, calls, answer, _request(view))
+        yield from _answered_badly(asked, calls, shown, answer, request_of(view))
 
 
-def _untouched(asked: Asked, calls: list[RecentCall]) -> Iterator[str]:
+def _untouched(asked: Asked, calls: list[RecentCall], shown: ShownFiles) -> Iterator[str]:
     """A file that no call was about. One that looks around may have met it."""
     around = any(_LOOKS_AROUND.search(c.command) or c.name == "list_files" for c in calls)
     for name in asked.files:
         base = name.rpartition("/")[2]
-        met = any(base in call.arguments or base in call.text for call in calls)
+        met = name in shown.hashes or any(
+            base in call.arguments or base in call.text for call in calls
+        )
         if not met and not (around and asked.question):
             yield f"No call was about {name}."
 
@@ -103,13 +115,13 @@ def _left_out(printed: str, answer: str) -> str:
 
 
 def _answered_badly(
-    asked: Asked, calls: list[RecentCall], answer: str, request: str
+    asked: Asked, calls: list[RecentCall], shown: ShownFiles, answer: str, request: str
 ) -> Iterator[str]:
-    results = "\n".join(call.text for call in calls)
-    if not calls:
+    results = "\n".join([*shown.notes, *(call.text for call in calls)])
+    if not calls and not shown.hashes:
         yield "No call was made, so the answer is a guess."
         return
-    unread = [name for name in asked.files if not _was_read(name, calls)]
+    unread = [name for name in asked.files if not _was_read(name, calls, shown)]
     if unread and _NEGATIVE.search(answer):
         yield f"{unread[0]} was not read: read_file it, and look there."
         return
@@ -117,13 +129,15 @@ def _answered_badly(
     invented = [n for n in _NUMBER.findall(answer) if n.replace(",", "") not in known]
     if invented:
         yield f"{invented[0]} is in no result: get it with a command, such as wc or python3."
-    elif not _words(answer) & _words(results) - _words(request):
+    elif wrong := [a for a in _ADDRESS.findall(answer) if a not in known]:
+        yield f"{wrong[0]} is in no result: copy it exactly as it stands there."
+    elif calls and not _words(answer) & _words(results) - _words(request):
         yield f"The answer does not say what was found. The last result was: {_last(calls)}"
 
 
-def _was_read(name: str, calls: list[RecentCall]) -> bool:
+def _was_read(name: str, calls: list[RecentCall], shown: ShownFiles) -> bool:
     base = name.rpartition("/")[2]
-    return any(
+    return name in shown.hashes or any(
         base in call.arguments and not call.failed and call.name in _READERS - {"grep"}
         for call in calls
     )

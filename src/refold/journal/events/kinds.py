@@ -160,6 +160,17 @@ class AnswerRejected(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
+class FilesShown(Struct, frozen=True):
+    """The model is shown files that the request names: at first, and when they have changed.
+
+    `notes` is the message to the model; empty if there was nothing to show. `files` are their
+    names with the sha256 of what was shown.
+    """
+
+    notes: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+
+
 class RequestChecked(Struct, frozen=True):
     """The work of the turn was checked against its request. `problems` are sentences."""
 
@@ -438,7 +449,7 @@ class Unknown(Struct, frozen=True):
 Event: TypeAlias = (
     SessionStarted | SessionResumed | JournalRepaired
     | Said | TurnStarted | SystemPromptSet | Delivered | ModelAsked | ModelAnswered | ModelFailed
-    | RequestLogged | AnswerRejected | RequestChecked | Judged | Answered | Granted | Started | Ended
+    | RequestLogged | AnswerRejected | FilesShown | RequestChecked | Judged | Answered | Granted | Started | Ended
     | Rewound | MessageEdited | Stopped | TurnEnded | ModeChanged | PlanAnswered
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
     | ExternalEditsFound | Imported | MemoryExtracted

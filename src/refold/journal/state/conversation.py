@@ -21,6 +21,7 @@ from refold.journal.events.kinds import (
     Delivered,
     Ended,
     Entry,
+    FilesShown,
     Imported,
     Judged,
     MessageEdited,
@@ -64,7 +65,7 @@ _ENDED_KEPT = 64  # ended calls of code that stay visible to what waits for them
 
 CallNews: TypeAlias = Judged | Answered | Started | Ended
 HEARS = (
-    Said, Delivered, ModelAsked, ModelAnswered, ModelFailed, AnswerRejected, SystemPromptSet,
+    Said, Delivered, ModelAsked, ModelAnswered, ModelFailed, AnswerRejected, FilesShown, SystemPromptSet,
     Judged, MessageEdited, Answered, Started, Ended, CompactionRequested, Compacted, NestedCallMade, VariablesSaved,
     Imported,
 )  # fmt: skip
@@ -140,7 +141,7 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
     match entry.event:  # the most frequent kinds first
         case Ended() | Started() | Judged() | Answered():
             return _call_advanced(conversation, entry.event, entry.seq)
-        case ModelAsked(notes) | AnswerRejected(notes):
+        case ModelAsked(notes) | AnswerRejected(notes) | FilesShown(notes):
             return _user_message(conversation, entry.seq, *notes) if notes else conversation
         case ModelAnswered() | ModelFailed():
             return _answered(conversation, entry.event, entry.seq)

@@ -27,6 +27,7 @@ from refold.journal.events.kinds import (
     Ended,
     Entry,
     Event,
+    FilesShown,
     Forked,
     Imported,
     Judged,
@@ -57,6 +58,7 @@ HEARS = (
     ModelAnswered,
     ModelFailed,
     AnswerRejected,
+    FilesShown,
     RequestChecked,
     Ended,
     Checkpointed,
@@ -88,6 +90,14 @@ class Reservation(Struct, frozen=True):
     model: str = ""
 
 
+class ShownFiles(Struct, frozen=True):
+    """The files of the request that the model has been shown."""
+
+    step: int = -1  # the step after which they were looked at
+    notes: tuple[str, ...] = ()
+    hashes: Mapping[str, str] = _NOTHING  # sha256 by name
+
+
 class RequestCheck(Struct, frozen=True):
     """The newest check of the work against the request, after so many steps."""
 
@@ -109,6 +119,7 @@ class Turn(Struct, frozen=True):
     cut_in_a_row: int = 0  # responses in a row that the output limit cut off
     refused_in_a_row: int = 0  # responses in a row in which all calls were refused
     rejected: int = 0  # answers that were sent back
+    files_shown: ShownFiles = ShownFiles()
     request_check: RequestCheck = RequestCheck()
     failed: str | None = None
     too_long: str = ""  # the error of a request that was too long; it is repeated once
@@ -280,6 +291,12 @@ def _sent_back(turn: Turn, event: Event) -> Turn:
     match event:
         case AnswerRejected():
             return replace(turn, rejected=turn.rejected + 1, final=None)
+        case FilesShown(notes, files):
+            before = turn.files_shown
+            shown = ShownFiles(
+                turn.steps, (*before.notes, *notes), {**before.hashes, **dict(files)}
+            )
+            return replace(turn, files_shown=shown)
         case RequestChecked(problems):
             check = RequestCheck(turn.request_check.times + 1, turn.steps, problems)
             return replace(turn, request_check=check)

@@ -1,24 +1,32 @@
-"""Checks the files after the work: are they as the request wants them?
+"""What a request says of files: they are shown before the work, and checked after it.
 
-`request_words` finds what a request expects, and `policies.fulfilment` decides what happens
-with the problems. Files that may not be read are not checked.
+For small models. `request_words` finds what a request expects; `policies.fulfilment` decides when
+files are shown, and what happens with problems. Files that may
+not be read are neither shown nor checked.
 """
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 
 import anyio
+from msgspec import Raw
+from msgspec.json import encode
 
 from refold.engine.checkpoint import save_if_changed
-from refold.engine.decide import CheckRequest
+from refold.engine.decide import CheckRequest, ShowFiles
+from refold.engine.nested_call import call_within, key_of
 from refold.engine.request_words import Expected
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
-from refold.journal.events.kinds import RequestChecked
+from refold.journal.events.child_events import NestedCallMade
+from refold.journal.events.kinds import FilesShown, RequestChecked, Started
 from refold.journal.state.fold import View
 from refold.journal.state.turn import Turn
 from refold.place.port import Files
+from refold.values.messages import ToolCall
 from refold.values.printable_names import escaped
 from refold.values.text import clean
 
@@ -26,17 +34,92 @@ _LARGEST = 1_000_000  # bytes of a file that is looked at
 _MOST = 8  # problems: more are not corrected in one go
 _SHOWN = 80  # characters of a line
 
+_READER = "read_file"
+_MOST_FILES = 4  # that are shown
+_LARGEST_FILE = 2_000  # bytes: some seconds of reading on two cores
+_LINE_NUMBER = r"(?m)^ *\d+\t"
+_THERE = "These files are there already:"
+_CHANGED = "After that call:"
+_ANSWER = "If the answer stands there, give it now."
+_MISSING = "Not there yet: {names}"
 
-async def check_request(
-    action: CheckRequest, world: World, record: Record, by: str
+
+async def handle(
+    action: ShowFiles | CheckRequest, world: World, record: Record, by: str
 ) -> None:
-    """Record what does not hold."""
+    match action:
+        case ShowFiles():
+            await record(await _shown(action, world, record), by=by)
+        case CheckRequest():
+            await record(await _checked(action, world, record), by=by)
+
+
+async def _shown(action: ShowFiles, world: World, record: Record) -> FilesShown:
+    """The small files that are new to the model, or changed. Each is read by a call."""
+    turn, parts = record.view.turn, list[str]()
+    shown = dict[str, str]()
+    kinds = {name: await _kind_and_hash(name, world.files) for name in action.names}
+    for name, (kind, hash_) in kinds.items():
+        changed = kind == "file" and hash_ and hash_ != turn.files_shown.hashes.get(name)
+        if (
+            changed
+            and len(shown) < _MOST_FILES
+            and (text := await _read(name, world, record))
+        ):
+            shown[name] = hash_
+            parts.append(f"{name}:\n{text}")
+    introduction = _CHANGED if turn.steps else _THERE
+    if parts and action.question:
+        parts.append(_ANSWER)
+    notes = ["\n\n".join((introduction, *parts))] if parts else []
+    missing = [name for name, (kind, _) in kinds.items() if kind == "nothing"]
+    if missing and not turn.steps:
+        notes.append(_MISSING.format(names=", ".join(missing)))
+    return FilesShown(tuple(notes), tuple(shown.items()))
+
+
+async def _kind_and_hash(name: str, files: Files | None) -> tuple[str, str]:
+    """What is there, and the sha256 of a file that is small enough to be shown whole."""
+
+    def look(files: Files) -> tuple[str, str]:
+        real = files.real(name)
+        kind, content = files.kind(real), b""
+        if kind == "file":
+            with suppress(ToolFailed):  # too large, or it may not be read
+                content = files.read(real, _LARGEST_FILE)
+        return kind, sha256(content).hexdigest() if content else ""
+
+    if files is None:
+        return "", ""
+    try:
+        return await anyio.to_thread.run_sync(look, files)
+    except ToolFailed:  # it leads out of the workspace
+        return "", ""
+
+
+async def _read(name: str, world: World, record: Record) -> str:
+    """Its text, without line numbers; "" if that needs approval."""
+    from refold.engine.calls import begin, run_alone
+
+    turn = record.view.turn
+    id_ = f"named-{turn.seq}-{turn.steps}-{key_of(name)[:8]}"
+    call = ToolCall(id_, _READER, Raw(encode({"path": name})))
+    if record.view.conversation.call(id_) is None:  # else it was begun before a crash
+        opening = begin(call, world, record.view)
+        if not any(isinstance(event, Started) for event in opening):
+            return ""
+    result = await call_within(NestedCallMade(call, ""), world, record, run_alone)
+    return "" if result.failed else re.sub(_LINE_NUMBER, "", result.text)
+
+
+async def _checked(action: CheckRequest, world: World, record: Record) -> RequestChecked:
+    """What does not hold."""
     found = list(action.problems)
     await save_if_changed(world, record)  # what commands have changed is known after this
     if world.files is not None and action.expected:
         look = partial(_problems, action, world.files, record.view)
         found += await anyio.to_thread.run_sync(look, world.snapshots is not None)
-    await record(RequestChecked(tuple(dict.fromkeys(found))[:_MOST]), by=by)
+    return RequestChecked(tuple(dict.fromkeys(found))[:_MOST])
 
 
 def _problems(action: CheckRequest, files: Files, view: View, all_known: bool) -> list[str]:
