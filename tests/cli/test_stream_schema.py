@@ -149,6 +149,7 @@ def written() -> list[dict[str, Any]]:
         documents.Error(kind="BadInput", line=3, reason="no order"),
         documents.ForkMade(session_id="copy", source="mine"),
         documents.OrderTaken(client_key="k", changed=True),
+        documents.EventRecorded(seq=7),
         state,
         snapshot(View(), state),
         replace(result(View(), "id", 0.1), outcome="failed", claims=claims_of([verdict])),
