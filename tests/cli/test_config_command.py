@@ -439,8 +439,8 @@ def test_what_was_edited_badly_is_kept_beside_and_replaces_nothing(
     assert err.endswith(f"refold: nothing was changed; what you wrote is in {aside}\n")
     assert (file.read_text(), aside.read_text()) == ("# mine\n", "# mine\neffort = 3\n")
     assert refold("config", "edit") == (
-        1, "", f"refold: {aside} is there from an edit before: take from it what you need, "
-        "and remove it\n",
+        1, "", f"refold: {aside} is left from an earlier edit: copy what you need from it, "
+        "and delete it\n",
     )  # fmt: skip
     assert aside.read_text() == "# mine\neffort = 3\n"
 

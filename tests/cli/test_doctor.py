@@ -135,7 +135,7 @@ def test_a_folder_that_is_not_trusted_is_named(
 
     assert doctor("--offline")[1]["trust"] == [
         ("warning", "the settings of this folder are not trusted: they do not count"),
-        ("warning", "AGENTS.md would tell the model what to do, and does not count"),
+        ("warning", "AGENTS.md instructs the model, and is ignored"),
     ]
 
 
@@ -207,7 +207,7 @@ def test_a_program_or_a_log_that_is_of_no_use_is_told_with_what_to_do(
     rows = map(json.loads, capfd.readouterr().out.splitlines())
     found = {row["about"]: (row["said"], row["do"]) for row in rows}
     assert found["git"] == (
-        f"{git} does not run: files cannot be taken back, and no working trees made",
+        f"{git} does not run: there are no checkpoints and no working trees",
         f"{git} --version says why",
     )
     assert found["rg"][1] == "apt install ripgrep, or your system's way"

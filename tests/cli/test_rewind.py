@@ -173,7 +173,7 @@ def test_what_somebody_changed_since_is_only_taken_back_by_force(
     [
         (["20991231"], "there is no session"),
         ([ID, "99"], "there is no event 99"),
-        ([ID, "1", "--conversation"], "nothing had been said yet"),
+        ([ID, "1", "--conversation"], "there was no message yet"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(

@@ -189,7 +189,7 @@ def test_no_title_name_or_snippet_orders_the_screen_about(shell: Shell) -> None:
         (["rename", "ID", "a\nb"], r"'a\nb' is not a valid name: it contains invisible"),
         (["tag", "ID", "+"], "'+' is not a valid tag: give +TAG or -TAG"),
         (["tag", "ID", "a b"], "'a b' is not a valid tag"),
-        (["tag", "ID", "-gone"], "there is no tag 'gone' to take away (there are: none)"),
+        (["tag", "ID", "-gone"], "there is no tag 'gone' to remove (there are: none)"),
         (["tag", "ID", *(f"t{n}" for n in range(21))], "at most 20 tags, not 21"),
         (["delete", "ID", "nobody"], "there is no session 'nobody'"),
         (["list", "--limit", "0"], "'0' is not a number: 1 or more"),

@@ -111,7 +111,7 @@ def test_the_conversation_is_compacted_between_two_turns_by_the_next_step(
 @pytest.mark.parametrize(
     ("order", "said"),
     [
-        (b'{"type":"compact"}', "nothing has been said that could be compacted"),
+        (b'{"type":"compact"}', "there are no messages to compact"),
         (
             b'{"type":"compact","kind":"half"}',
             "this is not an order: there is no kind 'half'; there are prune, full",

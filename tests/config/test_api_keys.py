@@ -225,7 +225,7 @@ def test_a_keyring_that_is_off_or_not_there_says_so_when_it_should_keep_somethin
 ) -> None:
     ring.put("off")
 
-    with pytest.raises(BadInput, match="did not keep the key: leave --keyring out"):
+    with pytest.raises(BadInput, match="did not store the key: without --keyring"):
         keyring.put("openai", "of-mine")
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(BadInput, match="the package `keyring` cannot be loaded"):
@@ -267,7 +267,7 @@ print(keyring.remove("openai"), keyring.remove("openai"))
             "keyring.backends.fail.Keyring",
             "the keyring cannot be used: this machine has none",
         ),
-        ("keyring.backends.null.Keyring", "did not keep the key"),
+        ("keyring.backends.null.Keyring", "did not store the key"),
         ("nowhere.Keyring", "the package `keyring` cannot be loaded (No module named 'now"),
     ],
 )

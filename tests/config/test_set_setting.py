@@ -92,7 +92,7 @@ def test_what_is_new_stands_where_its_like_do(
 )
 def test_a_setting_is_taken_out_with_its_line(path: tuple[str, ...], gone: str) -> None:
     if path == ("limits",):  # a table is no setting
-        with pytest.raises(BadInput, match="takes a person"):
+        with pytest.raises(BadInput, match="edited by hand"):
             without(WRITTEN, path)
     else:
         assert without(WRITTEN, path) == WRITTEN.replace(gone, "", 1)

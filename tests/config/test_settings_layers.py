@@ -335,9 +335,7 @@ def test_a_link_to_the_settings_stays_a_link(file: Path, tmp_path: Path) -> None
 def test_settings_that_cannot_be_written_are_an_error_that_names_them(file: Path) -> None:
     file.mkdir(parents=True)
 
-    with pytest.raises(
-        BadInput, match=r"model = 'a/b' cannot be remembered: .*config.toml"
-    ):
+    with pytest.raises(BadInput, match=r"model = 'a/b' cannot be saved: .*config.toml"):
         remember(Paths(*(file.parent,) * 3), "model", "a/b")
 
 

@@ -150,5 +150,5 @@ def test_a_session_without_a_journal_is_told_with_its_place(tmp_path: Path) -> N
         home.find("one")
 
     assert str(caught.value) == (
-        f"there is no journal to be read in {tmp_path / 'one'}: look there what has become of it"
+        f"there is no readable journal in {tmp_path / 'one'}: check what happened to it"
     )

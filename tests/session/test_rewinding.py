@@ -280,7 +280,7 @@ def test_while_a_turn_is_under_way_nothing_goes_back(
         await three_turns(agent)
         await agent.session.record(TurnStarted(1))
 
-        with pytest.raises(BadInput, match="under way"):
+        with pytest.raises(BadInput, match="is running: end it"):
             await rewind(agent.session, agent.kept, agent.said[0], "both")
 
         assert agent.now() == {"a": b"two", "b": b"new"}
@@ -390,7 +390,7 @@ def test_an_event_that_is_not_there_is_refused(seq: int) -> None:
 
 
 def test_before_anything_was_said_there_is_no_talk_to_go_back_to() -> None:
-    with pytest.raises(BadInput, match="nothing had been said yet at event 1"):
+    with pytest.raises(BadInput, match="there was no message yet at event 1"):
         plan(made(SessionStarted("/w"), Said("hello")), 1, "conversation")
 
 

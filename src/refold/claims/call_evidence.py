@@ -88,7 +88,7 @@ def _within(words: Sequence[str], line: Sequence[str]) -> bool:
 def _held(call: ObservedCall, evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
     """One run held against the evidence and, as far as its exit code goes, the claim."""
     if call.outcome in ("", "stopped", "unknown"):
-        return Finding("unknown", f"{call.id} has not come to its end")
+        return Finding("unknown", f"{call.id} has not ended")
     if call.tool in _WORDS_ALONE:
         why = f"what {call.id} gave are words of an agent: name the call that found it"
         return Finding("unknown", why)
@@ -127,7 +127,7 @@ def _printed(call: ObservedCall, quote: str, seen: ReadFiles) -> Finding:
     alone = len(call.text) <= _SMALL and weight(there) > 0 and text.is_a_line(there)
     if weight(there) >= LEAST - 1 or alone:
         return Finding("supported", f"printed by {call.id}")
-    return Finding("unknown", "the quote is too short to say anything: quote more of it")
+    return Finding("unknown", "the quote is too short: quote more of it")
 
 
 def _own_words(call: ObservedCall, quote: str, seen: ReadFiles) -> str:
@@ -154,7 +154,7 @@ def _only_run(call: ObservedCall, claim: str) -> Finding:
 def _nothing(call: ObservedCall) -> Finding:
     if call.output is not None:
         if call.code not in _FOUND_NOTHING:
-            return Finding("unknown", f"{_how(call)}: then finding nothing says nothing")
+            return Finding("unknown", f"{_how(call)}: then an empty result proves nothing")
         empty = not call.output.text.strip()
     else:
         said = _NOTHING.get(call.tool)

@@ -63,7 +63,7 @@ def _quoted(
         return _not_read(ways, path, seen, today)
     now = today.of(path)
     if now.kind == "unreadable":
-        return Finding("unknown", f"the file cannot be looked at today: {now.why}")
+        return Finding("unknown", f"the file cannot be read now: {now.why}")
     found = [_as_read(sought, readings, now) for sought in ways]
     best = next((f for f in found if f and f.state == "supported"), None)
     best = best or next((f for f in found if f and f.state == "stale"), None)
@@ -126,7 +126,7 @@ def _not_read(ways: Sequence[Sought], path: str, seen: ReadFiles, today: Today) 
     if any(_names(call, path) for call in seen.calls):
         now = today.of(path)
         if now.kind == "unreadable":
-            return Finding("unknown", f"the file cannot be looked at today: {now.why}")
+            return Finding("unknown", f"the file cannot be read now: {now.why}")
         if found := _printed(ways, path, now, seen) or _by_code(ways, path, now, seen):
             return found
     name = f"/{path.rpartition('/')[2]}"
@@ -211,7 +211,7 @@ def _heavy(finding: Finding, ways: Sequence[Sought]) -> Finding:
     """Whether the quote is long enough: a very short one is in every file."""
     if min(weight(sought.quote) for sought in ways) >= LEAST:
         return finding
-    return Finding("unknown", "the quote is too short to say anything: quote more of it")
+    return Finding("unknown", "the quote is too short: quote more of it")
 
 
 def _lines(text: str) -> LineRange | None:

@@ -129,9 +129,9 @@ def _second(
     """What the verdict is worth: as much as its own evidence."""
     if verdict is None:
         why = problem or "the second look said nothing of it"
-        return Finding("unknown", f"not looked at twice: {why}")
+        return Finding("unknown", f"not checked a second time: {why}")
     if verdict.verdict == "unclear":
-        return Finding("unknown", f"unclear at the second look: {verdict.why}")
+        return Finding("unknown", f"unclear in the second check: {verdict.why}")
     shown = Evidence(verdict.path, verdict.lines, verdict.quote)
     found = finding_of(shown, "", seen, today)
     if found.state != "supported":
@@ -140,4 +140,4 @@ def _second(
     where = f"{verdict.path}:{verdict.lines}" if verdict.lines else verdict.path
     if verdict.verdict == "refuted":
         return Finding("contradicted", f"refuted by {where}: {verdict.why}")
-    return Finding("supported", f"also by a second look, at {where}")
+    return Finding("supported", f"also by the second check, at {where}")

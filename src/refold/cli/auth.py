@@ -199,7 +199,7 @@ async def _test(here: KeyContext, name: str) -> int:
         verdicts.append(good)
         write(f"{spec.name}: {on_one_line(said)}\n")
     if not verdicts:
-        remark("no provider has a key (refold auth set PROVIDER keeps one)")
+        remark("no provider has a key (refold auth set PROVIDER stores one)")
     return 0 if verdicts and all(verdicts) else 1
 
 

@@ -203,7 +203,7 @@ def edit_file(file: File) -> int:
     aside = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
     if os.path.lexists(aside) and (aside.is_symlink() or not _holds(aside, before)):
         raise BadInput(
-            f"{aside} is there from an edit before: take from it what you need, and remove it"
+            f"{aside} is left from an earlier edit: copy what you need from it, and delete it"
         )
     _keep(aside, before)
     while True:

@@ -212,4 +212,4 @@ def _found(name: str, check: Check, ground: CheckContext) -> Iterator[Finding]:
     except BadInput as error:
         yield Finding(name, "wrong", str(error))
     except Exception as error:  # what is broken here is what a person looks for
-        yield Finding(name, "wrong", f"this could not be looked at: {error!r}")
+        yield Finding(name, "wrong", f"this check failed: {error!r}")

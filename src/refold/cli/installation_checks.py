@@ -107,7 +107,7 @@ def sandbox(ground: CheckContext) -> Iterator[Finding]:
 
 def programs(ground: CheckContext) -> Iterator[Finding]:
     for name, use, package in (
-        ("git", "files cannot be taken back, and no working trees made", "git"),
+        ("git", "there are no checkpoints and no working trees", "git"),
         ("rg", "searches are slower", "ripgrep"),
     ):
         known = Programs(ground.environ, (os.path.realpath(ground.folder),))
@@ -257,7 +257,7 @@ def trust(ground: CheckContext) -> Iterator[Finding]:
         )  # fmt: skip
     if texts.found:
         yield Finding(
-            "trust", "warning", f"{texts.names} would tell the model what to do, and does not count",
+            "trust", "warning", f"{texts.names} instructs the model, and is ignored",
             "refold trust add",
         )  # fmt: skip
     elif state in ("nothing", "trusted"):
@@ -287,7 +287,7 @@ def keys(ground: CheckContext) -> Iterator[Finding]:
         state = "ok" if ground.model else "warning"
         yield Finding(
             "keys", state, f"no key of a provider was found{also}",
-            "refold auth set PROVIDER keeps one",
+            "refold auth set PROVIDER stores one",
         )  # fmt: skip
 
 
@@ -395,4 +395,4 @@ def _catalogue(ground: CheckContext) -> Iterator[Finding]:
         )
     else:
         yield Finding("sessions", "warning", f"their catalogue is broken: {said}",
-            "refold sessions reindex makes it anew")  # fmt: skip
+            "refold sessions reindex rebuilds it")  # fmt: skip

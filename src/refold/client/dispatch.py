@@ -190,7 +190,7 @@ class Dispatcher:
                 return True
             case Continue():
                 if not self._engine.idle or self._messages:
-                    raise BadInput("a turn is under way already")
+                    raise BadInput("a turn is already running")
                 if not view.conversation.messages:
                     raise BadInput("there is no turn to continue yet")
                 self._continues = True
@@ -198,7 +198,7 @@ class Dispatcher:
 
     async def _compact(self, order: CompactConversation) -> bool:
         if not self._engine.view.conversation.messages:
-            raise BadInput("nothing has been said that could be compacted")
+            raise BadInput("there are no messages to compact")
         if self._engine.view.turn.seq:
             return await self._engine.inbox.compact(order.kind, order.focus)
         self._compaction = order  # between two turns: `step` does it
@@ -231,7 +231,7 @@ class Dispatcher:
     async def _approval(self, order: ApprovalResponse) -> bool:
         found = self._waiting(order.call_id, order.hash)
         if isinstance(found, Questions) and order.allowed:
-            raise BadInput(f"{order.call_id!r} asks questions: say question_response")
+            raise BadInput(f"{order.call_id!r} asks questions: send question_response")
         rule = self._granted(order, found) if order.allowed and order.grant else ""
         taken = await self._engine.inbox.answer(
             order.call_id,
@@ -250,7 +250,7 @@ class Dispatcher:
         found = self._waiting(order.call_id, order.hash)
         if not isinstance(found, Questions):
             raise BadInput(
-                f"{order.call_id!r} asks no questions: say tool_approval_response"
+                f"{order.call_id!r} asks no questions: send tool_approval_response"
             )
         given, questions = len(order.answers), len(found.questions)
         if given > questions:
@@ -283,7 +283,7 @@ class Dispatcher:
                 known = hash_ or self.told.get(call_id, "")
                 if not known:
                     raise BadInput(
-                        f"the call {call_id!r} was not put to you yet: wait for its request"
+                        f"the call {call_id!r} was not shown to you yet: wait for its request"
                     )
                 if known != found.call.hash:
                     raise BadInput(

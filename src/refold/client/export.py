@@ -64,7 +64,7 @@ def exported(session: StoredSession, choice: ExportChoice, label: Label) -> Expo
     node = tree(session.path, session.id)
     if not node.entries:
         why = f": {node.damage}" if node.damage else ""
-        raise BadInput(f"there is nothing good to export in {session.id}{why}")
+        raise BadInput(f"there is nothing valid to export in {session.id}{why}")
     nodes = list(walk(node)) if choice.children else [node]
     events = sum(len(each.entries) for each in nodes)
     damages = [each.damage for each in nodes if each.damage]

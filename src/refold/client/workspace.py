@@ -128,7 +128,7 @@ class SessionWorkspace:
             return await rewind(self._engine, self._snapshots, seq, what, force=force)
         found = plan(self._engine.view, seq, _conversation(what))
         if not await self._engine.rewind(found.mark):
-            raise BadInput("a turn of this session is under way: end it, then go back")
+            raise BadInput("a turn of this session is running: end it, then rewind")
         return RewindReport(RewindPreview(found), undo=self._engine.view.seq)
 
     @property
@@ -140,7 +140,7 @@ def _conversation(what: "What") -> "What":
     """Without checkpoints only the conversation can go back."""
     if what == "files":
         raise BadInput(
-            "no files are checkpointed here, so only the conversation can go back"
+            "no files are checkpointed here, so only the conversation can be rewound"
         )
     return "conversation"
 

@@ -92,7 +92,7 @@ def load_here(
 
 
 def untrusted(directory: Path | str, folders: Folders) -> Texts:
-    """What would tell the model what to do, and does not count."""
+    """What instructs the model, and is ignored."""
     there = texts(directory)
     trusted = folders.trusted_above(os.path.realpath(directory), there.root)
     new = (t for t in there.found if not (trusted and below(t.folder, trusted)))

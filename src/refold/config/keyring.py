@@ -44,7 +44,9 @@ def put(provider: str, key: str, within: float = LONGEST) -> None:
         return ring.get_password(SERVICE, provider) == key  # one that is off keeps nothing
 
     if not _asked(kept, within):
-        raise BadInput("the keyring did not keep the key: leave --keyring out for a file")
+        raise BadInput(
+            "the keyring did not store the key: without --keyring it is stored in a file"
+        )
 
 
 def remove(provider: str, within: float = LONGEST) -> bool:

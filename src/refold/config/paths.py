@@ -76,5 +76,5 @@ def here() -> Path:
         return Path.cwd()
     except FileNotFoundError as error:
         raise BadInput(
-            "the current directory is gone: change to one that exists"
+            "the current directory does not exist any more: change to one that does"
         ) from error

@@ -100,7 +100,7 @@ def remember(places: Paths, key: str, value: str) -> None:
     try:
         set_value(file_of("user", Path(), places), key, value)
     except BadInput as error:
-        raise BadInput(f"{key} = {value!r} cannot be remembered: {error}") from error
+        raise BadInput(f"{key} = {value!r} cannot be saved: {error}") from error
 
 
 def _change(file: File, key: str, change: Callable[[str, Names], str]) -> bool:
@@ -317,7 +317,7 @@ def _checked(after: str, wanted: dict[str, Any], path: Names, *, bare: bool = Fa
         found = None
     if found is None or (_bare(found) != _bare(wanted) if bare else found != wanted):
         raise BadInput(
-            f"{'.'.join(path)} is written there in a way that takes a person to change: "
+            f"{'.'.join(path)} is written there in a form that can only be edited by hand: "
             f"{BY_HAND}"
         )
     return after

@@ -159,7 +159,7 @@ class Folders:
             folder.encode()
         except UnicodeEncodeError as error:
             raise BadInput(
-                f"the folder {folder!r} cannot be remembered: its name is not UTF-8"
+                f"the folder {folder!r} cannot be saved: its name is not UTF-8"
             ) from error
         try:
             with alone(self._file):

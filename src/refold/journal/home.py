@@ -142,8 +142,8 @@ class Home:
                 return exact
             if os.path.isdir(self.root / text):
                 raise BadInput(
-                    f"there is no journal to be read in {self.root / text}: look there what "
-                    "has become of it"
+                    f"there is no readable journal in {self.root / text}: check what "
+                    "happened to it"
                 )
         from refold.journal.catalogue.session_card import meant
 

@@ -70,6 +70,6 @@ class DryRunFiles:
             found = sha256(self.read(put.real)).hexdigest() if there else ""
             if found != put.expect:
                 raise ToolFailed(
-                    f"{self.called(put.real)} is not as it was. Nothing was written."
+                    f"{self.called(put.real)} has changed. Nothing was written."
                 )
         self._changes.update((put.real, put.content) for put in puts)

@@ -182,7 +182,7 @@ def _followed(full: str) -> Real:
         # It fails where a link becomes a file between its two looks at it.
         with suppress(OSError):
             return Real(os.path.realpath(full))
-    raise ToolFailed(f"{escaped(full)} changes faster than it can be looked at.")
+    raise ToolFailed(f"{escaped(full)} changes faster than it can be read.")
 
 
 def _items(found: Iterator[os.DirEntry[str]]) -> Iterator[DirectoryEntry]:

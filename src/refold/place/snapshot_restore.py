@@ -94,7 +94,7 @@ def _refuse(steps: Sequence[RewriteStep], seen: Mapping[str, _Seen]) -> None:
         )
     if blocked:
         raise ToolFailed(
-            f"Nothing was changed, for no snapshot holds what is in the way: "
+            f"Nothing was changed, because something that is in no snapshot is in the way: "
             f"{named(blocked)}. Move it away and try again."
         )
 

@@ -112,7 +112,7 @@ class Scan:
                 self._trees[root] = eye.tree()
             eye.date(began, different)
             return self._trees[root], inside
-        raise ToolFailed(f"The files of {escaped(root)} change too fast to be kept.")
+        raise ToolFailed(f"The files of {escaped(root)} change too fast for a snapshot.")
 
     def _ignored_but_tracked(self, eye: "_Eye") -> set[str]:
         """Files that the user's repository tracks although it would ignore them."""

@@ -87,7 +87,7 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
         return Refused(_no_such_model(peer, reply, said))
     if 300 <= status < 400:
         return Refused(
-            f"{peer.base_url} sends us on to {reply.headers.get('location', '?')!r} ({status})"
+            f"{peer.base_url} redirects to {reply.headers.get('location', '?')!r} ({status})"
             f": {_address(peer)}"
         )
     return Refused(f"{peer.label} refused the request for {_model(peer, reply)} {ending}")

@@ -82,5 +82,5 @@ def _view(lines: Sequence[bytes], turn: str, name: str) -> View:
     view = fold(entries)
     if not view.conversation.variables:
         when = f" after its turn {turn}" if turn else ""
-        raise BadInput(f"{name} has no variables of Python{when}")
+        raise BadInput(f"{name} has no Python variables{when}")
     return view

@@ -83,7 +83,7 @@ def retagged(tags: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
             del found[tag]
         else:
             there = ", ".join(found) or "none"
-            raise BadInput(f"there is no tag {tag!r} to take away (there are: {there})")
+            raise BadInput(f"there is no tag {tag!r} to remove (there are: {there})")
     if len(found) > MOST_TAGS:
         raise BadInput(f"a session has at most {MOST_TAGS} tags, not {len(found)}")
     return tuple(found)

@@ -64,7 +64,7 @@ async def rewind(
     down, and changed all the same.
     """
     if session.running or session.view.turn.seq:
-        raise BadInput("a turn of this session is under way: end it, then go back")
+        raise BadInput("a turn of this session is running: end it, then rewind")
     planned = plan(session.view, seq, what)
     found, now = await _looked(session.view, snapshots, planned)
     if found.drift and not force:
@@ -112,7 +112,7 @@ async def _looked(
         )
         drift = await anyio.to_thread.run_sync(_drift, view, snapshots, now.trees)
     except ToolFailed as error:
-        raise BadInput(f"the files cannot be looked at: {error}") from error
+        raise BadInput(f"the files cannot be read: {error}") from error
     alone = tuple(
         sorted(
             {root for root, _ in now.trees} - {root for root, _ in found.checkpoint.trees}
@@ -135,7 +135,7 @@ async def _talk_alone(session: Session, found: RewindPreview) -> RewindReport:
     if not await session.record.append_if(
         lambda view: _if_idle(view, Rewound(mark)), kept=True, by="person"
     ):
-        raise BadInput("a turn of this session began meanwhile: end it, then go back")
+        raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
     return RewindReport(found, undo=session.view.seq)
 
 
@@ -149,7 +149,7 @@ async def _with_files(
     if not await record.append_if(
         lambda view: _if_idle(view, before), kept=True, by="person"
     ):
-        raise BadInput("a turn of this session began meanwhile: end it, then go back")
+        raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
     undo = record.view.checkpoints.seq
     files = 0
     with anyio.CancelScope(shield=True):  # what was done to files has to be told
@@ -179,7 +179,7 @@ def _mark(view: View, seq: int) -> int:
     """The newest mark of the conversation that is not after `seq`."""
     at = bisect_right(view.marks, seq, key=lambda mark: mark.seq)
     if not at:
-        raise BadInput(f"nothing had been said yet at event {seq}: choose a later one")
+        raise BadInput(f"there was no message yet at event {seq}: choose a later one")
     return view.marks[at - 1].seq
 
 

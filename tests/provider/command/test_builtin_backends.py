@@ -156,7 +156,9 @@ def test_ollama_is_told_of_a_server_of_ones_own(host: str, port: int, address: s
 def test_a_program_that_finds_its_server_itself_takes_no_address() -> None:
     with pytest.raises(BadInput, match="Codex asks servers of its own choice: --host"):
         own_server("codex-cli", "box", 0)
-    with pytest.raises(BadInput, match=r"nothing to 'command/mine': .* \[commands.NAME\]"):
+    with pytest.raises(
+        BadInput, match=r"do not apply to 'command/mine': .* \[commands.NAME\]"
+    ):
         own_server("command/mine", "box", 0)
 
 

@@ -316,11 +316,11 @@ def test_a_long_talk_is_not_written_where_others_would_wait_for_it(tmp_path: Pat
         ("echo loading >&2", Refused, "Fake failed (it ended well, without an answer): loading"),
         ("echo bad flag >&2; exit 3", Refused, "Fake failed (exit code 3): bad flag"),
         ("exit 3", Refused, "Fake failed (exit code 3)"),
-        ("kill -9 $$", Unreachable, "Fake ended before its answer did (killed by SIGKILL)"),
+        ("kill -9 $$", Unreachable, "Fake ended before its response was complete (killed by SIGKILL)"),
         (
             "echo 'Error: not logged in' >&2; exit 1",
             Refused,
-            "Fake is not let in by its service: say fake login (exit code 1): Error: not logged in",
+            "Fake could not log in to its service: say fake login (exit code 1): Error: not logged in",
         ),
         (
             "echo 'HTTP 529 overloaded' >&2; exit 1",
@@ -330,7 +330,7 @@ def test_a_long_talk_is_not_written_where_others_would_wait_for_it(tmp_path: Pat
         (
             "echo 'connect ECONNREFUSED 127.0.0.1:1' >&2; exit 1",
             Unreachable,
-            "Fake does not reach its service (exit code 1): connect ECONNREFUSED 127.0.0.1:1",
+            "Fake cannot reach its service (exit code 1): connect ECONNREFUSED 127.0.0.1:1",
         ),
         (
             "echo 'prompt is too long: 300000 tokens' >&2; exit 1",
@@ -378,7 +378,7 @@ def test_a_long_talk_is_not_written_where_others_would_wait_for_it(tmp_path: Pat
         (
             "echo 'model m-1 not found' >&2; exit 1",
             Refused,
-            "Fake does not take the model 'm-1' (exit code 1): model m-1 not found",
+            "Fake does not accept the model 'm-1' (exit code 1): model m-1 not found",
         ),
     ],
 )  # fmt: skip
@@ -399,7 +399,7 @@ def test_a_failure_is_one_clear_sentence(
         (
             lines({"say": "Hel"}, {"error": {"message": "invalid API key"}}) + "\nexit 1",
             Refused,
-            "Fake is not let in by its service: log in with it, or check its key: "
+            "Fake could not log in to its service: log in with it, or check its key: "
             "invalid API key",
         ),
         (

@@ -121,9 +121,12 @@ def test_every_key_and_slot_is_documented() -> None:
         ({"stdin": False}, "would never see the prompt: put {prompt} or {prompt_file}"),
         (
             {"command": ("p", "{nothing}")},
-            "there is no slot {nothing}; there are {effort}, ",
+            "there is no placeholder {nothing}; there are {effort}, ",
         ),
-        ({"command": ("{model}",)}, "the program itself, '{model}', can be no slot"),
+        (
+            {"command": ("{model}",)},
+            "the program itself, '{model}', cannot be a placeholder",
+        ),
         ({"command": ("p", "-k", "sk-" + "a1" * 9)}, "a key must not stand in a command"),
         ({"environ": {"K": "sk-" + "a1" * 9}}, "a key must not stand in a command line"),
         ({"output": "jsonl"}, "where is the answer in a line of JSON"),

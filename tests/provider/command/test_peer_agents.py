@@ -407,7 +407,7 @@ def test_a_wrong_key_is_told_with_what_to_do(agent: Agent) -> None:
     with pytest.raises(Refused) as raised:
         against(agent, asking(request("Hello?")), refusal)
 
-    sentence = f"{agent.spec.label} is not let in by its service: {agent.spec.login}"
+    sentence = f"{agent.spec.label} could not log in to its service: {agent.spec.login}"
     assert str(raised.value).startswith(sentence)
 
 
@@ -421,5 +421,5 @@ def test_one_that_is_not_logged_in_is_told_with_what_to_do(agent: Agent) -> None
             agent, asking(request("Hello?")), said(agent, "No."), spec=keyless, environ={}
         )
 
-    sentence = f"{agent.spec.label} is not let in by its service: {agent.spec.login}"
+    sentence = f"{agent.spec.label} could not log in to its service: {agent.spec.login}"
     assert str(raised.value).startswith(sentence)

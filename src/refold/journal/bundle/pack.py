@@ -63,7 +63,7 @@ class Packing:
         first = self._parts[0].seen
         if not first.events:
             why = f": {first.damage}" if first.damage else ""
-            raise BadInput(f"there is nothing good to export in {session}{why}")
+            raise BadInput(f"there is nothing valid to export in {session}{why}")
         self.id = first.source or session
 
     @property

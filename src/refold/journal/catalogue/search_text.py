@@ -159,7 +159,7 @@ def asked(text: str) -> str:
     if len(terms) > MOST_WORDS:
         raise BadInput(
             f"{len(terms)} words are too many to search for at once: {MOST_WORDS} are the "
-            'most (put "…" around them to find them as they stand)'
+            'most (put "…" around them to search for the exact phrase)'
         )
     return " ".join(terms)
 

@@ -76,7 +76,7 @@ def own_server(name: str, host: str, port: int) -> Mapping[str, str] | None:
     first = name.partition("/")[0].lower()
     if first == OWN:
         raise BadInput(
-            f"--host and --port mean nothing to {name!r}: set what its program listens to "
+            f"--host and --port do not apply to {name!r}: set what its program listens to "
             "in the settings, environ in [commands.NAME]"
         )
     if not any(spec.name == first for spec in built_in()):

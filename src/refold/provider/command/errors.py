@@ -58,7 +58,7 @@ def failing(spec: CommandSpec, model: str, said: str, ending: str = "") -> Provi
     end = f" ({ending})" if ending else ""
     words = f"{end}: {tail(said)}" if said.strip() else end
     if said == ENDLESS:
-        return Refused(f"{spec.label} gave no proper answer: {ENDLESS}")
+        return Refused(f"{spec.label} gave no valid response: {ENDLESS}")
     cause = _cause(said) if ending else said
 
     def says(pattern: str) -> bool:
@@ -68,15 +68,15 @@ def failing(spec: CommandSpec, model: str, said: str, ending: str = "") -> Provi
         return TooLong(f"The conversation does not fit {_named(spec, model)}{words}")
     if says(_LOGIN):
         advice = spec.login or "log in with it, or check its key"
-        return Refused(f"{spec.label} is not let in by its service: {advice}{words}")
+        return Refused(f"{spec.label} could not log in to its service: {advice}{words}")
     if says(_NO_MODEL):
-        return Refused(f"{spec.label} does not take the model {model!r}{words}")
+        return Refused(f"{spec.label} does not accept the model {model!r}{words}")
     if says(_BUSY):
         return Overloaded(f"{spec.label} is too busy or at its limit{words}")
     if says(_NO_LINE):
-        return Unreachable(f"{spec.label} does not reach its service{words}")
+        return Unreachable(f"{spec.label} cannot reach its service{words}")
     if ending.startswith("killed"):
-        return Unreachable(f"{spec.label} ended before its answer did{words}")
+        return Unreachable(f"{spec.label} ended before its response was complete{words}")
     return Refused(f"{spec.label} failed{words}")
 
 

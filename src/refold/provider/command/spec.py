@@ -242,11 +242,13 @@ def _check(where: str, name: str, given: ProgramSettings) -> None:
     if given.idle < 0:
         raise BadInput(f"{where}: idle = {given.idle:g} is not a time")
     if _unknown(given.command[0]) or "{" in given.command[0]:
-        raise BadInput(f"{where}: the program itself, {given.command[0]!r}, can be no slot")
+        raise BadInput(
+            f"{where}: the program itself, {given.command[0]!r}, cannot be a placeholder"
+        )
     for argument in (*given.command, *given.environ.values()):
         if unknown := _unknown(argument):
             raise BadInput(
-                f"{where}: there is no slot {{{unknown}}}; there are "
+                f"{where}: there is no placeholder {{{unknown}}}; there are "
                 + ", ".join(f"{{{slot}}}" for slot in sorted(SLOTS))
             )
         if masked(argument, "") != argument:
