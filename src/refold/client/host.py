@@ -17,20 +17,23 @@ from typing import TypeAlias
 import anyio
 import msgspec
 from anyio import to_thread
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.client.deletion import delete_session
 from refold.client.launch import Launch
 from refold.client.offers import Offer, offers
+from refold.client.remote_session import attached
 from refold.client.resume import resumed_in
 from refold.client.session import Session
 from refold.client.shared_session import SharedSession, problem
 from refold.client.stored_sessions import StoredSessions
-from refold.errors import BadInput, RefoldError, first
+from refold.errors import BadInput, Held, RefoldError, first
 from refold.journal.home import Home
 from refold.values.modes import MODES, Effort
 from refold.views.stream_json.documents import Error
+from refold.views.stream_json.snapshot import Status
 
 IDLE = 60.0  # seconds without a client and a turn, after which a conversation is closed
 _STOPPED = "the server was stopped"
@@ -135,6 +138,39 @@ class Conversation(SharedSession):
             await news.wait()
 
 
+class JoinedConversation(Conversation):
+    """One that another process has open: its turns run there, and clients of both see them."""
+
+    def __init__(self, session: Session, launch: Launch, holder: str) -> None:
+        super().__init__(session, launch)
+        self._holder = holder
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.feed.followers)
+
+    def status(self) -> Status:
+        return replace(super().status(), held_by=self._holder)
+
+    async def close(self, reason: str = "") -> None:
+        """Leave it. What runs there goes on."""
+        await super().close()
+
+    async def _work(self) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._until_it_ends)
+            while not self._closing:
+                await self._news.wait()
+            group.cancel_scope.cancel()
+
+    async def _until_it_ends(self) -> None:
+        with suppress(BadInput):  # says that it has ended
+            while True:
+                await self.session.changed(after=self.session.view.seq)
+        self._closing = True
+        self._stir()
+
+
 class Host:
     """Conversations by their id. Use it in `async with host.running()`."""
 
@@ -189,7 +225,10 @@ class Host:
         return self._begun(session, launch)
 
     async def open(self, id_: str) -> Conversation:
-        """The conversation with this whole id. Raises `Held` while another process has it."""
+        """The conversation with this whole id; joined, where another process has it.
+
+        Raises `Held` where that process cannot be joined.
+        """
         async with self._opening:
             if (there := self._there.get(id_)) is not None:
                 return there
@@ -201,11 +240,36 @@ class Host:
             )
             try:
                 session = Session(launch, await launch.resume(id_))
+            except Held as held:
+                return await self._join(id_, launch, held)
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await launch.aclose()
                 raise
             return self._begun(session, launch)
+
+    async def _join(self, id_: str, launch: Launch, held: Held) -> Conversation:
+        assert self._group is not None, "it is used in `running`"
+        holder = await to_thread.run_sync(self.stored.holder, id_)
+        try:
+            return await self._group.start(self._run_joined, id_, launch, holder)
+        except Held:
+            await launch.aclose()
+            raise held from None  # it says who has it
+
+    async def _run_joined(
+        self,
+        id_: str,
+        launch: Launch,
+        holder: str,
+        *,
+        task_status: TaskStatus[Conversation],
+    ) -> None:
+        async with attached(launch, id_) as session:
+            made = JoinedConversation(session, launch, holder)
+            self._there[id_] = made
+            task_status.started(made)
+            await self._run(id_, made)
 
     async def offers(self, what: str) -> Sequence[Offer]:
         """What can be chosen for a new conversation in the directory of the server."""

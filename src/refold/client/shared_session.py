@@ -114,7 +114,7 @@ class SharedSession:
     async def _message(self, order: SendMessage) -> bool:
         """In the journal at once: what was acknowledged survives a crash."""
         found, problems = self.session.workspace.named_images(order.text)
-        images = (*order.images, *found)
+        images = (*order.images, *(each for each in found if each not in order.images))
         if problems:
             raise BadInput("; ".join(problems))
         if not (order.text.strip() or images):

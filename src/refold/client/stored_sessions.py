@@ -5,6 +5,7 @@ makes the documents, which are those that the command line prints with --json. E
 here blocks on the disk: call it in a thread.
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -66,10 +67,15 @@ class StoredSessions:
         """
         return list(map(hit_document, self._home.catalogue().search(words, most)))
 
-    def cut_off(self) -> Sequence[str]:
-        """The sessions whose turn ended with its process."""
+    def cut_off(self) -> Sequence[Plain]:
+        """Those whose turn ended with its process, or is open in this one."""
         cards = self._home.catalogue().cards(seconds=_SOON)
-        return [c.id for c in cards if c.open and not is_written(self._home.path(c.id))]
+        own = os.getpid()
+        return [
+            self._card(card_document(each))
+            for each in cards
+            if each.open and self._writer(each.id) in (0, own)
+        ]
 
     def entries(self, id_: str) -> Sequence[Entry]:
         """Its good events, oldest first."""
@@ -126,6 +132,11 @@ class StoredSessions:
             raise BadInput(f"{form!r} is not a form: {', '.join(FORMS)}")
         session = StoredSession(id_, self._home.path(id_), 0.0)
         yield from exported(session, ExportChoice(form), self._label).pieces
+
+    def _writer(self, id_: str) -> int:
+        """The id of the process that writes it now; 0: none does."""
+        path = self._home.path(id_)
+        return writer_lock.read(path).writer.pid if is_written(path) else 0
 
     def _card(self, card: Plain) -> Plain:
         id_ = str(card["id"])

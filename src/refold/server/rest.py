@@ -86,9 +86,16 @@ def _add_conversations(api: Api, host: Host) -> None:
     async def listed(
         q: Annotated[str, Query(max_length=500)] = "",
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        cut_off: bool = False,
     ) -> Response:
-        """All conversations, the newest first; with `q`, where these words were said."""
+        """All conversations, the newest first; with `q`, where these words were said.
+
+        With `cut_off`, those whose process ended in the middle of a turn.
+        """
         stored = host.stored
+        if cut_off:
+            found = (await to_thread.run_sync(stored.cut_off))[:limit]
+            return json_of([each for each in found if _is_cut_off(host, str(each["id"]))])
         if q:
             return json_of(await to_thread.run_sync(stored.search, q, limit))
         return json_of((await to_thread.run_sync(stored.cards))[:limit])
@@ -100,7 +107,7 @@ def _add_conversations(api: Api, host: Host) -> None:
         found = dict(await to_thread.run_sync(host.stored.card, id_))
         there = host.conversation(id_)
         if there is not None:
-            found |= {"held_by": "", "cut_off": there.cut_off}
+            found |= {"held_by": there.status().held_by, "cut_off": there.cut_off}
         return json_of({**found, "open_here": there is not None})
 
     @api.route("PATCH", _ONE, Named, body=Rename)
@@ -117,6 +124,12 @@ def _add_conversations(api: Api, host: Host) -> None:
         await kept(host, id_)
         await host.delete(id_)
         return Response(status_code=204)
+
+
+def _is_cut_off(host: Host, id_: str) -> bool:
+    """Where it is open here, it is known whether it was continued."""
+    there = host.conversation(id_)
+    return there is None or there.cut_off
 
 
 def _add_reports(api: Api, host: Host) -> None:

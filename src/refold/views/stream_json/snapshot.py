@@ -39,6 +39,7 @@ class Status(Placed, frozen=True, kw_only=True, tag="status"):
     running: bool  # is a turn open, also one that waits for an answer?
     # Did its process end in the middle of that turn? `continue` or a message finishes it.
     cut_off: bool = False
+    held_by: str = ""  # the other process in which it is open
     directory: str
     choices: Choices
     outcome: str  # of the newest turn; "": none has ended since the last one started

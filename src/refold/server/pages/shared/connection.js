@@ -9,13 +9,14 @@ const ORDER_PATIENCE = 60_000;
 export class Connection {
   /**
    * `on` has document(doc, size), state(name, seconds), lost(): the server could not be
-   * reached, or said no; return false to give up. `socket` makes a WebSocket, for tests.
+   * reached, or said no; return false to give up. `socket` makes a WebSocket, for tests;
+   * it begins behind the document `after`.
    */
-  constructor(path, on, socket = (address) => new WebSocket(address)) {
+  constructor(path, on, socket = (address) => new WebSocket(address), after = "0") {
     this.path = path;
     this.on = on;
     this.socket = socket;
-    this.after = "0";
+    this.after = after;
     this.tries = 0;
     this.orders = new Map();
     this.closed = false;

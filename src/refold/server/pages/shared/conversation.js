@@ -22,12 +22,16 @@ export class Conversation {
     this.queue = [];
     this.readOnly = false;
     this.caughtUp = false; // is all told that had happened when it was opened?
-    this.connection = new Connection(`${api.of(id)}/ws`, {
+    this.connect();
+  }
+
+  connect(after = "0") {
+    this.connection = new Connection(`${api.of(this.id)}/ws`, {
       document: (doc, raw) => this.heard(doc, raw),
-      state: (name, seconds) => on.state(name, seconds),
+      state: (name, seconds) => this.on.state(name, seconds),
       lost: () => this.whyLost(),
       sent: (raw) => this.note("out", raw),
-    });
+    }, undefined, after);
   }
 
   heard(doc, raw) {
@@ -124,11 +128,20 @@ export class Conversation {
         this.on.state("reading", 0);
         if (documents.length >= PAGE) continue;
         this.caughtUp = true;
+        if (!(await api.get(api.of(this.id))).held_by) return this.join(after);
       } catch {
         this.on.state("offline", POLL / 1000);
       }
       await new Promise((resolve) => { setTimeout(resolve, POLL); });
     }
+  }
+
+  /** The process that had it open has ended, or can be joined now. */
+  join(after) {
+    this.readOnly = false;
+    this.connection.close();
+    this.connect(after);
+    this.on.joined();
   }
 
   close() {

@@ -28,6 +28,7 @@ export function emptyScreen() {
     outcome: "", // of the last turn that ended
     stopped: false,
     cutOff: false,
+    heldBy: "",
     usage: { input: 0, output: 0, cached: 0 },
     cost: 0, // null: a price is not known
     files: [], // what calls changed, the newest last
@@ -250,6 +251,7 @@ const REDUCERS = {
     return {
       ...chosen(screen, { mode, model, agent, effort }), directory: doc.directory,
       cutOff: Boolean(doc.cut_off),
+      heldBy: doc.held_by ?? "",
     };
   },
   snapshot(screen, doc) {

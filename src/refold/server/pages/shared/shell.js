@@ -196,7 +196,8 @@ class Page {
         on: { click: (event) => this.pick(event, card.id) },
       }, h("span", { class: "card-title" }, title),
       h("small", {}, card.snippet ? onOneLine(card.snippet) : ago(card.changed),
-        card.open ? h("span", { class: "card-open", "aria-hidden": "true" }) : null)));
+        card.cut_off ? h("span", { class: "card-cut-off" }, t.cutOffCard) : null,
+        card.open && !card.cut_off ? h("span", { class: "card-open", "aria-hidden": "true" }) : null)));
     });
     const empty = this.search.value ? t.nothingFound : t.noConversations;
     fill(this.list, rows.length ? rows : h("li", { class: "empty" }, empty));
@@ -217,12 +218,23 @@ class Page {
     this.conversation = new Conversation(id, {
       changed: (screen) => this.changed(screen), state: (name, seconds) => this.setLight(name, seconds),
       gone: () => this.gone(), held: (by) => this.held(by), frame: () => this.panelNow?.frame?.(),
-      forked: (made) => this.open(made),
+      forked: (made) => this.open(made), joined: () => this.joined(),
     });
     this.refreshList();
     this.makeMenu();
     this.showPanel();
     if (matchMedia("(min-width: 800px)").matches) this.composer.text.focus();
+  }
+
+  /** Conversations whose process ended in the middle of a turn: one can be continued. */
+  async offerCutOff(welcome) {
+    const t = this.texts;
+    const cards = await api.get("/api/conversations?cut_off=true&limit=20").catch(() => []);
+    if (!cards.length || !welcome.isConnected) return;
+    welcome.append(h("section", { class: "cut-off", "aria-label": t.cutOffOnes },
+      h("h3", {}, t.cutOffOnes), h("ul", {}, cards.map((card) => h("li", {},
+        h("button", { type: "button", on: { click: () => this.open(card.id) } },
+          onOneLine(card.name || card.title || t.untitled)))))));
   }
 
   drop() {
@@ -253,6 +265,7 @@ class Page {
     this.setLight("none");
     this.welcome = this.skin.welcome({ use: (text) => this.composer.setText(text) });
     this.scroller.append(this.welcome);
+    this.offerCutOff(this.welcome);
     this.showList();
     this.showPanel();
     this.composer.text.focus();
@@ -266,6 +279,11 @@ class Page {
   held(by) {
     this.showNotice(this.texts.readOnly(by));
     this.composer.setRunning(false, false);
+  }
+
+  joined() {
+    this.notice.hidden = true;
+    this.composer.setRunning(Boolean(this.conversation.screen.turn));
   }
 
   showNotice(text, action = null) {
@@ -447,7 +465,14 @@ class Page {
     this.skin.showChips(this.chips, screen, this);
     this.panelNow?.changed?.(screen);
     if (screen.cutOff && !this.conversation.readOnly) this.offerContinue();
+    this.showHolder(screen, before);
     if (this.conversation.caughtUp && before) this.tellChanges(before, screen);
+  }
+
+  /** Who else has it open, in whose process its turns run. */
+  showHolder(screen, before) {
+    if (screen.heldBy && screen.heldBy !== before?.heldBy) this.showNotice(this.texts.alsoOpen(screen.heldBy));
+    else if (!screen.heldBy && before?.heldBy) this.notice.hidden = true;
   }
 
   showTitle(screen) {

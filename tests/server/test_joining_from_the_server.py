@@ -1,0 +1,125 @@
+"""The server joins a session that a terminal has open: its clients see and say the same."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from refold.client.session import Session
+from refold.client.session_socket import socket_path
+from tests.client.test_joined_sessions import TOUCH, Owner, launched
+from tests.server.serving import order, said, server
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    made = tempfile.mkdtemp(prefix="r")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", made)
+    yield {"XDG_RUNTIME_DIR": made}
+    shutil.rmtree(made)
+
+
+@asynccontextmanager
+async def terminal(
+    directory: Path, runtime: dict[str, str], *replies: Any
+) -> AsyncGenerator[Owner, None]:
+    """What a terminal does with a session: has it open, listens, and runs its turns."""
+    launch = launched(directory, *replies)
+    here = Owner(Session(launch, await launch.start()), launch, runtime)
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.socket.run)
+        group.start_soon(here.work)
+        while not socket_path(here.session.stored_in, runtime).exists():
+            await anyio.sleep(0.005)
+        yield here
+        group.cancel_scope.cancel()
+    await launch.aclose()
+
+
+@pytest.mark.slow
+async def test_a_page_and_a_terminal_share_a_session(
+    tmp_path: Path, runtime: dict[str, str]
+) -> None:
+    async with (
+        terminal(tmp_path, runtime, "Hi.", [TOUCH], "Done.") as here,
+        server(tmp_path) as client,
+    ):
+        await here.session.say("From the terminal.")
+        await here.session.settle()
+        id_ = here.session.id
+        async with client.follow(id_, "0") as socket:
+            past = await said(socket, "status")
+            assert past[-1]["held_by"].startswith("process ")
+            assert "From the terminal." in [d.get("text") for d in past]
+            about = (await client.ask("GET", f"/api/conversations/{id_}")).json
+            assert (about["held_by"], about["open_here"]) == (past[-1]["held_by"], True)
+
+            await order(socket, "user_message", text="From the page.", client_key="k")
+            asked = (await said(socket, "tool_approval_request"))[-1]
+            assert [each.id for each in here.session.requests] == [asked["call_id"]]
+            await order(
+                socket, "tool_approval_response", call_id=asked["call_id"],
+                hash=asked["hash"], allowed=True,
+            )  # fmt: skip
+            done = await said(socket, "result")
+
+        assert done[-1]["text"] == "Done."
+        assert here.session.view.turn.outcome == "answered"
+        assert (tmp_path / "made.txt").exists()
+        renamed = await client.ask("PATCH", f"/api/conversations/{id_}", {"name": "ours"})
+        assert renamed.status == 200
+        assert here.session.view.session.name == "ours"
+        assert (await client.ask("GET", f"/api/conversations/{id_}/points")).json
+        deleted = await client.ask("DELETE", f"/api/conversations/{id_}")
+        assert deleted.status == 409, "the terminal has it open"
+
+
+@pytest.mark.slow
+async def test_when_the_terminal_ends_the_server_opens_the_session_itself(
+    tmp_path: Path, runtime: dict[str, str]
+) -> None:
+    async with server(tmp_path, "Here.") as client:
+        async with terminal(tmp_path, runtime, "Hi.") as here:
+            id_ = here.session.id
+            await here.session.say("One.")
+            await here.session.settle()
+            async with client.follow(id_, "0") as socket:
+                last = [d["id"] for d in await said(socket, "status") if "id" in d][-1]
+                await here.session.close()
+                here.socket.follow(await here.session.new())
+                with pytest.raises(ConnectionClosed):
+                    await said(socket, "never")
+        async with client.follow(id_, last) as socket:
+            status = (await said(socket, "status"))[-1]
+            await order(socket, "user_message", text="Two.")
+            done = (await said(socket, "result"))[-1]
+        assert (status["held_by"], done["text"]) == ("", "Here.")
+
+
+@pytest.mark.slow
+async def test_a_session_without_a_socket_is_read_and_its_holder_named(
+    tmp_path: Path,
+) -> None:
+    launch = launched(tmp_path, "Hi.")
+    session = Session(launch, await launch.start())
+    async with server(tmp_path) as client:
+        await session.say("One.")
+        await session.settle()
+        path = f"/api/conversations/{session.id}"
+        about = (await client.ask("GET", path)).json
+        assert about["held_by"].startswith("process ")
+        assert not about["open_here"]
+        events = (await client.ask("GET", f"{path}/events")).json
+        assert "One." in [each.get("text") for each in events]
+        refused = await client.ask("PATCH", path, {"name": "x"})
+        assert (refused.status, refused.json["kind"]) == (409, "Held")
+        assert about["held_by"] in refused.json["reason"]
+    await launch.aclose()
