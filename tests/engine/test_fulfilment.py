@@ -173,6 +173,7 @@ def test_lines_that_were_lost_where_some_were_to_be_added_are_named(tmp_path: Pa
         ("Whose is the port in a.txt?", [call("read_file", path="a.txt")], "The port is of ann@b.example.",
          "ann@b.example is in no result: copy it exactly as it stands there."),
         ("Whose is the port in a.txt?", [call("read_file", path="a.txt")], "The port is of ann@a.example.", ""),
+        ("Say hello.", [call("bash", command="expr Hello!")], "Hello!", ""),
     ],
 )  # fmt: skip
 def test_an_answer_is_held_against_what_was_read(

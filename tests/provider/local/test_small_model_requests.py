@@ -222,6 +222,12 @@ def test_a_call_made_twice_with_the_same_result_leaves_only_the_end() -> None:
     assert offered(request(*twice, message("user", "Go on."), tools=tools)) == ["finish"]
 
 
+def test_a_call_that_was_not_made_a_second_time_leaves_only_the_end() -> None:
+    twice = (call("1"), result("1", "a"), call("2"), result("2", "Not done.", failed=True))
+
+    assert offered(request(*twice, tools=(LOOK, finish.spec, TOOLS[0]))) == ["finish"]
+
+
 def test_a_call_that_failed_twice_alike_leaves_the_other_tools() -> None:
     twice = (
         *(call("1"), result("1", "a", failed=True)),

@@ -131,7 +131,11 @@ def _answered_badly(
         yield f"{invented[0]} is in no result: get it with a command, such as wc or python3."
     elif wrong := [a for a in _ADDRESS.findall(answer) if a not in known]:
         yield f"{wrong[0]} is in no result: copy it exactly as it stands there."
-    elif calls and not _words(answer) & _words(results) - _words(request):
+    elif (
+        calls
+        and (found := _words(results) - _words(request))
+        and not found & _words(answer)
+    ):
         yield f"The answer does not say what was found. The last result was: {_last(calls)}"
 
 

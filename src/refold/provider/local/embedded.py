@@ -324,20 +324,23 @@ def _without_circles(
 ) -> tuple[ToolSpec, ...]:
     """Remove the choices that would only repeat a loop.
 
-    If the last two calls were equal and had the same result: after a success only finishing
-    is left; after a failure it must be another tool. Small models do not leave a loop
-    because they are told to.
+    If the last two calls were equal: after a success that was repeated, or not done a second
+    time, only finishing is left; after two equal failures it must be another tool. Small
+    models do not leave a loop because they are told to.
     """
     last = [s.message for s in messages[-6:] if s.message.role != "user"][-4:]
     if [m.role for m in last] != ["assistant", "tool"] * 2:
         return tools
     asked, came, again, came_again = last
-    calls, results = _calls(asked), _results(came)
-    if not calls or (calls, results) != (_calls(again), _results(came_again)):
+    calls, results, repeated = _calls(asked), _results(came), _results(came_again)
+    if not calls or calls != _calls(again):
         return tools
-    if any(failed for _, failed in results):
+    failed = any(failed for _, failed in results)
+    if results == repeated and failed:
         return tuple(tool for tool in tools if tool.name != calls[0][0])
-    return tuple(tool for tool in tools if tool.name == FINISH.name)
+    if results == repeated or (not failed and all(refused for _, refused in repeated)):
+        return tuple(tool for tool in tools if tool.name == FINISH.name)
+    return tools
 
 
 def _calls(message: Message) -> list[tuple[str, bytes]]:
