@@ -50,12 +50,12 @@ def one(here: Here, fields: str, body: str = "Do it.") -> tuple[Profile, tuple[s
 
 
 def wrong(here: Here, fields: str) -> str:
-    """Why an agent with these fields does not count."""
+    """Why an agent with these fields is ignored."""
     write(here.project / ".refold/agents", "mine", fields)
     agents = found(here)
     assert agents.profiles == ()
     (said,) = agents.problems
-    return said.removeprefix("the agent in .refold/agents/mine.md does not count: ")
+    return said.removeprefix("the agent in .refold/agents/mine.md is ignored: ")
 
 
 def given(agent: Profile, tools: tuple[Tool, ...] = TOOLS) -> set[str]:
@@ -103,7 +103,7 @@ def test_a_project_that_is_not_trusted_has_no_agents(here: Here) -> None:
 
     assert [each.name for each in agents.profiles] == ["yours"]
     assert untrusted_notice(here.untrusting()) == (
-        ".claude/agents: this folder is not trusted, so these agents do not count "
+        ".claude/agents: this folder is not trusted, so these agents are ignored "
         "(refold trust add)"
     )
     assert untrusted_notice(here.around()) == ""
@@ -292,7 +292,7 @@ def test_whoever_asks_for_one_that_is_wrong_is_told_why(here: Here) -> None:
         found(here).find("mine", "main")
 
     assert str(error.value).startswith(
-        "there is no agent 'mine'. The agent in .claude/agents/mine.md does not count: role "
+        "there is no agent 'mine'. The agent in .claude/agents/mine.md is ignored: role "
         "is 'boss', and none of main, small, big, judge. There are main, explore,"
     )
 
@@ -314,7 +314,7 @@ def test_files_that_are_no_definition_are_passed_over(here: Here) -> None:
 
     assert agents.profiles == ()
     assert [
-        p.removeprefix("the agent in .claude/agents/").replace(" does not count", "")
+        p.removeprefix("the agent in .claude/agents/").replace(" is ignored", "")
         for p in agents.problems
     ] == [
         "binary.md: line 2: this is not UTF-8 text",
@@ -355,7 +355,7 @@ def test_of_two_with_one_name_the_nearest_counts(here: Here) -> None:
 
     assert [each.prompt for each in agents.profiles] == ["One."]
     assert agents.problems == (
-        "the agent in .claude/agents/MINE.md does not count: the one in "
+        "the agent in .claude/agents/MINE.md is ignored: the one in "
         ".refold/agents/mine.md has the name mine, and comes first",
     )
 
@@ -397,7 +397,7 @@ def test_what_is_wrong_in_a_folder_names_the_file(here: Here) -> None:
         here.home / "elsewhere.md"
     )
 
-    assert [p.split(" does not count: ")[1] for p in found(here).problems] == [
+    assert [p.split(" is ignored: ")[1] for p in found(here).problems] == [
         "meta.yml, line 2: this is no YAML: expected the node content, but found "
         "'<stream end>'",
         f"system_prompt.md: it is a link that leads out, to {here.home}/elsewhere.md",

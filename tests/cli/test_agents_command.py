@@ -47,7 +47,7 @@ def test_agents_are_listed_with_where_they_are_from_and_what_is_wrong(
     assert lines[-1].split("  ", 1)[0] == "looker"
     assert lines[-1].endswith("Looks at pages.  (.claude/agents/Looker.md)")
     assert err == (
-        "refold: the agent in .claude/agents/bad.md does not count: it has no description: "
+        "refold: the agent in .claude/agents/bad.md is ignored: it has no description: "
         "say in a sentence what it is for\n"
     )
 
@@ -75,7 +75,7 @@ def test_what_is_not_trusted_is_named_and_does_not_count(
 
     assert "looker" not in out
     assert err == (
-        "refold: .claude/agents: this folder is not trusted, so these agents do not count "
+        "refold: .claude/agents: this folder is not trusted, so these agents are ignored "
         "(refold trust add)\n"
     )
 
@@ -90,7 +90,7 @@ def test_one_of_a_trusted_folder_works_when_it_is_named(
     assert "there is no agent 'LOOKER'" in capfd.readouterr().err
     assert main([*chosen, "--trust"]) == 0
     out, err = capfd.readouterr()
-    assert (out, err.count("bad.md does not count")) == ("Seen.\n", 1)
+    assert (out, err.count("bad.md is ignored")) == ("Seen.\n", 1)
 
 
 def test_it_is_told_its_words_and_given_its_tools_only(folder: Path) -> None:

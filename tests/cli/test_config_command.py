@@ -409,7 +409,7 @@ def test_the_files_are_named_with_what_counts(
     assert refold("config", "path") == (
         0,
         f"user           {file}  (is not there)\n"
-        f"project        {folder}/.refold/config.toml  (does not count)\n"
+        f"project        {folder}/.refold/config.toml  (is ignored)\n"
         f"project-local  {folder}/.refold/config.local.toml  (is not there)\n",
         "",
     )

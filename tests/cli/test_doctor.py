@@ -134,7 +134,7 @@ def test_a_folder_that_is_not_trusted_is_named(
     Path("AGENTS.md").write_text("Be kind.\n")
 
     assert doctor("--offline")[1]["trust"] == [
-        ("warning", "the settings of this folder are not trusted: they do not count"),
+        ("warning", "the settings of this folder are not trusted: they are ignored"),
         ("warning", "AGENTS.md instructs the model, and is ignored"),
     ]
 

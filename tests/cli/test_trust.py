@@ -166,7 +166,7 @@ def test_trust_in_what_is_told_to_the_model_is_no_trust_in_settings(
     settings.write_text(RULES)
 
     assert refold("trust", "list")[1] == (
-        f"{folder}: what it tells the model (its settings do not count)\n"
+        f"{folder}: what it tells the model (its settings are ignored)\n"
     )
     assert refold("config", "show")[2].startswith(
         f"refold: .refold/config.toml in {folder}: not trusted, so"

@@ -98,7 +98,7 @@ def test_none_takes_the_name_of_one_of_ours(folder: Path, shelf: Shelf) -> None:
 
     assert preset("coding", [shelf]) == preset("coding")
     assert shadowed([shelf]) == (
-        ".refold/prompts/coding/PROMPT.md does not count: coding is a preset of refold; "
+        ".refold/prompts/coding/PROMPT.md is ignored: coding is a preset of refold; "
         "give yours another name",
     )
 

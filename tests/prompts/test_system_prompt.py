@@ -357,6 +357,6 @@ def test_a_preset_with_the_name_of_one_of_ours_is_named(
 
     assert part(system_prompt.text(Material(), NEVER), "prompt") == preset("coding").text
     assert system_prompt.notices() == (
-        ".refold/prompts/coding/PROMPT.md does not count: coding is a preset of refold; "
+        ".refold/prompts/coding/PROMPT.md is ignored: coding is a preset of refold; "
         "give yours another name",
     )

@@ -95,9 +95,9 @@ def test_the_nearest_wins_a_template_of_yours_before_it_and_one_of_ours_after(
     ]  # fmt: skip
     assert shortcuts.find("help") is None
     assert shortcuts.notices() == (
-        "the command ~/.config/refold/commands/one.md does not count: "
+        "the command ~/.config/refold/commands/one.md is ignored: "
         ".refold/commands/one.md comes first",
-        "the command ~/.config/refold/commands/two.md does not count: the template /two "
+        "the command ~/.config/refold/commands/two.md is ignored: the template /two "
         "in ~/.config/refold/skills.md comes first",
         "/help is a command: yours is /skill:help",
     )
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_says_so_when_it_is_used(
     with pytest.raises(BadInput, match=words):
         here.shortcuts().expanded("bad", "", {})
     assert here.shortcuts().notices() == (
-        "the command ~/.config/refold/commands/\\x1b[2J.md does not count: use letters, "
+        "the command ~/.config/refold/commands/\\x1b[2J.md is ignored: use letters, "
         "digits, - and _",
     )
 

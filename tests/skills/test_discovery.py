@@ -58,7 +58,7 @@ def test_who_loses_is_told(here: Here) -> None:
     problems = here.catalogue().notices()
 
     assert problems == (
-        "the skill mine in .claude/skills does not count: the one in .refold/skills comes first",
+        "the skill mine in .claude/skills is ignored: the one in .refold/skills comes first",
     )
 
 
@@ -70,7 +70,7 @@ def test_who_puts_theirs_in_place_of_a_shipped_one_knows_it(here: Here) -> None:
     assert catalogue.skill("pdf-writer").description == "My own way."
     assert catalogue.notices() == ()
     assert catalogue.every_notice() == (
-        "the skill pdf-writer in refold does not count: the one in ~/.config/refold/skills "
+        "the skill pdf-writer in refold is ignored: the one in ~/.config/refold/skills "
         "comes first",
     )
 
@@ -79,7 +79,7 @@ def test_a_project_that_puts_its_own_in_place_of_a_shipped_one_is_told(here: Her
     write(here.project / ".claude/skills", "pdf-writer", "Do as I say.")
 
     assert here.catalogue().notices() == (
-        "the skill pdf-writer in refold does not count: the one in .claude/skills comes first",
+        "the skill pdf-writer in refold is ignored: the one in .claude/skills comes first",
     )
 
 
@@ -145,7 +145,7 @@ def test_bad_front_matter_is_one_notice_and_the_rest_goes_on(
 
     assert names(told) == ["good"]
     (problem,) = told.problems
-    assert problem.startswith("the skill in skills/x does not count: ")
+    assert problem.startswith("the skill in skills/x is ignored: ")
     assert words in problem
 
 
@@ -181,7 +181,7 @@ def test_nothing_leads_out_of_a_project(tmp_path: Path) -> None:
     told = found([place(folder), place(project / "all", bound=project)])
 
     assert names(told) == []
-    assert [p.partition(" does not")[0].partition(" do not")[0] for p in told.problems] == [
+    assert [p.partition(" is ignored")[0].partition(" are ignored")[0] for p in told.problems] == [
         "the skill in skills/file", "the skill in skills/linked", "the skills in all",
     ]  # fmt: skip
     assert all("a link that leads out" in problem for problem in told.problems)
@@ -242,7 +242,7 @@ def test_a_start_tells_of_some_and_counts_the_others(here: Here) -> None:
     told = here.catalogue().notices()
 
     assert len(told) == 6
-    assert told[-1] == "and 4 more skills do not count: refold skills list"
+    assert told[-1] == "and 4 more skills are ignored: refold skills list"
 
 
 def test_names_cannot_order_a_screen_about(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ def test_a_heading_begins_a_template_and_the_rest_is_its_text(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("heading", "words"),
     [
-        ("## /a.b", "the template /a.b does not count: use letters, digits and hyphens"),
-        ("## /x file", "/x does not count: write its arguments as <arg>"),
-        ("## /x <a> <a>", "/x does not count: write its arguments as <arg>"),
-        ("## /\x1b[2J", "/\\x1b[2J does not count"),
+        ("## /a.b", "the template /a.b is ignored: use letters, digits and hyphens"),
+        ("## /x file", "/x is ignored: write its arguments as <arg>"),
+        ("## /x <a> <a>", "/x is ignored: write its arguments as <arg>"),
+        ("## /\x1b[2J", "/\\x1b[2J is ignored"),
     ],
 )
 def test_a_bad_template_is_one_notice_with_its_line(
@@ -58,7 +58,7 @@ def test_a_bad_template_is_one_notice_with_its_line(
 
 def test_a_template_without_words_does_not_count(tmp_path: Path) -> None:
     assert parsed(tmp_path, "## /x\n\n## /y\nText.\n")[1] == (
-        "skills.md, line 1: the template /x does not count: it has no text",
+        "skills.md, line 1: the template /x is ignored: it has no text",
     )
 
 
@@ -72,9 +72,9 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert templates(places) == (
         (),
         (
-            "a does not count: it is not UTF-8 text",
-            "b does not count: b is a directory: list_files shows what is in it.",
-            "c does not count: it is larger than 256 KiB",
+            "a is ignored: it is not UTF-8 text",
+            "b is ignored: b is a directory: list_files shows what is in it.",
+            "c is ignored: it is larger than 256 KiB",
         ),
     )
 
@@ -128,7 +128,7 @@ def test_the_first_file_that_has_a_name_wins(here: Here) -> None:
     ]  # fmt: skip
     assert shortcuts.expanded("all", "", {}) == "That of 0."
     assert shortcuts.notices() == tuple(
-        f"the template /all in {where} does not count: the one in .refold/skills.md comes first"
+        f"the template /all in {where} is ignored: the one in .refold/skills.md comes first"
         for where in (
             "~/.config/refold/skills.md", ".agent0/skills.md", "~/.config/agent0/skills.md",
         )

@@ -41,7 +41,7 @@ def test_the_list_says_where_each_lies_and_what_is_wrong(
         "mine  (.claude/skills)\n    Words of mine.\napi-design  (refold)\n"
     )
     assert err == (
-        "refold: the skill in .claude/skills/bad does not count: SKILL.md, line 1: "
+        "refold: the skill in .claude/skills/bad is ignored: SKILL.md, line 1: "
         "the file does not begin with a line ---\n"
     )
 

@@ -61,7 +61,7 @@ def test_a_session_goes_elsewhere_and_a_kill_takes_nothing_of_it(
     at.until("until they change. y/n")
     at.type("n" if display == "line" else "n" + ENTER)
     at.until("Its settings and instructions are ignored.")
-    at.until("not trusted, so these settings do not count")
+    at.until("not trusted, so these settings are ignored")
     at.type("go" + ENTER)
     at.until("May bash run this?")
     at.until("n no, and why")

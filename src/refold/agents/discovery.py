@@ -50,7 +50,7 @@ def agent_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
 
 
 def untrusted_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
-    """The folders of the project that do not count because it is not trusted."""
+    """The folders of the project that are ignored because it is not trusted."""
     every = in_project(around, _IN_A_PROJECT)
     counts = set(counting(every, around))
     return tuple(each for each in every if each not in counts)
@@ -82,7 +82,7 @@ def find_agents(
             read = _read(source, known())
             _check_free(read.profile, taken, source)
         except BadDefinition as wrong:
-            problems.append(f"the agent in {source.called} does not count: {wrong}")
+            problems.append(f"the agent in {source.called} is ignored: {wrong}")
             continue
         profile = replace(read.profile, where=source.called)
         if profile.name not in taken:

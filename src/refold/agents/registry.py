@@ -122,7 +122,7 @@ def untrusted_notice(around: SkillScope) -> str:
     if not there:
         return ""
     return (
-        f"{' and '.join(there)}: this folder is not trusted, so these agents do not count "
+        f"{' and '.join(there)}: this folder is not trusted, so these agents are ignored "
         "(refold trust add)"
     )
 

@@ -141,9 +141,7 @@ def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
         if as_json:
             _line({"whose": each, "path": str(file.path), "there": there, "counts": counts})
         else:
-            note = (
-                "" if counts else "  (is not there)" if not there else "  (does not count)"
-            )
+            note = "" if counts else "  (is not there)" if not there else "  (is ignored)"
             write(f"{each:<13}  {on_one_line(str(file.path))}{note}\n")
     return 0
 

@@ -252,7 +252,7 @@ def trust(ground: CheckContext) -> Iterator[Finding]:
     if state in ("new", "changed"):
         since = "changed since you saw them" if state == "changed" else "not trusted"
         yield Finding(
-            "trust", "warning", f"the settings of this folder are {since}: they do not count",
+            "trust", "warning", f"the settings of this folder are {since}: they are ignored",
             "refold trust add",
         )  # fmt: skip
     if texts.found:

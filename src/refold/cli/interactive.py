@@ -60,7 +60,7 @@ def _ask_about_the_folder(found: Namespace) -> None:
     if said_yes():
         offer.take(Folders(paths(os.environ).folders))
     else:
-        sys.stdout.write("They do not count.\n")
+        sys.stdout.write("They are ignored.\n")
 
 
 Converse: TypeAlias = Callable[

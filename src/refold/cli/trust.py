@@ -67,7 +67,7 @@ def _add(folders: Folders, offer: TrustOffer, *, ask: bool) -> int:
     write("".join(f"{line}\n" for line in offer.lines()))
     what = "these settings" if not offer.texts.found else "these"
     if ask and not confirmed(f"Do {what} count in {folder}?"):
-        write("They do not count.\n")
+        write("They are ignored.\n")
         return 1
     write("".join(f"{line}\n" for line in offer.take(folders)))
     return 0
@@ -89,10 +89,10 @@ def _list(folders: Folders, places: Paths, *, as_json: bool) -> int:
 
 
 _SINCE = {
-    "changed": " (changed since: they do not count)",
+    "changed": " (changed since: they are ignored)",
     "unusable": " (they cannot be read any more)",
     "nothing": " (gone)",
-    "new": " (its settings do not count)",
+    "new": " (its settings are ignored)",
 }
 
 

@@ -43,12 +43,12 @@ class FolderSettings(NamedTuple):
 
     @property
     def unheeded(self) -> str:
-        """Which settings of the folder do not count, and why; "" if all do."""
+        """Which settings of the folder are ignored, and why; "" if all do."""
         return unheeded(self.project, self.state)
 
 
 def unheeded(found: Project, state: State) -> str:
-    """Which settings of a folder do not count, and why; "" if all do."""
+    """Which settings of a folder are ignored, and why; "" if all do."""
     where = f"{' and '.join(f.name for f in found.files)} in {found.folder}"
     way = "`refold trust add` shows and takes them, --trust takes them for one start"
     match state:
@@ -56,10 +56,12 @@ def unheeded(found: Project, state: State) -> str:
             return f"{found.problem}; no settings of this folder count"
         case "new":
             return (
-                f"{on_one_line(where)}: not trusted, so these settings do not count; {way}"
+                f"{on_one_line(where)}: not trusted, so these settings are ignored; {way}"
             )
         case "changed":
-            return f"{on_one_line(where)}: changed since, so these settings do not count; {way}"
+            return (
+                f"{on_one_line(where)}: changed since, so these settings are ignored; {way}"
+            )
         case _:
             return ""
 

@@ -84,9 +84,9 @@ def presets(shelves: Sequence[Shelf] = ()) -> tuple[tuple[Preset, ...], tuple[st
 
 
 def shadowed(shelves: Iterable[Shelf]) -> tuple[str, ...]:
-    """Sentences about presets that have the name of one of ours, and do not count."""
+    """Sentences about presets that have the name of one of ours, and are ignored."""
     return tuple(
-        f"{shelf.called}/{name}/{FILE} does not count: {name} is a preset of refold; "
+        f"{shelf.called}/{name}/{FILE} is ignored: {name} is a preset of refold; "
         "give yours another name"
         for shelf in shelves
         for name in _names(shelf)

@@ -70,7 +70,7 @@ class Catalogue:
         """
         problems = self.found.problems
         left = len(problems) - _MOST_TOLD
-        more = (f"and {left} more skills do not count: refold skills list",)
+        more = (f"and {left} more skills are ignored: refold skills list",)
         return (*problems[:_MOST_TOLD], *(more if left > 0 else ()))
 
     def every_notice(self) -> tuple[str, ...]:

@@ -150,7 +150,7 @@ def listed(
         with os.scandir(real) as entries:
             if place.bound and not below(real, place.bound):
                 problems.append(
-                    f"the {what} in {called} do not count: it is a link that leads out of "
+                    f"the {what} in {called} are ignored: it is a link that leads out of "
                     f"the project, to {escaped(real)}"
                 )
                 return []

@@ -68,7 +68,7 @@ def found(places: Iterable[SkillFolder]) -> SkillScan:
             elif taken[name].content != read.content:
                 winner = taken[name].skill
                 said = (
-                    f"the skill {name} in {place.called} does not count: the one in "
+                    f"the skill {name} in {place.called} is ignored: the one in "
                     f"{winner.where} comes first"
                 )
                 # Somebody put theirs in place of ours: they know.
@@ -92,7 +92,7 @@ def _in(place: SkillFolder, problems: list[str], seen: set[str]) -> Iterator[_Re
             read = _skill(folder, name, place)
         except _Wrong as wrong:
             called = escaped(f"{place.called}/{name}")
-            problems.append(f"the skill in {called} does not count: {wrong}")
+            problems.append(f"the skill in {called} is ignored: {wrong}")
         else:
             if read:
                 yield read

@@ -65,7 +65,7 @@ def command_files(
                 taken[each.name] = each
             elif os.path.realpath(each.path) != os.path.realpath(taken[each.name].path):
                 problems.append(
-                    f"the command {escaped(each.where)} does not count: "
+                    f"the command {escaped(each.where)} is ignored: "
                     f"{escaped(taken[each.name].where)} comes first"
                 )
     return tuple(taken.values()), tuple(problems)
@@ -122,7 +122,7 @@ def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[C
             yield from _in(place, problems, each.name)
         elif suffix == _SUFFIX and not _NAME.fullmatch(stem):
             problems.append(
-                f"the command {escaped(where)} does not count: use letters, digits, - and _"
+                f"the command {escaped(where)} is ignored: use letters, digits, - and _"
             )
         elif suffix == _SUFFIX and (many := many + 1) <= _MOST:
             name = f"{folder}:{stem}" if folder else stem
@@ -161,7 +161,7 @@ class Shortcuts:
         shipped = {each.name: each for each in found if each.where == _OURS}
         written = {each.name: each for each in found if each.where != _OURS}
         lost = tuple(
-            f"the command {escaped(each.where)} does not count: the template /{each.name} "
+            f"the command {escaped(each.where)} is ignored: the template /{each.name} "
             f"in {escaped(written[each.name].where)} comes first"
             for each in files
             if each.name in written
@@ -243,7 +243,7 @@ class Shortcuts:
         try:
             written = read(each)
         except ToolFailed as error:
-            return Offered(name, "", f"does not count: {error}")
+            return Offered(name, "", f"is ignored: {error}")
         return Offered(name, written.usage, written.about)
 
     def _skill(self, name: str) -> Skill | None:

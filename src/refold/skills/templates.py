@@ -62,17 +62,17 @@ def templates(
         except FileNotFoundError:
             continue
         except UnicodeDecodeError:
-            problems.append(f"{escaped(place.called)} does not count: it is not UTF-8 text")
+            problems.append(f"{escaped(place.called)} is ignored: it is not UTF-8 text")
             continue
         except ToolFailed as error:
-            problems.append(f"{escaped(place.called)} does not count: {error}")
+            problems.append(f"{escaped(place.called)} is ignored: {error}")
             continue
         for each in _parsed(text, place.called, problems):
             if each.name in taken and place.whose == "shipped":
                 continue  # that is what having one's own is for
             if each.name in taken:
                 problems.append(
-                    f"the template /{each.name} in {escaped(place.called)} does not count: "
+                    f"the template /{each.name} in {escaped(place.called)} is ignored: "
                     f"the one in {escaped(taken[each.name].where)} comes first"
                 )
             else:
@@ -126,11 +126,11 @@ def _parsed(text: str, called: str, problems: list[str]) -> Iterator[Template]:
             problems.append(f"{escaped(called)}: only the first {_MOST} templates count")
             return
         if not _NAME.fullmatch(name):
-            problems.append(f"{where} does not count: use letters, digits and hyphens")
+            problems.append(f"{where} is ignored: use letters, digits and hyphens")
         elif (found := _slots(slots)) is None:
-            problems.append(f"{where} does not count: write its arguments as <arg>")
+            problems.append(f"{where} is ignored: write its arguments as <arg>")
         elif not seen(body).strip():
-            problems.append(f"{where} does not count: it has no text")
+            problems.append(f"{where} is ignored: it has no text")
         else:
             yield Template(name.lower(), found, seen(body).strip(), called)
 
