@@ -136,7 +136,7 @@ class OfferedTools(NamedTuple):
     """`active` tools are in every request; of `deferred` ones, only the names are."""
 
     active: tuple[Tool, ...]
-    deferred: tuple[Tool, ...] = ()
+    deferred: Sequence[Tool] = ()
 
 
 def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:

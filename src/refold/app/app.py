@@ -19,7 +19,7 @@ from refold.agents.registry import Registry, choose_agent, registry
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
 from refold.app.policies import policies
-from refold.app.search_places import skill_scope
+from refold.app.search_places import has_mcp_files, skill_scope
 from refold.app.session_opener import SessionOpener, Storage
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
 from refold.app.tool_dependencies import SessionResources, SharedResources
@@ -47,6 +47,7 @@ from refold.values.log_level import Tell
 from refold.values.modes import Mode
 
 if TYPE_CHECKING:
+    from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
     from refold.journal.store.fork import Fork
     from refold.skills.slash_commands import Shortcuts
@@ -80,8 +81,15 @@ class App:
         policies(settings, options.schema)  # a bad schema raises now
         self.agents.find(settings.agent, "main")
         self.system_prompt.check()
+        self.mcp = self._mcp_servers()
         self._shared = SharedResources(
-            settings, options, self.models, self.workspace, self.tools, self.agents
+            settings,
+            options,
+            self.models,
+            self.workspace,
+            self.tools,
+            self.agents,
+            self.mcp,
         )
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
@@ -198,6 +206,7 @@ class App:
             *self.system_prompt.notices(),
             *(self._opened.notices() if self._opened else ()),
             *self.agents.notices(),
+            *(self.mcp.notices() if self.mcp else ()),
             *(self.skills.notices() if self.settings.skills else ()),
         )
 
@@ -226,7 +235,14 @@ class App:
         for id_ in self._snapshots:
             self.log("info", "left", id_)
         await self.models.aclose()
+        if self.mcp is not None:
+            await anyio.to_thread.run_sync(self.mcp.close)
         self.workspace.close()
+
+    @property
+    def every_tool(self) -> tuple[Tool, ...]:
+        """The tools that a session may have, those of MCP servers as known by now."""
+        return (*self.tools, *(self.mcp.tools if self.mcp else ()))
 
     def turn_context(self, record: Recorder, id_: str) -> TurnContext:
         """What each turn of a session would be given now. It need not be open."""
@@ -256,6 +272,18 @@ class App:
         )
         return session
 
+    def _mcp_servers(self) -> "McpServers | None":
+        """None where no file configures a server: then nothing of it is imported."""
+        if not has_mcp_files(self.directory, self.paths):
+            return None
+        from refold.app.mcp_servers import McpServers, configured
+
+        here = configured(
+            self.directory, self.paths, self.environ, trust=self.options.trust
+        )
+        log, learn = self.log, self.models.masks.learn
+        return McpServers(here, self.workspace, self.paths, self.environ, log, learn)
+
     def _system_prompt(self) -> SystemPromptBuilder:
         ground = SessionGround(
             roots=self.workspace.roots,
@@ -273,7 +301,7 @@ def _named_tools(
         return every
     there = _names(every)
     for name in names:
-        if name not in there:
+        if name not in there and not name.startswith("mcp__"):
             from refold.values.similar_names import similar
 
             near = similar(name, sorted(there), 1)

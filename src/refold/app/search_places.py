@@ -1,4 +1,5 @@
-"""The folders around a directory in which skills, templates and agents are searched.
+"""The folders around a directory in which skills, templates and agents are searched, and the
+files that configure MCP servers.
 
 It is separate from `workspace` because shell completion waits for it, and needs no files,
 commands or sandbox.
@@ -9,8 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from refold.config.paths import Paths, home
+from refold.config.project import MCP_FILES
 from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
+
+USER_MCP_FILE = "mcp_servers.json"
+
+
+def has_mcp_files(directory: str, paths: Paths) -> bool:
+    """Whether any file may configure an MCP server here. Every start asks."""
+    below = (os.path.join(directory, name) for name in MCP_FILES)
+    return any(map(os.path.lexists, (str(paths.config / USER_MCP_FILE), *below)))
 
 
 def skill_scope(

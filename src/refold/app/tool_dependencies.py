@@ -5,6 +5,7 @@ and `turn_context` has what else a turn needs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from refold.agents.child import ChildSpec
 from refold.agents.children import Children
+from refold.agents.profile import OfferedTools, Profile, tools_of
 from refold.agents.registry import Registry
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
@@ -32,6 +34,7 @@ from refold.values.claims import Checked, Claim
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
+    from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
 
 _OF_SKILLS = ("list_skills", "read_skill")
@@ -47,6 +50,7 @@ class SharedResources(Struct, frozen=True):
     workspace: Workspace
     tools: tuple[Tool, ...]
     agents: Registry = Registry()
+    mcp: "McpServers | None" = None
 
 
 class SessionResources(Struct, frozen=True):
@@ -157,6 +161,21 @@ class ToolDependencies:
             and (options.attended or tool.effect is not Effect.ASK)
             and (child is None or tool.spec.name in child.tools)
         )
+
+    def offered(self, agent: Profile, window: int) -> OfferedTools:
+        """The tools of a turn of this agent, those of MCP servers included."""
+        shared, child = self._shared, self._child
+        if shared.mcp is None:
+            return tools_of(agent, self.tools)
+        named = shared.options.tool_names
+
+        def allowed(name: str) -> bool:
+            if child is not None and name not in child.tools and name != "mcp__*":
+                return False
+            return named is None or any(fnmatchcase(name, each) for each in named)
+
+        room = window or shared.settings.context.default_window_tokens
+        return shared.mcp.offer(agent, self.tools, allowed, room)
 
     @cached_property
     def _choices(self) -> tuple[Choice, ...]:

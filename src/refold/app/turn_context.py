@@ -131,13 +131,14 @@ class TurnContext:
         name = model_of(shared.models, view, agent)
         traits = shared.models.traits(name)
         role: RoleOptions = getattr(settings.roles, agent.role)
-        given = tools_of(agent, self._tool_dependencies.tools)
+        given = self._tool_dependencies.offered(agent, traits.window)
         reading = (*(child.reading if child else ()), *agent.reading)
         told = self._told(agent, traits, view)
         files, commands = self._tool_dependencies.place(reading)
+        provider = answering(shared.models, name, role, agent.acting)
         return World(
             Model(
-                answering(shared.models, name, role, agent.acting),
+                shared.mcp.connecting(provider) if shared.mcp else provider,
                 name,
                 traits.window,
                 shared.models.price,

@@ -16,6 +16,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.config.layers import rules_of
 from refold.config.paths import Paths, home
@@ -115,6 +116,21 @@ class Workspace:
                 else tuple,
             ),
         )
+
+    def server_commands(self, *, writes: bool) -> ShellCommands:
+        """Runs programs that live as long as the session, in a sandbox of their own.
+
+        Without `writes` they can change no file of the workspace. Keys in the home
+        directory are hidden from them, though they may use the network.
+        """
+        from refold.place.sandbox import find
+        from refold.place.sandbox_rules import keys
+
+        wish = self.sandbox.wish
+        wish = replace(wish, roots=wish.roots if writes else ())
+        limits = self.commands.limits
+        found = ShellCommands(self._environ, lambda: find(self._environ, wish), limits)
+        return found.hiding(lambda: tuple(keys(self._home)))
 
     def facts(self) -> Facts:
         """What calls are judged by. The first time it tries what the machine can do."""

@@ -24,7 +24,7 @@ _RISKY = frozenset({"--yolo", "--no-approval", "--dangerously-skip-permissions",
 _OF_OTHERS = {
     "--verbose": "--log-level debug writes more to the log; the terminal shows each call",
     "--settings": "settings are in config.toml (refold config show)",
-    "--mcp-config": "refold has no MCP client yet",
+    "--mcp-config": "use refold mcp add, or write .mcp.json",
     "-y": "to run everything without asking, write --yolo",
     "--full-auto": "use --permission-mode sandbox",
     "--sandbox": "commands always run in the sandbox; see also --permission-mode sandbox",

@@ -75,7 +75,7 @@ class Permissions:
         Raises `BadInput` for what is no rule, or is about no tool.
         """
         rule = parse(text, "allow")
-        check_tools((rule,), self._app.tools)
+        check_tools((rule,), self._app.every_tool)
         await self._engine.inbox.grant(str(rule))
         return str(rule)
 
@@ -160,7 +160,7 @@ class Permissions:
         return RunConditions(facts.sandboxed, network, confines.opened)
 
     def _tool(self, name: str) -> Tool | None:
-        return next((tool for tool in self._app.tools if tool.spec.name == name), None)
+        return next((tool for tool in self._app.every_tool if tool.spec.name == name), None)
 
 
 def offered(

@@ -32,6 +32,7 @@ from refold.errors import BadInput, first
 from refold.journal.events.kinds import Frame
 
 if TYPE_CHECKING:
+    from refold.app.mcp_servers import McpServers
     from refold.client.questions import Approve, Question
     from refold.client.result import Result
 
@@ -136,6 +137,11 @@ class Session(SessionOrders):
         from refold.client.result import result_of
 
         return result_of(self.view, self.id)
+
+    @property
+    def mcp(self) -> "McpServers | None":
+        """The MCP servers that are configured here; None: there are none."""
+        return self._app.mcp
 
     @property
     def questions(self) -> "tuple[Question, ...]":

@@ -151,7 +151,7 @@ class SessionState:
     @property
     def tools(self) -> Sequence[Tool]:
         """Those of every agent; `reports.offered_tools` has those of the next turn."""
-        return self._app.tools
+        return self._app.every_tool
 
     def tool(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools if tool.spec.name == name), None)

@@ -26,6 +26,8 @@ from refold.values.printable_names import escaped
 from refold.views.escape import on_one_line
 
 DIRECTORY = ".refold"
+# Beside that directory: the MCP servers of a project.
+MCP_FILES = (".mcp.json", "mcp_servers.json")
 _MOST_DOTS = 500  # on a line; for a key of so many parts `tomllib` takes minutes
 _WHOSE = {"config.toml": "project", "config.local.toml": "project-local"}
 # Any value will do.
@@ -50,11 +52,15 @@ _WORDS = {
 
 
 class ProjectFile(Struct, frozen=True):
-    """`name` is as in ".refold/config.toml". `settings` are checked."""
+    """`name` is as in ".refold/config.toml". `settings` are checked.
+
+    A file of MCP servers has its content instead.
+    """
 
     name: str
     sha256: str
     settings: tuple[tuple[str, Origin], ...] = ()
+    content: bytes = b""
 
 
 class Project(Struct, frozen=True):
@@ -90,9 +96,14 @@ def in_words(found: Project) -> tuple[str, ...]:
     lines = list[str]()
     for file in found.files:
         lines.append(f"{file.name}:")
-        lines += (f"  {line}" for key, o in file.settings for line in _words(key, o.value))
-        if not file.settings:
-            lines.append("  (nothing)")
+        said = [line for key, o in file.settings for line in _words(key, o.value)]
+        if file.name in MCP_FILES:
+            from refold.mcp.servers import in_words as servers_in_words
+            from refold.mcp.servers import read as read_servers
+
+            words = servers_in_words(read_servers(file.content, file.name))
+            said = [on_one_line(line) for line in words]
+        lines += (f"  {line}" for line in said or ("(nothing)",))
     return tuple(lines)
 
 
@@ -105,6 +116,11 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
 
     for called, content in small_files(folder, DIRECTORY, tuple(_WHOSE), is_own).items():
         yield read(called, _WHOSE[called.removeprefix(f"{DIRECTORY}/")], content)
+    if folder == os.path.realpath(own.parent):
+        return  # those files are the user's own
+    for called, content in small_files(folder, ".", MCP_FILES, is_own).items():
+        name, mark = called.removeprefix("./"), sha256(content).hexdigest()
+        yield ProjectFile(name, mark, content=content)
 
 
 def read(called: str, whose: str, content: bytes) -> ProjectFile:

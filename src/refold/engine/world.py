@@ -174,7 +174,7 @@ class World(Struct, frozen=True):
     facts: Callable[[], Facts] = Facts
     snapshots: Snapshots | None = None
     prompt: SystemPrompt = SystemPrompt()
-    deferred: tuple[Tool, ...] = ()  # the model knows their names, and asks for the rest
+    deferred: Sequence[Tool] = ()  # the model knows their names, and asks for the rest
     longest_result: int = 30_000  # characters the model sees of one call
     helper_model: Callable[[], Model] | None = (
         None  # for calls beside the conversation; None: `model`

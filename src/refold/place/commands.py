@@ -44,7 +44,7 @@ class ShellCommands:
         limits: Limits | None = None,
     ) -> None:
         self._given = os.environ if ours is None else ours
-        self._of_session, self._limits = sandbox, limits or Limits()
+        self._of_session, self.limits = sandbox, limits or Limits()
         self._unread: Callable[[], Sequence[str]] = tuple
 
     @cached_property
@@ -81,6 +81,8 @@ class ShellCommands:
         from refold.place.spawn import Order  # a first request runs nothing
 
         environ = self._environment if confines.writes else self._looking
+        if given.environ:
+            environ = {**environ, **given.environ}
         order = Order(command, cwd, confines, environ, given)
         broken = ""
         for _ in range(_TRIES):
@@ -99,7 +101,7 @@ class ShellCommands:
     ) -> tuple[Finished, str]:
         from refold.place.supervise import Supervisor
 
-        limits = order.given.limits or self._limits
+        limits = order.given.limits or self.limits
         walls = partial(self._walls, order)
         running = Supervisor(order, limits, seconds, on_output, walls)
         running.begin()

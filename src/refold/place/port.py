@@ -4,7 +4,7 @@ Tools know only these. `files`, `commands` and `checkpoints` implement them on t
 call is allowed is not decided here: the seam asks `outside` and the rules before a tool runs.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NewType, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -93,6 +93,7 @@ class CommandExtras(Struct, frozen=True):
     limits. `seen` are directories that it must be able to read, even if they are hidden
     otherwise. With `own_tmp` it has a /tmp of its own, which is deleted at its end. `used`
     is called from time to time with the seconds that it has computed.
+    `environ` are variables that the user named for it, in addition to the harmless ones.
     """
 
     stdin: int | None = None
@@ -100,6 +101,7 @@ class CommandExtras(Struct, frozen=True):
     seen: tuple[str, ...] = ()
     own_tmp: bool = False
     used: Callable[[float], None] | None = None
+    environ: Mapping[str, str] = {}
 
 
 NOTHING_MORE = CommandExtras()

@@ -52,12 +52,16 @@ async def tool_call(
     raise ToolFailed(_unknown(name, deferred))
 
 
-def finding(deferred: Sequence[Tool]) -> tuple[Tool, ...]:
-    """The two tools that reach the `deferred` ones, with their names. Empty if there are none."""
-    if not deferred:
+def finding(deferred: Sequence[Tool], more: str = "") -> tuple[Tool, ...]:
+    """The two tools that reach the `deferred` ones, with their names. Empty if there are none.
+
+    `more` is a sentence about tools that are still to come.
+    """
+    if not deferred and not more:
         return ()
     listed = "; ".join(_listed([each.spec for each in deferred]))
-    about = f"{tool_search.spec.description} There are: {listed}."
+    there = f"There are: {listed}." if listed else ""
+    about = " ".join(filter(None, (tool_search.spec.description, there, more)))
     return (
         replace(tool_search, spec=replace(tool_search.spec, description=about)),
         tool_call,

@@ -1,0 +1,273 @@
+"""The MCP servers of one start: finds their files, and offers their tools to each turn.
+
+The user's own servers stand in refold's configuration directory; those of a folder count only
+if the folder is trusted, and only until their file changes. Without such a file nothing of
+`refold.mcp` is imported. A turn is offered what the servers had the last time; they are
+connected while the model answers the first request.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.agents.profile import OfferedTools, Profile, tools_of
+from refold.app.search_places import USER_MCP_FILE
+from refold.app.workspace import Workspace
+from refold.config.paths import Paths
+from refold.config.project import LARGEST, MCP_FILES, project
+from refold.config.trusted_folders import Folders
+from refold.errors import BadInput
+from refold.mcp.servers import ServerConfig, read, resolved, secrets
+from refold.place.port import Commands
+from refold.provider.port import Delta, Provider, Request
+from refold.safe_open import read_regular
+from refold.tools.contract import Reply, Tool
+from refold.tools.tool_search import finding, tool_search
+from refold.values.log_level import Tell
+from refold.values.tools import Effect
+
+if TYPE_CHECKING:
+    from refold.mcp.as_tools import ServerTools
+    from refold.mcp.connections import Connections
+
+EVERY_MCP_TOOL = "mcp__*"
+_SHARE = 0.1  # of the window: tools that need more are deferred
+_CHARACTERS = 4  # of a schema in one token
+_PATIENCE = 30.0  # seconds that a search waits for servers that were never connected
+_WAITING = "Tools of the MCP servers {names} are added when these have connected: search."
+
+_NOT_INSTALLED = (
+    "MCP servers are configured, but the extra is not installed: pip install 'refold[mcp]'"
+)
+
+
+class Configured(Struct, frozen=True):
+    """The servers that count here, and sentences about those that do not."""
+
+    servers: tuple[ServerConfig, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def user_file(paths: Paths) -> Path:
+    return paths.config / USER_MCP_FILE
+
+
+def configured(
+    directory: str, paths: Paths, environ: Mapping[str, str], *, trust: bool = False
+) -> Configured:
+    """A project's server does not replace one of the user's of the same name."""
+    files = _files(directory, paths, trust=trust)
+    if not files.content and not files.notices:
+        return Configured()
+    found, notices = dict[str, ServerConfig](), list(files.notices)
+    if find_spec("mcp") is None:
+        return Configured(notices=(*notices, _NOT_INSTALLED))
+    for source, content in files.content:
+        said = read(content, source)
+        notices += said.problems
+        for one in said.servers:
+            if (other := found.get(one.name)) is not None:
+                notices.append(
+                    f"the MCP server {one.name!r} in {source} is not used: {other.source} has "
+                    "one of this name"
+                )
+                continue
+            try:
+                resolved(one, environ)
+            except BadInput as error:
+                notices.append(str(error))
+                continue
+            found[one.name] = one
+    return Configured(tuple(found.values()), tuple(notices))
+
+
+class McpServers:
+    """Close it in a thread. `learn` takes what no journal should hold."""
+
+    def __init__(
+        self,
+        here: Configured,
+        workspace: Workspace,
+        paths: Paths,
+        environ: Mapping[str, str],
+        log: Tell,
+        learn: Callable[..., None],
+    ) -> None:
+        self._here, self._workspace, self._paths = here, workspace, paths
+        self._environ, self._log = environ, log
+        for server in here.servers:
+            learn(*secrets(server, environ))
+        self._offered: tuple[object, ServerTools] | None = None
+
+    @cached_property
+    def connections(self) -> "Connections":
+        from refold.mcp.connections import Connections, Outside
+        from refold.mcp.manifests import Manifests
+
+        outside = Outside(self._commands, self._resolved, self._auth, self._log)
+        return Connections(
+            self._here.servers, Manifests(manifests_in(self._paths)), outside
+        )
+
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know: servers that are off, tools that are blocked."""
+        blocked = (
+            f"the MCP server {one.config.name} has changed the tools "
+            f"{', '.join(tool.name for tool in one.manifest.blocked)}: they are blocked until "
+            f"you have seen the difference (`refold mcp test {one.config.name}`)"
+            for one in self.connections.statuses()
+            if one.manifest.blocked
+        )
+        return (*self._here.notices, *self._now().refused, *blocked)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools of all servers, as they are known by now."""
+        return self._now().tools
+
+    def offer(
+        self,
+        agent: Profile,
+        own: Sequence[Tool],
+        allowed: Callable[[str], bool],
+        window: int,
+    ) -> OfferedTools:
+        """The tools of a turn. `allowed` says which of the servers' this session may have."""
+        from refold.mcp.as_tools import size
+
+        remote = tuple(tool for tool in self.tools if allowed(tool.spec.name))
+        large = size(remote) > window * _SHARE * _CHARACTERS
+        pending = self.connections.unknown if allowed(EVERY_MCP_TOOL) else ()
+        if large:
+            agent = replace(agent, deferred=(*agent.deferred, EVERY_MCP_TOOL))
+        given = tools_of(agent, (*own, *remote))
+        if not pending or Effect.RUN not in agent.effects:
+            return given
+        return self._with_pending(given, pending, allowed)
+
+    def connecting(self, provider: Provider) -> Provider:
+        """The same provider; once it has been asked, the servers are connected."""
+        return _Connecting(provider, self.connections.begin)
+
+    def close(self) -> None:
+        if "connections" in self.__dict__:
+            self.connections.close()
+
+    def _with_pending(
+        self, given: OfferedTools, pending: Sequence[str], allowed: Callable[[str], bool]
+    ) -> OfferedTools:
+        """With a search that waits for the servers that were never connected."""
+        there = {tool.spec.name for tool in (*given.active, *given.deferred)}
+
+        def later() -> tuple[Tool, ...]:
+            new = (t for t in self.tools if t.spec.name not in there)
+            return tuple(t for t in new if allowed(t.spec.name))
+
+        deferred = _Growing(given.deferred, later)
+
+        async def search(query: str, limit: int = 5, **_: object) -> Reply:
+            await self.connections.settled(_PATIENCE)
+            specs = [tool.spec for tool in deferred]
+            return await tool_search.run(query=query, limit=limit, deferred=specs)
+
+        more = _WAITING.format(names=", ".join(pending))
+        searches = tuple(
+            replace(tool, run=search) if tool.spec.name == tool_search.spec.name else tool
+            for tool in finding(given.deferred, more)
+        )
+        names = {tool.spec.name for tool in searches}
+        active = tuple(tool for tool in given.active if tool.spec.name not in names)
+        return OfferedTools((*active, *searches), deferred)
+
+    def _now(self) -> "ServerTools":
+        from refold.mcp.as_tools import as_tools
+
+        manifests = {
+            one.name: self.connections.manifest(one.name) for one in self._here.servers
+        }
+        key = tuple(map(id, manifests.values()))
+        if self._offered is None or self._offered[0] != key:
+            offers = {name: one.usable for name, one in manifests.items()}
+            self._offered = key, as_tools(offers, self.connections.call)
+        return self._offered[1]
+
+    def _commands(self, server: ServerConfig) -> Commands:
+        return self._workspace.server_commands(writes=server.writes)
+
+    def _resolved(self, server: ServerConfig) -> ServerConfig:
+        found = resolved(server, self._environ)
+        cwd = os.path.join(self._workspace.directory, os.path.expanduser(found.cwd))
+        return replace(found, cwd=os.path.normpath(cwd))
+
+    def _auth(self, server: ServerConfig) -> object:
+        return None
+
+
+def manifests_in(paths: Paths) -> Path:
+    return paths.data / "mcp"
+
+
+class _Files(Struct, frozen=True):
+    content: tuple[tuple[str, bytes], ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def _files(directory: str, paths: Paths, *, trust: bool) -> _Files:
+    """The files that count here, by name, the user's own first."""
+    own, content, notices = user_file(paths), list[tuple[str, bytes]](), list[str]()
+    try:
+        content.append((str(own), read_regular(own, LARGEST)[0]))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        notices.append(f"{own} cannot be read: {error.strerror}")
+    names = [n for n in MCP_FILES if os.path.lexists(os.path.join(directory, n))]
+    if not names or os.path.realpath(directory) == os.path.realpath(paths.config):
+        return _Files(tuple(content), tuple(notices))
+    found = project(Path(directory), paths.settings)
+    if trust or Folders(paths.folders).state(found) == "trusted":
+        content += [
+            (os.path.join(found.folder, file.name), file.content)
+            for file in found.files
+            if file.name in MCP_FILES
+        ]
+    return _Files(tuple(content), tuple(notices))
+
+
+class _Connecting:
+    """A provider whose first delta (the request is on its way) starts something else."""
+
+    def __init__(self, provider: Provider, begin: Callable[[], None]) -> None:
+        self._provider, self._begin = provider, begin
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        deltas = self._provider.stream(request)
+        try:
+            async for delta in deltas:
+                self._begin()
+                yield delta
+        finally:
+            await deltas.aclose()
+
+
+class _Growing(Sequence[Tool]):
+    """Deferred tools of which more may come while a turn runs."""
+
+    def __init__(self, known: Sequence[Tool], later: Callable[[], Sequence[Tool]]) -> None:
+        self._known, self._later = known, later
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._later())
+
+    @overload
+    def __getitem__(self, index: int) -> Tool: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Tool]: ...
+    def __getitem__(self, index: int | slice) -> Tool | Sequence[Tool]:
+        return (*self._known, *self._later())[index]

@@ -1,0 +1,238 @@
+"""`refold mcp add|list|remove|test`: MCP servers, their tools, and what changed in them.
+
+A list starts nothing: it shows what is known. `test` connects to one server and shows the
+tools that differ from those that the user accepted. `app.mcp_servers` finds the servers.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from refold.app.mcp_servers import (
+    Configured,
+    McpServers,
+    configured,
+    manifests_in,
+    user_file,
+)
+from refold.app.workspace import Where, Workspace
+from refold.cli.output import confirmed
+from refold.config.folder_settings import load_here
+from refold.config.paths import Paths, here, paths
+from refold.config.project import MCP_FILES
+from refold.errors import BadInput
+from refold.headless.streams import complain, write
+from refold.mcp.connections import ServerStatus
+from refold.mcp.manifests import Manifest, Manifests
+from refold.mcp.server_file_edit import add, remove
+from refold.mcp.servers import ServerConfig
+from refold.values.log_level import Level
+from refold.views.escape import on_one_line
+
+_PATIENCE = 120.0  # seconds; each server has a time of its own to connect
+_SHOWN = 100  # characters of a description
+
+
+def add_arguments(mcp: ArgumentParser) -> None:
+    what = mcp.add_subparsers(dest="what", metavar="WHAT", required=True)
+    new = what.add_parser("add", help="add a server, by its address or its command")
+    new.add_argument("name", metavar="NAME")
+    new.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    new.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'")
+    new.add_argument("--sse", action="store_true", help="use the older HTTP transport")
+    new.add_argument(
+        "--writes", action="store_true", help="let it change files of the workspace"
+    )
+    new.add_argument(
+        "--project", action="store_true", help="write it into .mcp.json of this directory"
+    )
+    new.add_argument(
+        "target", nargs="+", metavar="TARGET", help="an address, or -- and a command"
+    )
+    listing = what.add_parser("list", help="list the servers; starts none")
+    listing.add_argument("--json", action="store_true", help="print JSON lines")
+    gone = what.add_parser("remove", help="remove a server")
+    gone.add_argument("name", metavar="NAME")
+    gone.add_argument(
+        "--project", action="store_true", help="from .mcp.json of this directory"
+    )
+    test = what.add_parser(
+        "test", help="connect, list the tools, and show which have changed"
+    )
+    test.add_argument("name", metavar="NAME")
+    test.add_argument("-y", "--yes", action="store_true", help="accept changed tools")
+
+
+def run(found: Namespace) -> int:
+    places, directory = paths(os.environ), here()
+    match found.what:
+        case "add":
+            return _add(found, _file(found, places, directory))
+        case "list":
+            return _list(_configured(places, directory), places, as_json=found.json)
+        case "remove":
+            return _remove(found.name, _file(found, places, directory))
+        case _:
+            return _test(found.name, places, directory, accept=found.yes)
+
+
+def _file(found: Namespace, places: Paths, directory: Path) -> Path:
+    return directory / MCP_FILES[0] if found.project else user_file(places)
+
+
+def _add(found: Namespace, file: Path) -> int:
+    words = found.target
+    said: dict[str, Any] = {}
+    if len(words) == 1 and words[0].startswith(("http://", "https://")):
+        said = {"type": "sse" if found.sse else "http", "url": words[0]}
+        if found.header:
+            said["headers"] = _pairs(found.header, ":", "--header 'NAME: VALUE'")
+    else:
+        said = {"command": words[0], "args": words[1:]}
+        if found.env:
+            said["env"] = _pairs(found.env, "=", "--env NAME=VALUE")
+        if found.writes:
+            said["writes"] = True
+    add(file, found.name, said)
+    write(f"The MCP server {found.name} is in {on_one_line(str(file))}.\n")
+    if found.project:
+        write("It counts here once this folder is trusted: refold trust add\n")
+    else:
+        write(f"refold mcp test {found.name} connects to it, and lists its tools.\n")
+    return 0
+
+
+def _pairs(given: Sequence[str], sign: str, usage: str) -> dict[str, str]:
+    found = dict[str, str]()
+    for each in given:
+        name, between, value = each.partition(sign)
+        if not between or not name.strip():
+            raise BadInput(f"{each!r} is not {usage}")
+        found[name.strip()] = value.strip() if sign == ":" else value
+    return found
+
+
+def _list(found: Configured, places: Paths, *, as_json: bool) -> int:
+    manifests = Manifests(manifests_in(places))
+    for server in found.servers:
+        known = manifests.read(server)
+        if as_json:
+            row = {
+                "name": server.name, "transport": server.transport, "target": server.summary,
+                "source": server.source, "tools": [t.name for t in known.usable],
+                "blocked": [t.name for t in known.blocked],
+            }  # fmt: skip
+            write(msgspec.json.encode(row).decode() + "\n")
+        else:
+            write(f"{server.name}  {on_one_line(server.summary)}\n")
+            write(f"    {_known(known)}, from {on_one_line(server.source)}\n")
+    if not found.servers and not as_json:
+        write("There are no MCP servers here. refold mcp add NAME adds one.\n")
+    for notice in found.notices:
+        complain(on_one_line(notice))
+    return 0
+
+
+def _known(known: Manifest) -> str:
+    if not known.known:
+        return "not connected yet"
+    blocked = f", {len(known.blocked)} blocked" if known.blocked else ""
+    return f"{_count(len(known.usable), 'tool')}{blocked}"
+
+
+def _count(many: int, what: str) -> str:
+    return f"{many} {what}" if many == 1 else f"{many} {what}s"
+
+
+def _remove(name: str, file: Path) -> int:
+    if not remove(file, name):
+        raise BadInput(
+            f"{file} has no MCP server {name!r} (refold mcp list shows where each stands)"
+        )
+    write(f"The MCP server {name} is removed from {on_one_line(str(file))}.\n")
+    return 0
+
+
+def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
+    everything = _configured(places, directory)
+    server = _named(name, everything)
+    settings = load_here(directory, places, os.environ, {}).settings
+    workspace = Workspace(settings, places, os.environ, Where(directory))
+    only = Configured((server,))
+    servers = McpServers(only, workspace, places, os.environ, _tell, lambda *_: None)
+    try:
+        anyio.run(servers.connections.settled, _PATIENCE)
+        (status,) = servers.connections.statuses()
+        if status.state != "connected":
+            raise BadInput(f"the MCP server {name} cannot be used: {status.why}")
+        _show(status)
+        if status.manifest.blocked:
+            return _accept(servers, status, accept=accept)
+    finally:
+        servers.close()
+        workspace.close()
+    return 0
+
+
+def _named(name: str, found: Configured) -> ServerConfig:
+    for server in found.servers:
+        if server.name == name:
+            return server
+    for notice in found.notices:
+        if repr(name) in notice:
+            raise BadInput(notice)
+    there = ", ".join(server.name for server in found.servers) or "none"
+    raise BadInput(
+        f"there is no MCP server {name!r} that counts here; there are: {there}. Those of a "
+        "folder count once it is trusted (refold trust add)"
+    )
+
+
+def _show(status: ServerStatus) -> None:
+    offer = status.manifest.offer
+    what = ", ".join(
+        (
+            _count(len(offer.tools), "tool"),
+            _count(len(offer.prompts), "prompt"),
+            _count(len(offer.resources), "resource"),
+        )
+    )
+    title = f" ({on_one_line(offer.title)})" if offer.title else ""
+    write(f"{status.config.name}{title} is connected: {what}.\n")
+    for tool in status.manifest.usable:
+        about = on_one_line(tool.description)
+        about = about if len(about) <= _SHOWN else f"{about[: _SHOWN - 1]}…"
+        write(f"  {on_one_line(tool.name)}  {about}\n")
+
+
+def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
+    write("These tools are not as you accepted them, and are blocked:\n\n")
+    write("".join(f"{on_one_line(line)}\n" for line in status.manifest.differences()))
+    write("\n")
+    if not accept and not _asked("Accept them?"):
+        write("They stay blocked.\n")
+        return 1
+    servers.connections.accept(status.config.name)
+    write("They are accepted.\n")
+    return 0
+
+
+def _asked(question: str) -> bool:
+    """False where no user can have seen the difference."""
+    from refold.cli.output import is_interactive
+
+    return is_interactive() and confirmed(question)
+
+
+def _configured(places: Paths, directory: Path) -> Configured:
+    return configured(str(directory), places, os.environ)
+
+
+def _tell(level: Level, what: str, session: str = "") -> None:
+    if level in ("warning", "error"):
+        complain(on_one_line(what))

@@ -1,0 +1,357 @@
+"""One server: connect, list, call, and connect again when the connection is lost.
+
+Everything here runs in the thread of `connections`. A server that ends again and again is
+given up after some tries, until the next call asks for it. What a call says meanwhile goes
+into its `Channel`, which the session reads. Sampling is not offered: no server may spend
+tokens of the user.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from queue import SimpleQueue
+from typing import Any, Literal, TypeAlias
+
+import anyio
+import mcp_types as types
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from mcp.shared.exceptions import MCPError
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold import __version__
+from refold.errors import ToolFailed, first
+from refold.mcp import results, transports
+from refold.mcp.manifests import (
+    Manifest,
+    Offer,
+    RemotePrompt,
+    RemoteResource,
+    RemoteTool,
+)
+from refold.mcp.servers import ServerConfig
+from refold.mcp.transports import Ending
+from refold.place.port import Commands
+from refold.tools.contract import Reply
+from refold.values.log_level import Level
+
+State: TypeAlias = Literal["waiting", "connecting", "connected", "failed"]
+
+_TRIES = 5  # connections in a row that end soon, before a server is given up
+_SOON = 30.0  # seconds: a connection that lived longer was good
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
+_PAGES, _MOST = 50, 1_000  # of a list; tools, prompts or resources
+
+Auth = Callable[[ServerConfig], object]
+
+
+class Elicitation(Struct, frozen=True):
+    """A question of a server. `answer` may be called from any thread, once."""
+
+    server: str
+    params: Any
+    answer: Callable[[Any], None]
+
+
+News: TypeAlias = str | Elicitation | None  # progress, a question, or the end
+
+
+class Channel:
+    """What a call says to the session while it runs, from one thread to the other."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[News] = SimpleQueue()
+
+    def put(self, news: News) -> None:
+        self._queue.put(news)
+
+    def get(self) -> News:
+        """Wait for the next, in a thread. None: there is no more."""
+        return self._queue.get()
+
+
+class Environment(Struct, frozen=True):
+    """What a connection needs besides its configuration."""
+
+    commands: Callable[[ServerConfig], Commands]
+    resolve: Callable[[ServerConfig], ServerConfig]  # with values of variables
+    auth: Auth
+    log: Callable[[Level, str], None]
+    store: Callable[[ServerConfig, Manifest], None]
+
+
+class Connection:
+    """`manifest` is what is known of the server; it is replaced when the server is met."""
+
+    def __init__(
+        self, config: ServerConfig, manifest: Manifest, environment: Environment
+    ) -> None:
+        self.config, self.manifest = config, manifest
+        self.state: State = "waiting"
+        self.why = ""
+        self._environment = environment
+        self._client: Client | None = None
+        self._ending = Ending()
+        self._settled, self._wanted = anyio.Event(), anyio.Event()
+        self._channels: list[Channel] = []
+
+    async def run(self) -> None:
+        """Keep it connected, until cancelled."""
+        failures = 0
+        while True:
+            began = anyio.current_time()
+            self.state, self._ending = "connecting", Ending()
+            self.why = await self._live()
+            lived = anyio.current_time() - began
+            failures = 1 if lived > _SOON and self._client is not None else failures + 1
+            self._lost()
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failures - 1))
+            if failures >= _TRIES:
+                self._log("error", f"given up after {failures} tries: {self.why}")
+                await self._wanted.wait()
+                failures = 0
+            else:
+                self._log("warning", f"{self.why}; trying again in {pause:g} s")
+                with anyio.move_on_after(pause):
+                    await self._wanted.wait()
+            self._wanted = anyio.Event()
+            if self._settled.is_set():
+                self._settled = anyio.Event()
+
+    async def settled(self) -> None:
+        """Return when it is connected, or could not be."""
+        await self._settled.wait()
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, object], channel: Channel
+    ) -> Reply:
+        """Raises `ToolFailed`."""
+        client = await self._connected()
+        if tool not in {each.name for each in self.manifest.usable}:
+            raise ToolFailed(
+                f"The tool {tool!r} of the MCP server {self.config.name} is not as it was when "
+                "the user accepted it, and was not called. The user can look at the "
+                f"difference with `refold mcp test {self.config.name}`."
+            )
+
+        async def tell(progress: float, total: float | None, message: str | None) -> None:
+            share = f" of {total:g}" if total else ""
+            channel.put(f"{progress:g}{share}{f': {message}' if message else ''}\n")
+
+        async def work() -> Reply:
+            found = await client.call_tool(tool, dict(arguments), progress_callback=tell)
+            return results.reply(self.config.name, found)
+
+        self._channels.append(channel)
+        try:
+            return await self._answered(work)
+        finally:
+            self._channels.remove(channel)
+
+    async def read(self, uri: str) -> Reply:
+        """What a resource holds. Raises `ToolFailed`."""
+        client = await self._connected()
+
+        async def work() -> Reply:
+            found = await client.read_resource(uri)
+            return results.contents(self.config.name, found.contents)
+
+        return await self._answered(work)
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> str:
+        """The text of a prompt template. Raises `ToolFailed`."""
+        client = await self._connected()
+
+        async def work() -> Reply:
+            found = await client.get_prompt(name, dict(arguments))
+            texts = (
+                results.block_text(self.config.name, m.content) for m in found.messages
+            )
+            return Reply("\n\n".join(texts))
+
+        return (await self._answered(work)).text
+
+    def retry(self) -> None:
+        """Try again now, if it is not connected."""
+        self._wanted.set()
+
+    async def _live(self) -> str:
+        """From connecting until the connection is lost; why it was."""
+        config, why = self._environment.resolve(self.config), ""
+        # A server of the older kind refuses what a newer one is sent first.
+        for transport in (
+            ("http", "sse") if config.transport == "http" else (config.transport,)
+        ):
+            said = await self._live_over(config, transport)
+            if self.state == "connected":
+                return said
+            why = why or said
+            self._ending = Ending()
+        return why
+
+    async def _live_over(self, config: ServerConfig, transport: str) -> str:
+        ending = self._ending
+        try:
+            with anyio.fail_after(config.connect_seconds) as limit:
+                async with self._client_over(config, transport) as client:
+                    await self._list(client)
+                    limit.deadline = float("inf")
+                    self._client, self.state, self.why = client, "connected", ""
+                    self._settled.set()
+                    await self._watch(client, ending)
+        except TimeoutError:
+            ending.because(f"it did not answer within {config.connect_seconds:g} s")
+        except Exception as error:  # of the SDK or a transport: one server, not the session
+            found = first(error)
+            ending.because(str(found) or type(found).__name__)
+        return ending.why or "the connection was closed"
+
+    async def _watch(self, client: Client, ending: Ending) -> None:
+        """Read its lists again when they have changed, until the connection ends."""
+        while not ending.ended:
+            await ending.news.wait()
+            ending.news = anyio.Event()
+            if ending.changed and not ending.ended:
+                ending.changed = False
+                with anyio.fail_after(self.config.connect_seconds):
+                    await self._list(client)
+
+    def _client_over(self, config: ServerConfig, transport: str) -> Client:
+        return Client(
+            self._streams(config, transport),
+            read_timeout_seconds=config.call_seconds,
+            elicitation_callback=self._elicit,
+            logging_callback=self._logged,
+            message_handler=self._message,
+            client_info=types.Implementation(name="refold", version=__version__),
+        )
+
+    def _streams(
+        self, config: ServerConfig, transport: str
+    ) -> AbstractAsyncContextManager[Any]:
+        auth = self._environment.auth
+        match transport:
+            case "stdio":
+                commands = self._environment.commands(config)
+                return transports.stdio(
+                    config, commands, self._ending, lambda line: self._log("info", line)
+                )
+            case "sse":
+                return transports.sse(config, auth(config))
+            case _:
+                return transports.http(config, auth(config))
+
+    async def _list(self, client: Client) -> None:
+        self.manifest = self.manifest.met(await _offer(client))
+        self._environment.store(self.config, self.manifest)
+        for tool in self.manifest.blocked:
+            self._log("warning", f"the tool {tool.name!r} has changed, and is blocked")
+
+    async def _connected(self) -> Client:
+        if self._client is None:
+            if self.state == "failed":
+                self._settled = anyio.Event()
+            self._wanted.set()
+            with anyio.move_on_after(self.config.connect_seconds):
+                await self._settled.wait()
+        if self._client is None or self.state != "connected":
+            raise ToolFailed(
+                f"The MCP server {self.config.name} is not connected: "
+                f"{self.why or 'it does not answer'}. Nothing was done."
+            )
+        return self._client
+
+    async def _answered(self, work: Callable[[], Awaitable[Reply]]) -> Reply:
+        """What the server answers in time. Raises `ToolFailed`."""
+        name, ending = self.config.name, self._ending
+        try:
+            with anyio.fail_after(self.config.call_seconds):
+                return await work()
+        except TimeoutError as error:
+            raise ToolFailed(
+                f"The MCP server {name} did not answer within {self.config.call_seconds:g} s."
+            ) from error
+        except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED:
+                ending.because("the connection was lost")
+            why = f": {ending.why}" if ending.ended else f": {error}"
+            raise ToolFailed(f"The MCP server {name} failed{why}.") from error
+        except ToolFailed:
+            raise
+        except Exception as error:  # of the SDK: it must not take the other servers along
+            ending.because(f"{type(error).__name__}: {error}")
+            raise ToolFailed(f"The MCP server {name} failed: {ending.why}.") from error
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        if not self._channels:  # no call is under way, so nobody has asked for anything
+            return types.ElicitResult(action="decline")
+        answers: SimpleQueue[types.ElicitResult] = SimpleQueue()
+        self._channels[-1].put(Elicitation(self.config.name, params, answers.put))
+        try:
+            return await anyio.to_thread.run_sync(answers.get, abandon_on_cancel=True)
+        finally:
+            answers.put(types.ElicitResult(action="cancel"))  # the thread must end
+
+    async def _logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        said = params.data if isinstance(params.data, str) else json.dumps(params.data)
+        level: Level = "warning" if params.level in _LOUD else "info"
+        self._log(level, f"says: {said[:2_000]}")
+
+    async def _message(self, message: object) -> None:
+        if isinstance(message, _CHANGES):
+            self._ending.change()
+
+    def _lost(self) -> None:
+        self._client, self.state = None, "failed"
+        if self.why != self.manifest.failed:
+            self.manifest = replace(self.manifest, failed=self.why)
+        self._settled.set()
+
+    def _log(self, level: Level, what: str) -> None:
+        self._environment.log(level, f"MCP server {self.config.name}: {what}")
+
+
+_LOUD = frozenset(("warning", "error", "critical", "alert", "emergency"))
+_CHANGES = (
+    types.ToolListChangedNotification,
+    types.PromptListChangedNotification,
+    types.ResourceListChangedNotification,
+)
+
+
+async def _offer(client: Client) -> Offer:
+    """All lists of a server, page by page, within limits."""
+    can, info = client.server_capabilities, client.server_info
+    tools = [
+        RemoteTool(t.name, t.description or "", json.dumps(t.input_schema))
+        for t in (await _pages(client.list_tools, "tools") if can.tools else [])
+    ]
+    prompts = [
+        RemotePrompt(
+            p.name,
+            p.description or "",
+            tuple(a.name for a in p.arguments or ()),
+            tuple(a.name for a in p.arguments or () if a.required),
+        )
+        for p in (await _pages(client.list_prompts, "prompts") if can.prompts else [])
+    ]
+    resources = [
+        RemoteResource(str(r.uri), r.name, r.mime_type or "")
+        for r in (await _pages(client.list_resources, "resources") if can.resources else [])
+    ]
+    title = f"{info.name} {info.version}" if info else ""
+    return Offer(tuple(tools), tuple(prompts), tuple(resources), title[:200])
+
+
+async def _pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:
+    found, cursor = list[Any](), None
+    for _ in range(_PAGES):
+        page = await ask(cursor=cursor, cache_mode="refresh")
+        found += getattr(page, key)
+        cursor = page.next_cursor
+        if not cursor or len(found) >= _MOST:
+            break
+    return found[:_MOST]

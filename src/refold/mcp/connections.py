@@ -1,0 +1,213 @@
+"""All servers of one start: connected in a thread of their own, called from any session.
+
+The thread starts when it is first needed, which is after the first request has gone out: the
+SDK takes longer to import than everything else. What servers offered the last time is known
+before (`manifests`). `connection` is one server, and `as_tools` makes tools of what they offer.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from msgspec import Struct
+
+from refold.errors import BadInput, ToolFailed
+from refold.mcp.manifests import Manifest, Manifests
+from refold.mcp.servers import ServerConfig
+from refold.place.port import Commands
+from refold.tools.contract import Context, Reply
+from refold.values.log_level import Level, Tell
+
+if TYPE_CHECKING:
+    from refold.mcp.connection import Channel, Connection
+
+_AT_ONCE = 64  # calls that wait for an answer
+
+
+class ServerStatus(Struct, frozen=True):
+    """A server as a person is shown it. `why` says what is wrong, or is empty."""
+
+    config: ServerConfig
+    state: str
+    manifest: Manifest
+    why: str = ""
+
+
+class Outside(Struct, frozen=True):
+    """What the connections need of the workspace and the settings."""
+
+    commands: Callable[[ServerConfig], Commands]
+    resolve: Callable[[ServerConfig], ServerConfig]
+    auth: Callable[[ServerConfig], object]
+    log: Tell
+
+
+class Connections:
+    """`close` it, in a thread: servers are ended then."""
+
+    def __init__(
+        self, servers: Sequence[ServerConfig], manifests: Manifests, outside: Outside
+    ) -> None:
+        self.servers, self._manifests, self._outside = tuple(servers), manifests, outside
+        self._known = {one.name: manifests.read(one) for one in servers}
+        self._by_name: dict[str, Connection] = {}
+        self._stack, self._lock, self._made = ExitStack(), Lock(), Event()
+        self._portal: BlockingPortal | None = None
+        self._limit: anyio.CapacityLimiter | None = None
+        self._closed = False
+
+    def manifest(self, name: str) -> Manifest:
+        """What is known of a server by now."""
+        found = self._by_name.get(name)
+        return found.manifest if found else self._known[name]
+
+    def statuses(self) -> tuple[ServerStatus, ...]:
+        return tuple(self._status(one) for one in self.servers)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The servers that were never connected, and have not failed to connect."""
+        known = ((one.name, self.manifest(one.name)) for one in self.servers)
+        return tuple(name for name, m in known if not m.known and not m.failed)
+
+    def begin(self) -> None:
+        """Start connecting, without waiting. Does nothing the second time."""
+        with self._lock:
+            if self._portal is not None or self._closed or not self.servers:
+                return
+            name = "MCP servers"
+            self._portal = self._stack.enter_context(start_blocking_portal(name=name))
+            self._portal.start_task_soon(self._connect)
+
+    async def settled(self, seconds: float) -> None:
+        """Connect, and wait until each server is connected or could not be."""
+        self.begin()
+        with anyio.move_on_after(seconds):
+            await self._over(self._all_settled)
+
+    async def call(
+        self, server: str, tool: str, arguments: Mapping[str, object], context: Context
+    ) -> Reply:
+        """Call a tool of a server. Raises `ToolFailed`."""
+
+        async def work(channel: "Channel") -> Reply:
+            return await (await self._find(server)).call(tool, arguments, channel)
+
+        return await self._over(work, context)
+
+    async def read(self, server: str, uri: str) -> Reply:
+        """Read a resource. Raises `ToolFailed`."""
+
+        async def work(_: "Channel") -> Reply:
+            return await (await self._find(server)).read(uri)
+
+        return await self._over(work)
+
+    async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> str:
+        """The text of a prompt template. Raises `ToolFailed`."""
+
+        async def work(_: "Channel") -> str:
+            return await (await self._find(server)).prompt(name, arguments)
+
+        return await self._over(work)
+
+    def accept(self, name: str) -> None:
+        """A person has seen how the tools of this server differ, and takes them."""
+        config = next(one for one in self.servers if one.name == name)
+        taken = self.manifest(name).taken()
+        if name in self._by_name:
+            self._by_name[name].manifest = taken
+        self._known[name] = taken
+        self._manifests.write(config, taken)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._portal is not None:
+                self._portal.start_task_soon(self._portal.stop, True)
+        self._stack.close()
+
+    def _status(self, config: ServerConfig) -> ServerStatus:
+        found, manifest = self._by_name.get(config.name), self.manifest(config.name)
+        if found is None:
+            return ServerStatus(config, "waiting", manifest, manifest.failed)
+        return ServerStatus(config, found.state, manifest, found.why)
+
+    async def _connect(self) -> None:
+        """In the thread: import the SDK, and connect to all at once."""
+        from refold.mcp.connection import Connection, Environment
+
+        def log(level: Level, what: str) -> None:
+            self._outside.log(level, what)
+
+        outside = self._outside
+        environment = Environment(
+            outside.commands, outside.resolve, outside.auth, log, self._store
+        )
+        made = [Connection(one, self._known[one.name], environment) for one in self.servers]
+        self._by_name.update({each.config.name: each for each in made})
+        self._made.set()
+        async with anyio.create_task_group() as group:
+            for each in made:
+                group.start_soon(each.run)
+
+    def _store(self, config: ServerConfig, manifest: Manifest) -> None:
+        try:
+            self._manifests.write(config, manifest)
+        except BadInput as error:
+            self._outside.log("warning", str(error))
+
+    async def _all_settled(self, _: "Channel") -> None:
+        for one in self.servers:
+            await (await self._find(one.name)).settled()
+
+    async def _find(self, name: str) -> "Connection":
+        if not self._made.is_set():  # the SDK is still being imported
+            await anyio.to_thread.run_sync(self._made.wait, abandon_on_cancel=True)
+        return self._by_name[name]
+
+    async def _over(
+        self, work: Callable[..., Awaitable[Any]], context: Context | None = None
+    ) -> Any:
+        """Run it in the thread; what it says meanwhile is heard here. Raises `ToolFailed`."""
+        from refold.mcp.connection import Channel, Elicitation
+
+        self.begin()
+        if self._portal is None:
+            raise ToolFailed("The MCP servers have been closed. Nothing was done.")
+        channel = Channel()
+        limit = self._limit = self._limit or anyio.CapacityLimiter(_AT_ONCE)
+        future: Future[Any] = self._portal.start_task_soon(work, channel)
+        future.add_done_callback(lambda _: channel.put(None))
+        try:
+            while True:
+                news = await anyio.to_thread.run_sync(
+                    channel.get, abandon_on_cancel=True, limiter=limit
+                )
+                match news:
+                    case None:
+                        return future.result()
+                    case Elicitation():
+                        await _ask(news, context)
+                    case str() if context is not None:
+                        context.progress(news)
+                    case _:
+                        pass
+        finally:
+            future.cancel()
+            channel.put(None)
+
+
+async def _ask(elicitation: Any, context: Context | None) -> None:
+    from refold.mcp.questions import declined, elicited
+
+    answer = declined()
+    try:
+        if context is not None:
+            answer = await elicited(elicitation.server, elicitation.params, context)
+    finally:
+        elicitation.answer(answer)

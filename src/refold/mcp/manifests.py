@@ -1,0 +1,169 @@
+"""What a server offers, remembered: its tools, prompts and resources, pinned by hash.
+
+The first manifest of a server is accepted, because a person configured the server. From then
+on a tool counts only as it was pinned: one whose name, description or schema is new is
+blocked until a person has seen the difference. A server that is configured in another way is
+another server. `connections` brings manifests, and `as_tools` makes tools of them.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from difflib import unified_diff
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.errors import BadInput, said_by
+from refold.mcp.servers import ServerConfig
+from refold.place.private_files import write
+from refold.safe_open import read_regular
+
+_LARGEST = 8 * 1024 * 1024  # bytes of one file
+
+
+class RemoteTool(Struct, frozen=True):
+    """A tool as its server describes it. `schema` is JSON."""
+
+    name: str
+    description: str
+    schema: str
+
+    @property
+    def pin(self) -> str:
+        """Of all that the model reads of it."""
+        schema = json.dumps(json.loads(self.schema), sort_keys=True)
+        return sha256(
+            json.dumps([self.name, self.description, schema]).encode()
+        ).hexdigest()
+
+
+class RemotePrompt(Struct, frozen=True):
+    """A prompt template of a server. `arguments` are names; `required` those it needs."""
+
+    name: str
+    description: str = ""
+    arguments: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+
+
+class RemoteResource(Struct, frozen=True):
+    """Something that can be read from a server by its URI."""
+
+    uri: str
+    name: str = ""
+    kind: str = ""
+
+
+class Offer(Struct, frozen=True):
+    """What a server says that it has, at one moment."""
+
+    tools: tuple[RemoteTool, ...] = ()
+    prompts: tuple[RemotePrompt, ...] = ()
+    resources: tuple[RemoteResource, ...] = ()
+    title: str = ""  # its own name and version
+
+
+class Manifest(Struct, frozen=True):
+    """What is known of a server. `accepted` are its tools as a person took them.
+
+    `failed` says why the last connection failed, "" if it did not.
+    """
+
+    config: str = ""  # fingerprint of how it is configured
+    offer: Offer = Offer()
+    accepted: tuple[RemoteTool, ...] = ()
+    known: bool = False  # has it ever been connected?
+    failed: str = ""
+
+    @property
+    def pins(self) -> Mapping[str, str]:
+        return {tool.name: tool.pin for tool in self.accepted}
+
+    @property
+    def usable(self) -> tuple[RemoteTool, ...]:
+        """The tools that are offered now and are as they were accepted."""
+        pins = self.pins
+        return tuple(t for t in self.offer.tools if pins.get(t.name) == t.pin)
+
+    @property
+    def blocked(self) -> tuple[RemoteTool, ...]:
+        """The tools that are new, or not as they were accepted."""
+        pins = self.pins
+        return tuple(t for t in self.offer.tools if pins.get(t.name) != t.pin)
+
+    def met(self, offer: Offer) -> "Manifest":
+        """After a connection on which the server offered this."""
+        accepted = self.accepted if self.known else offer.tools
+        return replace(self, offer=offer, accepted=accepted, known=True, failed="")
+
+    def taken(self) -> "Manifest":
+        """After a person has seen the differences and taken them."""
+        now = {tool.name: tool for tool in self.offer.tools}
+        before = {tool.name: tool for tool in self.accepted}
+        return replace(self, accepted=tuple({**before, **now}.values()))
+
+    def differences(self) -> tuple[str, ...]:
+        """The changes since the tools were accepted, as lines of a diff."""
+        before = {tool.name: tool for tool in self.accepted}
+        return tuple(
+            line
+            for tool in self.blocked
+            for line in _difference(before.get(tool.name), tool)
+        )
+
+
+class Manifests:
+    """The manifests on the disk, a file for each server, in a directory of refold's."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read(self, server: ServerConfig) -> Manifest:
+        """What is known of this server; nothing, if it was configured in another way then."""
+        fresh = Manifest(config=fingerprint(server))
+        try:
+            content, _ = read_regular(self._file(server), _LARGEST)
+            found = msgspec.json.decode(content, type=Manifest)
+        except (OSError, msgspec.MsgspecError, ValueError):
+            return fresh  # then its tools are pinned anew, as on the first day
+        return found if found.config == fresh.config else fresh
+
+    def write(self, server: ServerConfig, manifest: Manifest) -> None:
+        """Raises `BadInput` where it cannot be written."""
+        content = msgspec.json.encode(manifest)
+        if len(content) > _LARGEST:
+            raise BadInput(
+                f"the MCP server {server.name!r} describes its tools in {len(content):,} bytes: "
+                f"at most {_LARGEST:,} are kept"
+            )
+        try:
+            write(self._file(server), content.decode())
+        except OSError as error:
+            raise BadInput(
+                f"what the MCP server {server.name!r} offers cannot be stored: {said_by(error)}"
+            ) from error
+
+    def _file(self, server: ServerConfig) -> Path:
+        # A project's server is not the person's of the same name, nor another project's.
+        mark = sha256(server.source.encode(errors="surrogateescape")).hexdigest()[:12]
+        return self._directory / f"{server.name}-{mark}.json"
+
+
+def fingerprint(server: ServerConfig) -> str:
+    """Of all that decides which program or address a server is."""
+    said = (server.transport, server.command, server.cwd, server.url)
+    return sha256(msgspec.json.encode(said)).hexdigest()
+
+
+def _difference(before: RemoteTool | None, now: RemoteTool) -> Iterator[str]:
+    old = _lines(before) if before else []
+    heads = (f"{now.name} (as you accepted it)", f"{now.name} (as it is now)")
+    yield from unified_diff(old, _lines(now), *heads, n=1, lineterm="")
+
+
+def _lines(tool: RemoteTool) -> list[str]:
+    schema = json.dumps(json.loads(tool.schema), indent=2, sort_keys=True)
+    return [*tool.description.splitlines(), *schema.splitlines()]

@@ -1,0 +1,89 @@
+"""Makes a reply of what a server returned: text, images, and what was left out, within limits.
+
+The seam cuts what the model reads and keeps the rest; the limit here is for what one result may
+take in memory. Pure.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable
+
+import mcp_types as types
+
+from refold.errors import ToolFailed
+from refold.tools.contract import ImageData, Reply
+
+_LONGEST = 2_000_000  # characters of one result
+_IMAGES, _IMAGE_BYTES = 5, 5 * 1024 * 1024
+_KINDS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+
+
+def reply(server: str, result: types.CallToolResult) -> Reply:
+    """Raises `ToolFailed` with what the server says of its failure."""
+    parts, images = list[str](), list[ImageData]()
+    for block in result.content:
+        match block:
+            case types.ImageContent():
+                parts.append(_image(block, images))
+            case _:
+                parts.append(block_text(server, block))
+    if not parts and result.structured_content is not None:
+        parts.append(json.dumps(result.structured_content, ensure_ascii=False))
+    text, whole = _bounded(parts)
+    if result.is_error:
+        raise ToolFailed(
+            text or f"The MCP server {server} says that it failed, and not why."
+        )
+    return Reply(text or "(The result is empty.)", images=tuple(images), whole=whole)
+
+
+def contents(
+    server: str, found: Iterable[types.TextResourceContents | types.BlobResourceContents]
+) -> Reply:
+    """What a resource holds."""
+    text, whole = _bounded([_resource(server, each) for each in found])
+    return Reply(text or "(The resource is empty.)", whole=whole)
+
+
+def block_text(server: str, block: types.ContentBlock) -> str:
+    """A piece of a result or of a prompt, as text."""
+    match block:
+        case types.TextContent():
+            return block.text
+        case types.EmbeddedResource():
+            return _resource(server, block.resource)
+        case types.ResourceLink():
+            return f"[resource {block.name}: @{server}:{block.uri}]"
+        case types.ImageContent() | types.AudioContent():
+            kind = block.mime_type
+            return f"[{kind}, {len(block.data) * 3 // 4:,} bytes, left out]"
+
+
+def _resource(
+    server: str, found: types.TextResourceContents | types.BlobResourceContents
+) -> str:
+    if isinstance(found, types.TextResourceContents):
+        return found.text
+    kind, size = found.mime_type or "binary data", len(found.blob) * 3 // 4
+    return f"[@{server}:{found.uri}: {kind}, {size:,} bytes, left out]"
+
+
+def _image(block: types.ImageContent, images: list[ImageData]) -> str:
+    kind, size = block.mime_type, len(block.data) * 3 // 4
+    if kind not in _KINDS or len(images) >= _IMAGES or size > _IMAGE_BYTES:
+        return f"[{kind}, {size:,} bytes, left out]"
+    try:
+        images.append(ImageData(base64.b64decode(block.data, validate=True), kind))
+    except binascii.Error:
+        return f"[{kind} that is not base64, left out]"
+    return f"[{kind}, {size:,} bytes]"
+
+
+def _bounded(parts: Iterable[str]) -> tuple[str, bool]:
+    text = "\n".join(parts)
+    if len(text) <= _LONGEST:
+        return text, True
+    half = _LONGEST // 2
+    gap = f"\n[{len(text) - _LONGEST:,} characters were left out here]\n"
+    return text[:half] + gap + text[-half:], False

@@ -1,0 +1,70 @@
+"""Adds servers to a file, and removes them, in whichever shape the file has.
+
+Everything else in the file stays as it is. `servers` reads such files.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from refold.errors import BadInput, said_by
+from refold.mcp.servers import server
+from refold.place.private_files import alone, write
+from refold.safe_open import read_regular
+
+_KEY = "mcpServers"
+_LARGEST = 64 * 1024  # bytes, as for all settings
+
+
+def add(file: Path, name: str, said: dict[str, Any], *, replace: bool = False) -> None:
+    """Raises `BadInput` for a server that makes no sense, or a name that is taken."""
+    server(name, said, str(file))
+    try:
+        with alone(file):
+            document = _read(file)
+            there = _servers(document)
+            if name in there and not replace:
+                raise BadInput(
+                    f"{file} has an MCP server {name!r}: remove it first, or choose another "
+                    "name"
+                )
+            there[name] = said
+            write(file, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {said_by(error)}") from error
+
+
+def remove(file: Path, name: str) -> bool:
+    """Was it there? It is gone now. Raises `BadInput` where the file cannot be changed."""
+    if not file.exists():
+        return False
+    try:
+        with alone(file):
+            document = _read(file)
+            there = _servers(document)
+            if name not in there:
+                return False
+            del there[name]
+            write(file, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {said_by(error)}") from error
+    return True
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found: object = json.loads(read_regular(file, _LARGEST)[0])
+    except FileNotFoundError:
+        return {_KEY: {}}
+    except ValueError as error:
+        raise BadInput(f"{file} is not valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadInput(f"{file} holds no object of servers")
+    return cast("dict[str, Any]", found)
+
+
+def _servers(document: dict[str, Any]) -> dict[str, Any]:
+    found = document.get(_KEY, document)
+    if not isinstance(found, dict):
+        raise BadInput(f"{_KEY} is not an object of servers")
+    return cast("dict[str, Any]", found)

@@ -1,0 +1,299 @@
+"""MCP servers as they are configured: reads `.mcp.json` and `mcp_servers.json`.
+
+Both shapes are understood, with the servers in an object `mcpServers` and without it. What a
+file says is checked once, here; a server that makes no sense is left out and named, and the
+others count. Pure. `app.mcp_servers` finds the files, and `connections` starts the servers.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+
+FILES = (".mcp.json", "mcp_servers.json")
+# What is before the first `__` after `mcp__` must be the server, and nothing else.
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
+_RESERVED = frozenset(("mcp", "refold"))
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KINDS: Mapping[object, str] = {
+    "stdio": "stdio", "http": "http", "streamable-http": "http", "streamableHttp": "http",
+    "sse": "sse",
+}  # fmt: skip
+_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+_CALL_SECONDS, _CONNECT_SECONDS = 300.0, 30.0
+
+Transport: TypeAlias = Literal["stdio", "http", "sse"]
+
+
+class ServerConfig(Struct, frozen=True):
+    """One server, as its file says it: variables are not replaced yet.
+
+    `writes`: the program may change files of the workspace, and `network`: it may use the
+    network. `source` names the file.
+    """
+
+    name: str
+    transport: Transport
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    cwd: str = ""
+    url: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    writes: bool = False
+    network: bool = True
+    call_seconds: float = _CALL_SECONDS
+    connect_seconds: float = _CONNECT_SECONDS
+    source: str = ""
+
+    @property
+    def summary(self) -> str:
+        """What is started, or where it is, in one line. Values of variables are not shown."""
+        return " ".join(self.command) if self.transport == "stdio" else self.url
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables whose values the server gets."""
+        found = (name for text in _texts(self) for name, _ in _VARIABLE.findall(text))
+        return tuple(dict.fromkeys(found))
+
+
+class ServerFile(Struct, frozen=True):
+    """What one file says. `problems` are sentences."""
+
+    servers: tuple[ServerConfig, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def read(text: bytes | str, source: str) -> ServerFile:
+    """The servers of a file. Raises nothing: what is wrong is among the problems."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return ServerFile(problems=(f"{source} is not valid JSON: {error}",))
+    if isinstance(found, dict) and "mcpServers" in found:
+        found = cast("dict[str, Any]", found)["mcpServers"]
+    if not isinstance(found, dict):
+        return ServerFile(
+            problems=(f"{source}: there is no object of servers, by their names",)
+        )
+    servers, problems = list[ServerConfig](), list[str]()
+    for name, said in cast("dict[str, Any]", found).items():
+        try:
+            if (one := server(name, said, source)) is not None:
+                servers.append(one)
+        except BadInput as error:
+            problems.append(f"{source}: {error}")
+    return ServerFile(tuple(servers), tuple(problems))
+
+
+def server(name: str, said: object, source: str) -> ServerConfig | None:
+    """None for one that is switched off. Raises `BadInput`."""
+    check_name(name)
+    if not isinstance(said, dict):
+        raise BadInput(f"the MCP server {name!r} is not an object, but {said!r:.60}")
+    fields = _Fields(name, cast("dict[str, Any]", said))
+    if fields.truth("disabled", default=False) or not fields.truth("enabled", default=True):
+        return None
+    transport = fields.transport()
+    command = fields.command() if transport == "stdio" else ()
+    return ServerConfig(
+        name=name,
+        transport=transport,
+        command=command,
+        environment=fields.environment(),
+        cwd=fields.text("cwd"),
+        url=fields.url() if transport != "stdio" else "",
+        headers=fields.pairs("headers"),
+        writes=fields.truth("writes", default=False),
+        network=fields.truth("network", default=True),
+        call_seconds=fields.milliseconds("timeout", _CALL_SECONDS),
+        connect_seconds=fields.milliseconds("startupTimeout", _CONNECT_SECONDS),
+        source=source,
+    )
+
+
+def check_name(name: str) -> None:
+    """Raises `BadInput` for a name whose tools could be taken for those of another."""
+    if not _NAME.fullmatch(name) or "__" in name:
+        raise BadInput(
+            f"{name!r} cannot be the name of an MCP server: use at most 32 letters, digits, "
+            "- and single _, with a letter or a digit at both ends"
+        )
+    if name.lower() in _RESERVED:
+        raise BadInput(f"{name!r} is reserved: choose another name for this MCP server")
+
+
+def resolved(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
+    """With the values of its variables. Raises `BadInput` that names a missing one."""
+    missing = [
+        name
+        for text in _texts(config)
+        for name, default in _defaults(text)
+        if default is None and name not in environ
+    ]
+    if missing:
+        names = " and ".join(f"${{{name}}}" for name in dict.fromkeys(missing))
+        raise BadInput(
+            f"the MCP server {config.name!r} in {config.source} is off: it needs {names}, "
+            "which is not set; set it, or write a default as ${NAME:-default}"
+        )
+
+    def fill(text: str) -> str:
+        return _VARIABLE.sub(lambda m: environ.get(m[1], "") or m[2] or "", text)
+
+    def fill_all(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        return tuple((name, fill(value)) for name, value in pairs)
+
+    from msgspec.structs import replace
+
+    found = replace(
+        config,
+        command=tuple(map(fill, config.command)),
+        environment=fill_all(config.environment),
+        cwd=fill(config.cwd),
+        url=fill(config.url),
+        headers=fill_all(config.headers),
+    )
+    if found.url:
+        _check_url(found)
+    return found
+
+
+def secrets(config: ServerConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Values that the server gets and no journal should hold."""
+    used = (environ.get(name, "") for name in config.variables)
+    return tuple(filter(None, (*used, *(v for _, v in config.headers))))
+
+
+def in_words(file: ServerFile) -> tuple[str, ...]:
+    """What the file would start or connect to: a line for each server, and its problems."""
+    lines = list[str]()
+    for one in file.servers:
+        does = "starts" if one.transport == "stdio" else "connects to"
+        uses = f", with your {', '.join(one.variables)}" if one.variables else ""
+        can = " and may change files of the workspace" if one.writes else ""
+        lines.append(f"the MCP server {one.name} {does} {one.summary}{uses}{can}")
+    return (*lines, *file.problems)
+
+
+def _texts(config: ServerConfig) -> Iterator[str]:
+    yield from config.command
+    yield from (value for _, value in (*config.environment, *config.headers))
+    yield from (config.cwd, config.url)
+
+
+def _defaults(text: str) -> Iterator[tuple[str, str | None]]:
+    for found in _VARIABLE.finditer(text):
+        yield found[1], found[2]
+
+
+def _check_url(config: ServerConfig) -> None:
+    """Headers and tokens go over TLS, but for this machine."""
+    try:
+        parts = urlsplit(config.url)
+        host, scheme = parts.hostname or "", parts.scheme
+        _ = parts.port
+    except ValueError as error:
+        raise BadInput(
+            f"the MCP server {config.name!r}: {config.url!r} is not an address: {error}"
+        ) from error
+    if scheme not in ("http", "https") or not host:
+        raise BadInput(
+            f"the MCP server {config.name!r}: {config.url!r} is not an http or https address"
+        )
+    if scheme == "http" and config.headers and host not in _LOOPBACK:
+        raise BadInput(
+            f"the MCP server {config.name!r} would send its headers to {host} without TLS: "
+            "use an https address"
+        )
+
+
+class _Fields:
+    """Reads what a file says of one server. All raise `BadInput`."""
+
+    def __init__(self, name: str, said: Mapping[str, Any]) -> None:
+        self._name, self._said = name, said
+
+    def transport(self) -> Transport:
+        kind = self._said.get("type", self._said.get("transport"))
+        default = "stdio" if "command" in self._said else "http"
+        found = _KINDS.get(kind, "") if kind is not None else default
+        needed = "command" if found == "stdio" else "url"
+        if not found:
+            self._wrong("type", "stdio, http or sse")
+        if needed not in self._said:
+            raise BadInput(f"the MCP server {self._name!r} has no {needed}")
+        return cast("Transport", found)
+
+    def command(self) -> tuple[str, ...]:
+        first: object = self._said["command"]
+        begins = cast("list[object]", first) if isinstance(first, list) else [first]
+        words = [*begins, *self._list("args")]
+        for word in words:
+            if not isinstance(word, str) or "\0" in word:
+                self._wrong("command", "text, with a list of texts in args")
+        if not words or not words[0]:
+            self._wrong("command", "the program to start")
+        return tuple(cast("list[str]", words))
+
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        found = self.pairs("env")
+        for name, _ in found:
+            if not _WORD.fullmatch(name):
+                raise BadInput(
+                    f"the MCP server {self._name!r}: env has {name!r}, which cannot be the "
+                    "name of a variable"
+                )
+        return found
+
+    def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
+        found = self._said.get(key, {})
+        items = cast("dict[str, Any]", found).items() if isinstance(found, dict) else ()
+        bad = not isinstance(found, dict) or not all(
+            isinstance(v, str | int) and not set(f"{n}{v}") & {"\0", "\r", "\n"}
+            for n, v in items
+        )
+        if bad:
+            self._wrong(key, "an object of texts")
+        return tuple((name, str(value)) for name, value in items)
+
+    def text(self, key: str) -> str:
+        found = self._said.get(key, "")
+        if not isinstance(found, str) or "\0" in found:
+            self._wrong(key, "text")
+        return cast("str", found)
+
+    def url(self) -> str:
+        return self.text("url")
+
+    def truth(self, key: str, *, default: bool) -> bool:
+        found = self._said.get(key, default)
+        if not isinstance(found, bool):
+            self._wrong(key, "true or false")
+        return cast("bool", found)
+
+    def milliseconds(self, key: str, default: float) -> float:
+        found = self._said.get(key)
+        if found is None:
+            return default
+        if isinstance(found, bool) or not isinstance(found, int | float) or found <= 0:
+            self._wrong(key, "milliseconds, more than 0")
+        return float(cast("float", found)) / 1000
+
+    def _list(self, key: str) -> Sequence[object]:
+        found = self._said.get(key, [])
+        if not isinstance(found, list):
+            self._wrong(key, "a list of texts")
+        return cast("list[object]", found)
+
+    def _wrong(self, key: str, wanted: str) -> None:
+        given = repr(self._said.get(key))
+        raise BadInput(
+            f"the MCP server {self._name!r}: {key} must be {wanted}, and not {given:.60}"
+        )

@@ -1,0 +1,193 @@
+"""How messages travel between refold and one server: as lines of a program, or over HTTP.
+
+A program runs in the sandbox like any command, with a socket as its input and output; what it
+prints beside goes to the log. A line that never ends, and output that is no message, end the
+connection. The SDK has the HTTP transports. `connections` decides when to connect.
+"""
+
+import shlex
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import mcp_types
+from anyio.abc import SocketStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from refold.errors import ToolFailed
+from refold.mcp.servers import ServerConfig
+from refold.place.port import CommandExtras, Commands, Finished
+from refold.values.tools import Confines
+
+LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
+_GARBAGE = 100  # lines that are no message, before a server is given up
+_AT_ONCE = 256 * 1024
+_TO_END = 2.0  # seconds that a program has to end when its input is closed
+
+Streams = tuple[
+    MemoryObjectReceiveStream[SessionMessage | Exception],
+    MemoryObjectSendStream[SessionMessage],
+]
+
+
+class Ending:
+    """What became of a connection: that its lists have changed, or that it has ended."""
+
+    def __init__(self) -> None:
+        self.why, self.ended, self.changed = "", False, False
+        self.news = anyio.Event()
+
+    def because(self, why: str) -> None:
+        """It has ended. The first reason counts."""
+        self.why, self.ended = self.why or why, True
+        self.news.set()
+
+    def change(self) -> None:
+        self.changed = True
+        self.news.set()
+
+
+@asynccontextmanager
+async def stdio(
+    config: ServerConfig, commands: Commands, ending: Ending, log: Callable[[str], None]
+) -> AsyncGenerator[Streams]:
+    """Start the program, and talk to it. It is ended when this is left."""
+    ours, its = socket.socketpair()
+    program = _Program(config, commands, ending, log)
+    to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+    connection = await SocketStream.from_socket(ours)
+    async with connection, anyio.create_task_group() as group:
+        group.start_soon(program.run, its)
+        group.start_soon(_receive, connection, to_session, ending)
+        group.start_soon(_send, connection, from_session, to_session)
+        try:
+            yield read, write
+        finally:
+            read.close()
+            write.close()
+            with anyio.move_on_after(_TO_END, shield=True):
+                await connection.send_eof()
+                await program.over.wait()
+            group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def http(config: ServerConfig, auth: object) -> AsyncGenerator[Streams]:
+    """Streamable HTTP. `auth` is an `httpx2.Auth`, or None."""
+    client = create_mcp_http_client(headers=dict(config.headers), auth=auth)  # pyright: ignore[reportArgumentType]
+    async with client, streamable_http_client(config.url, http_client=client) as streams:
+        yield streams  # pyright: ignore[reportReturnType]
+
+
+@asynccontextmanager
+async def sse(config: ServerConfig, auth: object) -> AsyncGenerator[Streams]:
+    """The older transport: events from one address, messages to another."""
+    headers = dict(config.headers)
+    async with sse_client(config.url, headers=headers, auth=auth) as streams:  # pyright: ignore[reportArgumentType]
+        yield streams  # pyright: ignore[reportReturnType]
+
+
+class _Program:
+    """The program of a server, from its start to its end."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        commands: Commands,
+        ending: Ending,
+        log: Callable[[str], None],
+    ) -> None:
+        self._config, self._commands, self._ending = config, commands, ending
+        self._log, self.over = log, anyio.Event()
+
+    async def run(self, its: socket.socket) -> None:
+        config = self._config
+        environ = dict(config.environment)
+        given = CommandExtras(stdin=its.fileno(), seen=(config.cwd,), environ=environ)
+        try:
+            finished = await self._commands.run(
+                f"exec {shlex.join(config.command)} >&0",
+                cwd=config.cwd,
+                seconds=None,
+                confines=Confines(writes=True, network=config.network),
+                on_output=self._printed,
+                given=given,
+            )
+            self._ending.because(_how(finished))
+        except ToolFailed as error:
+            self._ending.because(str(error))
+        finally:
+            its.close()
+            self.over.set()
+
+    def _printed(self, text: str) -> None:
+        for line in text.splitlines():
+            if line.strip():
+                self._log(line[:2_000])
+
+
+def _how(finished: Finished) -> str:
+    """How a program ended that should have stayed, with the last it printed."""
+    said = finished.text.strip().splitlines()
+    last = f": {said[-1].strip()[:300]}" if said else ""
+    if finished.stopped:
+        return f"its program was ended ({finished.stopped}){last}"
+    return f"its program ended with code {finished.code}{last}"
+
+
+async def _receive(
+    connection: SocketStream,
+    session: MemoryObjectSendStream[SessionMessage | Exception],
+    ending: Ending,
+) -> None:
+    """Pass on each line that is a message, until the program or the session has ended."""
+    rest, garbage = bytearray(), 0
+    async with session:
+        try:
+            while garbage <= _GARBAGE and len(rest) <= LONGEST_LINE:
+                rest += await connection.receive(_AT_ONCE)
+                *lines, last = rest.split(b"\n")
+                rest = bytearray(last)
+                for line in lines:
+                    garbage += not await _pass_on(bytes(line), session)
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return  # the program says why it ended
+        if garbage > _GARBAGE:
+            ending.because("it prints what is no message of the protocol")
+        else:
+            ending.because(f"it sent a line longer than {LONGEST_LINE // 1024**2} MiB")
+
+
+async def _pass_on(
+    line: bytes, session: MemoryObjectSendStream[SessionMessage | Exception]
+) -> bool:
+    """Whether the line is a message. Empty lines do not count as garbage."""
+    if not line.strip():
+        return True
+    try:
+        message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except (ValidationError, ValueError):
+        return False
+    await session.send(SessionMessage(message))
+    return True
+
+
+async def _send(
+    connection: SocketStream,
+    messages: MemoryObjectReceiveStream[SessionMessage],
+    session: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    try:
+        async with messages:
+            async for each in messages:
+                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await connection.send(f"{text}\n".encode(errors="replace"))
+    except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+        await session.aclose()

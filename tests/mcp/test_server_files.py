@@ -1,0 +1,137 @@
+"""Files of MCP servers: both shapes, variables, and what makes no sense is named."""
+
+import json
+
+import pytest
+
+from refold.errors import BadInput
+from refold.mcp.servers import ServerConfig, in_words, read, resolved, secrets
+
+FILE = ".mcp.json"
+STDIO = {"command": "server", "args": ["--fast"], "env": {"TOKEN": "${TOKEN}"}}
+HTTP = {
+    "type": "http",
+    "url": "https://x.example/mcp",
+    "headers": {"A": "Bearer ${KEY:-k}"},
+}
+
+
+def one(**said: object) -> ServerConfig:
+    (found,) = read(json.dumps({"mcpServers": {"s": said}}), FILE).servers
+    return found
+
+
+@pytest.mark.parametrize("wrap", [True, False])
+def test_servers_are_read_in_both_shapes(wrap: bool) -> None:
+    servers = {"local": STDIO, "far": HTTP}
+
+    found = read(json.dumps({"mcpServers": servers} if wrap else servers), FILE)
+
+    assert found.problems == ()
+    assert found.servers == (
+        ServerConfig(
+            "local",
+            "stdio",
+            command=("server", "--fast"),
+            environment=(("TOKEN", "${TOKEN}"),),
+            source=FILE,
+        ),
+        ServerConfig(
+            "far",
+            "http",
+            url="https://x.example/mcp",
+            headers=(("A", "Bearer ${KEY:-k}"),),
+            source=FILE,
+        ),
+    )
+
+
+def test_a_command_may_be_a_list() -> None:
+    assert one(command=["npx", "-y", "x"]).command == ("npx", "-y", "x")
+
+
+def test_variables_are_replaced_in_commands_environments_addresses_and_headers() -> None:
+    stdio = resolved(
+        one(**{**STDIO, "args": ["${HOME_OF}/x"]}), {"HOME_OF": "/h", "TOKEN": "t"}
+    )
+    far = resolved(one(**HTTP), {})
+
+    assert (stdio.command, stdio.environment) == (("server", "/h/x"), (("TOKEN", "t"),))
+    assert far.headers == (("A", "Bearer k"),)
+
+
+def test_a_missing_variable_is_named_and_the_server_stays_off() -> None:
+    with pytest.raises(BadInput, match=r"'s' in \.mcp\.json is off: it needs \$\{TOKEN\}"):
+        resolved(one(**STDIO), {})
+
+
+def test_values_of_variables_and_headers_are_secrets() -> None:
+    assert secrets(one(**STDIO), {"TOKEN": "hidden"}) == ("hidden",)
+
+
+def test_headers_are_not_sent_without_tls() -> None:
+    far = one(url="http://x.example/mcp", headers={"A": "b"})
+
+    with pytest.raises(BadInput, match=r"headers to x\.example without TLS"):
+        resolved(far, {})
+
+    assert resolved(one(url="http://127.0.0.1:1/mcp", headers={"A": "b"}), {})
+
+
+def test_a_server_that_is_switched_off_is_left_out() -> None:
+    off = {"a": {**STDIO, "disabled": True}, "b": {**STDIO, "enabled": False}}
+
+    assert read(json.dumps(off), FILE).servers == ()
+
+
+def test_time_limits_are_milliseconds() -> None:
+    found = one(**STDIO, timeout=1500, startupTimeout=250)
+
+    assert (found.call_seconds, found.connect_seconds) == (1.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "words"),
+    [
+        ("a__b", STDIO, "'a__b' cannot be the name of an MCP server"),
+        ("_a", STDIO, "'_a' cannot be the name"),
+        ("a_", STDIO, "'a_' cannot be the name"),
+        ("mcp", STDIO, "'mcp' is reserved"),
+        ("s", {"args": []}, "'s' has no url"),
+        ("s", {"type": "carrier-pigeon", "url": "x"}, "type must be stdio, http or sse"),
+        ("s", {"command": 7}, "command must be text"),
+        ("s", {"command": "x", "env": {"A B": "c"}}, "'A B', which cannot be the name"),
+        ("s", {"url": "https://x", "headers": {"A": "b\r\nC: d"}}, "headers must be"),
+        ("s", {"command": "x", "timeout": -1}, "timeout must be milliseconds"),
+        ("s", {"command": "x", "writes": "yes"}, "writes must be true or false"),
+        ("s", "x", "'s' is not an object"),
+    ],
+)
+def test_a_wrong_server_is_named_and_the_others_count(
+    name: str, said: object, words: str
+) -> None:
+    found = read(json.dumps({name: said, "good": STDIO}), FILE)
+
+    assert [server.name for server in found.servers] == ["good"]
+    assert len(found.problems) == 1
+    assert words in found.problems[0]
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"mcpServers": []}', b"\xff"])
+def test_a_file_that_makes_no_sense_is_a_problem(text: bytes) -> None:
+    found = read(text, FILE)
+
+    assert found.servers == ()
+    assert FILE in found.problems[0]
+
+
+def test_before_trusting_a_file_one_sees_what_it_starts_and_which_variables_it_uses() -> (
+    None
+):
+    found = read(json.dumps({"local": {**STDIO, "writes": True}, "far": HTTP}), FILE)
+
+    assert in_words(found) == (
+        "the MCP server local starts server --fast, with your TOKEN and may change files of "
+        "the workspace",
+        "the MCP server far connects to https://x.example/mcp, with your KEY",
+    )
