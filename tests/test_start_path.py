@@ -152,3 +152,55 @@ def test_a_prompt_is_shown_before_anything_is_loaded_to_ask_a_model(tmp_path: Pa
     modules = reported(told.read_text())
     assert "prompt_toolkit.application" in modules
     assert on(FOR_A_PROMPT, modules) == []
+
+
+_ASKED = """
+import sys
+from refold import Agent
+from refold.testing.providers import ScriptedProvider
+
+class Watched(ScriptedProvider):
+    def stream(self, request):
+        print([name for name in ("mcp", "refold.mcp.connections") if name in sys.modules])
+        return super().stream(request)
+
+Agent(provider=Watched("Hi."), directory=sys.argv[1]).run("Hello.")
+"""
+
+
+def modules_at_the_first_request(directory: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _ASKED, str(directory)],
+        env={**os.environ, **UNTRIED},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_start_without_mcp_servers_loads_nothing_of_them(tmp_path: Path) -> None:
+    names = loaded(
+        tmp_path, "-p", "--script", script_for(tmp_path), "Hello.", environ=UNTRIED
+    )
+
+    assert [name for name in names if name.startswith(("refold.mcp", "mcp"))] == []
+
+
+@pytest.mark.slow
+def test_the_mcp_sdk_is_not_loaded_before_the_first_request(
+    tmp_path: Path, home: Path
+) -> None:
+    servers = {f"s{n}": {"command": "cat"} for n in range(13)}
+    file = home / "refold" / "mcp_servers.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(servers))
+
+    assert modules_at_the_first_request(tmp_path) == "['refold.mcp.connections']\n"
+
+
+def script_for(directory: Path) -> str:
+    file = directory / "answers.jsonl"
+    file.write_text('{"text": "Hi."}\n')
+    return str(file)

@@ -37,7 +37,7 @@ DISPLAYS = ("auto", "plain", "status", "line", "full")
 _ELSEWHERE = {
     "resume": "refold -r", "continue": "refold -c", "login": "refold auth set",
     "help": "refold --help", "version": "refold --version", "exec": "refold -p",
-    "mcp": "", "acp": "", "update": "", "upgrade": "", "plugin": "",
+    "acp": "", "update": "", "upgrade": "", "plugin": "",
 }  # fmt: skip
 
 

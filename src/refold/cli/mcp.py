@@ -22,9 +22,10 @@ from refold.app.mcp_servers import (
 )
 from refold.app.workspace import Where, Workspace
 from refold.cli.output import confirmed
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_here, unheeded
 from refold.config.paths import Paths, here, paths
-from refold.config.project import MCP_FILES
+from refold.config.project import MCP_FILES, project
+from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
 from refold.headless.streams import complain, write
 from refold.mcp.connections import ServerStatus
@@ -74,7 +75,9 @@ def run(found: Namespace) -> int:
         case "add":
             return _add(found, _file(found, places, directory))
         case "list":
-            return _list(_configured(places, directory), places, as_json=found.json)
+            there = project(directory, places.settings)
+            why = unheeded(there, Folders(places.folders).state(there))
+            return _list(_configured(places, directory), places, why, as_json=found.json)
         case "remove":
             return _remove(found.name, _file(found, places, directory))
         case _:
@@ -117,7 +120,7 @@ def _pairs(given: Sequence[str], sign: str, usage: str) -> dict[str, str]:
     return found
 
 
-def _list(found: Configured, places: Paths, *, as_json: bool) -> int:
+def _list(found: Configured, places: Paths, off: str, *, as_json: bool) -> int:
     manifests = Manifests(manifests_in(places))
     for server in found.servers:
         known = manifests.read(server)
@@ -133,7 +136,7 @@ def _list(found: Configured, places: Paths, *, as_json: bool) -> int:
             write(f"    {_known(known)}, from {on_one_line(server.source)}\n")
     if not found.servers and not as_json:
         write("There are no MCP servers here. refold mcp add NAME adds one.\n")
-    for notice in found.notices:
+    for notice in filter(None, (*found.notices, off)):
         complain(on_one_line(notice))
     return 0
 

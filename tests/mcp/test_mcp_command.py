@@ -1,0 +1,126 @@
+"""`refold mcp`: add, list, remove and test servers from the shell."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import command
+from tests.mcp import fake_server
+
+
+def refold(*arguments: str, cwd: Path, answer: str = "") -> tuple[int, str, str]:
+    done = subprocess.run(
+        command("mcp", *arguments), cwd=cwd, input=answer, capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    return home / "refold" / "mcp_servers.json"
+
+
+@pytest.mark.slow
+def test_a_server_is_added_listed_and_removed(tmp_path: Path, file: Path) -> None:
+    added = refold("add", "x", "--env", "A=b=c", "--", "run", "--it", cwd=tmp_path)
+    web = refold("add", "y", "https://y.example", "--header", "K: v:w", cwd=tmp_path)
+    written = json.loads(file.read_text())
+    listed = refold("list", cwd=tmp_path)
+    removed = refold("remove", "x", cwd=tmp_path)
+
+    assert (added[0], web[0], removed[0]) == (0, 0, 0)
+    assert written == {
+        "mcpServers": {
+            "x": {"command": "run", "args": ["--it"], "env": {"A": "b=c"}},
+            "y": {"type": "http", "url": "https://y.example", "headers": {"K": "v:w"}},
+        }
+    }
+    assert "x  run --it\n    not connected yet" in listed[1]
+    assert list(json.loads(file.read_text())["mcpServers"]) == ["y"]
+
+
+@pytest.mark.slow
+def test_a_file_without_the_outer_object_keeps_its_shape(
+    tmp_path: Path, file: Path
+) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text('{"old": {"command": "o", "other": 1}}')
+
+    refold("add", "new", "--", "n", cwd=tmp_path)
+
+    assert json.loads(file.read_text()) == {
+        "old": {"command": "o", "other": 1},
+        "new": {"command": "n", "args": []},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("add", "a__b", "x"), "'a__b' cannot be the name of an MCP server"),
+        (("add", "a", "--env", "x", "y"), "'x' is not --env NAME=VALUE"),
+        (("remove", "nope"), "has no MCP server 'nope'"),
+        (
+            ("test", "nope"),
+            "there is no MCP server 'nope' that counts here; there are: none",
+        ),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    code, out, err = refold(*arguments, cwd=tmp_path)
+
+    assert (code, out) == (1, "")
+    assert words in err
+
+
+@pytest.mark.slow
+def test_list_starts_nothing_not_even_of_a_folder_that_approves_itself(
+    tmp_path: Path, file: Path
+) -> None:
+    started = tmp_path / "started"
+    said = {"command": "touch", "args": [str(started)], "writes": True}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"s": said}}))
+    (tmp_path / ".refold").mkdir()
+    (tmp_path / ".refold" / "config.toml").write_text("[permissions]\nallow = ['mcp__s']\n")
+
+    listed = refold("list", cwd=tmp_path)
+    tested = refold("test", "s", cwd=tmp_path)
+
+    assert listed[1] == "There are no MCP servers here. refold mcp add NAME adds one.\n"
+    assert ".mcp.json" in listed[2]
+    assert "not trusted, so these settings do not count" in listed[2]
+    assert tested[0] == 1
+    assert not started.exists()
+
+
+@pytest.mark.slow
+def test_test_shows_what_has_changed_and_accepts_it_only_when_told(
+    tmp_path: Path, file: Path
+) -> None:
+    state = tmp_path / "tools.json"
+    state.write_text(json.dumps([fake_server.ECHO]))
+    program = tmp_path / "server.py"
+    program.write_text(Path(fake_server.__file__).read_text())
+    server = (sys.executable, str(program), "state", str(state))
+    refold("add", "s", "--", *server, cwd=tmp_path)
+
+    first = refold("test", "s", cwd=tmp_path)
+    state.write_text(json.dumps([{**fake_server.ECHO, "description": "Other words."}]))
+    changed = refold("test", "s", cwd=tmp_path, answer="y\n")
+    listed = refold("list", cwd=tmp_path)
+    accepted = refold("test", "s", "--yes", cwd=tmp_path)
+    again = refold("test", "s", cwd=tmp_path)
+
+    assert first[1] == (
+        "s (fake 1) is connected: 1 tool, 1 prompt, 1 resource.\n  echo  Say it again.\n"
+    )
+    assert changed[0] == 1  # a pipe has seen nothing
+    assert "-Say it again.\n+Other words.\n" in changed[1]
+    assert "0 tools, 1 blocked" in listed[1]
+    assert accepted[0] == 0
+    assert "echo  Other words." in again[1]

@@ -1,0 +1,149 @@
+"""MCP servers over HTTP: streamable HTTP, the older SSE, headers, redirects and dead servers."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.mcp.connections import Connections, Outside
+from refold.mcp.manifests import Manifests
+from refold.mcp.servers import ServerConfig, read, resolved
+from refold.place.commands import ShellCommands
+from refold.tools.contract import Context, Reply
+from refold.values.display import Asking
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+Ask = Callable[[Asking], Any]
+
+
+@contextmanager
+def served(kind: str, seen: list[dict[str, str]]) -> Iterator[str]:
+    """A server of the SDK on the loopback, which notes the headers it is sent."""
+    import uvicorn
+    from mcp.server import MCPServer
+
+    server = MCPServer("over-http")
+
+    @server.tool()
+    def double(number: int) -> int:
+        """Twice as much."""
+        return number * 2
+
+    made = server.streamable_http_app() if kind == "http" else server.sse_app()
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            seen.append({k.decode(): v.decode() for k, v in scope["headers"]})
+        await made(scope, receive, send)
+
+    with running(
+        uvicorn.Server(uvicorn.Config(noting, port=0, log_level="critical"))
+    ) as url:
+        yield f"{url}/{'mcp' if kind == 'http' else 'sse'}"
+
+
+@contextmanager
+def running(server: Any) -> Iterator[str]:
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            thread.join(0.02)
+        (port,) = {s.getsockname()[1] for each in server.servers for s in each.sockets}
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join(10)
+
+
+def connections(tmp_path: Any, **said: object) -> Connections:
+    (config,) = read(json.dumps({"s": said}), "test").servers
+    outside = Outside(
+        lambda _: ShellCommands({}), lambda one: resolved(one, {}), no_auth, lambda *_: None
+    )
+    return Connections((config,), Manifests(tmp_path), outside)
+
+
+def no_auth(_: ServerConfig) -> object:
+    return None
+
+
+async def nobody(asking: Asking) -> str:
+    raise ToolFailed("There is no user.")
+
+
+def called(
+    found: Connections, tool: str = "double", ask: Ask = nobody, **arguments: object
+) -> Reply:
+    async def work() -> Reply:
+        context = Context(anyio.Path("/"), "s", "c", lambda _: None, ask)  # pyright: ignore
+        try:
+            return await found.call("s", tool, arguments, context)
+        finally:
+            await anyio.to_thread.run_sync(found.close)
+
+    return anyio.run(work)
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+def test_a_tool_over_http_is_called_with_the_headers_of_the_file(
+    kind: str, tmp_path: Any
+) -> None:
+    seen = list[dict[str, str]]()
+    with served(kind, seen) as url:
+        found = connections(tmp_path, type=kind, url=url, headers={"x-key": "secret"})
+
+        reply = called(found, number=21)
+
+    assert reply.text == "42"
+    assert {each.get("x-key") for each in seen} == {"secret"}
+
+
+def test_a_server_of_the_older_kind_is_found_though_the_file_says_http(
+    tmp_path: Any,
+) -> None:
+    with served("sse", []) as url:
+        reply = called(connections(tmp_path, type="http", url=url), number=4)
+
+    assert reply.text == "8"
+
+
+def test_headers_are_not_sent_on_to_where_a_redirect_leads(tmp_path: Any) -> None:
+    import uvicorn
+
+    stolen = list[bytes]()
+
+    async def thief(scope: Any, receive: Any, send: Any) -> None:
+        stolen.append(scope["path"])
+        await respond(send, 200, [])
+
+    async def redirecting(scope: Any, receive: Any, send: Any) -> None:
+        await respond(send, 307, [(b"location", target.encode())])
+
+    with running(
+        uvicorn.Server(uvicorn.Config(thief, port=0, log_level="critical"))
+    ) as target:
+        own = uvicorn.Server(uvicorn.Config(redirecting, port=0, log_level="critical"))
+        with running(own) as url, pytest.raises(ToolFailed, match="not connected"):
+            called(connections(tmp_path, url=url, headers={"x-key": "secret"}), number=1)
+
+    assert stolen == []
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Any) -> None:
+    found = connections(tmp_path, url="http://127.0.0.1:9/mcp")
+
+    with pytest.raises(
+        ToolFailed, match=r"The MCP server s is not connected: .*Nothing was done"
+    ):
+        called(found, number=1)
+
+
+async def respond(send: Any, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
