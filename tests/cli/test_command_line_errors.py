@@ -24,8 +24,8 @@ HOW = "--help)"
          "To send it as a message: refold -- doctr"),
         ("resume", "'resume' is not a subcommand: did you mean refold -r? "
          "To send it as a message: refold -- resume"),
-        ("acp", "'acp' is not a subcommand: refold --help lists them. "
-         "To send it as a message: refold -- acp"),
+        ("upgrade", "'upgrade' is not a subcommand: refold --help lists them. "
+         "To send it as a message: refold -- upgrade"),
         ("--yolo sessions list",
          "the subcommand goes before all flags: refold sessions …"),
         ("-p hi --modle openai/x",

@@ -136,6 +136,7 @@ ROWS: Mapping[str, Typing] = {
     "background": Typing("/background", "/background x", seen=(
         "No subagent runs in the background.", "type /background, not /background x.*")),
     "stop": Typing("/stop", seen=("no subagent is running",)),
+    "mcp": Typing("/mcp", seen=(r"There are no MCP servers here\..*",)),
     "skills": Typing("/skills", seen=(r"  /code-review \[task\] .*",)),
     "memory": Typing("/memory", seen=("There are no notes yet. .*",)),
     "note": Typing("/note tests run with make", "/memory", seen=(
@@ -212,14 +213,14 @@ def test_what_there_is_not_is_named_with_the_nearest_and_not_pretended(
     names = {name for each in commands() for name in each.names}
 
     rows = desk().tell(
-        "/resum", "/loadd", "/mcp", "/help hooks", f"/{HOSTILE}", "/\x1b[2Jx"
+        "/resum", "/loadd", "/plugin", "/help hooks", f"/{HOSTILE}", "/\x1b[2Jx"
     )
 
-    assert names.isdisjoint({"teams", "tasks", "mcp", "hooks", "init"})
+    assert names.isdisjoint({"teams", "tasks", "plugin", "hooks", "init"})
     assert rows[:4] == [
         "There is no command /resum. Did you mean /resume?",
         "There is no command /loadd. Did you mean /load?",
-        "There is no command /mcp. /help lists all commands.",
+        "There is no command /plugin. /help lists all commands.",
         "There is no command /hooks. /help lists all commands.",
     ]
     assert "There is no command /\\x1b[2jx. /help lists all commands." in rows

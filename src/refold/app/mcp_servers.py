@@ -34,7 +34,7 @@ from refold.values.tools import Effect
 
 if TYPE_CHECKING:
     from refold.mcp.as_tools import ServerTools
-    from refold.mcp.connections import Connections
+    from refold.mcp.connections import Connections, ServerStatus
 
 EVERY_MCP_TOOL = "mcp__*"
 _SHARE = 0.1  # of the window: tools that need more are deferred
@@ -154,6 +154,19 @@ class McpServers:
     def connecting(self, provider: Provider) -> Provider:
         """The same provider; once it has been asked, the servers are connected."""
         return _Connecting(provider, self.connections.begin)
+
+    def statuses(self) -> "tuple[ServerStatus, ...]":
+        """The servers that count here, as they are now."""
+        return self.connections.statuses()
+
+    def accept(self, name: str) -> None:
+        """The user has seen what changed in the tools of this server, and takes it.
+
+        Waits for a disk. Raises `BadInput` where there is no such server.
+        """
+        if name not in {one.name for one in self._here.servers}:
+            raise BadInput(f"there is no MCP server {name!r} here")
+        self.connections.accept(name)
 
     def close(self) -> None:
         if "connections" in self.__dict__:

@@ -213,6 +213,9 @@ def _knowledge() -> tuple[SlashCommand, ...]:
     return (
         SlashCommand("skills", "list skills and templates, or show one", "[NAME]", at_once=True,
                 group="knowledge"),
+        SlashCommand("mcp", "list the MCP servers, show one, or accept its changed tools",
+                "[NAME|accept NAME]", words=("accept",), at_once=True, group="knowledge",
+                more="A tool that changes is blocked until you accept it. refold mcp adds servers."),
         SlashCommand("memory", "show, forget or update the notes kept between sessions",
                 "[show|forget N|update]", words=("show", "forget", "update"), group="knowledge"),
         SlashCommand("note", "save a note, as does a line that begins with #", "TEXT",

@@ -1,0 +1,65 @@
+"""/mcp: the MCP servers, their tools, and what has changed in them."""
+
+from collections.abc import Iterable
+
+import anyio
+
+from refold.client.session import Session
+from refold.errors import BadInput
+from refold.terminal.input.completion import CompletionChoice
+from refold.terminal.terminal import Terminal
+from refold.views.escape import on_one_line
+
+NONE = "There are no MCP servers here. `refold mcp add NAME` adds one."
+_ACCEPT = "accept"
+
+
+def choices(session: Session) -> Iterable[CompletionChoice]:
+    for one in session.mcp.statuses() if session.mcp else ():
+        yield CompletionChoice(one.config.name, one.config.summary)
+
+
+async def run(here: Terminal, rest: str) -> None:
+    servers, say = here.session.mcp, here.printer.say
+    if servers is None or not servers.statuses():
+        for notice in servers.notices() if servers else ():
+            say(on_one_line(notice))
+        say(NONE)
+        return
+    word, _, name = rest.partition(" ")
+    if word == _ACCEPT:
+        await anyio.to_thread.run_sync(servers.accept, name.strip())
+        say(
+            f"The tools of {name.strip()} are accepted; they are offered from the next turn."
+        )
+    elif rest:
+        _show(here, rest)
+    else:
+        for one in servers.statuses():
+            known = one.manifest
+            blocked = f", {len(known.blocked)} blocked" if known.blocked else ""
+            why = f": {one.why}" if one.why else ""
+            say(f"{one.config.name}  {one.state}{on_one_line(why)}")
+            say(
+                f"    {len(known.usable)} tools{blocked}, {on_one_line(one.config.summary)}"
+            )
+
+
+def _show(here: Terminal, name: str) -> None:
+    servers, say = here.session.mcp, here.printer.say
+    assert servers is not None  # `run` has looked
+    found = next((one for one in servers.statuses() if one.config.name == name), None)
+    if found is None:
+        names = ", ".join(one.config.name for one in servers.statuses())
+        raise BadInput(f"there is no MCP server {name!r} here; there are: {names}")
+    for tool in found.manifest.usable:
+        say(f"  {on_one_line(tool.name)}  {on_one_line(tool.description)[:100]}")
+    for prompt in found.manifest.offer.prompts:
+        say(f"  prompt /mcp__{name}__{on_one_line(prompt.name)}")
+    for resource in found.manifest.offer.resources:
+        say(f"  resource @{name}:{on_one_line(resource.uri)}")
+    if found.manifest.blocked:
+        say("These tools are not as you accepted them, and are blocked:")
+        for line in found.manifest.differences():
+            say(f"  {on_one_line(line)}")
+        say(f"/mcp {_ACCEPT} {name} accepts them.")
