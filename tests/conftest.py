@@ -1,9 +1,8 @@
-"""What holds for every test: a home of its own, no way out, and no leaked key.
+"""Applies to every test: a home of its own, no network, and no leaked key.
 
-Each test gets empty HOME, REFOLD_HOME and XDG directories and none of the variables
-that would name a real provider, proxy or setting. A key that is nobody's stands in the
-environment instead; when the run is over, no file under any of those homes and beside
-no journal may hold it.
+Each test gets empty HOME, REFOLD_HOME and XDG directories and none of the variables that
+would name a real provider, proxy or setting. The environment has a fake key instead; at the
+end of the run, no file under any of those homes, and none beside a journal, may contain it.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""What refold says at each start where no sandbox works: left out of what tests compare.
+"""The notice of a missing sandbox at each start, removed from output that tests compare.
 
-The tests of it are in `place/test_sandbox_missing.py`. Where bubblewrap works there is no
-such notice, and nothing is left out.
+Its tests are in `place/test_sandbox_missing.py`. If bubblewrap works there is no such
+notice, and nothing is removed.
 """
 
 import os

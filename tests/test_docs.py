@@ -1,4 +1,4 @@
-"""Docs are tested, or they are rumours."""
+"""The documents match the code: their examples run, and what they name exists."""
 
 import os
 import re

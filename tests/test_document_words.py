@@ -1,10 +1,10 @@
 """What users read is written in the words of the field: documents, help and messages.
 
-Each phrase below stood in them once and was not understood: it is a word of our own, or
-another language's, for something that has a name. Prose is checked, and the generated
-tables of settings, the help of every command, the manual page, and the text of errors,
-findings and notices, wherever the source makes one; not code, output of programs, or tables
-generated from other sources.
+Each phrase below was used once and not understood: it is a word of our own, or of another
+language, for something that has a name. Checked are prose, the generated tables of
+settings, the help of every command, the manual page, and the text of errors, findings and
+notices wherever the source makes one; not code, output of programs, or tables generated
+from other sources.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""How errors are told, in words of one sentence."""
+"""Errors are one sentence."""
 
 from pathlib import Path
 

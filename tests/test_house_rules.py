@@ -1,4 +1,4 @@
-"""Rules of the house that no linter has a switch for."""
+"""House rules that no linter can check."""
 
 import ast
 import re

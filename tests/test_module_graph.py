@@ -1,6 +1,6 @@
-"""How the modules hang together: no cycle, not even by a late import, and names that tell.
+"""The import graph: no cycle, not even by a late import, and names that say something.
 
-import-linter knows the rooms; here are the rules it has no contract for.
+import-linter checks the layers; here are the rules that it has no contract for.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Programs that refold runs itself: found only where nobody else can put one in the way."""
+"""Programs that refold runs itself are found only where no other user can plant one."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
-"""What is loaded before anything happens, because imports are most of a start.
+"""What is imported before anything happens, because imports are most of a start.
 
-A module on one of these lists takes longer to load than all of our own code.
+Each module on these lists takes longer to import than all of our own code.
 """
 
 import json

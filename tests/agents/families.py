@@ -1,4 +1,4 @@
-"""Sessions with children for the tests: on a disk by the front door, or in memory."""
+"""Sessions with subagents for tests: on disk through the library, or in memory."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager

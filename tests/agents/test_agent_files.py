@@ -1,4 +1,4 @@
-"""Agents that somebody wrote: which are found, what they may, and what is said of the rest."""
+"""Agents in files: which are found, what they may do, and errors in the others."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an agent's own rules keep from being read: by whatever tool, and by all below it."""
+"""Files that an agent's own rules forbid to read, for every tool and every subagent."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Agents as values: found by name, given what they may use, and never more."""
+"""Agents as values: found by name, limited to the tools and rights that they were given."""
 
 from hashlib import sha256
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Cut off anywhere: a child's answer is used, an open child goes on, none is begun twice."""
+"""After a crash, a finished subagent is used, an open one resumes, none starts twice."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a child asks reaches the person of its root, and the answer reaches the child."""
+"""A subagent's question reaches the user of its root, and the answer the subagent."""
 
 from typing import Any
 

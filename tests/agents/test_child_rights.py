@@ -1,4 +1,4 @@
-"""A child may do no more than its parent may at that moment, whatever its own rules say."""
+"""A subagent may do no more than its parent at that moment, whatever its own rules say."""
 
 from collections.abc import Callable, Sequence
 

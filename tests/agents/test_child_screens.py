@@ -1,4 +1,4 @@
-"""A session with children, as whoever watches it sees it: from the start, late, and again."""
+"""A session with subagents as watchers see it: from the start, joining late, and again."""
 
 import io
 from typing import Any

@@ -1,4 +1,4 @@
-"""A stop reaches all that is below: nothing runs on, and all of it is told in the journals."""
+"""A stop reaches all subagents: nothing keeps running, and every journal records it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

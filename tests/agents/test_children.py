@@ -1,4 +1,4 @@
-"""Agents that work for another agent: born at a call, bounded by their parent, heard by it."""
+"""Subagents: started by a call, limited by their parent, reporting to it."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Agents of one tree that change the same file: one after the other, and never blindly."""
+"""Agents of one tree that change the same file take turns and overwrite nothing unseen."""
 
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a whole tree of sessions spends is what its root may, and one call more at most."""
+"""A whole tree of sessions exceeds the budget of its root by at most one call."""
 
 import random
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""A child that works in a git working tree of its own, apart from its parent's files."""
+"""A subagent that works in a git working tree of its own."""
 
 import os
 import subprocess

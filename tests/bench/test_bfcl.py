@@ -1,4 +1,4 @@
-"""The measure of tool calls: its data is read, and a call is compared as the leaderboard does."""
+"""The BFCL bench: its data is read, and calls are compared as the leaderboard does."""
 
 import json
 import zipfile

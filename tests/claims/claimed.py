@@ -1,4 +1,4 @@
-"""A session in which files were read and commands were run, for the tests of claims."""
+"""A session in which files were read and commands were run, for tests of claims."""
 
 from collections.abc import Sequence
 from pathlib import Path

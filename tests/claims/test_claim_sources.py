@@ -1,4 +1,4 @@
-"""What counts as seen: by children, by code, in blobs; and files that are not what they seem."""
+"""What counts as read: by subagents, by code, in blobs; and misleading files."""
 
 import json
 import os

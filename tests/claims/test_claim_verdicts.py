@@ -1,4 +1,4 @@
-"""Sixty answers about one session, true and false: no lie is borne out, no truth denied."""
+"""Sixty answers about one session: no false claim supported, no true one contradicted."""
 
 import json
 import os

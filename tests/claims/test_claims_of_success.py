@@ -1,4 +1,4 @@
-"""A claim of success is not borne out by a line that may hide a failure, or by one never run."""
+"""A claim of success needs a line that cannot hide a failure, and that really ran."""
 
 import pytest
 

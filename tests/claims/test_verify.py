@@ -1,4 +1,4 @@
-"""`refold verify`: what it prints and how it ends, alone and with a second look."""
+"""`refold verify`: its output and exit code, with and without the second check."""
 
 import json
 import os

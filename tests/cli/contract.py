@@ -1,4 +1,4 @@
-"""What is promised of stdout, held against what stands there. For tests that run refold."""
+"""Checks stdout against what the formats promise. For tests that run refold."""
 
 import json
 from functools import cache

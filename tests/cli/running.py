@@ -1,4 +1,4 @@
-"""refold as a process of its own, for tests of what only a process can show."""
+"""refold as a process, for tests of what only a process can show."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Agents of one's own, from the command line: listed, chosen, and what is wrong with them."""
+"""`refold agents` and `--agent`: the user's own agents, and errors in their files."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What a model says gives no orders to a screen, and is told a program as it is."""
+"""A response cannot control the terminal, and reaches a program unchanged."""
 
 import io
 import sys

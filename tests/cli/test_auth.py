@@ -1,4 +1,4 @@
-"""`refold auth`: what is kept where, what is shown, and what never is."""
+"""`refold auth`: where keys are stored, what is shown, and what never is."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`--max-budget-usd` stops a provider that says nothing of what it used, or nonsense."""
+"""`--max-budget-usd` works with a provider that reports no usage, or nonsense."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A question of a command, and a person who leaves instead of answering."""
+"""A user who leaves a subcommand's question instead of answering it."""
 
 import io
 import sys

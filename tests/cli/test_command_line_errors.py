@@ -1,4 +1,4 @@
-"""What is wrong on a command line is named, with what may have been meant."""
+"""Errors on the command line are named, with what may have been meant."""
 
 import subprocess
 from pathlib import Path

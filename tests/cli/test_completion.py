@@ -1,4 +1,4 @@
-"""Completion in real shells: what is offered is what can be written, and nothing is changed."""
+"""Completion in real shells: every offer is valid, and nothing is changed."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""`refold config`: what is set and why, changing it, and what is said of bad settings."""
+"""`refold config`: settings and their sources, changing one, and errors in files."""
 
 import json
 import multiprocessing

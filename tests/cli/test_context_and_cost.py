@@ -1,4 +1,4 @@
-"""`refold context` and `refold cost`: read a session that is being written, and write nothing."""
+"""`refold context` and `refold cost`: read a session that is being written."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A link below REFOLD_HOME is not written through, whatever it stands in the place of."""
+"""A link below REFOLD_HOME is not written through, whatever it replaces."""
 
 import os
 import subprocess

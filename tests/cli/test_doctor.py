@@ -1,4 +1,4 @@
-"""`refold doctor`: what is wrong is found and named, and looking harms nothing."""
+"""`refold doctor` finds and names what is wrong, and changes nothing."""
 
 import json
 import os

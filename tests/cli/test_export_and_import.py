@@ -1,4 +1,4 @@
-"""`refold sessions export` and `import`: which file, which form, and what is said."""
+"""`refold sessions export` and `import`: files, formats and messages."""
 
 import io
 import os

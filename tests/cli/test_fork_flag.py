@@ -1,4 +1,4 @@
-"""`--fork`: a session goes on in a copy, and stays as it is."""
+"""`--fork`: the session continues in a copy, and the original is unchanged."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Nobody looks for garbage while a session is read, and everybody does afterwards."""
+"""The garbage collector is paused while a session is read, and runs afterwards."""
 
 import gc
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One task without a terminal: what is printed, what is kept, which code comes back."""
+"""One task without a terminal: output, saved files, exit codes."""
 
 import io
 import json

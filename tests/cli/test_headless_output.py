@@ -1,4 +1,4 @@
-"""Where documents go out: a reader who is slow, and one who has left."""
+"""Output to a slow reader, and to one that has closed the pipe."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Signals to a task without a terminal: it ends as interrupted, says so, and soon."""
+"""Signals to a task without a terminal: it ends soon, as interrupted."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Templates and skills in `refold -p`, where nobody can be asked for what is missing."""
+"""Templates and skills in `refold -p`, where missing arguments cannot be asked for."""
 
 import os
 import subprocess

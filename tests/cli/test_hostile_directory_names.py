@@ -1,4 +1,4 @@
-"""A directory may be named so that a screen is ordered about, and no command passes that on."""
+"""A directory whose name has control characters: no command passes them to the terminal."""
 
 import os
 import re

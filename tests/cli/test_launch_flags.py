@@ -1,4 +1,4 @@
-"""`--agent`, `--preset`, `--no-memory` and `--max-budget-usd`, in new sessions and old ones."""
+"""`--agent`, `--preset`, `--no-memory`, `--max-budget-usd`: new and resumed sessions."""
 
 import json
 import os

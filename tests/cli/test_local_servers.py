@@ -1,4 +1,4 @@
-"""Servers of models on this machine are found where they answer, and nothing else is."""
+"""Model servers on this machine are found if they answer, and nothing else is."""
 
 import json
 from collections.abc import Iterator, Mapping

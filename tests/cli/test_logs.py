@@ -1,4 +1,4 @@
-"""The log: short, clean, shared by several processes, and never in anybody's way."""
+"""The log: limited in size, without secrets, shared by processes, never in the way."""
 
 import json
 import multiprocessing

@@ -1,4 +1,4 @@
-"""The manual page: all of the command line is in it, and it can be read by what reads such."""
+"""The manual page contains the whole command line, and man can render it."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""What the command line says about models, as a server at the other end hears it."""
+"""The flags about models, as the server at the other end sees them."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Which models are offered: those that are likely to answer, and no catalogue of others."""
+"""Which models are offered: those that are likely to answer, and no whole catalogues."""
 
 from pathlib import Path
 

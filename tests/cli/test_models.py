@@ -1,4 +1,4 @@
-"""`refold models`: what is shown of which providers, with and without a network."""
+"""`refold models`: which models are shown, with and without a network."""
 
 import json
 import os

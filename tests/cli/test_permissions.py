@@ -1,4 +1,4 @@
-"""`refold permissions`: what may run here, why, and what other rules would say."""
+"""`refold permissions`: what may run here, why, and what other rules would decide."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What was taken away from a workspace is listed, given back or deleted by a person."""
+"""Files in quarantine are listed, restored or deleted by the user."""
 
 import json
 import os

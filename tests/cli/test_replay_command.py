@@ -1,4 +1,4 @@
-"""`refold replay`: a session again, as it stands on the disk of a person."""
+"""`refold replay` on sessions on the disk."""
 
 import io
 import json

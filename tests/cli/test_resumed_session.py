@@ -1,4 +1,4 @@
-"""A session that is taken up: what it has of before, what is gone, and what is said of that."""
+"""A resumed session: what is restored, what no longer exists, and the notices."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`refold rewind`: the list of points, the preview, going back, and undoing that."""
+"""`refold rewind`: the list of points, the preview, the rewind, and its undo."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`refold rlm`: which way it goes, what it prints, which code comes back."""
+"""`refold rlm`: the chosen way, the output, the exit codes."""
 
 import io
 import json

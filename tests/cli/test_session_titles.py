@@ -1,4 +1,4 @@
-"""A session whose first words are long gets a title when it has been left."""
+"""A session whose first message is long gets a title when it is left."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`refold tree|show|timeline|step|stream|cost` over a session and those below it."""
+"""`refold tree|show|timeline|step|stream|cost` over a session and its subagents."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`refold sessions`: listing, searching, naming and deleting, as a person types it."""
+"""`refold sessions`: list, search, name and delete."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What is no file ends in one sentence, where a script or a cassette is wanted."""
+"""A device, a pipe or a directory as a script or cassette gives one sentence."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What comes through stdin beside words on the command line, and when it is waited for."""
+"""Input from stdin in addition to a prompt on the command line, and waiting for it."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A program at stdin and stdout: it is asked, it answers, it says what comes next."""
+"""A session over stdin and stdout: questions, answers, results."""
 
 import json
 import re

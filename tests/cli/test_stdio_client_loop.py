@@ -1,4 +1,4 @@
-"""A program that drives refold over stdio, written as its user would: one loop over documents."""
+"""A program that drives refold over stdio with one loop over documents."""
 
 import subprocess
 from collections.abc import Callable, Iterator

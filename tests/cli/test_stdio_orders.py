@@ -1,4 +1,4 @@
-"""What a program orders about the talk, its budget and its agent, and what it is told of it."""
+"""Orders of a program about conversation, budget and agent, and the documents it gets."""
 
 import os
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""What waited when refold was killed is put again over stdio, and keeps nothing open."""
+"""Requests that were open when refold was killed are asked again over stdio."""
 
 import subprocess
 from collections.abc import Callable

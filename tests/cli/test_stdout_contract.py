@@ -1,4 +1,4 @@
-"""Whatever goes wrong: on stdout stands what the format promises, and nothing else."""
+"""Whatever goes wrong, stdout has what the format promises, and nothing else."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The published schema: what it says is what is written, taken and shown in the docs."""
+"""The published schema matches the documents that are written, accepted and documented."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The first steps of a newcomer: the tour and the demo, without a terminal."""
+"""The tour and the demo, without a terminal."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`refold trust`: shows what a folder wants before it counts, and takes it back."""
+"""`refold trust`: shows what a folder contains before it applies, and removes the trust."""
 
 import io
 import json

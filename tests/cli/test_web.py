@@ -1,4 +1,4 @@
-"""`refold web`: the page is opened in the person's browser, and the link stays private."""
+"""`refold web`: opens the page in the user's browser, and keeps the link private."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""--worktree: a session works in a git working tree of its own, beside the repository."""
+"""`--worktree`: a session in a git working tree of its own."""
 
 import io
 import os

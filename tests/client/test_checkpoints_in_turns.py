@@ -1,4 +1,4 @@
-"""Files are taken down before something may change them, and what changed is told."""
+"""Files are checkpointed before something may change them, and changes are reported."""
 
 import subprocess
 from collections.abc import Sequence

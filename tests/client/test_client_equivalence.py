@@ -1,7 +1,7 @@
-"""One story through the handle in this process and through stdio: the same end state.
+"""One scenario through the in-process handle and through stdio: the same end state.
 
-What is compared is the conversation that a reader of the documents ends with, whichever
-event they begin to read at.
+The conversation is compared with which a reader of the documents ends, whichever event it
+starts from.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Deny rules on reading hold for what commands open, wherever it lies."""
+"""Deny rules on reading apply to what commands open, wherever it is."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What nobody can see in a result is written out for the model, and told to the person."""
+"""Invisible characters in results are escaped for the model and reported to the user."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a program can do with refold, by the names of its front door alone."""
+"""What a program can do with the public names of refold."""
 
 import importlib
 import inspect

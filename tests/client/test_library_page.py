@@ -1,4 +1,4 @@
-"""The examples of docs/library.md run as they stand there, with a scripted model."""
+"""The examples of docs/library.md run as written, with a scripted model."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What waited when a program was killed is put to the next one, its children's too."""
+"""Requests that were open when a program was killed are asked again by the next one."""
 
 import subprocess
 import sys

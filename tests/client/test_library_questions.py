@@ -1,4 +1,4 @@
-"""What a person decides in the middle of the work, decided by a program instead."""
+"""Permissions, questions and plans, answered by a program."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The front door is typed: a strict type checker understands a stranger's program."""
+"""The public names are typed: a strict type checker accepts a user's program."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Profiles, the list of sessions, status and snapshot, as programs have them."""
+"""Profiles, the list of sessions, status and snapshot, as programs get them."""
 
 from collections.abc import Sequence
 from pathlib import Path

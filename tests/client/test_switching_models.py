@@ -1,7 +1,7 @@
-"""One session that goes from provider to provider, and back.
+"""One session that switches from provider to provider, and back.
 
-Each of them checks what it is sent as the real one would: what another has left
-in the talk must not trouble it, and what it wants back it gets.
+Each of them validates requests like the real one: data of other providers in the
+conversation must not be refused, and its own data must be returned.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A tool that takes a `Context` has what the session knows, and can ask the user."""
+"""A tool with a `Context` can read the state of the session and ask the user."""
 
 from collections.abc import Sequence
 from pathlib import Path

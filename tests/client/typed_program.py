@@ -1,4 +1,4 @@
-"""A program as a stranger would write it, for the type checker. It is never run."""
+"""A user's program, for the type checker. It is never run."""
 
 from typing import assert_type
 

@@ -1,4 +1,4 @@
-"""Where a key comes from, which goes first, and that it goes nowhere but to its provider."""
+"""Where a key comes from, which source wins, and that only its provider gets it."""
 
 import io
 import json

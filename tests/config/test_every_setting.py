@@ -1,7 +1,7 @@
-"""Every setting does what it says, from wherever it is set.
+"""Every setting has its documented effect, wherever it is set.
 
-Each is changed in the file, in the environment and by flag, and a real session has
-to show the change. Whoever adds a setting adds a line to `CHANGED`.
+Each is changed in the file, in the environment and by a flag, and a real session has to
+show the change. A new setting needs a line in `CHANGED`.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""What of a folder would tell the model what to do, found without reading it."""
+"""Files of a folder that would instruct the model are found without reading them."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What settings that lie in a folder may say, and when they count."""
+"""What the settings of a folder may set, and when they apply."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Rules that bring examples of themselves, and files that break them."""
+"""Rules with examples, and files whose examples fail."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""One setting is changed in a file that a person wrote, and everything else stays."""
+"""Changing one setting in a user's file leaves everything else unchanged."""
 
 import tomllib
 

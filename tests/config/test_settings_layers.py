@@ -1,4 +1,4 @@
-"""Where settings and keys come from, which one holds, and what is said of bad ones."""
+"""The layers of settings: where values come from, which wins, and errors."""
 
 import os
 import stat

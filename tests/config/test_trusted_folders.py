@@ -1,4 +1,4 @@
-"""What a person said about folders is kept, beside their settings and nowhere else."""
+"""Decisions about folders are stored beside the user's settings, and nowhere else."""
 
 import stat
 import tomllib

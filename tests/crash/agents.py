@@ -1,4 +1,4 @@
-"""A whole agent at work in a process of its own, struck by the kernel where we say."""
+"""A whole agent in a process of its own, which the kernel stops at a given point."""
 
 import json
 import subprocess

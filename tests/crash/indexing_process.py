@@ -1,4 +1,4 @@
-"""Reads sessions into the catalogue, and is struck dead at the one it was told."""
+"""Indexes sessions in the catalogue, and is killed at a given one."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
-"""The whole agent, killed or let down by the disk at one system call after another.
+"""The whole agent, killed or failed by the disk at one system call after another.
 
-What it told before is the acknowledgement: all of it must be there afterwards, in
-that order, and nothing that was done may be done again.
+Everything that it had acknowledged before must be there afterwards, in that order, and
+nothing that was done may be done again.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Whoever is killed while it reads sessions leaves a catalogue that is good, or none."""
+"""A process that is killed while indexing leaves a valid catalogue, or none."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A small world for the tests: two tools, a model with a script, and helpers."""
+"""A small world for tests: two tools, a scripted model, and helpers."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

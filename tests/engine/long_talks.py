@@ -1,4 +1,4 @@
-"""A model for long talks: it counts what it is sent, and sums up when it is asked to."""
+"""A model for long conversations: it counts what it is sent, and summarizes when asked."""
 
 from collections.abc import AsyncGenerator, Callable
 

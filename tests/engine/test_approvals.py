@@ -1,7 +1,7 @@
-"""What ran is what was shown and approved, each once, whatever happens in between.
+"""What ran is what was shown and approved, once, whatever happens in between.
 
-Links are changed underneath, answers come twice, late, for another call or to what was
-shown before; the process dies; nobody answers. Time is not waited for: it jumps.
+Links are changed underneath; answers come twice, late, for another call or for an earlier
+version; the process dies; no answer comes. The tests do not wait: the clock jumps.
 """
 
 import asyncio

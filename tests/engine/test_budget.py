@@ -1,4 +1,4 @@
-"""A turn spends what it may and no more than one call beyond, however many run at once."""
+"""A turn exceeds its budget by at most one call, however many run at the same time."""
 
 import math
 from collections.abc import AsyncGenerator, Iterable

@@ -1,4 +1,4 @@
-"""No answer is free or a credit because of what its provider counts, or does not count."""
+"""No response is free, or a credit, because of what its provider counts."""
 
 import anyio
 import pytest

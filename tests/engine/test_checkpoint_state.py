@@ -1,4 +1,4 @@
-"""What the journal knows of the files: which checkpoint shows them as they were when."""
+"""The checkpoints in the state: which one has the files as they were at an event."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A talk that fills its window is told shorter, and nothing that matters gets lost."""
+"""A conversation that fills its window is compacted, and nothing that matters is lost."""
 
 from collections.abc import AsyncGenerator
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What holds however often a talk is told shorter, and whatever happens around it."""
+"""Properties that hold however often a conversation is compacted."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Tools that the model knows by name only, in turns: found, called, judged as themselves."""
+"""Deferred tools, which the model knows by name only: found, called, and judged."""
 
 import anyio
 import pytest

@@ -1,4 +1,4 @@
-"""A small model that says "done" too early is told once what was seen; nobody else is."""
+"""A small model that claims too early to be done is corrected once; others are not."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever was said or done in a session is found again, and nothing else is shown."""
+"""Everything that was said or done in a session is found, and nothing else is shown."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Stops, words, verdicts and cancellation while a turn is under way."""
+"""Stops, messages, decisions and cancellation during a turn."""
 
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a schema says of an answer, and what is no schema at all."""
+"""Validation of answers against a schema, and invalid schemas."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What holds for every journal, whatever is in it."""
+"""Properties of every journal, whatever is in it."""
 
 import sys
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""What a model is asked with, and what is made of its answer: shape, size, price, trace."""
+"""Requests and responses of model calls: content, size, price, request log."""
 
 import json
 from collections import Counter

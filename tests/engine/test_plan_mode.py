@@ -1,4 +1,4 @@
-"""Planning and asking: what a person decides, and that nothing happens before."""
+"""Plan mode and questions: the user decides, and nothing happens before."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The order of the policies decides between proposals of one rank: each pair that matters."""
+"""The order of policies decides between proposals of one rank: each pair that matters."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A call is parsed, described and fingerprinted once, and looked at again for what can change."""
+"""A call is parsed, described and fingerprinted once; what can change is checked again."""
 
 from collections.abc import Mapping
 

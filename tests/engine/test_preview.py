@@ -1,4 +1,4 @@
-"""Before a person is asked, the call is tried on a copy: its diff, or its failure."""
+"""Before the user is asked, the call runs on a copy: its diff, or its failure."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a turn remembers of the calls it has made: the newest, however many there were."""
+"""The calls that a turn remembers: the newest, however many there were."""
 
 from refold.journal.events.kinds import (
     Ended,

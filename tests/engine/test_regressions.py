@@ -1,4 +1,4 @@
-"""What a reader of the code once broke. Each holds now."""
+"""Faults that were found by reading the code. Each is fixed."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

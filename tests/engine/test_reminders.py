@@ -1,4 +1,4 @@
-"""What a model is reminded of, and when: todos, plan mode, files that others changed."""
+"""Which reminders a model gets, and when: todos, plan mode, files changed by others."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A session that is run again goes the way it went, unless something is another."""
+"""A replayed session takes the same course, unless something has changed."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is read of a request: names, texts, places, and nothing that is not there."""
+"""What is read from a request: names, texts, places, and nothing that is not there."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a screen shows of any session: watched, joined late, cut off and folded, the same."""
+"""The screen of any session is the same when watched, joined late, cut off or folded."""
 
 import io
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The end of a turn that runs out of answers: its warning and its summary have switches."""
+"""The end of a turn at its step limit: the warning and the summary, with their settings."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Literal

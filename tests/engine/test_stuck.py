@@ -1,7 +1,7 @@
-"""Real circles are stopped, each within so many answers; honest repeated work is not.
+"""Real loops are stopped within a fixed number of responses; honest repeated work is not.
 
-Each case is a table of answers: the calls, and what came of them. All of it goes through
-the engine as it is, with a model that has a script and tools that have one, too.
+Each case is a table of responses: the calls, and their results. All of it goes through the
+real engine, with a scripted model and scripted tools.
 """
 
 import re

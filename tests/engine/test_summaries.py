@@ -1,4 +1,4 @@
-"""A summary that cannot be had, or says what it should not, does no harm; nor does a stop."""
+"""A summary that fails, or is not usable, does no harm; neither does a stop."""
 
 import re
 from collections.abc import AsyncGenerator, Callable

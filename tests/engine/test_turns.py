@@ -1,4 +1,4 @@
-"""One session, one turn after another: what is said, done, kept and answered."""
+"""One session, one turn after another: messages, calls, events and answers."""
 
 import anyio
 import pytest

@@ -1,4 +1,4 @@
-"""The figures of an evaluation: rates, intervals, and two runs held against each other."""
+"""The figures of an evaluation: rates, intervals, and the comparison of two runs."""
 
 import pytest
 

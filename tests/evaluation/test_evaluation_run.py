@@ -1,4 +1,4 @@
-"""Tasks as data: read, run with a model that has a script, judged and measured."""
+"""Tasks as data: read, run with a scripted model, judged and measured."""
 
 import json
 import shutil

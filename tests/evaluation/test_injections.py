@@ -1,4 +1,4 @@
-"""A model that obeys every hidden order does no harm under the default rules, and some without."""
+"""A model that obeys every injected order does no harm under the default rules."""
 
 import shutil
 from pathlib import Path

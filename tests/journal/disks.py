@@ -1,4 +1,4 @@
-"""Disks on which something happens: they fill up, fail, lose power, or their program dies."""
+"""Disks that fill up, fail, lose power, or whose program dies."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Journals as they stand on disk, and stores that write them."""
+"""Journals as they are on the disk, and stores that write them."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sessions as they lie on disk, written at once and without a pen: for many of them."""
+"""Many sessions on the disk, written at once and without a lock."""
 
 import os
 from collections.abc import Sequence

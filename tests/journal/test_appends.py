@@ -1,4 +1,4 @@
-"""An append fills the page cache: the event loop does it, unless the disk was slow."""
+"""The event loop appends to an open journal, unless the disk was slow."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A session in one file, and a session made of that: the same bytes, and only history."""
+"""A session exported to one file and imported again: the same bytes, and only history."""
 
 import io
 import os

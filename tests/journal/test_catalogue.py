@@ -1,4 +1,4 @@
-"""The catalogue says what the journals say, whatever has happened to either."""
+"""The catalogue says what the journals say, whatever happens to either."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What can be found by which words, and what hostile ones come to."""
+"""Which searches find what, and hostile searches."""
 
 from pathlib import Path
 

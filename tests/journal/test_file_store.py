@@ -1,4 +1,4 @@
-"""The file store through crashes, bad disks and strange hands."""
+"""The file store: crashes, bad disks, and changes by other programs."""
 
 import errno
 import os

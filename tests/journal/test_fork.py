@@ -1,4 +1,4 @@
-"""A fork: the same bytes up to an event, then a life of its own."""
+"""A fork: the same bytes up to an event, then a session of its own."""
 
 import errno
 import os

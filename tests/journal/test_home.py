@@ -1,4 +1,4 @@
-"""What sessions are called, and how one is found again."""
+"""How sessions are named, and how one is found."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files that are no exported session, or one that means harm: one sentence, and nothing made."""
+"""Hostile files, and files that are not exported sessions: refused in one sentence."""
 
 import gzip
 import io

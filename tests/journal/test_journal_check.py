@@ -1,4 +1,4 @@
-"""Every damage is found, and told with its place."""
+"""Every kind of damage is found and reported with its place."""
 
 from collections.abc import Callable
 from pathlib import Path

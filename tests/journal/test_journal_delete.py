@@ -1,4 +1,4 @@
-"""A session deleted for good, and what of it others keep."""
+"""Deleting a session, and what other sessions share with it."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A journal in the format of an earlier version is refused in one sentence that names it."""
+"""A journal in the format of an earlier version is refused in one sentence."""
 
 import io
 import shutil

@@ -1,6 +1,6 @@
 """A writer is killed, or its disk fails, at each of its system calls in turn.
 
-The kernel does it, by strace: nothing of ours knows.
+The kernel does it, by strace: our code does not know of it.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""A journal of any length is followed piece by piece; nobody waits for more than one."""
+"""A journal of any length is read in pieces; a waiter waits for one piece at most."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Where a session goes on, read from its lines without folding them."""
+"""The directory in which a session resumes, read from its lines without folding them."""
 
 from pathlib import Path
 

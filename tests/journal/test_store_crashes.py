@@ -1,4 +1,4 @@
-"""Whatever happens to a store, what was acknowledged is there afterwards, in order."""
+"""Whatever happens to a store, acknowledged lines are there afterwards, in order."""
 
 import shutil
 import tempfile

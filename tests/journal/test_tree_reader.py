@@ -1,4 +1,4 @@
-"""Following a tree of sessions while it is written: what is new, whose, and in which order."""
+"""Following a tree of sessions while it is written: new entries, their node and order."""
 
 from pathlib import Path
 

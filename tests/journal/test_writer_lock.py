@@ -1,4 +1,4 @@
-"""One pen, several processes: who has it, who gets it, and when."""
+"""One lock, several processes: who holds it, who gets it, and when."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Work for the disk keeps its order, and nobody's patience decides whether it is done."""
+"""Work for the disk keeps its order, and is completed even if its waiter is cancelled."""
 
 import threading
 from functools import partial

@@ -1,10 +1,10 @@
-"""A program that writes a journal and says on its standard output what it may rely on.
+"""A program that writes a journal and reports on its standard output what it may rely on.
 
     python writer_process.py DIRECTORY COUNT [wait]
 
-`written N` and `kept N` come after the store said so for the first N lines. After a
-fault it says `failed`, takes the pen anew and goes on from what is there. With
-`wait` it keeps the pen and waits for its standard input to end.
+`written N` and `kept N` come after the store said so for the first N lines. After a fault
+it prints `failed`, takes the lock again and continues from what is there. With `wait` it
+keeps the lock and waits for its standard input to end.
 """
 
 import os

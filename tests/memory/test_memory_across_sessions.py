@@ -1,4 +1,4 @@
-"""What a person says in one session, and what the next one is told of it."""
+"""What the user says in one session is a note in the next one."""
 
 import json
 import os

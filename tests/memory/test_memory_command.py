@@ -1,4 +1,4 @@
-"""`refold memory`: what a person sees of the notes, and does with them."""
+"""`refold memory`: showing, editing and forgetting notes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Nothing gets into the notes but what the person said, whoever was fooled."""
+"""Only what the user said becomes a note, whatever misled the model."""
 
 import json
 import os

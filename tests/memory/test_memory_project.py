@@ -1,4 +1,4 @@
-"""Which project a directory belongs to, also where a stranger wrote what lies in it."""
+"""The project of a directory, also if its files were written by an attacker."""
 
 import os
 import subprocess

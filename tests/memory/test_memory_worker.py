@@ -1,4 +1,4 @@
-"""Notes are made by a process that nobody waits for, and that always comes to an end."""
+"""The background process that makes notes: nothing waits for it, and it always ends."""
 
 import json
 import os

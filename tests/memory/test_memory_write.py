@@ -1,4 +1,4 @@
-"""`memory_write` in a real session: the person's words only, answers to questions too."""
+"""`memory_write` in a real session: only the user's words, and answers to questions."""
 
 from pathlib import Path
 

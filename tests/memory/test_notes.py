@@ -1,4 +1,4 @@
-"""The file of notes: read however it looks, kept within its size, forgotten for good."""
+"""The file of notes: read in any form, limited in size, forgotten for good."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A project with sessions in it, and a small model that says what it was told to say."""
+"""A project with sessions, and a small scripted model."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The wheel installs as a person would install it, with no network and no sources beside it.
+"""The wheel installs as a user would install it, without network and sources.
 
 A local index is made of what is installed here: refold's own wheel, and its dependencies
 packed again from their files. pip, pipx and uv take everything from there.

@@ -1,4 +1,4 @@
-"""What a `*` of a rule does not stand for, and what it does: a rule and a command each."""
+"""What a `*` of a rule matches and what not: a rule and a command each."""
 
 BEYOND = r"""
 npm * :: npm c set script-shell ./x

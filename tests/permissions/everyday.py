@@ -1,6 +1,6 @@
-"""What programmers type all day and only looks, and what lies near it and does more.
+"""Read-only commands that programmers type all day, and similar ones that do more.
 
-One on each line; `SPREAD` and `SPREAD_NEAR` are those that go over several lines.
+One on each line; `SPREAD` and `SPREAD_NEAR` are those with several lines.
 """
 
 HARMLESS = r"""

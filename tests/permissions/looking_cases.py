@@ -1,4 +1,4 @@
-"""Commands that only look, and others that seem to: one on each line."""
+"""Read-only commands, and others that look like it: one on each line."""
 
 LOOKS = r"""
 ls -la 2>/dev/null || true

@@ -1,4 +1,4 @@
-"""A place for tests that touch no disk: one root, a home, links only where a test makes them."""
+"""A workspace for tests without a disk: one root, a home, and links that a test defines."""
 
 import posixpath
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Command lines that other agents let through, or stopped for nothing, as data.
+"""Command lines that other agents allowed wrongly, or stopped for nothing, as data.
 
-Each is told by what it tries. `allow` and `deny` are rules of the person; the marker of
-success of an attack is a file PWNED, or a directory that is gone.
+Each is named by what it tries. `allow` and `deny` are rules of the user; an attack that
+succeeds leaves a file PWNED, or deletes a directory.
 """
 
 from typing import Literal, NamedTuple

@@ -1,4 +1,4 @@
-"""What a `*` of an allow rule stands for, held against real programs' manuals."""
+"""What a `*` of an allow rule matches, compared with the manuals of real programs."""
 
 import pytest
 

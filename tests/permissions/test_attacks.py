@@ -1,6 +1,6 @@
 """Known attacks on command rules, and everyday lines beside them, each as data with its id.
 
-What is expected to be inert is really run, as a session would run it.
+Lines that are expected to be harmless are really run, as a session would run them.
 """
 
 import os

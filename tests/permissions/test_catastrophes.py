@@ -1,4 +1,4 @@
-"""Catastrophes and protected files are asked about in every mode, once only."""
+"""Catastrophes and protected files need approval in every mode, once each."""
 
 import pytest
 

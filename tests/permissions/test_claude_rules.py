@@ -1,4 +1,4 @@
-"""Rules written for Claude Code, in our words: nothing gets wider, what is left out is told."""
+"""Rules of Claude Code, converted: no rule gets wider, and what is left out is reported."""
 
 from collections.abc import Mapping
 

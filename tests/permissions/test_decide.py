@@ -1,4 +1,4 @@
-"""Who decides about a call, in which order, and that rules only pull one way."""
+"""The order in which a call is decided, and that rules only make it stricter."""
 
 from collections.abc import Sequence
 from random import Random

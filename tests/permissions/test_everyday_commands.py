@@ -1,4 +1,4 @@
-"""Everyday commands that only look run unasked; those that lie near them do not."""
+"""Everyday read-only commands run without asking; similar ones that are not do not."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Mode `sandbox`: what the sandbox holds runs without a question, what leaves it asks."""
+"""Mode `sandbox`: what the sandbox confines runs without a question, the rest asks."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which commands run unasked because they only look."""
+"""Which commands run without asking because they are read-only."""
 
 from typing import get_args
 

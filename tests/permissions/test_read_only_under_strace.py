@@ -1,7 +1,7 @@
-"""What runs unasked, really run: the system says whether it only looked.
+"""Commands that run without asking are really run: the kernel says whether they only read.
 
-Thousands of command lines are made; those that would run unasked do so, in a copy of a
-small workspace that they could write to, under strace.
+Thousands of command lines are generated; those that would run without asking are run under
+strace, in a copy of a small workspace that they could write to.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Rules about files, held against real ones: links, detours, absolute names."""
+"""Rules about files on a real disk: links, detours, absolute names."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Command lines that fooled others, judged by the rules a person might have written."""
+"""Command lines that misled other agents, judged by the rules that a user might write."""
 
 import pytest
 

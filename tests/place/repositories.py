@@ -1,4 +1,4 @@
-"""What the tests of checkpoints have in common: workspaces, and a git of the person's."""
+"""Workspaces and a git repository of the user, for tests of checkpoints."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A directory that becomes a link while files are saved: what lies elsewhere is not saved."""
+"""A directory that becomes a link during a checkpoint: files elsewhere are not stored."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Checkpoints: what a snapshot holds, whom it leaves alone, and what comes back."""
+"""Checkpoints: what a snapshot contains, what it leaves alone, and what is restored."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Checkpoints against a model: whatever happens to files, each comes back as it was."""
+"""Checkpoints against a model: whatever happens to files, each is restored as it was."""
 
 import os
 import shutil

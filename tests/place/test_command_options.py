@@ -1,4 +1,4 @@
-"""What one command is given that others are not: an input, limits, more to see."""
+"""Options of one command: an input, limits, more visible directories."""
 
 import socket
 from pathlib import Path

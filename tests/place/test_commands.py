@@ -1,4 +1,4 @@
-"""Commands: what they print, what they are told, and that none is left behind."""
+"""Commands: their output, their environment, and that no process is left behind."""
 
 import os
 import signal

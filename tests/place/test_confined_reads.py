@@ -1,4 +1,4 @@
-"""What a command that only looks, and so runs unasked, can read: the workspace, and tools."""
+"""What a read-only command, which runs without asking, can read."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""A command that fills a disk is ended while there is still room for what we write."""
+"""A command that fills a disk is killed while there is still space for the journal."""
 
 import os
 import subprocess

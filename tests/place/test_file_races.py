@@ -1,4 +1,4 @@
-"""Files stay where they were judged to be, whatever somebody does to names meanwhile."""
+"""Files stay where they were judged to be, whatever happens to names meanwhile."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Files on disk: hostile names and kinds, whole writes, and what lies outside."""
+"""Files on disk: hostile names and kinds, atomic writes, and paths outside."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Ways round what is guarded that attackers found: each must stay shut."""
+"""Evasions of guarded paths that attackers found: each must fail."""
 
 import os
 import subprocess

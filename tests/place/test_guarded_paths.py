@@ -1,4 +1,4 @@
-"""Which names are guarded, and what is found of them in a workspace."""
+"""Which names are guarded, and which of them are found in a workspace."""
 
 import os
 import subprocess

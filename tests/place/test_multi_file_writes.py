@@ -1,4 +1,4 @@
-"""Many files at once: all of them or none, and told what stayed where neither could be."""
+"""Writing many files: all of them or none, and a report if neither was possible."""
 
 import errno
 import os

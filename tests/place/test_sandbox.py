@@ -1,4 +1,4 @@
-"""What a sandboxed command cannot do, and what it can: real walls, real attempts."""
+"""What a sandboxed command can and cannot do: a real sandbox, real attempts."""
 
 import os
 import socket

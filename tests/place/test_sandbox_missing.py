@@ -1,4 +1,4 @@
-"""Where the sandbox is weak or missing: it says so, and holds what it can."""
+"""A weak or missing sandbox: refold says so, and enforces what it can."""
 
 import os
 import shutil

@@ -1,7 +1,7 @@
-"""A command that renames directories while another is begun beside it: nothing gets out.
+"""A command renames directories while another one starts: nothing outside is reached.
 
-The sandbox finds guarded paths and mounts them by path. Whoever puts a link in the way
-between the two would have it mount something else, or move somebody's files away.
+The sandbox finds guarded paths and mounts them by path. A link that is put in the way
+between the two would make it mount something else, or move away files of the user.
 """
 
 import os

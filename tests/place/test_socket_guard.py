@@ -1,4 +1,4 @@
-"""Which sockets on the disk a command reaches: its own, and nobody else's."""
+"""Which sockets on disk a command reaches: only its own."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""A workspace with a sandbox around its commands, beside things that must stay whole."""
+"""A workspace with sandboxed commands, beside things that must not change."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""Where the model works, and when what it was told about that is told again."""
+"""The environment part of the system prompt, and when a change is reported."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""How much a model is sent before anybody has said much: it is paid for at every step."""
+"""The size of the first request: it is paid for at every step."""
 
 import os
 from pathlib import Path

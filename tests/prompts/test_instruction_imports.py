@@ -1,4 +1,4 @@
-"""Which words of a text bring in another file."""
+"""Which words of a text import another file."""
 
 import pytest
 

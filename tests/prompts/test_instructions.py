@@ -1,4 +1,4 @@
-"""What a project asks of whoever works in it, and whatever a folder may hold instead."""
+"""The instructions of a project, and whatever a folder may contain instead."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Prompts are files with a version, and a person may add theirs beside ours."""
+"""Prompts are files with a version, and users may add their own."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where a repository begins, and how it stands, with no git run on it."""
+"""The root and state of a repository, read without running git."""
 
 import os
 import subprocess

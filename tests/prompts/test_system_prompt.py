@@ -1,4 +1,4 @@
-"""What a session is told besides the talk, and what of it waits for a person's trust."""
+"""The system prompt of a session, and which parts wait for the user's trust."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The system text, part by part, each within its share of the window."""
+"""The system prompt, part by part, each within its share of the window."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A server on loopback that has pages to read, and remembers who asked for what."""
+"""A server on loopback that has pages to read, and records its requests."""
 
 import json
 import threading

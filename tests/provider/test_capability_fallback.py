@@ -1,4 +1,4 @@
-"""What a model does not take is left out when it says so, in its provider's own words."""
+"""A feature that a model refuses is left out, recognized by its provider's own words."""
 
 from collections.abc import AsyncGenerator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is recorded is given again, and nothing but that."""
+"""What is recorded is replayed, and nothing else."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Which providers there are, where they are, and with which key they are asked."""
+"""The known providers, their addresses, and the keys that they get."""
 
 from contextlib import aclosing
 

@@ -1,4 +1,4 @@
-"""A model that acts by writing Python: what is code in its answers, and what it is told."""
+"""A model that acts by writing Python: code in its responses, and its instructions."""
 
 import json
 from collections.abc import AsyncGenerator, Iterable

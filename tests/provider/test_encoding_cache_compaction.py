@@ -1,4 +1,4 @@
-"""What was encoded of a talk is not sent again where the talk was told shorter since."""
+"""Encoded messages are not sent again after a compaction removed them."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A chain of models: who is asked when, what a watcher hears, and who is named."""
+"""A chain of models: which is asked when, what watchers see, and which is named."""
 
 from collections.abc import AsyncGenerator, Callable
 

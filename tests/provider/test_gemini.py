@@ -1,4 +1,4 @@
-"""Gemini as it is streamed, and what has to go back on which part."""
+"""Gemini's streams, and what has to be returned on which part."""
 
 from typing import Any
 

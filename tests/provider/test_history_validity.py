@@ -1,4 +1,4 @@
-"""Whatever a conversation holds, what goes out is valid for a strict server."""
+"""Whatever a conversation contains, the request is valid for a strict server."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What a provider says it used is never credit, and a small answer is never a large one."""
+"""Reported usage is never a credit, and a small response never a large one."""
 
 import re
 

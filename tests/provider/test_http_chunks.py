@@ -1,4 +1,4 @@
-"""Chunks that arrive together are read together, and what follows them is not lost."""
+"""Chunks that arrive together are read together, and what follows is not lost."""
 
 from typing import Any
 

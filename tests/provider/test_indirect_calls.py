@@ -1,7 +1,7 @@
-"""A call that was made by way of another tool is told as the model made it.
+"""A call that was made through another tool is sent back as the model made it.
 
-The tool itself is in no list that the provider has seen, and what came with the call
-(a signature) is of the call as it was.
+The tool itself is in no list that the provider has seen, and data that came with the call
+(a signature) belongs to the original call.
 """
 
 import json

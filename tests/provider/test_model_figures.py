@@ -1,4 +1,4 @@
-"""What holds for a model: what was set, what its provider says, what is known."""
+"""The figures of a model: from the settings, its provider, or the built-in list."""
 
 from pathlib import Path
 

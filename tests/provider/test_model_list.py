@@ -1,4 +1,4 @@
-"""The lists that providers give of their models: asked for, read, and kept."""
+"""The model lists of providers: requested, parsed and cached."""
 
 import json
 from functools import partial

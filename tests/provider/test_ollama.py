@@ -1,4 +1,4 @@
-"""What Ollama says of a model decides how it is spoken to, before it is asked anything."""
+"""What Ollama reports about a model decides how it is used, before the first request."""
 
 import json
 from contextlib import aclosing

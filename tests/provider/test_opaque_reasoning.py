@@ -1,6 +1,6 @@
-"""What only its maker can read (signatures, sealed reasoning) goes back to that one alone.
+"""Opaque reasoning (signatures, encrypted thoughts) is returned to its own provider only.
 
-Many speak the same wire. What one of them has signed no other believes.
+Many providers use the same wire, and none accepts what another one has signed.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Servers that speak OpenAI's Chat API, each with a rule of its own."""
+"""Servers with OpenAI's Chat API, each with a rule of its own."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""OpenAI's Responses as it is streamed, with the oddities of some servers."""
+"""OpenAI's Responses API as it is streamed, with the oddities of some servers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Answers made to exhaust us: packed a thousand times, or without an end."""
+"""Responses made to exhaust memory: compressed a thousand times, or without an end."""
 
 import zlib
 from collections.abc import AsyncGenerator

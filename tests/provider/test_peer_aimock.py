@@ -1,6 +1,6 @@
-"""Our five wires against aimock, a mock of all their servers that nobody here wrote.
+"""Our five wires against aimock, a third-party mock of all their servers.
 
-`npm install --prefix .peers @copilotkit/aimock@1.43.0`, or say where with REFOLD_PEERS.
+`npm install --prefix .peers @copilotkit/aimock@1.43.0`, or name the place in REFOLD_PEERS.
 """
 
 import json

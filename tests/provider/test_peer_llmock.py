@@ -1,4 +1,4 @@
-"""A verdict on our client by LLMock, a fault server that nobody here wrote."""
+"""Our client against LLMock, a third-party fault server."""
 
 from collections.abc import Callable
 from contextlib import aclosing

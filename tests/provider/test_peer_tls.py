@@ -1,4 +1,4 @@
-"""TLS as it is out there: a certificate that is trusted or not, and a proxy between."""
+"""TLS: trusted and untrusted certificates, and a proxy between."""
 
 import shutil
 import ssl

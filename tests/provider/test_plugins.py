@@ -1,4 +1,4 @@
-"""Providers that other packages bring along."""
+"""Providers from other packages."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What answers cost, told in dollars that were worked out by hand, and by a peer."""
+"""The cost of responses, compared with dollars computed by hand and by a peer."""
 
 import json
 from contextlib import aclosing

@@ -1,6 +1,6 @@
-"""What is sent only ever grows at its end, so that a provider's cache keeps its worth.
+"""Requests only grow at their end, so that a provider's cache stays valid.
 
-The server counts what it could read from its cache; the session says what it was told.
+The server counts what it could read from its cache; the session reports what it was told.
 """
 
 from collections.abc import Callable

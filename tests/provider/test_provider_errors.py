@@ -1,4 +1,4 @@
-"""Everything a server, a network or a person's settings can do wrong."""
+"""Everything that can go wrong with a server, a network or settings."""
 
 import gzip
 import json

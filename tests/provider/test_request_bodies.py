@@ -1,4 +1,4 @@
-"""One conversation, as each provider gets to see it, word for word."""
+"""One conversation, as each provider gets it, literally."""
 
 from itertools import pairwise
 from typing import Any

@@ -1,4 +1,4 @@
-"""What went over the wire is told byte by byte, and nothing that lets one in."""
+"""Requests and responses are logged byte for byte, without keys."""
 
 from contextlib import aclosing
 

@@ -1,4 +1,4 @@
-"""Pictures, effort, a schema and a key to the cache, as each provider is sent them."""
+"""Images, effort, a schema and a cache key, as each provider gets them."""
 
 from base64 import b64encode
 from contextlib import aclosing

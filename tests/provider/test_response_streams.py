@@ -1,6 +1,6 @@
-"""Answers as providers stream them, and what the wires make of them.
+"""Responses as providers stream them, and what the wires make of them.
 
-Each stream keeps an oddity that some real server has; the name says which.
+Each stream has an oddity of some real server; its name says which.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""When a provider with patience asks again, how long it waits, and when it does not."""
+"""When a retrying provider tries again, how long it waits, and when it does not."""
 
 from collections.abc import Callable
 

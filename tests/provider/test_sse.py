@@ -1,4 +1,4 @@
-"""Lines and events out of bytes, wherever the bytes are cut."""
+"""Lines and events from bytes, wherever the bytes are cut."""
 
 import pytest
 from hypothesis import given

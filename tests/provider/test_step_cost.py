@@ -1,4 +1,4 @@
-"""A request at step 2,000 costs what one at step 10 costs: nothing old is looked at."""
+"""A request at step 2,000 costs what one at step 10 costs: nothing old is read."""
 
 from typing import Any, overload
 

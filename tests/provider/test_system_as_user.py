@@ -1,4 +1,4 @@
-"""Models that take no system message are told the same by the person who speaks first."""
+"""Models without a system message get the system prompt in the first user message."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""A provider that calls in words is a provider like any other."""
+"""A provider that calls tools as text is a provider like any other."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager

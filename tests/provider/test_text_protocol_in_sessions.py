@@ -1,4 +1,4 @@
-"""What becomes of calls in words in a session: which are run, and what a model is told."""
+"""Calls written as text in a session: which are run, and what the model is told."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which words of an answer are calls, however the answer is cut into pieces."""
+"""Which text of a response is a call, however the response is cut into pieces."""
 
 import json
 from collections.abc import Iterable

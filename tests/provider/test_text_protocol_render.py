@@ -1,4 +1,4 @@
-"""What a model without tool calls is told: everything, in plain words, and only once."""
+"""Requests for a model without tool calls: everything, in plain text, and only once."""
 
 from typing import Any
 

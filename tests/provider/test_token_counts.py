@@ -1,4 +1,4 @@
-"""What servers tell of tokens, and what they should not have told."""
+"""The token counts that servers report, and invalid ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A name of a provider that none has."""
+"""A provider name that does not exist."""
 
 import pytest
 

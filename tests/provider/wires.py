@@ -1,4 +1,4 @@
-"""What the tests of the wires share: one conversation, and how to have it."""
+"""What the tests of the wires share: one conversation, and ways to run it."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager

@@ -1,4 +1,4 @@
-"""Attacks that change what lies outside of the workspace, by commands that were allowed."""
+"""Attacks that change something outside the workspace, by commands that were allowed."""
 
 from tests.redteam.house import Attack
 

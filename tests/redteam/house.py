@@ -1,9 +1,10 @@
-"""A person's house with a stranger's repository in it, and what must never happen there.
+"""A user's home with a hostile repository in it, and what must never happen there.
 
-In the house lie keys, another project and programs; `attack` plants the files of a hostile
-repository, lets a scripted model call tools in it, and then looks: nothing outside the
+The home has keys, another project and programs. `attack` creates the files of a hostile
+repository, lets a scripted model call tools in it, and then checks: nothing outside the
 workspace may have changed, no secret may have reached the model or the workspace, no
-program of the repository may have run where it could be seen, no door be opened.
+program of the repository may have run where it could be seen, and no connection may have
+been made.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Attacks that read: what lies outside of the workspace, by calls that nobody is asked about."""
+"""Attacks that read something outside the workspace, by calls that run without asking."""
 
 from tests.redteam.house import Attack
 

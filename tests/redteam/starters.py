@@ -1,4 +1,4 @@
-"""Attacks that get a program of the repository started: outside the sandbox, or unasked."""
+"""Attacks that start a program of the repository outside the sandbox, or without asking."""
 
 from tests.redteam.house import Attack
 

@@ -1,7 +1,7 @@
-"""All of this holds for an ordinary user too, whose sandbox is made in another way.
+"""The attacks again as an ordinary user, whose sandbox is set up in another way.
 
-As root: the same tests again, as `nobody`, in a space of mounts where Python, its packages
-and this project are shown at a place that everybody can enter.
+Run as root: the same tests as `nobody`, in a mount namespace in which Python, its packages
+and this project are at a place that every user can enter.
 """
 
 import os

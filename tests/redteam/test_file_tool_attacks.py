@@ -1,7 +1,7 @@
-"""What a model tries with the file tools, in each mode in which edits run unasked.
+"""Attacks by a model with the file tools, in each mode in which edits run without asking.
 
-Nothing outside the workspace may be written or read, no protected file changed, and a
-deny rule holds behind every tool.
+Nothing outside the workspace may be written or read, no protected file changed, and a deny
+rule applies to every tool.
 """
 
 from collections.abc import Mapping

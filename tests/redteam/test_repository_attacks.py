@@ -1,7 +1,7 @@
-"""What a stranger's repository, or a model that it has talked round, tries, and does not reach.
+"""Attacks by a hostile repository, or by a model that it has misled: each must fail.
 
-The attacks are data: what they do is in `readers`, `breakers` and `starters`. That the
-house notices what they would do is tested first.
+The attacks are data: what they do is in `readers`, `breakers` and `starters`. First it is
+tested that a successful attack would be noticed.
 """
 
 import pytest

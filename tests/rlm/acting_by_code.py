@@ -1,4 +1,4 @@
-"""Sessions whose model acts by code, with a model beside them that answers by a rule."""
+"""Sessions whose model acts by code, and a second model that answers by a rule."""
 
 from collections.abc import AsyncGenerator, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A session that asks 300 questions, in a process of its own: for a test that kills it.
+"""A session that asks 300 questions, in a process of its own, for a test that kills it.
 
 Usage: python fanning_out.py HOME HEARD
 """

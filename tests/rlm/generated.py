@@ -1,4 +1,4 @@
-"""Material of any size with an answer that is known, and programs that find it.
+"""Material of any size with a known answer, and programs that find the answer.
 
 A line is a little more than 16 tokens. The programs are what a good model would write.
 """

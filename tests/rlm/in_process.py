@@ -1,4 +1,4 @@
-"""A worker that runs cells in a thread of this process: for tests of what is around one."""
+"""A worker that runs cells in a thread of this process, for tests without a sandbox."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""A process that is killed among many questions: the next one asks only what is open."""
+"""After a kill among many questions, the next process asks only the open ones."""
 
 import os
 import signal

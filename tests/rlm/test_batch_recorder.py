@@ -1,4 +1,4 @@
-"""What many say at the same moment goes down as one batch, and none of it is lost."""
+"""Events of many tasks at the same moment are one batch, and none is lost."""
 
 import anyio
 from msgspec import Raw

@@ -1,7 +1,7 @@
-"""Questions about material far larger than a window, answered by programs that a model wrote.
+"""Questions about material far larger than a window, answered by programs.
 
-What counts: the answer is right, the root reads a bounded number of tokens however much
-there is, and the models that are asked are those that the program says.
+The answer must be right, the root must read a bounded number of tokens however much
+material there is, and exactly the models are called that the program names.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What code calls besides models: tools of ours, through the seam, and agents below it."""
+"""Functions that code calls besides models: our tools, through the seam, and subagents."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a session is handed is in its journal: it survives a crash, and counts as read."""
+"""Initial variables are in the journal: they survive a crash, and count as read."""
 
 import os
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Large variables are kept once, and as they are: as long as they stay so, nothing moves."""
+"""Large variables are stored once, unchanged, as long as they do not change."""
 
 from pathlib import Path
 

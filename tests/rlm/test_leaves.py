@@ -1,4 +1,4 @@
-"""Models that code asks: in order, within their bounds, paid for once, told in the journal."""
+"""Model calls of code: in order, within limits, paid for once, recorded in the journal."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What of files and folders becomes the material of a question."""
+"""Which files and folders become the material of a question."""
 
 import os
 from hashlib import sha256

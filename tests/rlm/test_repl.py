@@ -1,4 +1,4 @@
-"""Cells of a session's Python: what the model is told of them, and which variables there are."""
+"""Cells of a session's Python: what the model sees of them, and which variables exist."""
 
 from pathlib import Path
 from typing import Any

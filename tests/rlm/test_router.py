@@ -1,4 +1,4 @@
-"""Which way the router takes, against tasks that were labelled before it was written."""
+"""Which way the router chooses, on tasks that were labelled before it was written."""
 
 from pathlib import Path
 from typing import Any

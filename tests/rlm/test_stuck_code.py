@@ -1,4 +1,4 @@
-"""A model whose code fails in the same way over and over is stopped; one that works is not."""
+"""A model whose code keeps failing in the same way is stopped; one that works is not."""
 
 from collections.abc import Iterable
 from pathlib import Path

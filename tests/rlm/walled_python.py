@@ -1,4 +1,4 @@
-"""A real Python worker in a real sandbox, and a host that remembers what it was asked."""
+"""A real Python worker in a real sandbox, and a host that records its requests."""
 
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping

@@ -1,4 +1,4 @@
-"""An agent chosen in a session: what is recorded, and what becomes of the mode."""
+"""An agent chosen in a session: what is recorded, and what happens to the mode."""
 
 from collections.abc import Awaitable, Callable
 

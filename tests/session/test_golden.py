@@ -1,4 +1,4 @@
-"""Journals that earlier versions wrote still mean what they meant."""
+"""Journals that earlier versions wrote still have the same meaning."""
 
 import importlib.util
 import json

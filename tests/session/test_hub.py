@@ -1,4 +1,4 @@
-"""The hub: everybody who watches sees the same, in the same order, late or slow."""
+"""The hub: all watchers see the same, in the same order, late or slow."""
 
 from itertools import groupby, pairwise
 

@@ -1,4 +1,4 @@
-"""What was imported is history: nothing of it goes on, whatever the file says."""
+"""An imported session is history: nothing of it continues, whatever the file says."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The recorder: what is written, when others hear of it, and what happens to a bad disk."""
+"""The recorder: what is written, when watchers see it, and bad disks."""
 
 from collections.abc import Sequence
 from pathlib import Path

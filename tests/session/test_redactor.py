@@ -1,4 +1,4 @@
-"""No key and nothing that looks like one is ever written, in whatever shape it comes."""
+"""No key, and nothing that looks like one, is ever written."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Going back: the talk, the files or both; what is refused, and how it is undone."""
+"""Rewinding the conversation, the files or both; refusals, and undo."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path

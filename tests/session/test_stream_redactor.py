@@ -1,4 +1,4 @@
-"""What streams by is masked as what is kept, in whatever pieces it comes."""
+"""Live news is redacted like the journal, in whatever pieces it arrives."""
 
 from collections.abc import Callable, Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""What most tests of skills stand on."""
+"""Fixtures for tests of skills."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Run a script of a shipped skill as a model would: by its path, in a directory of its own."""
+"""Runs a script of a shipped skill as a model would: by its path, in its own directory."""
 
 import subprocess
 import sys

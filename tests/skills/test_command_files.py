@@ -1,4 +1,4 @@
-"""Files of commands: `NAME.md`, and what `/NAME words` then says."""
+"""Command files: `NAME.md`, and the expansion of `/NAME words`."""
 
 from pathlib import Path
 

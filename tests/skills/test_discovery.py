@@ -1,4 +1,4 @@
-"""Which skills are found, which win, and what is said of those that are none."""
+"""Which skills are found, which win, and errors in the others."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is read between the two lines of a SKILL.md, and how it is said what is wrong."""
+"""Parsing the front matter of a SKILL.md, and its errors."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the model gets of a skill: its words and its files, and nothing outside."""
+"""What the model can read of a skill: its text and its files, and nothing outside."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The skills that come with refold, as far as they need no library of others."""
+"""The shipped skills, as far as they need no third-party library."""
 
 import json
 import re

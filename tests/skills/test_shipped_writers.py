@@ -1,4 +1,4 @@
-"""The skills that make documents, followed to a file that its own library opens again."""
+"""The skills that write documents, up to a file that its own library opens."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""The list that a model is told: never longer than it may be."""
+"""The list of skills for the model never exceeds its limit."""
 
 import pytest
 

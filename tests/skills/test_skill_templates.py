@@ -1,4 +1,4 @@
-"""Templates of a skills.md, and what `/name words` stands for."""
+"""Templates in a skills.md, and the expansion of `/name words`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`refold skills`: what is there, and one of them whole."""
+"""`refold skills`: the list, and one skill in full."""
 
 import json
 import os

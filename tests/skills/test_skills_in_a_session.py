@@ -1,4 +1,4 @@
-"""A model in a session that is told of skills, and reads one."""
+"""A model in a session that sees the list of skills, and reads one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Commands can run what a skill brings, and see nothing else of refold's own."""
+"""Commands can run what a skill contains, and see nothing else of refold's own."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What most tests of tools stand on."""
+"""Fixtures for tests of tools."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Patches: whole or not at all, where they fit and nowhere else, every other byte kept."""
+"""Patches: whole or not at all, only where they fit, every other byte unchanged."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The tool `claim`: what is wrong is told at once, and not claimed."""
+"""The tool `claim`: a wrong claim is reported at once and not recorded."""
 
 import json
 from pathlib import Path

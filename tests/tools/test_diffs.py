@@ -1,4 +1,4 @@
-"""Unified diffs: right by the book, and quick for big files."""
+"""Unified diffs: correct, and fast for large files."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Changing files: only what was seen, only what was meant, every other byte kept."""
+"""Changing files: only what was read, only what was meant, every other byte unchanged."""
 
 import os
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Our tools keep what every tool must promise."""
+"""Our tools pass the conformance suite."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What agents do to files, from the call to the disk: only what was judged, or nothing."""
+"""File calls of agents, from the call to the disk: only what was judged, or nothing."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Finding files and searching in them: with ripgrep and without, the same."""
+"""Finding and searching files: the same with and without ripgrep."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A careful shell adds and makes, and overwrites nothing by mistake."""
+"""In the careful shell of small models, redirections do not overwrite files."""
 
 from pathlib import Path
 

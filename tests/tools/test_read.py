@@ -1,4 +1,4 @@
-"""Reading files: lines, kinds that are no lines, and what was cut from outputs."""
+"""Reading files: lines, files that are not text, and the blobs of long outputs."""
 
 import os
 import sys

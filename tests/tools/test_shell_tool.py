@@ -1,4 +1,4 @@
-"""The bash tool: what the model and the person are told of a command."""
+"""The bash tool: what the model and the user see of a command."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The tools that change only the session: todos, a shorter talk."""
+"""The tools that change only the session: todos and compaction."""
 
 import anyio
 import pytest

@@ -1,4 +1,4 @@
-"""Only names that are really near are suggested."""
+"""Only names that are really close are suggested."""
 
 import pytest
 

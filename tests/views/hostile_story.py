@@ -1,4 +1,4 @@
-"""A session in which every text that somebody else can choose is the same one."""
+"""A session in which every text that another party can choose is the same hostile one."""
 
 import json
 from pathlib import Path

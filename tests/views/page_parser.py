@@ -1,4 +1,4 @@
-"""What a parser of HTML finds in a page that is no element, attribute or address of ours."""
+"""Finds elements, attributes and addresses in an HTML page that are not ours."""
 
 import re
 from html.parser import HTMLParser

@@ -1,4 +1,4 @@
-"""Trees of sessions as they lie on the disk, made of events, without anybody who runs them."""
+"""Trees of sessions on the disk, made of events without running anything."""
 
 import os
 from collections.abc import Sequence

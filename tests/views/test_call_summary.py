@@ -1,4 +1,4 @@
-"""What a call looks like: before it runs, in the question, and when it has ended."""
+"""A call as it is shown: before it runs, in the question, and when it has ended."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What fills the window: parts with names that add up to what a provider counts."""
+"""Context usage: named parts that add up to the provider's count."""
 
 from collections.abc import AsyncGenerator
 

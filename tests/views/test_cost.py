@@ -1,4 +1,4 @@
-"""What a session has cost, and what a turn may: whose money, for what, and what is not known."""
+"""The cost of a session and the budget of a turn: by purpose, and what is not known."""
 
 from collections.abc import Sequence
 from typing import cast

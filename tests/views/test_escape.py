@@ -1,4 +1,4 @@
-"""Nothing that a model, tool or file says can order a terminal about."""
+"""No text of a model, tool or file can control the terminal."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""The HTML of a session: only elements, attributes and addresses of ours, whatever is in it."""
+"""The HTML of a session: only our elements, attributes and addresses, whatever is in it."""
 
 import re
 from pathlib import Path

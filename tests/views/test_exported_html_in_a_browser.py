@@ -1,4 +1,4 @@
-"""The page in a real browser: it looks for nothing outside, and nothing in it runs."""
+"""The exported page in a real browser: it requests nothing outside, and runs nothing."""
 
 import http.server
 import shutil

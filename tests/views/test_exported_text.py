@@ -1,4 +1,4 @@
-"""A session as Markdown and as plain text: all of it, and no text breaks out of its place."""
+"""A session as Markdown and as plain text: complete, and no text breaks out."""
 
 from pathlib import Path
 

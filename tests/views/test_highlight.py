@@ -1,4 +1,4 @@
-"""Code gets its colours line by line, as it would all at once, and loses no letter."""
+"""Code is highlighted line by line as it would be at once, and loses no character."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Where blocks of Markdown end: as a parser of whole texts finds them, but line by line."""
+"""The ends of Markdown blocks, found line by line as a parser of whole texts finds them."""
 
 from collections.abc import Iterator
 

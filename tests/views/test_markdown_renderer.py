@@ -1,4 +1,4 @@
-"""A model's words on a screen: Markdown, block by block, however it came."""
+"""A response on a screen: Markdown, block by block, however it arrived."""
 
 import re
 

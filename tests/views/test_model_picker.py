@@ -1,4 +1,4 @@
-"""The list of models: prices, windows, what is found by typing, and the effort."""
+"""The list of models: prices, windows, filtering by typing, and the effort."""
 
 from refold.views.model_picker import ModelOffer, model_picker
 from refold.views.picker import Dial, numbered_rows, picker_rows, turned, with_query

@@ -1,4 +1,4 @@
-"""Questions of the model with options, and what was chosen by number or in words."""
+"""Questions of the model with options, answered by number or by text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The line under a turn, what a session has cost, and the last words of one."""
+"""The line under a turn, the cost of a session, and its closing lines."""
 
 from functools import reduce
 from typing import Any

@@ -1,4 +1,4 @@
-"""Choosing one of many: typing narrows, arrows move, and all of it is a value."""
+"""Choosing from a list: typing filters, arrows move, and its state is a value."""
 
 import re
 

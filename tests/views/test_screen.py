@@ -1,4 +1,4 @@
-"""The screen as a value: what each piece of news makes of it, and what that costs."""
+"""The screen as a value: the effect of each piece of news, and its cost."""
 
 import sys
 from collections.abc import Callable

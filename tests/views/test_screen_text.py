@@ -1,4 +1,4 @@
-"""A session as plain text: who said what, what was done, and nothing that orders a screen."""
+"""A session as plain text: who said what, what was done, and no control sequences."""
 
 import re
 

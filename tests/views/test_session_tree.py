@@ -1,4 +1,4 @@
-"""A tree of sessions as it is shown: who does what, how far it is, what it used."""
+"""A tree of sessions as it is shown: agent, progress, usage."""
 
 import json
 from collections.abc import Sequence

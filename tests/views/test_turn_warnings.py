@@ -1,4 +1,4 @@
-"""What stands under an answer, by the journal: commands that failed, files not written."""
+"""Warnings under an answer, from the journal: failed commands, files not written."""
 
 import json
 from typing import Any

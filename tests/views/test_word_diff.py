@@ -1,4 +1,4 @@
-"""In a diff the words that changed stand out from those that did not."""
+"""In a diff the changed words are highlighted."""
 
 import pytest
 from hypothesis import given

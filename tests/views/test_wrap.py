@@ -1,4 +1,4 @@
-"""Text fits the screen, however narrow and however wide its letters."""
+"""Text fits the screen, however narrow it is and however wide its characters."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Small real programs that stand for other agents' command lines, and a talk."""
+"""Small real programs in place of other agents' command lines, and a conversation."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What programs print, read: plain text and lines of JSON, however they are cut."""
+"""Parsing what programs print: plain text and lines of JSON, however they are cut."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What of a talk becomes the prompt: four modes, four formats, and no way out of them."""
+"""The prompt of a program: four modes, four formats, and no way to forge a message."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The command lines that are built in: what is run, and what is refused."""
+"""The built-in backends: what is run, and what is refused."""
 
 import shlex
 from pathlib import Path

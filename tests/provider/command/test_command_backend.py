@@ -1,4 +1,4 @@
-"""Programs as models, with small real programs: what comes through, and what goes wrong."""
+"""Programs as models, with small real programs: responses and errors."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A person's own command lines, from their settings."""
+"""The user's own command lines, from the settings."""
 
 import os
 import re

@@ -1,6 +1,6 @@
 """The real `claude`, `codex` and `gemini` as models, against servers of ours on loopback.
 
-`scripts/peers` gets them into .peers/, or say where they are with REFOLD_PEERS.
+`scripts/peers` installs them in .peers/; REFOLD_PEERS names another place.
 """
 
 import os

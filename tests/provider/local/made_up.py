@@ -1,4 +1,4 @@
-"""A model of a few bytes, cut into wheels, and places that give it out."""
+"""A model of a few bytes, cut into wheels, and places that offer it."""
 
 import io
 import zipfile

@@ -1,8 +1,8 @@
 """A model's server without a model: all of `serve` but llama.cpp.
 
-On stderr, its log, it says who it is, and then what was posted to it. With `fail` it dies
-while loading, with `silent` it loads until the file `go` lies beside the model, with `forgets` it
-cannot restore what it saved.
+On stderr, its log, it prints its identity, and then what was posted to it. With `fail` it
+dies while loading, with `silent` it loads until the file `go` exists beside the model, with
+`forgets` it cannot restore what it saved.
 """
 
 import json

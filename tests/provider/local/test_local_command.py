@@ -1,4 +1,4 @@
-"""`refold local`: what a person reads while a model comes and goes."""
+"""`refold local`: its output while a model is installed and removed."""
 
 from argparse import ArgumentParser
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A model comes here whole and checked, from whichever place has it, or not at all."""
+"""A model is downloaded completely and checked, from any source, or not at all."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""A GGUF file of one's own: read, installed by path and by address, found, removed."""
+"""The user's own GGUF file: read, installed by path and by address, found, removed."""
 
 import os
 import struct

@@ -1,4 +1,4 @@
-"""pip and uv themselves, against an index of ours on loopback."""
+"""pip and uv themselves, against our index on loopback."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""The smallest real model, in a real session. Skipped where there is no model file."""
+"""The smallest real model, in a real session. Skipped if there is no model file."""
 
 import json
 import os

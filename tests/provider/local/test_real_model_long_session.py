@@ -1,6 +1,7 @@
-"""A session that is longer than the window of the bigger embedded model, to its end.
+"""A session that is longer than the window of the larger embedded model, to its end.
 
-Skipped where that model is not: it takes minutes. `refold local install` fetches it.
+Skipped if that model is not installed: it takes minutes. `refold local install` downloads
+it.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""A real small model and `refold rlm`, flat and by code. Skipped where there is no model file.
+"""A real small model and `refold rlm`, flat and by code. Skipped if there is no model file.
 
-The smallest model is there to show that it ends well, whatever it says; the one of 1.5
-billion parameters has to be right.
+The smallest model only has to come to a proper end; the one with 1.5 billion parameters has
+to be right.
 """
 
 import json

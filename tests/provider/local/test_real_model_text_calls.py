@@ -1,7 +1,7 @@
 """The smallest real model behind the plain Chat wire, with its own chat template.
 
-That template makes it write calls that its server does not hear. All ten tasks, and
-the comparison with native calls, are `python -m bench.local_tasks --calls …`.
+That template makes it write calls that its server does not recognize. All ten tasks, and
+the comparison with native calls, are in `python -m bench.local_tasks --calls …`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""How a conversation looks to a small model, and how its answers become calls."""
+"""How a conversation is encoded for a small model, and how its responses become calls."""
 
 from typing import Any
 

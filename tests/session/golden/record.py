@@ -1,11 +1,11 @@
-"""Record a journal in which every kind of event stands, and what it folds to.
+"""Records a journal with every kind of event, and the state that it folds to.
 
     python tests/session/golden/record.py 0.2
 
-writes beside this file `0.2.jsonl` and `0.2.json`. A release adds its own; the
-journals of earlier ones are never written again: they are what people have on their
-disks. What they fold to is written again (`record.py --fold 0.1`) where a view is
-given another shape, and only then: read the difference before you keep it.
+writes `0.2.jsonl` and `0.2.json` beside this file. Each release adds its own; the journals
+of earlier ones are never written again, because users have them on their disks. The folded
+state is written again (`record.py --fold 0.1`) only if the shape of a view changes: read
+the difference before you commit it.
 """
 
 import sys
