@@ -7,7 +7,7 @@ what they use.
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 TYPE_CHECKING = False  # as checkers read it, without the import of typing
 

@@ -92,7 +92,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def works(refold: Path, home: Path) -> None:
+def works(refold: Path, home: Path, updated: str) -> None:
     """It starts, has its data files with it, and does a whole turn without a model."""
     script = home / "script.jsonl"
     script.write_text('{"text": "hello from a script"}\n', encoding="utf-8")
@@ -109,6 +109,7 @@ def works(refold: Path, home: Path) -> None:
     assert "1 thing is wrong" in diagnosed
     assert "explore" in run(refold, "agents", HOME=str(home))
     assert "code-review" in run(refold, "skills", HOME=str(home))
+    assert updated in run(refold, "update", HOME=str(home))
 
 
 def test_pip_installs_it_into_a_new_environment(index: Path, tmp_path: Path) -> None:
@@ -116,7 +117,8 @@ def test_pip_installs_it_into_a_new_environment(index: Path, tmp_path: Path) -> 
     run(sys.executable, "-m", "venv", there)
     run(there / "bin/pip", "install", "--no-index", "--find-links", index, "refold")
 
-    works(there / "bin/refold", tmp_path)
+    update = f"{there}/bin/python -m pip install --upgrade refold"
+    works(there / "bin/refold", tmp_path, update)
     assert (there / "share/man/man1/refold.1").is_file()
 
 
@@ -124,7 +126,7 @@ def test_uv_installs_it_as_a_tool(index: Path, tmp_path: Path) -> None:
     run(UV, "tool", "install", "--no-index", "--find-links", index, "--python", sys.executable, "refold",
         HOME=str(tmp_path), UV_TOOL_BIN_DIR=str(tmp_path / "bin"), UV_TOOL_DIR=str(tmp_path / "tools"))  # fmt: skip
 
-    works(tmp_path / "bin/refold", tmp_path)
+    works(tmp_path / "bin/refold", tmp_path, "uv tool upgrade refold")
 
 
 def test_pipx_installs_it(index: Path, tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_pipx_installs_it(index: Path, tmp_path: Path) -> None:
         "--pip-args", f"--no-index --find-links {index}", "refold",
         HOME=str(tmp_path), PIPX_HOME=str(tmp_path / "pipx"), PIPX_BIN_DIR=str(tmp_path / "bin"))  # fmt: skip
 
-    works(tmp_path / "bin/refold", tmp_path)
+    works(tmp_path / "bin/refold", tmp_path, "pipx upgrade refold")
 
 
 def test_with_its_extra_the_embedded_model_answers(index: Path, tmp_path: Path) -> None:

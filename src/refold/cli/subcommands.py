@@ -90,6 +90,7 @@ _LISTED = (
     Subcommand("schema", "schema", "print the JSON Schema of the stdio protocol"),
     Subcommand("config", "config", "show and change settings"),
     Subcommand("doctor", "doctor", "check this installation; exit code 1 if a check fails"),
+    Subcommand("update", "update", "show how this installation is updated"),
     Subcommand("init", "init", "write an AGENTS.md for this directory"),
     Subcommand("logs", "logs", "show refold's own log"),
     Subcommand("completion", "completion", "print a shell completion script"),

@@ -1,0 +1,84 @@
+"""`refold update`: how this installation is updated, by what installed it.
+
+It changes nothing and asks no server: the program that installed refold also knows where to
+look for a new version, and which other packages it must fit.
+"""
+
+import json
+import os
+import shlex
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from refold import __version__
+from refold.headless.streams import write
+from refold.views.escape import on_one_line
+
+IMAGE = "REFOLD_IMAGE"  # our Dockerfile sets it
+
+
+class Installation(Struct, frozen=True):
+    """`how` it was installed, as part of a sentence; `command` updates it."""
+
+    how: str
+    command: str
+
+
+def add_arguments(update: ArgumentParser) -> None:
+    pass
+
+
+def run(found: Namespace) -> int:
+    del found
+    this = installation(Path(sys.prefix), _source(), os.environ)
+    write(
+        f"refold {__version__}, {on_one_line(this.how)}. To update it:\n\n"
+        f"  {on_one_line(this.command)}\n"
+    )
+    return 0
+
+
+def installation(prefix: Path, source: str, environ: Mapping[str, str]) -> Installation:
+    """Find out how refold was installed.
+
+    `prefix` is that of the running Python, `source` the directory that an installation
+    without a copy runs from, or "".
+    """
+    if environ.get(IMAGE):
+        name = shlex.quote(environ[IMAGE])
+        build = f"docker build --pull -f packaging/Dockerfile -t {name} ."
+        return Installation("in an image", f"git pull && {build}")
+    if source:
+        folder = shlex.quote(source)
+        return Installation(
+            f"from the sources in {source}", f"cd {folder} && git pull && make run"
+        )
+    if "Cellar" in prefix.parts:
+        return Installation("by Homebrew", "brew upgrade refold")
+    if (prefix / "uv-receipt.toml").is_file():
+        return Installation("as a tool of uv", f"uv tool upgrade {prefix.name}")
+    if (prefix / "pipx_metadata.json").is_file():
+        return Installation("by pipx", f"pipx upgrade {prefix.name}")
+    python = str(prefix / "bin" / "python")
+    return Installation(
+        f"by pip in {prefix}",
+        shlex.join([python, "-m", "pip", "install", "--upgrade", "refold"]),
+    )
+
+
+def _source() -> str:
+    """The directory of an editable installation, as pip and uv note it (PEP 610)."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        noted = distribution("refold").read_text("direct_url.json")
+        origin = json.loads(noted or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    editable = origin.get("dir_info", {}).get("editable", False)
+    return unquote(urlsplit(origin.get("url", "")).path) if editable else ""
