@@ -4,7 +4,6 @@ It changes nothing and asks no server: the program that installed refold also kn
 look for a new version, and which other packages it must fit.
 """
 
-import json
 import os
 import shlex
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 from msgspec import Struct
 
 from refold import __version__
@@ -71,14 +71,24 @@ def installation(prefix: Path, source: str, environ: Mapping[str, str]) -> Insta
     )
 
 
+class _Directory(Struct, frozen=True):
+    editable: bool = False
+
+
+class _Origin(Struct, frozen=True):
+    """Where a package came from, as pip and uv note it (PEP 610)."""
+
+    url: str = ""
+    dir_info: _Directory = _Directory()
+
+
 def _source() -> str:
-    """The directory of an editable installation, as pip and uv note it (PEP 610)."""
+    """The directory of an editable installation; "" for any other."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
         noted = distribution("refold").read_text("direct_url.json")
-        origin = json.loads(noted or "{}")
-    except (PackageNotFoundError, ValueError):
-        origin = {}
-    editable = origin.get("dir_info", {}).get("editable", False)
-    return unquote(urlsplit(origin.get("url", "")).path) if editable else ""
+        origin = msgspec.json.decode(noted or "{}", type=_Origin)
+    except (PackageNotFoundError, msgspec.DecodeError):
+        origin = _Origin()
+    return unquote(urlsplit(origin.url).path) if origin.dir_info.editable else ""
