@@ -1,12 +1,12 @@
-"""The notes of one project, and those about the person: read, changed, forgotten.
+"""The notes of one project, and those about the user: read, changed, forgotten.
 
     <data>/projects/<name>-<hash>/memory.md   of the project, Markdown
-    <data>/profile.md                         about the person, the same shape
+    <data>/profile.md                         about the user, the same form
     …/memory.json, profile.json               where notes come from, what is new
-    <data>/forgotten.json                     what is not to be learned again
+    <data>/forgotten.json                     what must not be learned again
 
-A change is one step under a lock, so two processes lose nothing of each other. What may
-become a note is decided before (`grounding`). Waits for the disk: call it in a thread.
+A change is one step under a lock, so two processes lose nothing of each other. `grounding`
+decides what may become a note. It blocks on the disk: call it in a thread.
 """
 
 import time

@@ -1,6 +1,6 @@
 """The events of a session tree as they happen, for `refold stream`. Pure.
 
-For a person, at most one line per event; for programs, the documents of `stream` with the node
+For users, at most one line per event; for programs, the documents of `stream` with the node
 of each.
 """
 

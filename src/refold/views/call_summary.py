@@ -1,6 +1,6 @@
 """A tool call in one line before it runs, and its result in a few lines. Pure.
 
-`questions` shows the call in full when the person is asked.
+`questions` shows the call in full when the user is asked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""One-line notices for the person: compactions, files changed outside, unsent messages, warnings.
+"""One-line notices for the user: compactions, outside changes, unsent messages, warnings.
 
 The warnings after a turn are read from the journal, whatever the answer claims: whether the
 last command failed, and which files could not be written. Pure.

@@ -1,10 +1,10 @@
-"""The questions that a person answers: may a call run, and what the model asks. Pure.
+"""The questions that the user answers: may a call run, and what the model asks. Pure.
 
-A permission question shows the whole call and hides nothing: invisible characters are written
-out and counted, long runs of blanks are counted, long lines are wrapped and never cut. If a call
-is longer than the screen, its start and end are shown, and the rest on request. A call that
-changes files is shown as the diffs it would make, from the files as they are now. Where these
-are not known, or not whole, its arguments are shown.
+A permission question shows the whole call and hides nothing: invisible characters are
+written out and counted, long runs of blanks are counted, long lines are wrapped and never
+cut. If a call is longer than the screen, its start and end are shown, and the rest on
+request. A call that changes files is shown as the diffs it would make, from the files as
+they are now. If these are not known, or not complete, its arguments are shown.
 """
 
 import re

@@ -1,11 +1,11 @@
-"""Hold a small model to the words of the request, from the first step to the last.
+"""Holds a small model to its request, from the first step to the last.
 
-Small models change files that they have not read, claim too early that they are done, and do
-not read results twice. They are shown the files that the request names, and what became of
-them. Before a turn ends, what the journal shows is checked here; what only the disk shows is
-checked by `engine.request_files`, which also reads the files. A problem is sent to the
-model once, with what was found. If it still exists at the next end, the turn ends and the user
-is told (`views.notices`).
+Small models change files that they have not read, claim too early that they are done, and
+do not read results twice. They are shown the files that the request names, and the changes
+to them. Before a turn ends, what the journal shows is checked here; what only the disk
+shows is checked by `engine.request_files`, which also reads the files. A problem is sent to
+the model once, with what was found. If it still exists at the next end, the turn ends and
+the user is told (`views.notices`).
 """
 
 import re
