@@ -58,7 +58,7 @@ def test_each_claim_is_told_with_its_verdict_and_why(
 
     assert capsys.readouterr().out == (
         "supported     known users get in\n"
-        "              stands at line 2, as it was read\n"
+        "              found at line 2 of what was read\n"
         "              - a.py:2 return user in KNOWN\n"
         "contradicted  nobody gets in\n"
         "              is not in the file as it was read\n"

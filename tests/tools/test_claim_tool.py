@@ -44,8 +44,8 @@ def test_a_claim_that_the_journal_contradicts_is_not_taken(place: Path, home: Pa
 
     _, first, second = ends(past)
     assert first.text == (
-        "1. claim 1: supported, stands at line 2, as it was read\n"
-        "2. claim 2: contradicted, stands at line 2, not at line 1. "
+        "1. claim 1: supported, found at line 2 of what was read\n"
+        "2. claim 2: contradicted, is at line 2, not at line 1. "
         "Not taken: mend it, or leave it out."
     )
     assert first.control == Claimed((Claim("claim 1", (GOOD,)),))

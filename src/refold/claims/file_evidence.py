@@ -87,7 +87,7 @@ def _as_read(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding 
         for text in texts:
             if places := text.places(sought.quote, sought.within, most=1):
                 if same or (not reading.sha256 and _stands(sought, now)):
-                    return Finding("supported", f"stands at {places[0]}, as it was read")
+                    return Finding("supported", f"found at {places[0]} of what was read")
                 there = True
             elif sought.within:
                 elsewhere += text.places(sought.quote)
@@ -95,7 +95,7 @@ def _as_read(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding 
         return Finding("stale", _since(sought, now))
     if elsewhere and sought.within:
         places = ", ".join(map(str, dict.fromkeys(elsewhere[:3])))
-        return Finding("contradicted", f"stands at {places}, not at {sought.within}")
+        return Finding("contradicted", f"is at {places}, not at {sought.within}")
     return None
 
 
@@ -236,7 +236,7 @@ def _stands(sought: Sought, now: Now) -> bool:
 
 def _where(sought: Sought, text: Passage) -> str:
     places = ", ".join(map(str, text.places(sought.quote)))
-    return f"stands at {places}, not at {sought.within}"
+    return f"is at {places}, not at {sought.within}"
 
 
 def _in_pieces(quote: str, readings: Sequence[FileRead], now: Now) -> bool:
