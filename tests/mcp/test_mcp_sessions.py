@@ -18,6 +18,7 @@ from refold.client.session import Session
 from refold.config.paths import paths
 from refold.config.project import project
 from refold.config.trusted_folders import Folders
+from refold.errors import BadInput
 from refold.journal.events.kinds import Ended, SystemPromptSet
 from refold.testing.providers import Line, ScriptedProvider
 from tests.mcp import fake_server
@@ -357,3 +358,36 @@ def test_progress_is_shown_while_a_call_runs(place: Place) -> None:
             return [str(frame) async for frame in frames]
 
     assert any("1 of 2: half" in each for each in anyio.run(talk))
+
+
+def test_the_model_reads_a_resource_that_a_message_names(place: Place) -> None:
+    place.servers(s=place.fake())
+    place.know()
+    read = [("mcp__read_resource", '{"server": "s", "uri": "note://one"}')]
+    other = [("mcp__read_resource", '{"server": "t", "uri": "note://one"}')]
+    agent = place.agent(read, other, "Done.")
+
+    found, missing = place.turns(agent, "What is in @s:note://one?")
+    (refused,) = place.turns(place.agent(read, "Done.", allow=()), "And now?")
+
+    assert (found.outcome, found.text) == ("done", "a note")
+    assert missing.text == "There is no MCP server 't'. There are: s."
+    assert refused.outcome == "refused"
+
+
+def test_a_prompt_of_a_server_becomes_a_message(place: Place) -> None:
+    place.servers(s=place.fake())
+    place.know()
+
+    async def talk() -> tuple[str, str]:
+        async with place.agent("Done.").session() as session:
+            assert session.mcp
+            (prompt,) = session.mcp.prompts()
+            text = await session.mcp.expanded(prompt, "Ada Lovelace")
+            with pytest.raises(
+                BadInput, match="/mcp__s__greet takes <who>: who is missing"
+            ):
+                await session.mcp.expanded(prompt, "")
+            return prompt.name, text
+
+    assert anyio.run(talk) == ("mcp__s__greet", "Greet Ada Lovelace.")

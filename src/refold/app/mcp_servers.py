@@ -22,7 +22,7 @@ from refold.app.workspace import Workspace
 from refold.config.paths import Paths
 from refold.config.project import LARGEST, MCP_FILES, project
 from refold.config.trusted_folders import Folders
-from refold.errors import BadInput
+from refold.errors import BadInput, ToolFailed
 from refold.mcp.servers import ServerConfig, read, resolved, secrets
 from refold.place.port import Commands
 from refold.provider.port import Delta, Provider, Request
@@ -35,6 +35,7 @@ from refold.values.tools import Effect
 if TYPE_CHECKING:
     from refold.mcp.as_tools import ServerTools
     from refold.mcp.connections import Connections, ServerStatus
+    from refold.mcp.manifests import RemotePrompt
 
 EVERY_MCP_TOOL = "mcp__*"
 _SHARE = 0.1  # of the window: tools that need more are deferred
@@ -45,6 +46,16 @@ _WAITING = "Tools of the MCP servers {names} are added when these have connected
 _NOT_INSTALLED = (
     "MCP servers are configured, but the extra is not installed: pip install 'refold[mcp]'"
 )
+
+
+class ServerPrompt(Struct, frozen=True):
+    """A prompt template of a server. `name` is typed after a slash."""
+
+    name: str
+    usage: str
+    about: str
+    server: str
+    remote: "RemotePrompt"
 
 
 class Configured(Struct, frozen=True):
@@ -129,7 +140,18 @@ class McpServers:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools of all servers, as they are known by now."""
-        return self._now().tools
+        found = self._now()
+        if not any(
+            self.connections.manifest(s.name).offer.resources for s in self._here.servers
+        ):
+            return found.tools
+        return (*found.tools, self._resources)
+
+    @cached_property
+    def _resources(self) -> Tool:
+        from refold.mcp.as_tools import resource_tool
+
+        return resource_tool(self.connections.read)
 
     def offer(
         self,
@@ -158,6 +180,38 @@ class McpServers:
     def statuses(self) -> "tuple[ServerStatus, ...]":
         """The servers that count here, as they are now."""
         return self.connections.statuses()
+
+    def prompts(self) -> tuple[ServerPrompt, ...]:
+        """The prompt templates of all servers, as they are known by now."""
+        from refold.mcp.as_tools import tool_name
+
+        return tuple(
+            ServerPrompt(
+                tool_name(one.name, prompt.name).lower(),
+                " ".join(f"<{each}>" for each in prompt.arguments),
+                prompt.description,
+                one.name,
+                prompt,
+            )
+            for one in self._here.servers
+            for prompt in self.connections.manifest(one.name).offer.prompts
+        )
+
+    async def expanded(self, prompt: ServerPrompt, words: str) -> str:
+        """The text of the prompt, from its server; each word is an argument, the last takes
+        the rest. Raises `BadInput` where one is missing, or the server does not answer.
+        """
+        names = prompt.remote.arguments
+        values = words.split(maxsplit=len(names) - 1) if names else []
+        given = dict(zip(names, values, strict=False))
+        if left := [name for name in prompt.remote.required if name not in given]:
+            raise BadInput(
+                f"/{prompt.name} takes {prompt.usage}: {' and '.join(left)} is missing"
+            )
+        try:
+            return await self.connections.prompt(prompt.server, prompt.remote.name, given)
+        except ToolFailed as error:
+            raise BadInput(str(error)) from error
 
     def accept(self, name: str) -> None:
         """The user has seen what changed in the tools of this server, and takes it.

@@ -9,15 +9,14 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from keyword import iskeyword
-from typing import Any, cast
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
-from refold.errors import ToolFailed
+from refold.errors import BadInput, ToolFailed
 from refold.mcp.manifests import RemoteTool
-from refold.tools.contract import Context, Reply, Tool
+from refold.tools.contract import Context, Reply, Tool, tool
 from refold.values.json_check import keys_are_unique, repeated_key
 from refold.values.text import clean, marked
 from refold.values.tools import Effect, ToolSpec
@@ -47,6 +46,11 @@ class McpTool(Tool, frozen=True):
             )
         return {"arguments": found}
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        schema: dict[str, Any] = msgspec.json.decode(self.spec.parameters)
+        return tuple(schema["properties"])
+
     def touches(self, arguments: Mapping[str, object]) -> str:
         return json.dumps(arguments["arguments"], ensure_ascii=False)[:_SUBJECT]
 
@@ -63,29 +67,44 @@ def as_tools(offers: Mapping[str, Sequence[RemoteTool]], call: Call) -> ServerTo
     found, refused = list[McpTool](), list[str]()
     for server in sorted(offers):
         named = dict[str, list[RemoteTool]]()
-        for tool in offers[server]:
-            named.setdefault(tool_name(server, tool.name), []).append(tool)
+        for each in offers[server]:
+            named.setdefault(tool_name(server, each.name), []).append(each)
         for name, several in named.items():
             if len(several) > 1:
-                spelled = " and ".join(sorted(repr(tool.name) for tool in several))
+                spelled = " and ".join(sorted(repr(each.name) for each in several))
                 refused.append(
                     f"the MCP server {server} has the tools {spelled}, which would both be "
                     f"{name}: neither is used"
                 )
-            elif why := _unfit(several[0]):
-                refused.append(f"the tool {name} is not used: {why}")
             else:
-                found.append(_tool(server, name, several[0], call))
+                try:
+                    found.append(_tool(server, name, several[0], call))
+                except BadInput as error:
+                    refused.append(f"the tool {name} is not used: {error}")
     return ServerTools(tuple(found), tuple(refused))
 
 
-def tool_name(server: str, tool: str) -> str:
+def tool_name(server: str, remote: str) -> str:
     """The name by which the model and the rules know it; a long one ends with its hash."""
-    name = f"{PREFIX}{server}__{_UNUSUAL.sub('_', tool)}"
+    name = f"{PREFIX}{server}__{_UNUSUAL.sub('_', remote)}"
     if len(name) <= _LONGEST_NAME:
         return name
-    mark = sha256(tool.encode(errors="surrogatepass")).hexdigest()[:8]
+    mark = sha256(remote.encode(errors="surrogatepass")).hexdigest()[:8]
     return f"{name[: _LONGEST_NAME - 9]}_{mark}"
+
+
+def resource_tool(read: Callable[[str, str], Awaitable[Reply]]) -> Tool:
+    """The tool that reads resources, which messages name as `@server:uri`."""
+
+    @tool(Effect.NET, subject="uri")
+    async def mcp__read_resource(
+        server: Annotated[str, Meta(description="before the colon")],
+        uri: Annotated[str, Meta(description="after it, as note://one")],
+    ) -> Reply:
+        """Read a resource of an MCP server, which a message names as @server:uri."""
+        return await read(server, uri)
+
+    return mcp__read_resource
 
 
 def size(tools: Iterable[Tool]) -> int:
@@ -102,49 +121,27 @@ def _tool(server: str, name: str, remote: RemoteTool, call: Call) -> McpTool:
 
     words, _ = marked(clean(remote.description))
     about = words if len(words) <= _DESCRIPTION else f"{words[: _DESCRIPTION - 1]}…"
-    parameters = Raw(json.dumps(_schema(remote)).encode())
-    spec = ToolSpec(name, f"[MCP server {server}] {about}", parameters)
+    spec = ToolSpec(name, f"[MCP server {server}] {about}", _parameters(remote))
     return McpTool(
-        spec,
-        Effect.RUN,
-        run,
-        _arguments(name, remote),
-        context="context",
-        subject="arguments",
+        spec, Effect.RUN, run, _Arguments, context="context", subject="arguments"
     )
 
 
-def _schema(remote: RemoteTool) -> dict[str, Any]:
-    found = cast("dict[str, Any]", json.loads(remote.schema))
-    kept = {key: value for key, value in found.items() if key not in ("$schema", "title")}
-    return {"properties": {}, **kept, "type": "object"}
+class _Arguments(Struct, frozen=True):
+    arguments: dict[str, Any]
 
 
-def _unfit(remote: RemoteTool) -> str:
-    try:
-        schema: object = json.loads(remote.schema)
-    except (ValueError, RecursionError):
-        schema = None
-    if not isinstance(schema, dict):
-        return "its schema is not a JSON object"
-    properties = cast("dict[str, object]", schema).get("properties", {})
-    if not isinstance(properties, dict):
-        return "the properties of its schema are not an object"
+def _parameters(remote: RemoteTool) -> Raw:
+    """Its schema as providers take it. Raises `BadInput` where it cannot be sent."""
     if len(remote.schema) > _SCHEMA:
-        return f"its schema has {len(remote.schema):,} characters, at most {_SCHEMA:,} are sent"
-    if not _UNUSUAL.sub("", remote.name):
-        return f"its name is {remote.name!r:.60}"
-    return ""
-
-
-def _arguments(name: str, remote: RemoteTool) -> type[Struct]:
-    """The parameters as code that a model writes may call them; the server checks them."""
-    schema = _schema(remote)
-    fields = [
-        (each, Any, None)
-        for each in cast("dict[str, object]", schema["properties"])
-        if each.isidentifier() and not iskeyword(each) and not each.startswith("_")
-    ]
-    return msgspec.defstruct(
-        _UNUSUAL.sub("_", name).replace("-", "_"), fields, kw_only=True
-    )
+        raise BadInput(
+            f"its schema has {len(remote.schema):,} characters, at most {_SCHEMA:,} are sent"
+        )
+    try:
+        schema = msgspec.json.decode(remote.schema, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadInput("its schema is not a JSON object") from error
+    if not isinstance(schema.get("properties", {}), dict):
+        raise BadInput("the properties of its schema are not an object")
+    kept = {key: value for key, value in schema.items() if key not in ("$schema", "title")}
+    return Raw(msgspec.json.encode({"properties": {}, **kept, "type": "object"}))

@@ -6,13 +6,11 @@ before (`manifests`). `connection` is one server, and `as_tools` makes tools of 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import Struct
 
 from refold.errors import BadInput, ToolFailed
@@ -23,6 +21,10 @@ from refold.tools.contract import Context, Reply
 from refold.values.log_level import Level, Tell
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from anyio.from_thread import BlockingPortal
+
     from refold.mcp.connection import Channel, Connection
 
 _AT_ONCE = 64  # calls that wait for an answer
@@ -79,6 +81,8 @@ class Connections:
         with self._lock:
             if self._portal is not None or self._closed or not self.servers:
                 return
+            from anyio.from_thread import start_blocking_portal
+
             name = "MCP servers"
             self._portal = self._stack.enter_context(start_blocking_portal(name=name))
             self._portal.start_task_soon(self._connect)
@@ -105,6 +109,9 @@ class Connections:
         async def work(_: "Channel") -> Reply:
             return await (await self._find(server)).read(uri)
 
+        if server not in self._known:
+            names = ", ".join(self._known)
+            raise ToolFailed(f"There is no MCP server {server!r}. There are: {names}.")
         return await self._over(work)
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> str:

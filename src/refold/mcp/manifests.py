@@ -7,8 +7,7 @@ another server. `connections` brings manifests, and `as_tools` makes tools of th
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from difflib import unified_diff
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -79,20 +78,25 @@ class Manifest(Struct, frozen=True):
     failed: str = ""
 
     @property
-    def pins(self) -> Mapping[str, str]:
-        return {tool.name: tool.pin for tool in self.accepted}
-
-    @property
     def usable(self) -> tuple[RemoteTool, ...]:
         """The tools that are offered now and are as they were accepted."""
-        pins = self.pins
-        return tuple(t for t in self.offer.tools if pins.get(t.name) == t.pin)
+        return tuple(filter(self._is_accepted(), self.offer.tools))
 
     @property
     def blocked(self) -> tuple[RemoteTool, ...]:
         """The tools that are new, or not as they were accepted."""
-        pins = self.pins
-        return tuple(t for t in self.offer.tools if pins.get(t.name) != t.pin)
+        accepted = self._is_accepted()
+        return tuple(tool for tool in self.offer.tools if not accepted(tool))
+
+    def _is_accepted(self) -> Callable[[RemoteTool], bool]:
+        before = {tool.name: tool for tool in self.accepted}
+
+        def accepted(tool: RemoteTool) -> bool:
+            known = before.get(tool.name)
+            # Most are the very same: each start asks, and a hash costs.
+            return known is not None and (known == tool or known.pin == tool.pin)
+
+        return accepted
 
     def met(self, offer: Offer) -> "Manifest":
         """After a connection on which the server offered this."""
@@ -159,6 +163,8 @@ def fingerprint(server: ServerConfig) -> str:
 
 
 def _difference(before: RemoteTool | None, now: RemoteTool) -> Iterator[str]:
+    from difflib import unified_diff
+
     old = _lines(before) if before else []
     heads = (f"{now.name} (as you accepted it)", f"{now.name} (as it is now)")
     yield from unified_diff(old, _lines(now), *heads, n=1, lineterm="")

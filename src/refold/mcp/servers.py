@@ -18,7 +18,7 @@ from refold.errors import BadInput
 FILES = (".mcp.json", "mcp_servers.json")
 # What is before the first `__` after `mcp__` must be the server, and nothing else.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
-_RESERVED = frozenset(("mcp", "refold"))
+_RESERVED = frozenset(("mcp", "read_resource", "refold"))
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KINDS: Mapping[object, str] = {

@@ -114,6 +114,11 @@ class Tool(Struct, frozen=True):
             raise self._misfit(found, unknown) from error
         return {name: getattr(fitting, name) for name in found}
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its parameters, in their order."""
+        return tuple(self.arguments.__struct_fields__)
+
     def touches(self, arguments: Mapping[str, object]) -> str:
         """What rules match and labels show of a call: a path, a command line."""
         if self.paths is None:

@@ -45,6 +45,10 @@ def offers_of(session: Session, directory: Callable[[], str]) -> Complete:
         NamedCommand(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
         for each in session.shortcuts.offered()
     ]
+    table += [
+        NamedCommand(each.name, on_one_line(each.about), each.usage)
+        for each in (session.mcp.prompts() if session.mcp else ())
+    ]
     files = WorkspaceFiles(directory)
     return completing(table, _choices(session), directory, files.found)
 

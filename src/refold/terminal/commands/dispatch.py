@@ -69,6 +69,12 @@ async def run_command(name: str, rest: str, here: Terminal) -> None:
     if (command := find(name)) is not None:
         await run_of(command)(here, rest)
         return
+    if (servers := here.session.mcp) is not None:
+        for prompt in servers.prompts():
+            if prompt.name == name:
+                text = await servers.expanded(prompt, rest)
+                await here.say(text, typed=f"/{name} {rest}".rstrip())
+                return
     shortcuts = here.session.shortcuts
     if shortcuts.find(name) is None:
         raise BadInput(help.unknown(name, commands(), shortcuts.offered()))

@@ -54,8 +54,9 @@ def _show(here: Terminal, name: str) -> None:
         raise BadInput(f"there is no MCP server {name!r} here; there are: {names}")
     for tool in found.manifest.usable:
         say(f"  {on_one_line(tool.name)}  {on_one_line(tool.description)[:100]}")
-    for prompt in found.manifest.offer.prompts:
-        say(f"  prompt /mcp__{name}__{on_one_line(prompt.name)}")
+    for prompt in servers.prompts():
+        if prompt.server == name:
+            say(f"  prompt /{prompt.name} {on_one_line(prompt.usage)}".rstrip())
     for resource in found.manifest.offer.resources:
         say(f"  resource @{name}:{on_one_line(resource.uri)}")
     if found.manifest.blocked:
