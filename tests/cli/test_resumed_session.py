@@ -68,6 +68,17 @@ def test_it_goes_on_where_it_was_with_the_directories_it_had(
     ]
 
 
+def test_a_security_profile_changes_the_mode_of_a_resumed_session(here: Path) -> None:
+    say(here, "--permission-mode", "accept-edits")
+    write = {
+        "calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]
+    }
+
+    say(here, "-c", "--security-profile", "paranoid", answers=[write, {"text": "Done."}])
+
+    assert not (here / "a.txt").exists()
+
+
 def test_a_directory_that_is_gone_is_told_and_it_goes_on_here(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

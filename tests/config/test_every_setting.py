@@ -800,6 +800,7 @@ CHANGED: dict[str, Change] = {
     "titles": Change(False, "A dripping gutter", "", finds_a_title),
     "log_requests": Change(True, False, True, traces),
     "log_level": Change("error", True, False, logs_its_start),
+    "security_profile": Change("open", False, True, runs_unasked),
     "permission_mode": Change("bypass", False, True, runs_unasked),
     "durability": Change("written", True, False, syncs),
     "permissions.allow": Change(["act(x)"], False, True, runs_unasked),

@@ -27,6 +27,7 @@ ABOUT = """refold: a coding agent that asks before it acts and records what it d
   refold -p "fix the test"    run one task, print the answer, exit
 """
 EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
+PROFILES = ("open", "cautious", "guarded", "paranoid")
 OUTPUT_FORMATS = ("text", "json", "stream-json")
 INPUT_FORMATS = ("text", "stream-json")
 PICK = True  # --resume without an id
@@ -167,6 +168,8 @@ def _add_permissions(parser: ArgumentParser) -> None:
         action="store_true",
         help="same as --permission-mode bypass",
     )
+    add("--security-profile", choices=PROFILES,
+        help="a mode, a sandbox and rules by one name (refold config show lists them)")  # fmt: skip
     for name, alias, verb in (
         ("allow", "allowedTools", "allow"),
         ("deny", "disallowedTools", "deny"),

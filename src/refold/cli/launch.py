@@ -94,7 +94,7 @@ async def opened(launch: Launch, found: Namespace) -> Opened:
         remark(f"{id_}: forked from {made.source} at event {made.seq}")
     with gc_paused():
         there = await launch.resume(id_)
-    await choose_again(app, there.engine, found, named_model(found), _mode(found))
+    await choose_again(app, there.engine, found, named_model(found), _chosen_mode(found))
     return there
 
 
@@ -149,6 +149,7 @@ def as_settings(found: Namespace) -> dict[str, object]:
         "preset": found.preset,
         "memory": False if found.no_memory else None,
         "budget.dollars": found.max_budget_usd,
+        "security_profile": found.security_profile,
         "permission_mode": _mode(found),
         "terminal.display": found.display,
         "limits.steps": found.max_turns,
@@ -226,6 +227,14 @@ def schema(given: str, flag: str = "--json-schema") -> Raw:
 def images(found: Namespace) -> tuple[ImageData, ...]:
     """Those that --image names. Raises `BadInput` for what a model cannot see."""
     return tuple(image_file(Path(name).expanduser(), name) for name in found.image)
+
+
+def _chosen_mode(found: Namespace) -> Mode | None:
+    """What the flags say of the mode, also by the name of a security profile."""
+    from refold.config.security_profiles import PROFILES
+
+    bundle = PROFILES.get(found.security_profile or "", {})
+    return _mode(found) or MODES.get(str(bundle.get("permission_mode", "")))
 
 
 def _mode(found: Namespace) -> Mode | None:

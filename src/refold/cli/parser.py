@@ -29,7 +29,7 @@ _OF_OTHERS = {
     "--full-auto": "use --permission-mode sandbox",
     "--sandbox": "commands always run in the sandbox; see also --permission-mode sandbox",
     "--ask-for-approval": "use --permission-mode",
-    "--profile": "use --permission-mode, --model and --agent",
+    "--profile": "use --security-profile, --model and --agent",
     "--oss": "use -m local/qwen2.5-coder-1.5b, or -m ollama/NAME",
     "--output-schema": "use --json-schema",
     "--include-directories": "use --add-dir",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from refold.config.layers import COMMAND_LINE, MANAGED
+from refold.config.layers import MANAGED, is_flag
 from refold.config.load import Loaded, load
 from refold.config.paths import Paths
 from refold.config.project import Project, Texts, project, texts
@@ -107,7 +107,7 @@ _MODE, _STEPS, _DOLLARS = "permission_mode", "limits.steps", "budget.dollars"
 def given_in(loaded: Loaded) -> RunLimits:
     """What of the settings comes from flags, and from them alone."""
     settings, origins = loaded
-    flagged = {key for key, found in origins.items() if found.origin == COMMAND_LINE}
+    flagged = {key for key, found in origins.items() if is_flag(found.origin)}
     rules = settings.permissions
     return RunLimits(
         allow=_flagged(rules.allow),
@@ -135,5 +135,5 @@ def _flagged(rules: Sequence[str | RuleWithCases]) -> tuple[str, ...]:
     return tuple(
         each.rule
         for each in rules
-        if isinstance(each, RuleWithCases) and each.source == COMMAND_LINE
+        if isinstance(each, RuleWithCases) and is_flag(each.source)
     )

@@ -67,6 +67,11 @@ class Origin(NamedTuple):
         return f"{text}:{line}" if (line := self.line) else text
 
 
+def is_flag(origin: str) -> bool:
+    """Whether a value comes from the command line, or from a profile that it chose."""
+    return origin == COMMAND_LINE or origin.endswith(f" ({COMMAND_LINE})")
+
+
 Layer: TypeAlias = Iterable[tuple[str, Origin]]
 MARK = "\ufeff"  # some editors begin a file with it
 

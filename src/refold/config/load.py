@@ -120,7 +120,7 @@ def combined(layers: Iterable[Layer]) -> Loaded:
     Rules that contradict their own examples are an error.
     """
     origins: dict[str, Origin] = {}
-    for key, found in (pair for layer in layers for pair in settled(layer)):
+    for key, found in in_order(layers):
         before = origins.get(key)
         if before and key.startswith(_RULES):
             both = (*_items(before.value), *_items(found.value))
@@ -129,6 +129,17 @@ def combined(layers: Iterable[Layer]) -> Loaded:
     settings = msgspec.convert(_nested(origins), Settings, strict=False)
     rules_of(settings.permissions)
     return Loaded(settings, origins)
+
+
+def in_order(layers: Iterable[Layer]) -> Layer:
+    """Each setting of all layers, checked, with those of the security profile."""
+    found = [list(settled(layer)) for layer in layers]
+    if any(key == "security_profile" for layer in found for key, _ in layer):
+        from refold.config.security_profiles import with_profile
+
+        found = [list(settled(layer)) for layer in with_profile(found)]
+    for layer in found:
+        yield from layer
 
 
 def settled(layer: Layer) -> Layer:
@@ -219,7 +230,7 @@ def _check(key: str, found: Origin, given: str) -> None:
         settings = [name for name, value in known.items() if value != {}]
         near = get_close_matches(asked, tables or [*_SYNONYMS, *settings], 1, 0.5)
         near = [_as_written(name, found) for name in near]
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
         if inside := [name for name in known if name.startswith(f"{asked}.")]:
             hint = f"it is a table of settings, such as {inside[0]}"
         raise BadInput(f"{found.place}: there is no setting {_cut(repr(given))}; {hint}")

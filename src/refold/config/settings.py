@@ -19,6 +19,7 @@ Word: TypeAlias = Annotated[str, Meta(min_length=1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error", "off"]
+SecurityProfile: TypeAlias = Literal["", "open", "cautious", "guarded", "paranoid"]
 Temperature: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
 Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
@@ -199,6 +200,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fallback_models: tuple[str, ...] = ()  # models to use while the main one is unavailable
     log_requests: bool = False  # save model requests and responses as sent, secrets masked
     log_level: LogLevel = "info"  # the lowest level that is written to `refold logs`
+    security_profile: SecurityProfile = ""  # mode, sandbox and rules by one name; "": none
     permission_mode: Mode = "default"  # what runs without asking
     durability: Literal["kept", "written"] = "kept"  # kept: synced to disk; written: not
     agent: Word = "main"  # the agent of new sessions: its prompt, tools and rights

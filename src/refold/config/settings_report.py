@@ -19,6 +19,7 @@ from refold.config.load import (
     canonical,
     combined,
     flat,
+    in_order,
     is_table,
     layers_of,
     settled,
@@ -72,7 +73,7 @@ def told(
         for read in layers_of(places.settings, environ, flags or {}, between, managed)
     ]
     chain: dict[str, tuple[Origin, ...]] = {}
-    for key, origin in (pair for layer in layers for pair in layer):
+    for key, origin in in_order(layers):
         # A table of names that the user chose is shown as one setting.
         shown = table if (table := key.partition(".")[0]) in _OF_NAMES else key
         chain[shown] = (*chain.get(shown, ()), origin)

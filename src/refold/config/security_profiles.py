@@ -1,0 +1,74 @@
+"""Security profiles: a mode, a sandbox and rules under one name, as a layer of settings.
+
+A profile has no power of its own: it sets what a user could have set one by one. It counts
+where it is chosen, so a later layer still wins. `config.load` combines the layers.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from refold.config.layers import Origin
+
+SETTING = "security_profile"
+
+# What may hold a key or a password.
+_SECRETS = (
+    "read_file(**/.env)",
+    "read_file(**/.env.*)",
+    "read_file(**/*.pem)",
+    "read_file(**/id_rsa*)",
+    "read_file(**/id_ed25519*)",
+)
+_ELSEWHERE = ("web_fetch", "web_search", "mcp__*")  # what leaves the machine
+
+PROFILES: Mapping[str, Mapping[str, object]] = MappingProxyType({
+    "open": {
+        "permission_mode": "bypass",
+        "sandbox.profile": "workspace",
+        "sandbox.network": True,
+    },
+    "cautious": {
+        "permission_mode": "sandbox",
+        "sandbox.profile": "workspace",
+        "sandbox.network": False,
+        "permissions.ask": ("bash(git push *)",),
+    },
+    "guarded": {
+        "permission_mode": "default",
+        "sandbox.profile": "workspace",
+        "sandbox.network": False,
+        "permissions.ask": ("bash(git push *)", *_ELSEWHERE),
+        "permissions.deny": _SECRETS,
+    },
+    "paranoid": {
+        "permission_mode": "rules-only",
+        "sandbox.profile": "read-only",
+        "sandbox.network": False,
+        "permissions.deny": (*_SECRETS, *_ELSEWHERE),
+    },
+})  # fmt: skip
+
+
+def with_profile(
+    layers: Iterable[Iterable[tuple[str, Origin]]],
+) -> list[list[tuple[str, Origin]]]:
+    """The layers, checked before, with the settings of the profile that was chosen last.
+
+    They come first in the layer that chose it: its own settings win over them, and they
+    win over those of the layers before.
+    """
+    found = [list(layer) for layer in layers]
+    chosen = [(n, origin) for n, layer in enumerate(found) for key, origin in layer
+              if key == SETTING]  # fmt: skip
+    if chosen and (settings := PROFILES.get(str(chosen[-1][1].value))):
+        place, by = chosen[-1]
+        found[place] = [*_settings(settings, by), *found[place]]
+    return found
+
+
+def _settings(
+    settings: Mapping[str, object], chosen: Origin
+) -> Iterable[tuple[str, Origin]]:
+    origin = f"{SETTING} {chosen.value} ({chosen.where})"
+    for key, value in settings.items():
+        yield key, Origin(value, origin)

@@ -1,0 +1,155 @@
+"""Security profiles: what each sets, what wins over it, and that all of it is shown."""
+
+from pathlib import Path
+
+import pytest
+
+from refold.cli.flags import PROFILES as FLAG_VALUES
+from refold.cli.flags import parse
+from refold.cli.launch import as_settings
+from refold.config.folder_settings import given_in
+from refold.config.layers import rules_of
+from refold.config.load import Loaded, choices, load
+from refold.config.paths import paths
+from refold.config.project import project
+from refold.config.security_profiles import PROFILES
+from refold.config.settings import Settings
+from refold.config.settings_report import told
+
+MODES = {
+    "open": ("bypass", "workspace", True),
+    "cautious": ("sandbox", "workspace", False),
+    "guarded": ("default", "workspace", False),
+    "paranoid": ("rules-only", "read-only", False),
+}
+
+
+RULES = {
+    "open": [0, 0, 0],
+    "cautious": [0, 1, 0],
+    "guarded": [0, 4, 5],
+    "paranoid": [0, 0, 8],
+}
+
+
+def rules_by_verdict(settings: Settings) -> tuple[tuple[object, ...], ...]:
+    given = settings.permissions
+    return given.allow, given.ask, given.deny
+
+
+def loaded(
+    tmp_path: Path, user: str = "", managed: str = "", *, environ: str = "", flag: str = ""
+) -> Loaded:
+    files = tmp_path / "user.toml", tmp_path / "managed.toml"
+    for file, text in zip(files, (user, managed), strict=True):
+        file.write_text(text)
+    variables = {"REFOLD_SECURITY_PROFILE": environ} if environ else {}
+    flags = as_settings(parse(["--security-profile", flag] if flag else []))
+    return load(files[0], variables, flags, managed=files[1])
+
+
+def bundle(settings: Settings) -> tuple[str, str, bool]:
+    sandbox = settings.sandbox
+    return settings.permission_mode, sandbox.profile, sandbox.network
+
+
+def rules(settings: Settings) -> set[tuple[str, str]]:
+    return {(each.verdict, str(each)) for each in rules_of(settings.permissions)}
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_a_profile_sets_mode_sandbox_and_rules(name: str, tmp_path: Path) -> None:
+    found = loaded(tmp_path, f'security_profile = "{name}"\n').settings
+
+    assert bundle(found) == MODES[name]
+    assert [len(group) for group in rules_by_verdict(found)] == RULES[name]
+
+
+def test_guarded_and_paranoid_refuse_to_read_a_file_of_keys(tmp_path: Path) -> None:
+    for name in ("guarded", "paranoid"):
+        found = loaded(tmp_path, f'security_profile = "{name}"\n').settings
+
+        assert ("deny", "read_file(**/.env)") in rules(found)
+
+
+def test_a_setting_in_the_same_file_wins_over_the_profile(tmp_path: Path) -> None:
+    text = 'permission_mode = "plan"\nsecurity_profile = "open"\n'
+
+    assert bundle(loaded(tmp_path, text).settings) == ("plan", "workspace", True)
+
+
+def test_a_profile_of_the_flag_wins_over_the_mode_in_the_users_file(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 'permission_mode = "bypass"\n', flag="paranoid")
+
+    assert bundle(found.settings) == MODES["paranoid"]
+
+
+def test_a_managed_setting_wins_over_a_profile_of_any_layer(tmp_path: Path) -> None:
+    found = loaded(
+        tmp_path,
+        managed='permission_mode = "default"\n[sandbox]\nnetwork = false\n',
+        flag="open",
+    )
+
+    assert bundle(found.settings) == ("default", "workspace", False)
+
+
+def test_a_managed_profile_wins_over_the_flag(tmp_path: Path) -> None:
+    found = loaded(tmp_path, managed='security_profile = "paranoid"\n', flag="open")
+
+    assert bundle(found.settings) == MODES["paranoid"]
+
+
+def test_only_the_profile_chosen_last_adds_rules(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 'security_profile = "paranoid"\n', environ="cautious")
+
+    assert rules(found.settings) == {("ask", "bash(git push *)")}
+
+
+def test_rules_of_the_user_are_added_to_those_of_a_profile(tmp_path: Path) -> None:
+    text = 'security_profile = "cautious"\n[permissions]\nallow = ["bash(make *)"]\n'
+
+    found = loaded(tmp_path, text).settings
+
+    assert rules(found) == {("ask", "bash(git push *)"), ("allow", "bash(make *)")}
+
+
+def test_what_a_profile_of_the_flag_sets_is_recorded_as_given_by_flags(
+    tmp_path: Path,
+) -> None:
+    given = given_in(loaded(tmp_path, flag="cautious"))
+
+    assert (given.mode, given.ask) == ("sandbox", ("bash(git push *)",))
+
+
+def test_a_profile_of_a_file_is_not_recorded_as_given_by_flags(tmp_path: Path) -> None:
+    given = given_in(loaded(tmp_path, 'security_profile = "cautious"\n'))
+
+    assert (given.mode, given.ask) == (None, ())
+
+
+def test_a_project_cannot_choose_a_profile(tmp_path: Path) -> None:
+    (tmp_path / ".refold").mkdir()
+    (tmp_path / ".refold" / "config.toml").write_text('security_profile = "open"\n')
+
+    found = project(tmp_path, tmp_path / "own.toml")
+
+    assert "a project must not set security_profile" in found.problem
+
+
+def test_the_list_of_settings_names_the_profile_and_where_it_was_chosen(
+    tmp_path: Path,
+) -> None:
+    places = paths({"REFOLD_HOME": str(tmp_path / "home")})
+    places.settings.parent.mkdir()
+    places.settings.write_text('security_profile = "guarded"\n')
+
+    found = told(tmp_path, places, {}, managed=tmp_path / "managed")
+
+    origins = [each.where for each in found.chain["permission_mode"]]
+    assert origins == [f"security_profile guarded (user {places.settings}:1)"]
+    assert [each.where for each in found.chain["permissions.deny"]] == origins
+
+
+def test_flag_and_setting_know_the_same_profiles() -> None:
+    assert set(FLAG_VALUES) == set(PROFILES) == set(choices(Settings, ["security_profile"]))
