@@ -584,6 +584,17 @@ async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
         await app.aclose()
 
 
+async def prints_tokens(build: Any) -> object:
+    """Does a line below the response say what the turn used?"""
+    async with started(build) as (app, _, engine):
+        printed = io.StringIO()
+        paper = Printer(printed, Look(moves=False, display="plain"))
+        work = Work(Session(Launch(app), Opened(app, engine)), paper, LineReader(paper))
+        await engine.inbox.say("Go.")
+        await work.through(engine.go)
+    return " in" in printed.getvalue()
+
+
 async def rings(build: Any) -> object:
     """Is the person called at the end of a turn, in a terminal that can?"""
     async with started(build) as (app, _, engine):
@@ -816,6 +827,7 @@ CHANGED: dict[str, Change] = {
     "terminal.display": Change("plain", "line", "plain", display),
     "terminal.theme": Change("mono", "\x1b[32mgood\x1b[0m", "good", good_news),
     "terminal.mouse": Change(False, True, False, reads_the_mouse),
+    "terminal.show_tokens": Change(False, True, False, prints_tokens),
     "terminal.vi": Change(True, False, True, keys_of_vi),
     "limits.answer_seconds": Change(7, 3600.0, 7.0, how_long_a_program_is_waited_for),
     "limits.question_seconds": Change(7, None, 7.0, how_long_a_question_stands),

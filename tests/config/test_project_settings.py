@@ -385,7 +385,7 @@ def test_a_hostile_file_is_one_sentence_and_counts_for_nothing(
     assert (at.state, rules(at)) == ("unusable", [])
     assert why.replace("config.toml", name) in at.unheeded
     assert at.unheeded.isprintable()
-    assert len(at.unheeded) < 2000
+    assert len(at.unheeded) < 2500  # it lists all settings
     with pytest.raises(BadInput):
         Folders(places.folders).trust(at.project)
 

@@ -21,16 +21,48 @@ _WORKS = {"main": "for you", "child": "for other agents", "both": ""}
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
+    parser.add_argument(
+        "--agents",
+        metavar="FILE",
+        help="also take agents from this TOML, YAML or JSON file",
+    )
+    what = parser.add_subparsers(dest="what", metavar="WHAT")
+    check = what.add_parser("doctor", help="check what an agent needs, and what would ask")
+    check.add_argument("name", metavar="NAME")
+    check.add_argument(
+        "--agents",
+        metavar="FILE",
+        help="also take agents from this TOML, YAML or JSON file",
+    )
 
 
 def run(found: Namespace) -> int:
+    if found.what == "doctor":
+        from refold.cli.agent_doctor import run as check
+
+        return check(found)
+    return _list(found)
+
+
+def run_flag(found: Namespace) -> int:
+    """What `--init-config FILE` and `--list-agents` ask for."""
+    if found.init_config:
+        from refold.declared.init_config import write_config
+
+        write(f"wrote {on_one_line(write_config(found.init_config))}\n")
+        return 0
+    found.json = False
+    return _list(found)
+
+
+def _list(found: Namespace) -> int:
     place = _place()
-    agents = _known(place)
+    agents = _known(place, found.agents)
     profiles = agents.every()
     wide = max(cells(each.name) for each in profiles)
     for each in profiles:
         write(_document(each) if found.json else _line(each, wide))
-    for problem in (untrusted_notice(place), *agents.problems):
+    for problem in (_unheeded(), untrusted_notice(place), *agents.problems):
         if problem:
             complain(on_one_line(problem))
     return 0
@@ -47,8 +79,21 @@ def _place() -> SkillScope:
     return skill_scope(directory, places, os.environ, trusted=trusted)
 
 
-def _known(place: SkillScope) -> Registry:
-    return registry(place, _tools)
+def _known(place: SkillScope, given: str | None = None) -> Registry:
+    from refold.cli.declared_start import declared_profiles
+
+    profiles = declared_profiles(here(), paths(os.environ), given=given)
+    return registry(place, _tools, given=profiles)
+
+
+def _unheeded() -> str:
+    """Which settings and agents of this folder do not count, and why; "" if all do."""
+    from refold.config.folder_settings import unheeded
+    from refold.config.project import project
+
+    places = paths(os.environ)
+    there = project(here(), places.settings)
+    return unheeded(there, Folders(places.folders).state(there))
 
 
 def _tools() -> frozenset[str]:

@@ -147,7 +147,14 @@ def session_flags(parser: ArgumentParser) -> None:
 
 def _add_agent(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--agent", metavar="NAME", help="the agent: its prompt, tools and rights")
+    add("-a", "--agent", metavar="NAME", help="the agent: its prompt, tools and rights")
+    add(
+        "--agents",
+        metavar="FILE",
+        help="also take agents from this TOML, YAML or JSON file",
+    )
+    add("--list-agents", action="store_true", help="list all agents and exit")
+    add("--init-config", metavar="FILE", help="write a commented file of agents and exit")
     add("--preset", metavar="NAME", help="the prompt of the agent main")
     tools = parser.add_mutually_exclusive_group().add_argument
     tools("--tools", type=_names, metavar="NAME,NAME",

@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from refold.agents.profile import Profile
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.cli.flags import PICK
@@ -20,7 +21,8 @@ from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with
 from refold.client.session import Session
 from refold.client.worktree import WorkingTrees
 from refold.config.folder_settings import FolderSettings, load_here
-from refold.config.paths import here, paths
+from refold.config.paths import Paths, here, paths
+from refold.config.project import AGENT_FILES
 from refold.errors import BadInput, said_by
 from refold.headless.streams import complain, remark
 from refold.headless.task import Task
@@ -32,11 +34,25 @@ from refold.values.modes import MODES, Mode
 from refold.views.escape import on_one_line
 
 
+class DeclaredStart(Struct, frozen=True):
+    """What a declared agent changes. `profiles` are all of them; the rest is of the chosen one."""
+
+    profiles: tuple[Profile, ...] = ()
+    model: str = ""
+    settings: Mapping[str, object] = {}
+    allow: tuple[str, ...] = ()
+    environ: Mapping[str, str] = {}
+    address: tuple[str, int] = ("", 0)
+    notices: tuple[str, ...] = ()
+
+
 def app_of(found: Namespace, *, attended: bool) -> App:
     """Settings from all their layers, and the options of this start."""
     places = paths(os.environ)
+    where = place_of(found)
+    chosen = _declared(found)
     _, variables = _at_an_address(found)
-    loaded, where = settings_of(found), place_of(found)
+    loaded = settings_of(found)
     added = [_directory(each) for each in found.add_dir]
     options = LaunchOptions(
         directory=where.directory,
@@ -52,10 +68,12 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         tool_names=() if found.no_tools else found.tools,
         schema=schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
-        notices=tuple(filter(None, (*where.notices, loaded.unheeded))),
+        notices=tuple(filter(None, (*where.notices, loaded.unheeded, *chosen.notices))),
         given=loaded.given,
+        agents=chosen.profiles,
     )
-    app = App(loaded.settings, places, {**os.environ, **variables}, options)
+    environ = {**os.environ, **variables, **chosen.environ}
+    app = App(loaded.settings, places, environ, options)
     if found.save:
         _save(found, app)
     return app
@@ -136,8 +154,9 @@ def _check_fork(found: Namespace) -> None:
 
 def as_settings(found: Namespace) -> dict[str, object]:
     """What the command line says about settings; None and () say nothing."""
+    chosen = _declared(found)
     moved, _ = _at_an_address(found)
-    return {
+    flags: dict[str, object] = {
         **moved,
         "effort": found.effort,
         "roles.main.temperature": found.temperature,
@@ -153,10 +172,28 @@ def as_settings(found: Namespace) -> dict[str, object]:
         "permission_mode": _mode(found),
         "terminal.display": found.display,
         "limits.steps": found.max_turns,
-        "permissions.allow": tuple(found.allow),
+        "permissions.allow": (*chosen.allow, *found.allow),
         "permissions.ask": tuple(found.ask),
         "permissions.deny": tuple(found.deny),
     }
+    said = {key: value for key, value in flags.items() if value is not None}
+    return {**chosen.settings, **said}
+
+
+def _declared(found: Namespace) -> DeclaredStart:
+    """What a declared agent changes in this start; for most starts there is none."""
+    directory, places = place_of(found).directory, paths(os.environ)
+    if not (found.agents or any_agent_file(directory, places)):
+        return DeclaredStart()
+    from refold.cli.declared_start import declared_start
+
+    return declared_start(found, directory)
+
+
+def any_agent_file(directory: Path, places: Paths) -> bool:
+    """Is there a file of agents in one of the usual places?"""
+    tops = (directory, directory / ".refold", places.config)
+    return any(os.path.lexists(top / name) for top in tops for name in AGENT_FILES)
 
 
 def _save(found: Namespace, app: App) -> None:
@@ -177,7 +214,7 @@ def _save(found: Namespace, app: App) -> None:
 def named_model(found: Namespace) -> str:
     """The model that -m and -b name together; "" where neither says one."""
     if not found.backend:
-        return found.model or ""
+        return found.model or _declared(found).model
     return f"{found.backend}/{found.model}" if found.model else found.backend
 
 
@@ -186,14 +223,16 @@ def _at_an_address(found: Namespace) -> tuple[dict[str, object], Mapping[str, st
 
     Settings that say so to us, and variables that say so to a program.
     """
-    if not (found.host or found.port):
+    host, port = found.host or "", found.port or 0
+    if not (host or port):
+        host, port = _declared(found).address
+    if not (host or port):
         return {}, {}
     from refold.provider.command.backends import own_server
 
     provider = named_model(found).partition("/")[0]
     if not provider:
         raise BadInput("--host and --port need to know of which provider: say -b ollama")
-    host, port = found.host or "", found.port or 0
     if (variables := own_server(provider, host, port)) is not None:
         return {}, variables
     from refold.app.local_servers import own_address

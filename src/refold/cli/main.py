@@ -90,6 +90,10 @@ def session(found: Namespace) -> int:
         return 0
     if found.cwd:
         _go_to(found.cwd)
+    if found.init_config or found.list_agents:
+        from refold.cli.agents import run_flag
+
+        return run_flag(found)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not found.print and found.input_format == "text":
         return _in_a_terminal(found)

@@ -6,6 +6,7 @@ nothing that sends a key elsewhere, runs a program or loosens the sandbox.
 """
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -30,6 +31,9 @@ DIRECTORY = ".refold"
 MCP_FILES = (".mcp.json", "mcp_servers.json")
 _MOST_DOTS = 500  # on a line; for a key of so many parts `tomllib` takes minutes
 _WHOSE = {"config.toml": "project", "config.local.toml": "project-local"}
+AGENT_FILES = ("agents.toml", "agents.yaml", "agents.json")  # `declared` reads them
+# Other programs have files of these names, too.
+_DECLARES = re.compile(rb'^\s*\[agents\.|^agents\s*:|^\s*\{?\s*"agents"\s*:', re.MULTILINE)
 # Any value will do.
 _FREE = frozenset({
     "models.main", "models.small", "models.big", "models.judge", "effort", "fallback_models",
@@ -60,7 +64,7 @@ class ProjectFile(Struct, frozen=True):
     name: str
     sha256: str
     settings: tuple[tuple[str, Origin], ...] = ()
-    content: bytes = b""
+    content: bytes = b""  # of a file without settings: MCP servers, agents
 
 
 class Project(Struct, frozen=True):
@@ -103,6 +107,8 @@ def in_words(found: Project) -> tuple[str, ...]:
 
             words = servers_in_words(read_servers(file.content, file.name))
             said = [on_one_line(line) for line in words]
+        elif file.content:
+            said = [on_one_line(line) for line in _lines(file.content)]
         lines += (f"  {line}" for line in said or ("(nothing)",))
     return tuple(lines)
 
@@ -121,6 +127,20 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
     for called, content in small_files(folder, ".", MCP_FILES, is_own).items():
         name, mark = called.removeprefix("./"), sha256(content).hexdigest()
         yield ProjectFile(name, mark, content=content)
+    for top in (DIRECTORY, "."):
+        for called, content in small_files(folder, top, AGENT_FILES, is_own).items():
+            if top == DIRECTORY or _DECLARES.search(content):
+                name = os.path.normpath(called)
+                yield ProjectFile(name, sha256(content).hexdigest(), content=content)
+
+
+def agents_in(found: Project) -> dict[str, bytes]:
+    """The files of agents, by name, in order of precedence."""
+    return {f.name: f.content for f in found.files if os.path.basename(f.name) in AGENT_FILES}
+
+
+def _lines(content: bytes) -> list[str]:
+    return content.decode("utf-8", "replace").splitlines()
 
 
 def read(called: str, whose: str, content: bytes) -> ProjectFile:

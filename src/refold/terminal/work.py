@@ -54,6 +54,7 @@ class Work:
             anyio.current_time,
             session.tool,
             session.settings.context.default_window_tokens,
+            usage=session.settings.terminal.show_tokens,
         )
         self._lock = PromptLock(reader.typed)
         self._asker = Asker(session, printer, reader)

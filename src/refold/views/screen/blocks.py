@@ -144,7 +144,7 @@ def is_plan(block: Called) -> bool:
     return isinstance(block.control, PlanReady)
 
 
-def turn_rows(block: TurnOver) -> list[Line]:
+def turn_rows(block: TurnOver, *, usage: bool = True) -> list[Line]:
     """How the turn ended, what should be known of it, and what it used."""
     rows = list[Line]()
     if how := outcome_line(block.outcome, block.reason):
@@ -152,7 +152,8 @@ def turn_rows(block: TurnOver) -> list[Line]:
     rows += [line(warning, "warn") for warning in block.warnings]
     if block.model and block.asked not in ("", block.model):
         rows.append(line(f"answered by {on_one_line(block.model)}", "dim"))
-    rows.append(turn_line(block.spent, block.last, block.window, block.seconds))
+    if usage:
+        rows.append(turn_line(block.spent, block.last, block.window, block.seconds))
     if block.unheard:
         rows.append(line(block.unheard, "dim"))
     return rows

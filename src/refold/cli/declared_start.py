@@ -1,0 +1,89 @@
+"""What a declared agent changes in a start, and which declared agents there are.
+
+Imported only where there is a file of agents. `declared` reads it.
+"""
+
+import os
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from refold.agents.profile import Profile
+from refold.cli.launch import DeclaredStart, any_agent_file
+from refold.config.paths import Paths, paths
+from refold.errors import BadInput
+
+if TYPE_CHECKING:
+    from refold.declared.agent_files import Found
+
+
+def declared_start(found: Namespace, directory: Path) -> DeclaredStart:
+    """Raises `BadInput` for a file that cannot be used."""
+    from refold.config.folder_settings import load_here
+    from refold.declared.overlay import allow_rules, overlay_of, profile_of
+
+    places = paths(os.environ)
+    agents = declared_agents(directory, places, trust=found.trust, given=found.agents)
+    if not agents.agents:
+        return DeclaredStart()
+    chosen = found.agent
+    if chosen is None:
+        settled = load_here(directory, places, os.environ, {}, trust=found.trust).settings
+        chosen = settled.agent if settled.agent != "main" else agents.default
+    known = _tools()
+    profiles = tuple(profile_of(each, known) for each in agents.agents)
+    one = agents.named(chosen or "")
+    if one is None:
+        return DeclaredStart(profiles)
+    made = overlay_of(one)
+    return DeclaredStart(
+        profiles,
+        made.model,
+        made.settings,
+        allow_rules(one.variant),
+        made.environ,
+        made.address,
+        made.notices,
+    )
+
+
+def declared_profiles(
+    directory: Path, places: Paths, *, given: str | None
+) -> tuple[Profile, ...]:
+    """The declared agents that count in this directory, as profiles. Raises `BadInput`."""
+    if not (given or any_agent_file(directory, places)):
+        return ()
+    from refold.declared.overlay import profile_of
+
+    agents, known = declared_agents(directory, places, trust=False, given=given), _tools()
+    return tuple(profile_of(each, known) for each in agents.agents)
+
+
+def declared_agents(
+    directory: Path, places: Paths, *, trust: bool, given: str | None
+) -> "Found":
+    """The declared agents that count in this directory. Raises `BadInput`."""
+    from refold.agents.builtin import ALIASES, BUILTIN
+    from refold.config.project import project
+    from refold.config.trusted_folders import Folders
+    from refold.declared.agent_files import find_declared
+
+    there = project(directory, places.settings)
+    state = Folders(places.folders).state(there)
+    if trust and there.files and not there.problem:
+        state = "trusted"
+    agents = find_declared(there, state, places, os.environ, given)
+    for each in agents.agents:
+        if each.variant.name in BUILTIN or each.variant.name in ALIASES:
+            raise BadInput(
+                f"{each.where}: {each.variant.name!r} is a built-in agent: give yours another name"
+            )
+    return agents
+
+
+def _tools() -> frozenset[str]:
+    from refold.tools.builtin import builtin
+    from refold.tools.python_tool import NAME as PYTHON
+    from refold.tools.task import NAME as TASK
+
+    return frozenset((*(tool.spec.name for tool in builtin()), TASK, PYTHON))

@@ -1,0 +1,1 @@
+"""Agents declared as data: in agents.toml, agents.yaml, agents.json, or as Prolog facts."""

@@ -1,0 +1,137 @@
+"""Finds and parses agents.toml, agents.yaml and agents.json.
+
+They are in `.refold/` of the working directory, in that directory itself, or beside the user's
+settings; `--agents FILE` names another. A project's file counts only if its content was shown
+and trusted, like settings, because it can name programs, servers and rules.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path as FilePath
+from typing import Any, cast
+
+from msgspec import Struct
+
+from refold.config.paths import Paths
+from refold.config.project import AGENT_FILES, Project, agents_in, small_file
+from refold.config.trusted_folders import State
+from refold.declared.variant import AgentFile, Declared, Path, Source, agents_of
+from refold.errors import BadInput
+from refold.skills.front_matter import BadFrontMatter, yaml_of
+from refold.values.printable_names import escaped
+
+
+class Found(Struct, frozen=True):
+    """The agents that count, in order of precedence, and the first `default`."""
+
+    agents: tuple[Declared, ...] = ()
+    default: str = ""
+
+    def named(self, name: str) -> Declared | None:
+        folded = name.strip().casefold()
+        return next((each for each in self.agents if each.variant.name == folded), None)
+
+
+def find_declared(
+    project: Project,
+    state: State,
+    paths: Paths,
+    environ: Mapping[str, str],
+    given: str | None,
+) -> Found:
+    """All declared agents that count here. Raises `BadInput` for a file that cannot be used."""
+    files = list[AgentFile]()
+    if given:
+        path = os.path.abspath(os.path.expanduser(given))
+        files.append(parsed(small_file(path), given, path, environ, ours=True))
+    if state == "trusted":
+        for called, content in agents_in(project).items():
+            path = os.path.join(project.folder, called)
+            files.append(parsed(content, called, path, environ, ours=False))
+    for name in AGENT_FILES:
+        path = str(paths.config / name)
+        if os.path.exists(path):
+            files.append(parsed(small_file(path), path, path, environ, ours=True))
+    taken = dict[str, Declared]()
+    for file in files:
+        for each in file.agents:
+            taken.setdefault(each.variant.name, each)
+    default = next((file.default for file in files if file.default), "")
+    return Found(tuple(taken.values()), default)
+
+
+def parsed(
+    content: bytes, called: str, path: str, environ: Mapping[str, str], *, ours: bool
+) -> AgentFile:
+    """The agents of one file. `called`: its name in messages. Raises `BadInput`."""
+    called = escaped(called)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{called} is not UTF-8: {error.reason}") from error
+    kind = FilePath(path).suffix
+    match kind:
+        case ".toml":
+            document = _toml(text, called)
+        case ".json":
+            document = _json(text, called)
+        case ".yaml" | ".yml":
+            document = _yaml(text, called)
+        case _:
+            raise BadInput(
+                f"{called}: a file of agents ends in .toml, .yaml, .yml or .json"
+            )
+    source = Source(called, os.path.dirname(path), ours, lambda at: _line(text, kind, at))
+    return agents_of(document, source, environ)
+
+
+def _toml(text: str, called: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInput(f"{called} is not valid TOML: {error}") from error
+
+
+def _json(text: str, called: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{called} is not valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadInput(f'{called}: it must be an object, such as {{"agents": {{}}}}')
+    return cast("dict[str, Any]", found)
+
+
+def _yaml(text: str, called: str) -> dict[str, Any]:
+    try:
+        return yaml_of(text.splitlines(), 1)
+    except BadFrontMatter as error:
+        raise BadInput(f"{called}:{error.line}: {error.what}") from error
+
+
+def _line(text: str, kind: str, at: Path) -> int:
+    """The line of a key, or of the nearest table around it; 0: unknown."""
+    if kind == ".toml":
+        from refold.config.toml_text import line_of, lines_of
+
+        return line_of(lines_of(text), at)
+    import yaml  # JSON is YAML, too
+
+    compose: Callable[[str, Any], object] = vars(yaml)[
+        "compose"
+    ]  # its types are incomplete
+    node, line = compose(text, yaml.SafeLoader), 0
+    for part in at:
+        if not isinstance(node, yaml.MappingNode):
+            break
+        pairs = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
+        for key, value in pairs:
+            if key.value == part:
+                node, line = value, key.start_mark.line + 1
+                break
+        else:
+            break
+    return line

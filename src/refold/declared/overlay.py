@@ -1,0 +1,207 @@
+"""What a declared agent changes in a start: its model, settings, variables and profile.
+
+Everything that the command line says itself wins over it. `variant` reads the fields.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.agents.definition import BadDefinition, agent_definition
+from refold.agents.profile import Profile
+from refold.config.layers import joined
+from refold.config.project import small_file
+from refold.declared.variant import Declared, Variant
+from refold.errors import BadInput
+from refold.values.modes import MODES
+
+# The names that the seed's loop, and people, use for what has another name here.
+BACKENDS: Mapping[str, str] = {
+    "claude": "anthropic", "claude-api": "anthropic", "codex": "codex-cli",
+    "ollama-api": "ollama", "claude_code": "claude-code",
+}  # fmt: skip
+TOOLS: Mapping[str, tuple[str, ...]] = {
+    "read": ("read_file",), "write": ("write_file",), "edit": ("edit_file", "multi_edit"),
+}  # fmt: skip
+_RULES: Mapping[str, str] = {
+    "read_file": "read_file(**)", "write_file": "edit_file(**)", "edit_file": "edit_file(**)",
+    "multi_edit": "edit_file(**)", "apply_patch": "edit_file(**)",
+    "notebook_edit": "edit_file(**)", "glob": "glob(**)", "grep": "grep(**)",
+    "list_files": "list_files(**)",
+}  # fmt: skip
+_MODES = {"auto_edit": "accept-edits", "yolo": "bypass"}
+_KEY = "REFOLD_AGENT_KEY"
+_CHARS_A_TOKEN, _TOKENS_A_WORD = 4, 4 / 3  # for text in English
+
+
+class Overlay(Struct, frozen=True):
+    """`settings` have dotted keys; `address` is the host and the port of the provider."""
+
+    model: str = ""
+    settings: Mapping[str, object] = {}
+    environ: Mapping[str, str] = {}
+    address: tuple[str, int] = ("", 0)
+    notices: tuple[str, ...] = ()
+
+
+def overlay_of(declared: Declared) -> Overlay:
+    """What this agent changes. Raises `BadInput`."""
+    variant = declared.variant
+    provider = provider_of(variant)
+    model = "/".join(filter(None, (provider, variant.model)))
+    if variant.command:
+        model = f"command/{variant.name}"
+    settings: dict[str, object] = {"agent": variant.name}
+    environ, notices = dict[str, str](), list[str]()
+    if variant.command:
+        own = {
+            "command": variant.command,
+            "tools": variant.own_tools,
+            "model": variant.model,
+        }
+        settings |= {
+            joined("commands", variant.name, key): value for key, value in own.items()
+        }
+    settings |= _of_provider(declared, provider)
+    if variant.api_key:
+        _need_provider(declared, provider, "api_key")
+        environ[_KEY] = variant.api_key
+        settings[f"providers.{provider}.key_env"] = _KEY
+        notices.append(
+            f"{declared.where}: the agent {variant.name} has its key in the file: better name "
+            "the variable that holds it, in api_key_env"
+        )
+    settings |= {
+        "backend.context": variant.context_mode or None,
+        "backend.format": variant.context_format or None,
+        "backend.window_messages": variant.max_messages,
+        "http.idle_seconds": variant.timeout,
+        "limits.steps": variant.max_iterations,
+        "terminal.display": variant.display or None,
+        "terminal.show_tokens": variant.show_tokens,
+        "permission_mode": _mode(variant),
+    }
+    if (limit := token_limit(variant)) is not None:
+        _need_provider(declared, model, "max_context_tokens")
+        settings[joined("prices", model, "window")] = limit
+    address = (variant.host, variant.port or 0)
+    said = {key: value for key, value in settings.items() if value is not None}
+    return Overlay(model, said, environ, address, tuple(notices))
+
+
+def allow_rules(variant: Variant) -> tuple[str, ...]:
+    """The rules that let exactly the listed tools run without asking, files in the workspace only."""
+    if not variant.auto_tools:
+        return ()
+    names = (
+        name for name in tool_names(variant.tools or ()) if name not in confirmed(variant)
+    )
+    return tuple(dict.fromkeys(_RULES.get(name, name) for name in names))
+
+
+def confirmed(variant: Variant) -> tuple[str, ...]:
+    return tool_names(variant.confirm)
+
+
+def tool_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for each in names for name in TOOLS.get(each, (each,)))
+
+
+def provider_of(variant: Variant) -> str:
+    backend = variant.backend.lower()
+    return BACKENDS.get(backend, backend)
+
+
+def token_limit(variant: Variant) -> int | None:
+    """The smallest of its limits, in tokens."""
+    chars, words = variant.max_context_chars, variant.max_context_words
+    found = (
+        variant.max_context_tokens,
+        chars and max(chars // _CHARS_A_TOKEN, 1),
+        words and round(words * _TOKENS_A_WORD),
+    )
+    return min((each for each in found if each), default=None)
+
+
+def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
+    """The same agent as a profile: its prompt, its tools and its rules. Raises `BadInput`."""
+    variant = declared.variant
+    fields: dict[str, Any] = {
+        "description": variant.description or _about(variant),
+        "ask": list(confirmed(variant)),
+    }
+    if variant.tools is not None:
+        fields["tools"] = list(tool_names(variant.tools))
+    try:
+        read = agent_definition(fields, prompt_of(declared), variant.name, known)
+    except BadDefinition as error:
+        raise BadInput(f"{declared.where}: the agent {variant.name}: {error}") from error
+    if read.notes:
+        raise BadInput(f"{declared.where}: the agent {variant.name}: {read.notes[0]}")
+    return replace(read.profile, where=declared.where)
+
+
+def prompt_of(declared: Declared) -> str:
+    """Its system prompt, the text of agent_md, and its skills."""
+    variant = declared.variant
+    texts = [variant.system_prompt]
+    if variant.agent_md:
+        texts.append(_text(declared, "agent_md", variant.agent_md))
+    for skill in variant.skills:
+        texts.append(_text(declared, "skills", skill))
+    return "\n\n".join(text.strip() for text in texts if text.strip())
+
+
+def _text(declared: Declared, key: str, name: str) -> str:
+    """A file, or SKILL.md of a folder. What a project names must be in its folder."""
+    path = os.path.realpath(os.path.join(declared.folder, os.path.expanduser(name)))
+    if os.path.isdir(path):
+        path = os.path.join(path, "SKILL.md")
+    top = os.path.realpath(declared.folder)
+    if os.path.basename(top) == ".refold":
+        top = os.path.dirname(top)
+    where = f"{declared.where}: {declared.variant.name}.{key}"
+    if not declared.ours and os.path.commonpath((path, top)) != top:
+        raise BadInput(f"{where}: {name!r} leads out of the project: put the file in it")
+    try:
+        return small_file(path).decode("utf-8-sig")
+    except (BadInput, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"{where}: {name!r} cannot be read: name a text file that exists"
+        ) from error
+
+
+def _of_provider(declared: Declared, provider: str) -> dict[str, object]:
+    variant = declared.variant
+    found = {
+        "base_url": variant.base_url or None, "key_env": variant.api_key_env or None,
+    }  # fmt: skip
+    for key, value in found.items():
+        if value:
+            _need_provider(declared, provider, "api_key_env" if key == "key_env" else key)
+    if (variant.host or variant.port) and not provider:
+        _need_provider(declared, provider, "host" if variant.host else "port")
+    return {
+        joined("providers", provider, key): value for key, value in found.items() if value
+    }
+
+
+def _need_provider(declared: Declared, named: str, key: str) -> None:
+    if not named or named.startswith("command/"):
+        raise BadInput(
+            f"{declared.where}: {declared.variant.name}.{key}: say which backend it is for, "
+            'such as backend = "ollama"'
+        )
+
+
+def _mode(variant: Variant) -> str | None:
+    word = _MODES.get(variant.approval, variant.approval)
+    return cast("str | None", MODES.get(word))
+
+
+def _about(variant: Variant) -> str:
+    by = "/".join(filter(None, (variant.backend or "the usual model", variant.model)))
+    return f"Works with {by}."

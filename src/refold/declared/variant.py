@@ -1,0 +1,273 @@
+"""A declared agent as a value, read from a table of any file format. Pure.
+
+An error names the file, the line and the key, and what is allowed. `agent_files` finds and
+parses files, `facts` reads Prolog, and `settings` turns a variant into what a start uses.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+
+from refold.errors import BadInput
+from refold.provider.settings import Context, Format
+from refold.values.printable_names import escaped
+
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+Port: TypeAlias = Annotated[int, Meta(ge=1, le=65535)]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
+Approval: TypeAlias = Literal[
+    "", "default", "auto_edit", "yolo", "accept-edits", "sandbox", "plan", "rules-only", "bypass"
+]  # fmt: skip
+Display: TypeAlias = Literal["", "auto", "plain", "status", "line"]
+Path: TypeAlias = tuple[str, ...]
+_NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
+_VARIABLE = re.compile(r"\$\{(\w*)\}")
+
+
+class Variant(Struct, frozen=True, kw_only=True):
+    """One declared agent. An empty field is left to the settings."""
+
+    name: str
+    description: str = ""
+    backend: str = ""
+    model: str = ""
+    host: str = ""
+    port: Port | None = None
+    base_url: str = ""
+    api_key: str = ""
+    api_key_env: str = ""
+    command: tuple[str, ...] = ()
+    own_tools: Literal["", "none"] = ""  # of `command`: it must be "none"
+    system_prompt: str = ""
+    agent_md: str = ""
+    skills: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
+    confirm: tuple[str, ...] = ()
+    auto_tools: bool = False
+    approval: Approval = ""
+    context_mode: Context | Literal[""] = ""
+    context_format: Format | Literal[""] = ""
+    max_context_tokens: Positive | None = None
+    max_context_chars: Positive | None = None
+    max_context_words: Positive | None = None
+    max_messages: Positive | None = None
+    max_iterations: Positive | None = None
+    timeout: Seconds | None = None
+    show_tokens: bool | None = None
+    display: Display = ""
+
+
+class Declared(Struct, frozen=True):
+    """Where a variant was written. `folder`: its relative paths begin there."""
+
+    variant: Variant
+    file: str
+    line: int = 0
+    folder: str = ""
+    ours: bool = True  # false: a project's file
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+class Source(Struct, frozen=True):
+    """A parsed file. `line` gives the line of a key, by its path; 0: unknown."""
+
+    file: str
+    folder: str
+    ours: bool
+    line: Callable[[Path], int]
+
+    def wrong(self, path: Path, what: str) -> BadInput:
+        line = self.line(path)
+        at = f"{self.file}:{line}" if line else self.file
+        key = ".".join(escaped(part)[:60] for part in path)
+        return BadInput(f"{at}: {key + ': ' if key else ''}{what}")
+
+
+class AgentFile(Struct, frozen=True):
+    """The agents of one file. `default`: the name of that which is used without --agent."""
+
+    agents: tuple[Declared, ...] = ()
+    default: str = ""
+
+
+def agents_of(
+    document: Mapping[str, Any], source: Source, environ: Mapping[str, str]
+) -> AgentFile:
+    """What the file declares. Raises `BadInput`."""
+    for key in document:
+        if key not in ("default", "agents"):
+            raise source.wrong((key,), _no_key(key, ("default", "agents")))
+    tables = _table(document.get("agents", {}), ("agents",), source)
+    reader = _Reader(tables, source, environ)
+    agents = tuple(reader.declared(name) for name in tables)
+    default = document.get("default", "")
+    names = [each.variant.name for each in agents]
+    if default and default not in names:
+        raise source.wrong(("default",), _no_agent(default, names))
+    return AgentFile(agents, default)
+
+
+class _Reader:
+    """Reads the agents of one file, which may extend each other."""
+
+    def __init__(
+        self, tables: Mapping[str, Any], source: Source, environ: Mapping[str, str]
+    ) -> None:
+        self._tables, self._source, self._environ = tables, source, environ
+
+    def declared(self, name: str) -> Declared:
+        at, source = ("agents", name), self._source
+        if not _NAME.fullmatch(name) or len(name) > 64:
+            raise source.wrong(
+                at, "a name has letters a to z, digits and hyphens, 64 at most"
+            )
+        values = self._values(name, ())
+        values.pop("extends", None)
+        try:
+            variant = msgspec.convert({**values, "name": name}, Variant)
+        except msgspec.ValidationError as error:  # each value fits by itself
+            raise source.wrong(at, str(error)) from error
+        self._check(variant, at)
+        return Declared(variant, source.file, source.line(at), source.folder, source.ours)
+
+    def _values(self, name: str, below: Path) -> dict[str, Any]:
+        at, source = ("agents", name), self._source
+        own = _table(self._tables[name], at, source)
+        values = {key: self._value(value, (*at, key)) for key, value in own.items()}
+        base = values.get("extends")
+        if base is None:
+            return values
+        if base not in self._tables:
+            raise source.wrong((*at, "extends"), _no_agent(base, tuple(self._tables)))
+        if base in (*below, name):
+            raise source.wrong((*at, "extends"), f"{base!r} would extend itself")
+        return {**self._values(base, (*below, name)), **values}
+
+    def _value(self, value: Any, at: Path) -> Any:
+        key, source = at[-1], self._source
+        if key not in _TYPES:
+            raise source.wrong(at, _no_key(key, tuple(_TYPES)))
+        value = self._expanded(value, at)
+        try:
+            msgspec.convert(value, _TYPES[key])
+        except msgspec.ValidationError as error:
+            raise source.wrong(
+                at, f"{_shown(value)} is not allowed: {_allowed(key, error)}"
+            ) from error
+        return value
+
+    def _expanded(self, value: Any, at: Path) -> Any:
+        if isinstance(value, list):
+            return [self._expanded(each, at) for each in cast("list[Any]", value)]
+        if not isinstance(value, str):
+            return value
+
+        def variable(found: re.Match[str]) -> str:
+            if found[1] not in self._environ:
+                raise self._source.wrong(
+                    at,
+                    f"the environment variable {found[1]!r} is not set; set it, or write the value",
+                )
+            return self._environ[found[1]]
+
+        return _VARIABLE.sub(variable, value)
+
+    def _check(self, variant: Variant, at: Path) -> None:
+        """What no single key can say."""
+        wrong = self._source.wrong
+        if variant.api_key and not self._source.ours:
+            raise wrong(
+                (*at, "api_key"),
+                "a project must not hold a key: name its variable in api_key_env",
+            )
+        if variant.command and variant.backend not in ("", "command"):
+            raise wrong((*at, "command"), 'it goes with backend = "command", or with none')
+        if variant.command and variant.own_tools != "none":
+            raise wrong(
+                (*at, "command"),
+                'say own_tools = "none" beside it: that the program runs and changes nothing itself',
+            )
+        if variant.backend == "command" and not variant.command:
+            raise wrong((*at, "backend"), 'it needs command = ["prog", …]')
+        if variant.auto_tools and variant.tools is None:
+            raise wrong(
+                (*at, "auto_tools"),
+                "it lets the listed tools run without asking: list them in tools",
+            )
+
+
+def written(variant: Variant) -> dict[str, Any]:
+    """The fields that say something, as a table."""
+    found = {k: v for k, v in asdict(variant).items() if k != "name"}
+    return {
+        key: list(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value
+        for key, value in found.items()
+        if (value is not None and value is not False and value != "" and value != ())
+        or (key == "tools" and value == ())
+        or (key == "show_tokens" and value is False)
+    }
+
+
+def _table(value: object, at: Path, source: Source) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise source.wrong(at, "it must be a table")
+    found = cast("dict[object, Any]", value)
+    if not all(isinstance(key, str) for key in found):
+        raise source.wrong(at, "its keys must be texts")
+    return cast("dict[str, Any]", value)
+
+
+def _no_key(key: str, keys: tuple[str, ...]) -> str:
+    from refold.values.similar_names import similar
+
+    near = similar(key, keys, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return (
+        f"there is no such key; {hint}There are {', '.join(keys)}"
+        if not near
+        else (
+            f"there is no such key; {hint}There are also {', '.join(k for k in keys if k != near[0])}"
+        )
+    )
+
+
+def _no_agent(name: object, names: list[str] | tuple[str, ...]) -> str:
+    from refold.values.similar_names import similar
+
+    near = similar(str(name), names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+    return f"there is no agent {escaped(str(name))[:80]!r} in this file; {hint}"
+
+
+def _shown(value: object) -> str:
+    return escaped(repr(value))[:80]
+
+
+def _allowed(key: str, error: msgspec.ValidationError) -> str:
+    words = _CHOICES.get(key)
+    return f"one of {', '.join(words)}" if words else str(error)
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """The words of a `Literal`, also within a union."""
+    inside = getattr(hint, "__args__", ())
+    if all(isinstance(each, str) for each in inside):
+        return tuple(each for each in inside if each)
+    return tuple(word for each in inside for word in _choices(each))
+
+
+_TYPES: Mapping[str, Any] = {
+    key: hint for key, hint in get_type_hints(Variant, include_extras=True).items() if key != "name"
+} | {"extends": str}  # fmt: skip
+_CHOICES = {
+    key: found
+    for key in ("own_tools", "approval", "context_mode", "context_format", "display")
+    if (found := _choices(_TYPES[key]))
+}

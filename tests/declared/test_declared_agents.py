@@ -1,0 +1,290 @@
+"""Agents in agents.toml, agents.yaml and agents.json: found, checked, and what each key does."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from refold.app.app import App
+from refold.cli.flags import session_parser
+from refold.cli.launch import app_of
+from refold.cli.main import main
+from refold.config.settings import Settings
+from refold.errors import BadInput
+from refold.permissions.decide import decide
+from refold.permissions.facts import Access, Target
+from refold.permissions.rules import parse
+from refold.values.tools import Effect
+
+FIRST = '[agents.one]\nbackend = "ollama"\nmodel = "llama3"\n'
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(work)
+    return tmp_path / "home"
+
+
+def started(*words: str) -> App:
+    return app_of(session_parser().parse_args(words), attended=False)
+
+
+def declared(text: str, *words: str) -> App:
+    Path("a.toml").write_text(text)
+    return started("--agents", "a.toml", "--agent", "one", *words)
+
+
+def fault(text: str, name: str = "a.toml") -> str:
+    Path(name).write_text(text)
+    with pytest.raises(BadInput) as raised:
+        started("--agents", name, "--agent", "one")
+    return str(raised.value)
+
+
+Read = Callable[[App], object]
+
+
+def setting(read: Callable[[Settings], object]) -> Read:
+    return lambda app: read(app.settings)
+
+
+def prompt(app: App) -> object:
+    return app.agents.find("one").prompt
+
+
+def window(app: App) -> object:
+    return app.models.traits("ollama/llama3").window
+
+
+EVERY: dict[str, tuple[str, Read, object]] = {
+    "description": ('"Looks."', lambda app: app.agents.find("one").description, "Looks."),
+    "system_prompt": ('"Be brief."', prompt, "Be brief."),
+    "agent_md": ('"more.md"', prompt, "From a file."),
+    "skills": ('["more.md", "skill"]', prompt, "From a file.\n\nFrom a folder."),
+    "tools": ('["read"]', lambda app: app.agents.find("one").tools, ("read_file",)),
+    "confirm": ('["bash"]', lambda app: app.agents.find("one").ask, ("bash",)),
+    "approval": ('"auto_edit"', setting(lambda s: s.permission_mode), "accept-edits"),
+    "context_mode": ('"sliding"', setting(lambda s: s.backend.context), "sliding"),
+    "context_format": ('"xml"', setting(lambda s: s.backend.format), "xml"),
+    "max_messages": ("7", setting(lambda s: s.backend.window_messages), 7),
+    "max_iterations": ("9", setting(lambda s: s.limits.steps), 9),
+    "timeout": ("300", setting(lambda s: s.http.idle_seconds), 300.0),
+    "show_tokens": ("false", setting(lambda s: s.terminal.show_tokens), False),
+    "display": ('"plain"', setting(lambda s: s.terminal.display), "plain"),
+    "max_context_tokens": ("5000", window, 5000),
+    "max_context_chars": ("8000", window, 2000),
+    "max_context_words": ("3000", window, 4000),
+    "base_url": (
+        '"http://far/"', setting(lambda s: s.providers["ollama"].base_url), "http://far/",
+    ),
+    "api_key_env": (
+        '"MY_KEY"', setting(lambda s: s.providers["ollama"].key_env), "MY_KEY",
+    ),
+    "host": (
+        '"far"', setting(lambda s: s.providers["ollama"].base_url), "http://far:11434",
+    ),
+    "port": (
+        "99", setting(lambda s: s.providers["ollama"].base_url), "http://127.0.0.1:99",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", EVERY)
+def test_each_key_changes_what_runs(key: str) -> None:
+    Path("more.md").write_text("From a file.\n")
+    Path("skill").mkdir()
+    Path("skill/SKILL.md").write_text("From a folder.\n")
+    value, read, expected = EVERY[key]
+
+    assert read(declared(f"{FIRST}{key} = {value}\n")) == expected
+    if key not in ("host", "port", "base_url", "api_key_env"):
+        assert read(declared(FIRST)) != expected
+
+
+def test_backend_and_model_choose_the_model_and_flags_win_over_them() -> None:
+    assert declared(FIRST).models.default() == "ollama/llama3"
+    assert declared(FIRST, "-m", "ollama/qwen").models.default() == "ollama/qwen"
+    assert (
+        declared('[agents.one]\nbackend = "ollama-api"\nmodel = "x"\n').models.default()
+        == "ollama/x"
+    )
+
+
+def test_listed_tools_run_unasked_in_the_workspace_and_a_deny_rule_still_wins() -> None:
+    app = declared(FIRST + 'tools = ["write"]\nauto_tools = true\n')
+    root = os.path.realpath(".")
+
+    def verdict(tool: str, path: str, *denied: str) -> str:
+        access = Access(tool, Effect.CHANGE, files=(Target(path, path),))
+        rules = (*app.rules, *(parse(each, "deny") for each in denied))
+        return decide(access, app.mode, rules, app.facts()).verdict
+
+    assert verdict("write_file", f"{root}/a.txt") == "allow"
+    assert verdict("write_file", "/elsewhere/a.txt") == "ask"
+    assert verdict("write_file", f"{root}/a.txt", "edit_file(a.txt)") == "deny"
+    assert (
+        decide(Access("bash", Effect.RUN, "make"), app.mode, app.rules, app.facts()).verdict
+        == "ask"
+    )
+
+
+def test_an_agent_extends_another_and_takes_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MODEL", "big")
+    text = '[agents.base]\nbackend = "ollama"\nmodel = "${MODEL}"\ntimeout = 5\n'
+    app = declared(text + '[agents.one]\nextends = "base"\ntimeout = 6\n')
+
+    assert app.models.default() == "ollama/big"
+    assert app.settings.http.idle_seconds == 6.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[agents.one]\nmodle = "x"\n', "a.toml:2: agents.one.modle: there is no such key; did you mean model?"),
+        ("[agents.one]\nport = 0\n", "a.toml:2: agents.one.port: 0 is not allowed: Expected `int` >= 1"),
+        ('[agents.one]\ncontext_mode = "slide"\n', "a.toml:2: agents.one.context_mode: 'slide' is not allowed: one of continue, fresh, sliding, summarize"),
+        ('[agents.one]\nextends = "two"\n', "a.toml:2: agents.one.extends: there is no agent 'two' in this file"),
+        ('[agents.one]\nextends = "one"\n', "a.toml:2: agents.one.extends: 'one' would extend itself"),
+        ('[agents.one]\nmodel = "${NO_SUCH}"\n', "a.toml:2: agents.one.model: the environment variable 'NO_SUCH' is not set"),
+        ('[agents.one]\nhost = "far"\n', "a.toml:1: one.host: say which backend it is for"),
+        ("[agents.one]\nauto_tools = true\n", "agents.one.auto_tools: it lets the listed tools run without asking"),
+        ('[agents.one]\ntools = ["raed"]\n', "a.toml:1: the agent one: there is no tool 'raed'"),
+        ('[agents.one]\ncommand = ["cat"]\n', 'a.toml:2: agents.one.command: say own_tools = "none"'),
+        ('default = "two"\n[agents.one]\n', "a.toml:1: default: there is no agent 'two'"),
+        ("agents = 3\n", "a.toml:1: agents: it must be a table"),
+        ("[agents.One]\n", "a.toml:1: agents.One: a name has letters a to z"),
+        ("[agents.plan]\n", "a.toml:1: 'plan' is a built-in agent"),
+    ],
+)  # fmt: skip
+def test_errors_name_file_line_key_and_what_is_allowed(text: str, expected: str) -> None:
+    assert expected in fault(text)
+
+
+def test_yaml_and_json_say_the_line_too() -> None:
+    assert "a.yaml:3: agents.one.prot" in fault("agents:\n  one:\n    prot: 1\n", "a.yaml")
+    text = '{"agents": {\n "one": {\n  "prot": 1}}}'
+    assert "a.json:3: agents.one.prot" in fault(text, "a.json")
+
+
+def test_the_nearest_of_four_places_wins_and_default_chooses(home: Path) -> None:
+    def write(path: Path, model: str) -> None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(
+            f'default = "one"\n[agents.one]\nbackend = "ollama"\nmodel = "{model}"\n'
+        )
+
+    def model(*words: str) -> str:
+        return started("--trust", *words).models.default()
+
+    write(home / "agents.toml", "of-the-user")
+    assert model() == "ollama/of-the-user"
+    write(Path("agents.toml"), "of-the-directory")
+    assert model() == "ollama/of-the-directory"
+    write(Path(".refold/agents.toml"), "of-dot-refold")
+    assert model() == "ollama/of-dot-refold"
+    write(Path("named.toml"), "named")
+    assert model("--agents", "named.toml") == "ollama/named"
+
+
+def test_an_untrusted_file_changes_nothing_and_says_so(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    Path(".refold").mkdir()
+    Path(".refold/agents.toml").write_text(
+        'default = "one"\n[agents.one]\ncommand = ["touch", "ran"]\nown_tools = "none"\n'
+        'tools = ["bash"]\nauto_tools = true\n[agents.far]\nbackend = "ollama"\nhost = "evil"\n'
+    )
+    app = started()
+
+    assert [each.name for each in app.agents.profiles] == []
+    assert app.settings.commands == {}
+    assert app.settings.agent == "main"
+    assert "agents.toml" in " ".join(app.notices())
+    main(["agents"])
+    assert "not trusted, so these settings do not count" in capfd.readouterr().err
+
+
+def test_trust_ends_when_the_file_changes(capfd: pytest.CaptureFixture[str]) -> None:
+    Path(".refold").mkdir()
+    file = Path(".refold/agents.toml")
+    file.write_text(FIRST)
+    main(["trust", "add"])
+    assert 'model = "llama3"' in capfd.readouterr().out
+    assert [each.name for each in started().agents.profiles] == ["one"]
+
+    file.write_text(FIRST + "timeout = 3\n")
+    assert [each.name for each in started().agents.profiles] == []
+
+
+def test_a_key_in_a_file_works_from_the_users_with_a_warning_and_never_from_a_project() -> (
+    None
+):
+    app = declared('[agents.one]\nbackend = "openai"\napi_key = "sk-secret-secret"\n')
+    spec = next(each for each in app.models.connections.known if each.name == "openai")
+
+    assert app.environ[spec.key_env] == "sk-secret-secret"
+    assert b"sk-secret" not in app.models.connections.masks.mask(b"sk-secret-secret")
+    assert "better name the variable" in " ".join(app.notices())
+    Path("agents.toml").write_text('[agents.one]\nbackend = "openai"\napi_key = "sk-x"\n')
+    with pytest.raises(BadInput, match="a project must not hold a key"):
+        started("--trust")
+
+
+def test_a_projects_file_reads_no_text_outside_of_it(tmp_path: Path) -> None:
+    (tmp_path / "secret.md").write_text("Secret.")
+    Path("agents.toml").write_text('[agents.one]\nagent_md = "../secret.md"\n')
+
+    with pytest.raises(BadInput, match="leads out of the project"):
+        started("--trust")
+
+
+def test_a_file_of_another_program_is_left_alone() -> None:
+    Path("agents.yaml").write_text("researcher:\n  role: Researcher\n")
+
+    assert started().notices() == started("--trust").notices()
+
+
+@pytest.mark.parametrize("kind", ["toml", "yaml", "json"])
+def test_the_written_file_loads(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+    name = f"first.{kind}"
+
+    assert main(["--init-config", name]) == 0
+    assert main(["--init-config", name]) == 1  # it is not written over
+    assert main(["--agents", name, "--list-agents"]) == 0
+    assert f"({name}:" in capfd.readouterr().out
+
+
+def test_a_program_of_its_own_answers() -> None:
+    Path("says.py").write_text("import sys; sys.stdin.read(); print('It says so.')")
+    program = json.dumps([sys.executable, os.path.abspath("says.py")])
+    app = declared(f'[agents.one]\ncommand = {program}\nown_tools = "none"\n')
+
+    assert app.models.check(app.models.default()) == "command/one"
+
+
+def test_doctor_says_what_is_missing_and_which_tools_ask(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    Path("a.toml").write_text(
+        f'[agents.one]\ncommand = ["{sys.executable}"]\nown_tools = "none"\n'
+        'tools = ["read", "write", "bash"]\nauto_tools = true\nconfirm = ["bash"]\n'
+        '[agents.two]\ncommand = ["no-such-program"]\nown_tools = "none"\n'
+    )
+    good = main(["agents", "doctor", "one", "--agents", "a.toml"])
+    said = capfd.readouterr().out
+    bad = main(["agents", "doctor", "two", "--agents", "a.toml"])
+
+    assert (good, bad) == (0, 1)
+    assert "model  command/one  ok" in said
+    assert "runs without asking  read_file, write_file" in said
+    assert "asks                 bash" in said
+    assert "no-such-program" in capfd.readouterr().out
