@@ -136,7 +136,9 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
 
 def agents_in(found: Project) -> dict[str, bytes]:
     """The files of agents, by name, in order of precedence."""
-    return {f.name: f.content for f in found.files if os.path.basename(f.name) in AGENT_FILES}
+    return {
+        f.name: f.content for f in found.files if os.path.basename(f.name) in AGENT_FILES
+    }
 
 
 def _lines(content: bytes) -> list[str]:
