@@ -210,7 +210,7 @@ def test_an_untrusted_file_changes_nothing_and_says_so(
     assert app.settings.agent == "main"
     assert "agents.toml" in " ".join(app.notices())
     main(["agents"])
-    assert "not trusted, so these settings do not count" in capfd.readouterr().err
+    assert "not trusted, so these settings are ignored" in capfd.readouterr().err
 
 
 def test_trust_ends_when_the_file_changes(capfd: pytest.CaptureFixture[str]) -> None:
