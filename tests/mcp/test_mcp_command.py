@@ -93,7 +93,7 @@ def test_list_starts_nothing_not_even_of_a_folder_that_approves_itself(
 
     assert listed[1] == "There are no MCP servers here. refold mcp add NAME adds one.\n"
     assert ".mcp.json" in listed[2]
-    assert "not trusted, so these settings do not count" in listed[2]
+    assert "not trusted, so these settings are ignored" in listed[2]
     assert tested[0] == 1
     assert not started.exists()
 

@@ -128,6 +128,8 @@ class Connection:
     ) -> Reply:
         """Raises `ToolFailed`."""
         client = await self._connected()
+        with anyio.move_on_after(self.config.connect_seconds):
+            await self._ending.listed.wait()  # no call slips in before a change is seen
         if tool not in {each.name for each in self.manifest.usable}:
             raise ToolFailed(
                 f"The tool {tool!r} of the MCP server {self.config.name} is not as it was when "
@@ -212,10 +214,10 @@ class Connection:
         while not ending.ended:
             await ending.news.wait()
             ending.news = anyio.Event()
-            if ending.changed and not ending.ended:
-                ending.changed = False
+            if (changes := ending.changes) and not ending.ended:
                 with anyio.fail_after(self.config.connect_seconds):
                     await self._list(client)
+                ending.read(changes)
 
     def _client_over(self, config: ServerConfig, transport: str) -> Client:
         return Client(

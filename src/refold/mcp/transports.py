@@ -40,17 +40,28 @@ class Ending:
     """What became of a connection: that its lists have changed, or that it has ended."""
 
     def __init__(self) -> None:
-        self.why, self.ended, self.changed = "", False, False
-        self.news = anyio.Event()
+        self.why, self.ended, self.changes = "", False, 0
+        self.news, self.listed = anyio.Event(), anyio.Event()
+        self.listed.set()
 
     def because(self, why: str) -> None:
         """It has ended. The first reason counts."""
         self.why, self.ended = self.why or why, True
         self.news.set()
+        self.listed.set()
 
     def change(self) -> None:
-        self.changed = True
+        """Its lists are not the newest until `read` says so."""
+        self.changes += 1
         self.news.set()
+        if self.listed.is_set() and not self.ended:
+            self.listed = anyio.Event()
+
+    def read(self, changes: int) -> None:
+        """The lists were read after so many changes."""
+        self.changes -= changes
+        if not self.changes:
+            self.listed.set()
 
 
 @asynccontextmanager
