@@ -41,11 +41,16 @@ class ProviderError(RefoldError):
 
 
 class Overloaded(ProviderError):
-    """The provider is busy. Worth another try after `retry_after` seconds."""
+    """The provider is busy. Worth another try after `retry_after` seconds.
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    `limited`: a rate limit was reached, which lasts longer than an overload.
+    """
+
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, limited: bool = False
+    ) -> None:
         super().__init__(message)
-        self.retry_after = retry_after
+        self.retry_after, self.limited = retry_after, limited
 
 
 class Unreachable(ProviderError):

@@ -24,7 +24,7 @@ HOW = "--help)"
          "To send it as a message: refold -- doctr"),
         ("resume", "'resume' is not a subcommand: did you mean refold -r? "
          "To send it as a message: refold -- resume"),
-        ("upgrade", "'upgrade' is not a subcommand: refold --help lists them. "
+        ("upgrade", "'upgrade' is not a subcommand: did you mean refold update? "
          "To send it as a message: refold -- upgrade"),
         ("--yolo sessions list",
          "the subcommand goes before all flags: refold sessions …"),

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
-from refold.provider.error_mapping import retry_after
+from refold.provider.error_mapping import Peer, ResponseStart, failure, retry_after
 from refold.provider.port import Came, Delta, Done, Provider, Retrying, Sent, TextDelta
 from refold.provider.retry import Backoff, RetryingProvider
 from refold.testing.providers import FaultyProvider, Reply
@@ -97,6 +97,35 @@ def test_what_a_provider_asks_for_is_waited_and_a_little_more() -> None:
     told(patient(inner, waits, lambda: 0.5))
 
     assert waits.waited == [7.5, 8.0]
+
+
+def test_a_rate_limit_without_a_time_is_waited_for_up_to_a_minute() -> None:
+    longest, shortest = Waits(), Waits()
+    for waits, dice in ((longest, 1.0), (shortest, 0.0)):
+        fault = Overloaded("rate limit reached", limited=True)
+        inner = FaultyProvider("Yes", fault=fault, times=3)
+
+        assert words(told(patient(inner, waits, lambda dice=dice: dice))) == "Yes"
+
+    assert longest.waited == [8.0, 16.0, 32.0]
+    assert shortest.waited == [4.0, 8.0, 16.0]
+
+
+def test_a_rate_limit_with_a_time_waits_as_long_as_it_says() -> None:
+    waits = Waits()
+    fault = Overloaded("rate limit reached", retry_after=3, limited=True)
+
+    told(patient(FaultyProvider("Yes", fault=fault, times=1), waits))
+
+    assert waits.waited == [4.0]
+
+
+def test_only_the_status_429_is_a_rate_limit() -> None:
+    peer = Peer("P", "https://p.test", "P_KEY")
+    found = {status: failure(peer, ResponseStart(status)) for status in (429, 503, 529)}
+
+    limited = {s: isinstance(e, Overloaded) and e.limited for s, e in found.items()}
+    assert limited == {429: True, 503: False, 529: False}
 
 
 def test_no_wait_is_so_short_that_all_tries_are_gone_at_once() -> None:

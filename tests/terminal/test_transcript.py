@@ -252,16 +252,35 @@ def test_what_was_typed_at_our_prompt_is_not_repeated() -> None:
     assert Evening().hear(GO[0], Said("Go.")) == ["› Go."]
 
 
-def test_who_is_asked_again_is_told_each_time_and_why() -> None:
+def test_a_series_of_retries_prints_one_line_for_each_reason() -> None:
     tonight = Evening(*GO)
 
     rows = tonight.hear(
-        Waiting(2.0, "busy"), Waiting(2.0, "busy"), Waiting(0.0, "gone \x1b")
+        Waiting(2.0, "busy"), Waiting(4.0, "busy"), Waiting(0.0, "gone \x1b")
     )
 
-    again = "busy; retrying in 2.0 s"
-    assert rows == [again, again, "gone \\x1b"]
+    assert rows == ["busy; retrying in 2.0 s", "gone \\x1b"]
     assert bare([tonight.showing.status()]).startswith("⠋ waiting 0.0 s")
+
+
+def test_the_next_request_prints_the_reason_of_its_retries_again() -> None:
+    tonight = Evening(*GO)
+
+    tonight.hear(Waiting(2.0, "busy"), answer(Text("Yes.")))
+    rows = tonight.hear(ModelAsked(), Waiting(2.0, "busy"))
+
+    assert rows[-1] == "busy; retrying in 2.0 s"
+
+
+def test_the_status_line_counts_down_to_the_next_try() -> None:
+    tonight = Evening(*GO)
+
+    tonight.hear(Waiting(8.0, "busy"))
+    first = bare([tonight.showing.status()])
+    tonight.hear(Waiting(16.0, "busy"))
+    second = bare([tonight.showing.status()])
+
+    assert ("retrying in 8 s" in first, "retrying in 16 s" in second) == (True, True)
 
 
 def test_news_in_the_middle_of_words_has_a_line_and_the_words_go_on_below() -> None:

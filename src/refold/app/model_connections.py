@@ -155,7 +155,12 @@ class Connections:
         if name.startswith(SMALL):
             return self._kept(self._embedded(name))
         http = self._settings.http
-        backoff = Backoff(retries=http.retries, longest=http.max_retry_wait_seconds)
+        backoff = Backoff(
+            retries=http.retries,
+            longest=http.max_retry_wait_seconds,
+            # Another model answers sooner than a rate limit ends.
+            first_limited=1.0 if self._settings.fallback_models else 8.0,
+        )
         match self.named(name):
             case (ProviderSpec() as spec, model):
                 return RetryingProvider(self._server(spec, model), backoff, tell=self.log)

@@ -38,7 +38,7 @@ DISPLAYS = ("auto", "plain", "status", "line", "full")
 _ELSEWHERE = {
     "resume": "refold -r", "continue": "refold -c", "login": "refold auth set",
     "help": "refold --help", "version": "refold --version", "exec": "refold -p",
-    "acp": "", "update": "", "upgrade": "", "plugin": "",
+    "acp": "", "upgrade": "refold update", "plugin": "",
 }  # fmt: skip
 
 

@@ -78,7 +78,8 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
     if status in _BUSY or status >= 500:
         wait = retry_after(reply.headers, reply.now)
         wait = _retry_info(reply.body) if wait is None else wait
-        return Overloaded(f"{peer.label}: {_trouble(status)} {ending}", retry_after=wait)
+        text = f"{peer.label}: {_trouble(status)} {ending}"
+        return Overloaded(text, retry_after=wait, limited=status == 429)
     if status in (401, 403) or re.search(_WRONG_KEY, what):
         return Refused(f"{peer.label} refused {_key(peer)} {ending}")
     if status == 404:

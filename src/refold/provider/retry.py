@@ -29,6 +29,7 @@ class Backoff(Struct, frozen=True):
     first: float = 1.0  # the first ceiling
     least: float = 0.1
     longest: float = 60.0  # a provider that wants more is told to the person instead
+    first_limited: float = 8.0  # the first ceiling after a rate limit without a time
 
     def wait(self, retry: int, asked: float, dice: float) -> float:
         """Before the n-th retry, n from 0, at least as long as the provider asked.
@@ -37,6 +38,14 @@ class Backoff(Struct, frozen=True):
         retries at once.
         """
         return asked + max(self.least, dice * min(self.first * 2**retry, self.longest))
+
+    def wait_limited(self, retry: int, dice: float) -> float:
+        """After a rate limit that names no time: three waits last up to about a minute.
+
+        At least half of the ceiling: limits are counted by the minute, so a short wait would
+        spend a retry for nothing.
+        """
+        return (0.5 + dice / 2) * min(self.first_limited * 2**retry, self.longest)
 
 
 class RetryingProvider:
@@ -95,6 +104,8 @@ class RetryingProvider:
                 "another model",
                 retry_after=asked,
             ) from error
+        if isinstance(error, Overloaded) and error.limited and not asked:
+            return self._backoff.wait_limited(retry, self._dice())
         return self._backoff.wait(retry, asked, self._dice())
 
 

@@ -4,6 +4,7 @@ Only for the eye: nothing in here is recorded.
 """
 
 from collections.abc import Callable, Sequence
+from math import ceil
 
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line
@@ -21,15 +22,17 @@ class Doing:
     def __init__(self, clock: Callable[[], float], wheel: str) -> None:
         self._clock, self._wheel = clock, wheel
         self._what, self._since = "", 0.0
+        self._until = 0.0  # when what is waited for is over; 0: nobody knows
         self._tails: dict[str, str] = {}  # the last line of what each open call prints
 
     @property
     def what(self) -> str:
         return self._what
 
-    def now(self, what: str) -> None:
-        """This begins. "" for nothing."""
+    def now(self, what: str, seconds: float = 0.0) -> None:
+        """This begins. "" for nothing. `seconds`: a wait of this length for another try."""
         self._what, self._since = what, self._clock()
+        self._until = self._since + seconds if seconds else 0.0
 
     def tail(self, key: str, text: str) -> None:
         """What `key` prints: its last line is shown beside what is done."""
@@ -59,7 +62,11 @@ class Doing:
         turned = self._wheel[int(spent * 10) % len(self._wheel)]
         tail = next(reversed(self._tails.values()), _HINT)
         what = self._what or ("writing" if writes else "waiting")
-        shown: Line = (("accent", turned), ("dim", f" {what} {duration(spent)}  "))
+        if self._until:
+            left = max(0, ceil(self._until - self._clock()))
+            shown: Line = (("accent", turned), ("dim", f" retrying in {left} s  "))
+        else:
+            shown = (("accent", turned), ("dim", f" {what} {duration(spent)}  "))
         if below:
             shown = (*shown, ("plain", f"{below}  "))
         return (*shown, *((("person", f"{waiting}  "),) if waiting else ()), ("dim", tail))

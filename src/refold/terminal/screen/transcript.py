@@ -88,6 +88,7 @@ class Showing:
         self._last = ""  # the call whose line was printed last, with nothing after it
         self._put: set[str] = set()  # calls that were asked about here, until they run
         self._dense = False  # what was printed last is a line or two: the next stands close
+        self._retried = ""  # why the model is called again, as printed last
         self._made: dict[str, int] = {}  # by the code of each call that runs
         self._clock = clock
         self._since = dict[str, float]()  # when each subagent was first seen at work
@@ -253,12 +254,15 @@ class Showing:
         self._last, self._dense = "", True
 
     def _does(self, before: Status, now: Status) -> None:
-        if now.tries > before.tries:
+        if not now.tries:
+            self._retried = ""
+        elif now.tries > before.tries and now.reason != self._retried:
+            self._retried = now.reason  # once in a series: the status line counts down
             wait = f"; retrying in {duration(now.seconds)}" if now.seconds else ""
             self._printer.say(visible(now.reason) + wait, "warn")
         # A question that was put here has taken the line; the work may have gone on.
         if now.doing != self._doing.what or now.tries != before.tries:
-            self._doing.now(now.doing)
+            self._doing.now(now.doing, now.seconds)
 
     def _says(self, *, begins: bool) -> None:
         if begins:
