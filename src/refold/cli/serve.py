@@ -164,7 +164,10 @@ def launch_at(
     wanted: NewConversation,
 ) -> Launch:
     """A start in a directory, with its settings and what the conversation begins with."""
-    flags: dict[str, object] = {"preset": wanted.preset or None}
+    flags: dict[str, object] = {
+        "preset": wanted.preset or None,
+        "log_requests": wanted.log_requests or None,
+    }
     loaded = load_here(directory, places, os.environ, flags, trust=wanted.trust)
     options = LaunchOptions(
         directory=directory,

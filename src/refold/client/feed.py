@@ -47,6 +47,7 @@ from refold.views.stream_json.turn_result import result
 
 MOST_WAITING = 4 * 1024 * 1024  # bytes for one follower, before it is cut off
 _RECENT = 512 * 1024  # bytes of frames that are kept for followers that come back
+_PAUSE = 0.04  # seconds between two pieces of one text
 _AT_ONCE = 200  # events that are told before others may run
 _ROOT = "root"
 
@@ -191,6 +192,9 @@ class Feed:
             async with aclosing(self._watch.gathered()) as frames:
                 async for frame in frames:
                     self._heed(frame)
+                    live = not isinstance(frame.item, Entry)
+                    if live and not self._watch.waiting and not self._closed:
+                        await anyio.sleep(_PAUSE)  # what comes meanwhile is one piece
             await self._moved.wait()
             if self._closed:
                 break

@@ -56,6 +56,7 @@ class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     mode: str = ""
     trust: bool = False  # what lies in that directory counts, this time
     name: str = ""
+    log_requests: bool = False  # record each model request and response as it is sent
 
 
 # A start in a directory with more roots. It reads files: it is called in a thread.
@@ -343,9 +344,13 @@ class Host:
 
     def _note(self, id_: str, wanted: NewConversation) -> None:
         """Keep what no event of the session says, for the next process that opens it."""
-        if not (wanted.preset or wanted.system_prompt):
+        kept = NewConversation(
+            preset=wanted.preset,
+            system_prompt=wanted.system_prompt,
+            log_requests=wanted.log_requests,
+        )
+        if kept == NewConversation():
             return
-        kept = NewConversation(preset=wanted.preset, system_prompt=wanted.system_prompt)
         file = self._note_file(id_)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.write_bytes(msgspec.json.encode(kept))

@@ -54,6 +54,11 @@ class Watch:
         self._frames.append(frame)
         self._news.set()
 
+    @property
+    def waiting(self) -> int:
+        """So many frames have not been taken yet."""
+        return len(self._frames)
+
     def close(self) -> None:
         self.closed = True
         self._hub.leave(self)

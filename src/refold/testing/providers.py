@@ -13,10 +13,12 @@ from refold.errors import BadInput, ProviderError, Refused, said_by
 from refold.provider.named_file import read_whole
 from refold.provider.port import (
     CallDelta,
+    Came,
     Delta,
     Done,
     Provider,
     Request,
+    Sent,
     Stop,
     TextDelta,
     ThinkingDelta,
@@ -207,9 +209,13 @@ class Paced:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         inner, pause = self._who(request)
+        if request.trace:
+            yield Sent("script", _as_json(request))
         async for delta in inner.stream(request):
             if pause:
                 await anyio.sleep(pause)
+            if request.trace:
+                yield Came(msgspec.json.encode(delta) + b"\n")
             yield delta
 
     def _who(self, request: Request) -> tuple[Provider, float]:
@@ -220,6 +226,18 @@ class Paced:
             return self._cast, lines[at].pause if at < len(lines) else 0.0
         step = len(self._inner.heard)
         return self._inner, self._pauses[step] if step < len(self._pauses) else 0.0
+
+
+def _as_json(request: Request) -> bytes:
+    """What a log of requests shows, where nothing goes over a wire."""
+    return msgspec.json.encode(
+        {
+            "model": request.model,
+            "system": request.system,
+            "messages": [each.message for each in request.messages],
+            "tools": request.tools,
+        }
+    )
 
 
 def load(file: Path) -> Paced:

@@ -489,6 +489,29 @@ def test_panels_of_a_developer_show_what_was_done(serve: Serve, pages: Watched) 
     assert "Count the leaves" in seen["History"]
 
 
+def test_requests_are_recorded_in_a_chat_that_asks_for_it(
+    serve: Serve, pages: Watched
+) -> None:
+    server = serve({"text": "So be it."}, {"text": "And again."})
+    page = pages.open(server, "/dev")
+    button(page, "New chat").click()
+    page.get_by_label("Record each model request and response as it is sent").check()
+    button(page, "Start").click()
+    id_of(page)
+    say(page, "What do you get?")
+    answer(page, "So be it.")
+
+    page.get_by_role("tab", name="Requests").click()
+    page.locator(".panel-body details summary").first.click()
+    wire = page.locator(".panel-body .wire")
+    wire.nth(1).wait_for()
+
+    request, response = wire.all_inner_texts()
+    assert "What do you get?" in request
+    assert "write_file" in request, "the tools stand in it"
+    assert "So be it." in "".join(re.findall(r'"text": ?"([^"]*)"', response))
+
+
 def test_what_another_page_sends_is_seen_here(serve: Serve, pages: Watched) -> None:
     server = serve({"text": "Hello."}, {"text": "To both."})
     page = pages.open(server, "/")

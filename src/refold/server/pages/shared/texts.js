@@ -151,7 +151,7 @@ export const developer = {
   panelsLabel: "Details",
   frameFilter: "Filter frames", pause: "Pause", resume: "Resume", clear: "Clear",
   noFrames: "No frames yet.", framesIn: "received", framesOut: "sent",
-  noRequests: "No model requests are recorded. The setting log_requests records them.",
+  noRequests: "No model requests are recorded. Tick the box in a new chat, or set log_requests.",
   responseBody: "Response", requestBody: "Request",
   noTodos: "No todos.", noChildren: "No subagents.",
   todo: { pending: "pending", in_progress: "in progress", done: "done", cancelled: "cancelled" },
@@ -160,6 +160,7 @@ export const developer = {
   workspace: "Workspace", workspaceHint: "a directory on this machine; empty: that of the server",
   ownWorkspace: "A new, empty workspace", systemPrompt: "System prompt",
   trust: "Trust the settings and instructions of that directory",
+  logRequests: "Record each model request and response as it is sent",
   asSet: "as in the settings", start: "Start",
   modes: {
     default: "default", "accept-edits": "accept-edits", sandbox: "sandbox", plan: "plan",
@@ -268,6 +269,7 @@ export const user = {
   workspace: "Folder", workspaceHint: "a folder on this computer; empty: the usual one",
   ownWorkspace: "Start with an empty folder", systemPrompt: "Special instructions",
   trust: "I trust the instructions in that folder",
+  logRequests: "Keep a record of everything that is sent to the model",
   asSet: "the usual", start: "Start", more: "More choices",
   modes: {
     default: "before each change", "accept-edits": "only before commands", sandbox: "rarely: commands run in a safe place",
