@@ -14,7 +14,9 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-WORDS = "The quick brown fox jumps over the lazy dog while it reads **the log** of `build.py`. "
+WORDS = (
+    "The quick brown fox jumps over the lazy dog while it reads **the log** of `build.py`. "
+)
 PARAGRAPH = 5  # sentences
 PAUSE = 0.004  # seconds between two words: much faster than a model
 
@@ -48,7 +50,16 @@ def streamed(directory: Path, letters: int, path: str) -> dict[str, float]:
     script = directory / "answers.jsonl"
     script.write_text(json.dumps({"text": answer(letters), "pause": PAUSE}) + "\n", "utf-8")
     environ = {**os.environ, "REFOLD_HOME": str(directory / "home")}
-    words = [sys.executable, "-m", "refold", "serve", "--port", "0", "--script", str(script)]
+    words = [
+        sys.executable,
+        "-m",
+        "refold",
+        "serve",
+        "--port",
+        "0",
+        "--script",
+        str(script),
+    ]
     server = subprocess.Popen(
         words, cwd=directory, env=environ, stdout=subprocess.PIPE, text=True
     )

@@ -50,7 +50,7 @@ class Api:
     def route(
         self, method: str, path: str, kind: Any, *, status: int = 200, body: Any = None
     ) -> Callable[[Route], Route]:
-        """A route that gives a `kind`: a type, a media type, or None for no body."""
+        """A route that gives a `kind`: a type, media types, or None for no body."""
 
         def add(endpoint: Route) -> Route:
             extra: dict[str, Any] = {}
@@ -89,8 +89,10 @@ class Api:
         return self._app.openapi_schema
 
     def _content(self, kind: Any) -> dict[str, Any]:
-        if isinstance(kind, str):
-            return {kind: {"schema": {"type": "string", "format": "binary"}}}
+        if isinstance(kind, str | tuple):
+            media: tuple[str, ...] = (kind,) if isinstance(kind, str) else kind
+            schema = {"schema": {"type": "string", "format": "binary"}}
+            return dict.fromkeys(media, schema)
         if kind not in self._kinds:
             self._kinds.append(kind)
         (found,), _ = msgspec.json.schema_components(

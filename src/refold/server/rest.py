@@ -30,6 +30,7 @@ _ENDINGS = {"markdown": "md", "text": "txt", "html": "html", "tar": "tar"}
 # What names a picture by its first bytes, and may be shown.
 _PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif",
              b"RIFF": "image/webp"}  # fmt: skip
+_BYTES = "application/octet-stream"
 Row = dict[str, Any]
 Seq = Annotated[int, Path(ge=1, le=2**53)]
 
@@ -205,7 +206,7 @@ def _add_requests(api: Api, host: Host) -> None:
 
 
 def _add_bytes(api: Api, host: Host) -> None:
-    @api.route("GET", f"{_ONE}/export", "application/octet-stream")
+    @api.route("GET", f"{_ONE}/export", tuple(_TYPES.values()))
     async def export(
         id_: str, form: Annotated[str, Query(max_length=20)] = "markdown"
     ) -> Response:
@@ -220,7 +221,7 @@ def _add_bytes(api: Api, host: Host) -> None:
             headers={"content-disposition": name, "content-security-policy": "sandbox"},
         )  # fmt: skip
 
-    @api.route("GET", f"{_ONE}/blobs/{{name}}", "application/octet-stream")
+    @api.route("GET", f"{_ONE}/blobs/{{name}}", (_BYTES, *_PICTURES.values()))
     async def blob(id_: str, name: str) -> Response:
         """What a document names by its sha256: a picture, or a whole result."""
         await kept(host, id_)

@@ -1,0 +1,177 @@
+"""The server: start, memory with idle conversations, and the delay of frames under load.
+
+`python -m bench.server` starts `refold serve` with a scripted model. Delays are from when the
+scripted model says a word to when a client has the frame; both ends are on this machine.
+"""
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+
+from refold.server.access import kept
+
+EVERY = 0.02  # seconds between two tokens: 50 a second
+TOKENS = 400
+
+
+def main() -> None:
+    parser = ArgumentParser(prog="python -m bench.server", description=__doc__)
+    parser.add_argument("--streams", type=int, default=100)
+    parser.add_argument("--clients", type=int, default=1_000)
+    found = parser.parse_args()
+    for line in report(found.streams, found.clients):
+        print(line, flush=True)
+
+
+class Serving:
+    def __init__(self, directory: Path, words: int) -> None:
+        script = directory / "answers.jsonl"
+        text = " ".join(f"w{n}" for n in range(words))
+        script.write_text(json.dumps({"text": text, "pause": EVERY}) + "\n", "utf-8")
+        home = directory / "home"
+        begun = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "refold", "serve", "--port", "0", "--script", str(script)],
+            cwd=directory, env={**os.environ, "REFOLD_HOME": str(home)},
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        found = re.search(r"http://([^/]+)/", self.process.stdout.readline())
+        assert found is not None
+        self.start, self.netloc = time.perf_counter() - begun, found[1]
+        self.headers = {"Authorization": f"Bearer {kept(home / 'server.key').bearer}"}
+
+    def begin(self) -> str:
+        connection = http.client.HTTPConnection(self.netloc, timeout=60)
+        headers = {**self.headers, "Content-Type": "application/json"}
+        connection.request("POST", "/api/conversations", b"{}", headers)
+        made = json.loads(connection.getresponse().read())
+        connection.close()
+        return made["id"]
+
+    def follow(self, id_: str) -> connect:
+        url = f"ws://{self.netloc}/api/conversations/{id_}/ws"
+        return connect(url, additional_headers=self.headers, open_timeout=60)
+
+    @property
+    def megabytes(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text("ascii")
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+    @property
+    def cpu(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text("ascii").split()
+        return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def serving(words: int = 3) -> Iterator[Serving]:
+    with tempfile.TemporaryDirectory() as directory:
+        made = Serving(Path(directory), words)
+        try:
+            yield made
+        finally:
+            made.process.terminate()
+            made.process.communicate()
+
+
+def report(streams: int, clients: int) -> Iterator[str]:
+    with serving() as server:
+        yield f"start to listening: {server.start:.2f} s"
+        sizes, made = [f"0: {server.megabytes:.0f}"], 0
+        for wanted in (100, 500):
+            while made < wanted:
+                server.begin()
+                made += 1
+            sizes.append(f"{wanted}: {server.megabytes:.0f}")
+        yield f"MB with open idle conversations: {', '.join(sizes)}"
+        used = anyio.run(_crowd, server, clients)
+        yield f"{clients} connections to one conversation: {used:.0f} MB in all"
+    with serving(TOKENS) as server:
+        before = server.cpu
+        begun = time.perf_counter()
+        delays = sorted(anyio.run(_streams, server, streams))
+        share = (server.cpu - before) / (time.perf_counter() - begun)
+        half, most = delays[len(delays) // 2], delays[int(len(delays) * 0.99)]
+        yield (
+            f"{streams} conversations, {1 / EVERY:.0f} tokens/s each: delay p50 {half:.0f} ms, "
+            f"p99 {most:.0f} ms; {share:.0%} of one core"
+        )
+
+
+async def _crowd(server: Serving, clients: int) -> float:
+    id_ = server.begin()
+    ended = anyio.Event()
+    there = list[ClientConnection]()
+
+    async def client() -> None:
+        async with server.follow(id_) as socket:
+            await socket.recv()
+            there.append(socket)
+            await ended.wait()
+
+    async with anyio.create_task_group() as group:
+        for at in range(clients):
+            group.start_soon(client)
+            if at % 50 == 49:
+                await anyio.sleep(0.2)
+        while len(there) < clients:
+            await anyio.sleep(0.1)
+        used = server.megabytes
+        ended.set()
+    return used
+
+
+class _Frame(msgspec.Struct):
+    type: str
+    text: str = ""
+    offset: int = 0
+
+
+async def _streams(server: Serving, count: int) -> list[float]:
+    """Milliseconds by which each frame comes later than an even stream would bring it."""
+    ids = [await anyio.to_thread.run_sync(server.begin) for _ in range(count)]
+    found = list[float]()
+
+    async def one(id_: str, wait: float) -> None:
+        await anyio.sleep(wait)
+        async with server.follow(id_) as socket:
+            await socket.send('{"type": "user_message", "text": "Go."}')
+            came = list[tuple[float, int]]()
+            while True:
+                frame = msgspec.json.decode(await socket.recv(), type=_Frame)
+                if frame.type == "text_delta":
+                    came.append((time.perf_counter(), frame.offset + len(frame.text)))
+                elif frame.type == "result":
+                    break
+        found.extend(_late(came))
+
+    async with anyio.create_task_group() as group:
+        for n, id_ in enumerate(ids):
+            group.start_soon(one, id_, n * 0.02)
+    return found
+
+
+def _late(came: list[tuple[float, int]]) -> list[float]:
+    """How late each is against the fastest pace that holds for all of them."""
+    pace = (came[-1][0] - came[0][0]) / max(1, came[-1][1] - came[0][1])
+    due = [at - pace * letters for at, letters in came]
+    best = min(due)
+    return [(each - best) * 1000 for each in due]
+
+
+if __name__ == "__main__":
+    main()

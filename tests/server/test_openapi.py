@@ -1,0 +1,109 @@
+"""What the OpenAPI promises, tried with generated requests: no 5xx, nothing undocumented."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.server.access import kept
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(240)]
+EXAMPLES = 12  # for each operation
+
+
+class Served:
+    def __init__(self, directory: Path) -> None:
+        script = directory / "answers.jsonl"
+        script.write_text('{"text": "Hello."}\n')
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "refold", "serve", "--port", "0", "--script", str(script)],
+            cwd=directory, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        found = re.search(r"http://([^/]+)/", self.process.stdout.readline())
+        assert found is not None
+        self.netloc = found[1]
+        access = kept(Path(os.environ["REFOLD_HOME"]) / "server.key")
+        self.headers = {"Authorization": f"Bearer {access.bearer}"}
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        connection = http.client.HTTPConnection(self.netloc, timeout=20)
+        data = None if body is None else json.dumps(body).encode()
+        headers = {**self.headers, "Content-Type": "application/json"}
+        connection.request(method, path, data, headers)
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        return answer
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    made = Served(tmp_path)
+    yield made
+    made.process.send_signal(signal.SIGTERM)
+    made.process.communicate(timeout=30)
+
+
+def test_generated_requests_get_documented_answers(served: Served) -> None:
+    schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is needed here")
+    from hypothesis import HealthCheck, given, settings
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    id_ = served.ask("POST", "/api/conversations", {})["id"]
+    document = served.ask("GET", "/openapi.json")
+    document["paths"] = _with_a_conversation(document["paths"], id_)
+    schema = schemathesis.openapi.from_dict(document)
+    checks = [
+        not_a_server_error,
+        status_code_conformance,
+        content_type_conformance,
+        response_schema_conformance,
+    ]
+    tried = set[str]()
+
+    for found in schema.get_all_operations():
+        operation = found.ok()
+
+        @settings(
+            max_examples=EXAMPLES, deadline=None, database=None,
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        @given(case=operation.as_strategy())
+        def run(case: Any) -> None:
+            response = case.call(base_url=f"http://{served.netloc}", headers=served.headers)
+            case.validate_response(response, checks=checks)
+            tried.add(f"{case.method} {case.path}")
+
+        run()
+
+    assert len(tried) == sum(len(each) for each in document["paths"].values())
+    assert len(tried) > 30
+
+
+def _with_a_conversation(paths: dict[str, Any], id_: str) -> dict[str, Any]:
+    """The addresses of a conversation, for one that is there. It is not deleted."""
+    found = dict[str, Any]()
+    for path, methods in paths.items():
+        if "{id_}" not in path:
+            found[path] = methods
+            continue
+        kept_methods = {name: each for name, each in methods.items() if name != "delete"}
+        for each in kept_methods.values():
+            each["parameters"] = [
+                p for p in each.get("parameters", []) if p["name"] != "id_"
+            ]
+        found[path.replace("{id_}", id_)] = kept_methods
+    return found
