@@ -74,7 +74,7 @@ def streamed(directory: Path, letters: int, path: str) -> dict[str, float]:
             page.goto(links[path == "/dev"])
             page.locator("#message").wait_for()
             page.fill("#message", "Go")
-            session = page.context.new_cdp_session(page)
+            session: Any = page.context.new_cdp_session(page)
             session.send("Performance.enable", {"timeDomain": "threadTicks"})
             before = _counters(session)
             page.keyboard.press("Enter")

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -78,7 +78,7 @@ class Serving:
 
 
 @contextmanager
-def serving(words: int = 3) -> Iterator[Serving]:
+def serving(words: int = 3) -> Generator[Serving]:
     with tempfile.TemporaryDirectory() as directory:
         made = Serving(Path(directory), words)
         try:
@@ -114,13 +114,15 @@ def report(streams: int, clients: int) -> Iterator[str]:
 
 async def _crowd(server: Serving, clients: int) -> float:
     id_ = server.begin()
-    ended = anyio.Event()
-    there = list[ClientConnection]()
+    complete, ended = anyio.Event(), anyio.Event()
+    there, used = list[ClientConnection](), 0.0
 
     async def client() -> None:
         async with server.follow(id_) as socket:
             await socket.recv()
             there.append(socket)
+            if len(there) == clients:
+                complete.set()
             await ended.wait()
 
     async with anyio.create_task_group() as group:
@@ -128,8 +130,7 @@ async def _crowd(server: Serving, clients: int) -> float:
             group.start_soon(client)
             if at % 50 == 49:
                 await anyio.sleep(0.2)
-        while len(there) < clients:
-            await anyio.sleep(0.1)
+        await complete.wait()
         used = server.megabytes
         ended.set()
     return used

@@ -33,6 +33,12 @@ class Problem(Struct, frozen=True):
     reason: str
 
 
+class MediaTypes(Struct, frozen=True):
+    """Bytes that come as one of these."""
+
+    names: tuple[str, ...]
+
+
 class NotThere(BadInput):
     """What a path names does not exist."""
 
@@ -89,8 +95,8 @@ class Api:
         return self._app.openapi_schema
 
     def _content(self, kind: Any) -> dict[str, Any]:
-        if isinstance(kind, str | tuple):
-            media: tuple[str, ...] = (kind,) if isinstance(kind, str) else kind
+        if isinstance(kind, str | MediaTypes):
+            media = (kind,) if isinstance(kind, str) else kind.names
             schema = {"schema": {"type": "string", "format": "binary"}}
             return dict.fromkeys(media, schema)
         if kind not in self._kinds:

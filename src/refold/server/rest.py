@@ -17,7 +17,7 @@ from refold.client.host import Conversation, Host, NewConversation
 from refold.client.offers import WHAT, offers
 from refold.client.stored_sessions import FORMS
 from refold.errors import BadInput, JournalError
-from refold.server.api import Api, NotThere, body_of, json_of
+from refold.server.api import Api, MediaTypes, NotThere, body_of, json_of
 from refold.views.stream_json.snapshot import SnapshotMessage
 
 T = TypeVar("T")
@@ -206,7 +206,7 @@ def _add_requests(api: Api, host: Host) -> None:
 
 
 def _add_bytes(api: Api, host: Host) -> None:
-    @api.route("GET", f"{_ONE}/export", tuple(_TYPES.values()))
+    @api.route("GET", f"{_ONE}/export", MediaTypes(tuple(_TYPES.values())))
     async def export(
         id_: str, form: Annotated[str, Query(max_length=20)] = "markdown"
     ) -> Response:
@@ -221,7 +221,7 @@ def _add_bytes(api: Api, host: Host) -> None:
             headers={"content-disposition": name, "content-security-policy": "sandbox"},
         )  # fmt: skip
 
-    @api.route("GET", f"{_ONE}/blobs/{{name}}", (_BYTES, *_PICTURES.values()))
+    @api.route("GET", f"{_ONE}/blobs/{{name}}", MediaTypes((_BYTES, *_PICTURES.values())))
     async def blob(id_: str, name: str) -> Response:
         """What a document names by its sha256: a picture, or a whole result."""
         await kept(host, id_)
