@@ -40,6 +40,7 @@ from refold.provider.port import Provider
 from refold.session.hub import Frame
 from refold.session.session import Session
 from refold.terminal.greeting import greet
+from refold.terminal.input.editor import edited
 from refold.terminal.input.reader import Key, Later
 from refold.terminal.run import IDLE, PromptLoop
 from refold.terminal.screen.capabilities import Look
@@ -93,6 +94,9 @@ class Typist:
 
     async def secret(self, prompt: Shown) -> str | Key:
         return now(await self._next(prompt))
+
+    async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
+        return await edited(text, command, name)
 
     def quiet(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -27,12 +27,15 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
     begun = list[Terminal]()
 
     def open_(
-        *answers: dict[str, object], flags: tuple[str, ...] = (), **more: object
-    ) -> Terminal:
-        script = tmp_path / "script.jsonl"
-        script.write_text("".join(f"{json.dumps(each)}\n" for each in answers))
+        *answers: dict[str, object], flags: tuple[str, ...] = (), script: bool = True,
+        **more: object,
+    ) -> Terminal:  # fmt: skip
+        file = tmp_path / "script.jsonl"
+        if script:
+            file.write_text("".join(f"{json.dumps(each)}\n" for each in answers))
+            flags = ("--script", str(file), *flags)
         terminal = Terminal(
-            PROGRAM, "tui", "--script", str(script), *flags, here=work, compiled=compiled,
+            PROGRAM, "tui", *flags, here=work, compiled=compiled,
             REFOLD_HOME=str(tmp_path / "home"), REFOLD_MEMORY="0", **{"size": (24, 80), **more},  # type: ignore[arg-type]
         )  # fmt: skip
         begun.append(terminal)

@@ -209,3 +209,66 @@ def test_it_works_in_terminals_that_people_have(opens: Opens, term: str) -> None
     ready(at)
     at.type("hi" + ENTER)
     at.until("An answer.")
+
+
+def _editor(tmp_path: Path, appends: str) -> str:
+    program = tmp_path / "editor"
+    program.write_text(
+        "#!/bin/sh\nstty -a | grep -q ' icanon' && echo 'The editor has the terminal.'\n"
+        f"printf '%s' '{appends}' >> \"$1\"\nread line\n"
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal(
+    opens: Opens, tmp_path: Path
+) -> None:
+    at = opens(
+        PLAN, DONE, flags=("--permission-mode", "plan"), EDITOR=_editor(tmp_path, " twice")
+    )
+    ready(at)
+    at.type("plan it" + ENTER)
+    at.until("approve")
+    time.sleep(0.6)
+    at.type("e")
+    at.until("The editor has the terminal.")
+    at.type(ENTER)
+    at.until("1. Change the word twice")
+    at.until("approve")
+    at.type("y")
+    at.until("Now hello.py says hello.")
+
+
+def test_a_message_is_edited_in_an_editor_that_gets_the_whole_terminal(
+    opens: Opens, tmp_path: Path
+) -> None:
+    at = opens({"text": "An answer."}, EDITOR=_editor(tmp_path, " and more"))
+    ready(at)
+    at.type("first words" + ENTER)
+    at.until("An answer.")
+    at.type("/edit 2" + ENTER)
+    at.until("The editor has the terminal.")
+    at.type(ENTER)
+    at.until("Message 2 is changed.")
+
+
+def test_a_session_that_is_open_elsewhere_is_joined_on_the_full_screen(
+    opens: Opens, tmp_path: Path
+) -> None:
+    first = opens({"text": "The first answer."}, {"text": "The second answer."})
+    ready(first)
+    first.type("hello there" + ENTER)
+    first.until("The first answer.")
+
+    second = opens(script=False, flags=("--attach", "last"))
+    second.until("The first answer.")
+    second.type("from the other one" + ENTER)
+    second.until("The second answer.")
+    first.until("from the other one")
+    first.until("The second answer.")
+    second.type("\x04")
+
+    assert second.end() == 0
+    first.type("\x04")
+    assert first.end() == 0

@@ -11,6 +11,7 @@ import anyio
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
+from refold.cli.interactive import full_screen, line_by_line
 from refold.cli.launch import command_names
 from refold.cli.session_argument import add_session, named
 from refold.client.launch import Launch
@@ -27,9 +28,14 @@ add_arguments = add_session
 
 
 def run(found: Namespace) -> int:
+    return join(found.id)
+
+
+def join(id_: str, *, full: bool = False) -> int:
+    """Join the session with this id. `full`: on the full screen, whatever the settings say."""
     places = paths(os.environ)
     home = Home(places.data / "sessions")
-    session = named(home, found.id)
+    session = named(home, id_)
     holder = StoredSessions(home).holder(session.id)
     if not holder:
         raise BadInput(
@@ -37,7 +43,7 @@ def run(found: Namespace) -> int:
         )
     launch = launch_to_join(session)
     try:
-        return anyio.run(_joined, launch, session.id)
+        return anyio.run(_joined, launch, session.id, full)
     except Held:
         complain(
             f"{session.id} is open in {holder}, which cannot be joined; shown as it goes on"
@@ -55,12 +61,12 @@ def launch_to_join(session: StoredSession) -> Launch:
     return Launch(App(loaded.settings, places, os.environ, options), commands=command_names)
 
 
-async def _joined(launch: Launch, id_: str) -> int:
-    from refold.terminal.run import run
-
+async def _joined(launch: Launch, id_: str, full: bool) -> int:
     try:
         async with attached(launch, id_) as session:
-            return await run(session)
+            full = full or session.settings.terminal.display == "full"
+            converse = full_screen if full else line_by_line
+            return await converse()(session, "", (), None)
     finally:
         with anyio.CancelScope(shield=True):
             await launch.aclose()

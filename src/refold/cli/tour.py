@@ -260,6 +260,9 @@ class _Unattended:
     async def secret(self, prompt: Line) -> str | Key:
         return Key.CTRL_D
 
+    async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
+        return text
+
     def quiet(self) -> AbstractContextManager[None]:
         return nullcontext()
 

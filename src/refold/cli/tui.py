@@ -1,13 +1,18 @@
 """`refold tui`: a session in the full screen. It takes the flags of a session."""
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 from refold.cli.flags import session_flags
 from refold.cli.main import session
 from refold.errors import BadInput
 
-add_arguments = session_flags
+
+def add_arguments(parser: ArgumentParser) -> None:
+    session_flags(parser)
+    parser.add_argument(
+        "--attach", metavar="ID", help="join the session that another terminal has open"
+    )
 
 
 def run(found: Namespace) -> int:
@@ -15,5 +20,9 @@ def run(found: Namespace) -> int:
         raise BadInput(
             "refold tui needs a terminal. In a pipe or a script: refold -p MESSAGE"
         )
+    if found.attach is not None:
+        from refold.cli.attach import join
+
+        return join(found.attach, full=True)
     found.display = "full"
     return session(found)

@@ -51,8 +51,6 @@ from refold.views.styled import Line, line
 
 _FRAME = 1 / 30  # seconds between two frames, at least
 _TICK = 0.1  # seconds between two turns of the wheel
-_ESC = 0.04  # seconds in which the rest of a key comes
-_OFFERS = 50
 _COPIED = 100_000  # characters that a terminal is asked to take
 _LEFT = "the person has left"
 
@@ -95,7 +93,7 @@ class App:
         )
         self._questions = Questions(self.post, anyio.current_time)
         self._printer = self._rows_to(lambda rows: self.post(m.RowsPrinted(tuple(rows))))
-        reader = DialogReader(self._questions)
+        reader = DialogReader(self._questions, self._edited)
         self._terminal = ScreenTerminal(session, self._printer, reader, self._moved)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
         self._history = history(config.history_file, lambda text: text, config.masked)
@@ -175,8 +173,9 @@ class App:
         self._live, self._completer = anyio.CancelScope(), Completer(session, self.post)
         body = list[Line]()
         self._following = Following(
-            session, self, self._rows_to(body.extend), DialogReader(self._questions, body)
-        )
+            session, self, self._rows_to(body.extend),
+            DialogReader(self._questions, self._edited, body),
+        )  # fmt: skip
         await self._following.load()
         heading(session, self._printer)
         for notice in session.notices():
@@ -302,9 +301,12 @@ class App:
         if not command:
             self._printer.say("Set $VISUAL or $EDITOR to write in an editor.", "warn")
             return
-        async with self._foreground.outside():
-            new = await edited(text, command, "message.md")
+        new = await self._edited(text, command, "message.md")
         self.post(m.Edited(new.removesuffix("\n")))
+
+    async def _edited(self, text: str, command: tuple[str, ...], name: str) -> str:
+        async with self._foreground.outside():
+            return await edited(text, command, name)
 
     # What is printed and painted.
 

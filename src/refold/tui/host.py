@@ -37,6 +37,7 @@ _KEYS: Mapping[str, Key] = {
     "shift+tab": Key.SHIFT_TAB,
 }
 Post = Callable[[Message], None]
+Edit = Callable[[str, tuple[str, ...], str], Awaitable[str]]  # as `TerminalReader.edit`
 
 
 class RowPrinter(Printer):
@@ -113,12 +114,18 @@ class Questions:
 
 
 class DialogReader:
-    """Implements `TerminalReader`. `body` are the rows printed for a question, until `forget`."""
+    """Implements `TerminalReader`. `body` are the rows printed for a question, until `forget`.
+
+    `edit` leaves the screen for an editor and comes back.
+    """
 
     lively = True
 
-    def __init__(self, questions: Questions, body: list[Line] | None = None) -> None:
+    def __init__(
+        self, questions: Questions, edit: Edit, body: list[Line] | None = None
+    ) -> None:
         self._questions, self._body = questions, [] if body is None else body
+        self._edit = edit
         self._shown = 0  # rows of the body that were shown with an earlier question
 
     def forget(self) -> None:
@@ -144,6 +151,9 @@ class DialogReader:
 
     async def secret(self, prompt: Line) -> str | Key:
         return _key_or_text(await self._ask(prompt, secret=True))
+
+    async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
+        return await self._edit(text, command, name)
 
     async def pick(
         self,

@@ -8,7 +8,7 @@ import os
 
 from refold.client.session import Session
 from refold.errors import BadInput, RefoldError
-from refold.terminal.input.editor import edited, editor_of
+from refold.terminal.input.editor import editor_of
 from refold.terminal.terminal import Terminal
 from refold.views.styled import line
 
@@ -58,7 +58,7 @@ async def _typed(here: Terminal, text: str) -> str:
     """`text` as the user edited it, in their editor or on the input line."""
     try:
         if command := editor_of(os.environ):
-            return await edited(text, command, "message.md")
+            return await here.reader.edit(text, command, "message.md")
     except RefoldError as error:
         raise BadInput(str(error)) from error
     typed = await here.reader.words(lambda: line("message › ", "person"), text)

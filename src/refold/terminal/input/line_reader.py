@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import anyio
 from anyio import to_thread
 
+from refold.terminal.input.editor import edited
 from refold.terminal.input.keys import (
     by_line,
     forget,
@@ -78,6 +79,9 @@ class LineReader:
         if self._echoed:
             self._printer.say("")
         return found
+
+    async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
+        return await edited(text, command, name)
 
     @contextmanager
     def quiet(self) -> Generator[None]:

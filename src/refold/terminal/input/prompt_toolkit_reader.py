@@ -32,6 +32,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import TabsProcessor
 
 from refold.terminal.input.completion import Complete, names_a_file
+from refold.terminal.input.editor import edited
 from refold.terminal.input.line_editor.drawing import (
     ESC_ALONE,
     colouring,
@@ -123,6 +124,9 @@ class PromptToolkitReader:
                 self._short, lambda: prompt, key_bindings=leaving(), is_password=True
             )
         )
+
+    async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
+        return await edited(text, command, name)
 
     async def pick(
         self,

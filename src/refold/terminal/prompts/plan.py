@@ -14,7 +14,7 @@ from refold.client.protocol import ModeAfterPlan
 from refold.client.session import Session
 from refold.client.types import Entry, Plan, PlanToJudge, events
 from refold.errors import RefoldError
-from refold.terminal.input.editor import edited, editor_of
+from refold.terminal.input.editor import editor_of
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.markdown import print_words
 from refold.terminal.screen.printer import Printer
@@ -164,7 +164,7 @@ async def _edited(text: str, printer: Printer, reader: TerminalReader) -> str | 
     try:
         if command := editor_of(os.environ):
             printer.say(f"in {on_one_line(command[0])} …", "dim")
-            return await edited(text, command, "plan.md")
+            return await reader.edit(text, command, "plan.md")
     except RefoldError as error:
         printer.say(visible(str(error)), "bad")
     how = "Edit the plan; Enter sends it." if reader.lively else (
