@@ -89,9 +89,17 @@ def test_the_environment_has_the_last_word_on_colours(
         ("33", "light", 256, "38;5;94"),
         ("33", "light", 16, "35"),
         ("93", "light", 8, "35"),
-        ("36;2", "light", 256, "38;5;30;2"),
-        ("2", "dark", 256, "38;5;244"),
+        ("36;2", "light", 256, "38;5;24;2"),
+        ("2", "dark", 256, "38;5;246"),
         ("2", "dark", 8, "2"),
+        ("2", "dark-contrast", 256, "38;5;252"),
+        ("2", "dark-contrast", 16, ""),
+        ("36;2", "light-contrast", 16, "36"),
+        ("33", "light-contrast", 16, "35"),
+        ("31", "dark-daltonized", 16, "93"),
+        ("32;7", "dark-daltonized", 16, "94;7"),
+        ("32", "light-daltonized", 8, "34"),
+        ("31", "dark-daltonized", 256, "38;5;208"),
         ("38;5;94", "light", 256, "38;5;94"),
     ],
 )
@@ -280,3 +288,38 @@ def test_a_status_has_as_many_rows_as_can_be_taken_back(
     Printer(out, look_).status(*[(("plain", each),) for each in "abc"])
 
     assert out.getvalue().removeprefix("<").split("\n") == rows
+
+
+def luminance(number: int) -> float:
+    """Relative luminance (WCAG 2) of one of xterm's 256 colours, from 16 on."""
+    if number >= 232:
+        levels = [8 + 10 * (number - 232)] * 3
+    else:
+        cube = (number - 16) // 36, (number - 16) // 6 % 6, (number - 16) % 6
+        levels = [55 + 40 * each if each else 0 for each in cube]
+    linear = [
+        x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4
+        for x in (level / 255 for level in levels)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", list(colours.PALETTES))
+def test_each_colour_of_a_theme_has_the_contrast_that_the_docs_promise(theme: str) -> None:
+    dark_gray, white = luminance(234), luminance(231)  # #1c1c1c, #ffffff
+    least = 7.0 if theme.endswith("-contrast") else 4.5
+    for number in colours.PALETTES[theme]:
+        if theme.startswith("dark"):
+            contrast = (luminance(number) + 0.05) / (dark_gray + 0.05)
+        else:
+            contrast = (white + 0.05) / (luminance(number) + 0.05)
+        assert contrast >= least, (theme, number)
+
+
+def test_added_and_deleted_lines_differ_for_people_with_red_green_blindness() -> None:
+    for theme in ("dark-daltonized", "light-daltonized"):
+        for colors in (16, 256):
+            added, deleted = (colours.themed(c, theme, colors) for c in ("32", "31"))
+            blue = {"38;5;75", "38;5;25", "94", "34"}
+            assert added in blue
+            assert deleted not in blue

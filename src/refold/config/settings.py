@@ -181,7 +181,16 @@ class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the terminal draws and reads input."""
 
     display: Literal["auto", "plain", "status", "line", "full"] = "auto"  # auto: never full
-    theme: Literal["auto", "dark", "light", "mono"] = "auto"  # auto: the terminal's colours
+    theme: Literal[
+        "auto",
+        "dark",
+        "light",
+        "dark-contrast",
+        "light-contrast",
+        "dark-daltonized",
+        "light-daltonized",
+        "mono",
+    ] = "auto"  # auto: the terminal's colours
     vi: bool = False  # vi keys instead of Emacs keys
     show_tokens: bool = True  # after each turn, its tokens and cost
     mouse: bool = True  # the display full reads the mouse; hold Shift to select text

@@ -33,7 +33,10 @@ THINKING: Mapping[str, Effort] = {
 }
 MODES: tuple[Mode, ...] = get_args(Mode)
 FORMATS = ("plain", "markdown", "json", "xml")  # of a conversation for a CLI backend
-THEMES = ("auto", "dark", "light", "mono")
+THEMES = (
+    "auto", "dark", "light", "dark-contrast", "light-contrast", "dark-daltonized",
+    "light-daltonized", "mono",
+)  # fmt: skip
 
 
 class SlashCommand(Struct, frozen=True):

@@ -14,6 +14,10 @@ _ABOUT: Mapping[str, str] = {
     "auto": "the sixteen colours that your terminal defines",
     "dark": "readable on a dark background",
     "light": "readable on a light background",
+    "dark-contrast": "high contrast, on a dark background",
+    "light-contrast": "high contrast, on a light background",
+    "dark-daltonized": "blue and orange instead of green and red, on a dark background",
+    "light-daltonized": "blue and orange instead of green and red, on a light background",
     "mono": "bold and similar styles only",
 }
 _SAMPLE: tuple[Line, ...] = (
@@ -66,4 +70,4 @@ async def _picked(here: Terminal) -> None:
 
 
 def _row(name: str) -> Line:
-    return (("plain", f"{name:8}"), ("dim", _ABOUT[name]))
+    return (("plain", f"{name:18}"), ("dim", _ABOUT[name]))

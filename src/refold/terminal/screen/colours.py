@@ -10,8 +10,21 @@ from refold.terminal.screen.terminfo import Terminfo
 
 _OFF = ("", "0", "false")
 # Of the 256, by the sixteen: black, red, green, yellow, blue, magenta, cyan, white.
-_ON_DARK = (244, 210, 114, 221, 111, 176, 80, 255)
-_ON_LIGHT = (243, 124, 28, 94, 25, 90, 30, 235)
+# The contrast is at least 4.5 (WCAG AA), on #1e1e1e or white; 7 (AAA) for high contrast.
+# The daltonized ones tell added from deleted by blue and orange.
+PALETTES: Mapping[str, tuple[int, ...]] = {
+    "dark": (246, 210, 114, 221, 111, 176, 80, 255),
+    "light": (243, 124, 28, 94, 25, 90, 24, 235),
+    "dark-contrast": (252, 217, 120, 228, 153, 219, 123, 231),
+    "light-contrast": (237, 124, 22, 52, 18, 53, 23, 16),
+    "dark-daltonized": (246, 208, 75, 229, 147, 218, 123, 255),
+    "light-daltonized": (243, 130, 25, 58, 18, 90, 24, 235),
+}
+# The same swaps among sixteen colours, which no palette can choose from.
+_DALTONIZED: Mapping[str, Mapping[int, int]] = {
+    "dark-daltonized": {1: 3, 2: 4, 3: 5},
+    "light-daltonized": {2: 4},
+}
 _MANY = 256
 _BRIGHT = 16
 
@@ -47,7 +60,11 @@ def themed(codes: str, theme: str, colors: int) -> str:
     if theme == "mono":
         return ";".join(part for part in parts(codes) if not _is_color(part))
     if codes == "2" and colors >= _MANY:  # how dim that is, each terminal says differently
-        return f"38;5;{_palette(theme)[0]}"
+        return f"38;5;{PALETTES[theme][0]}"
+    if theme.endswith("-contrast"):
+        codes = ";".join(part for part in parts(codes) if part != "2")
+        if not codes:
+            return ""
     return ";".join(_tinted(part, theme, colors) for part in parts(codes))
 
 
@@ -89,11 +106,8 @@ def _tinted(part: str, theme: str, colors: int) -> str:
     if number is None or number >= _BRIGHT:
         return part
     if colors >= _MANY:
-        return f"38;5;{_palette(theme)[number % 8]}"
-    if theme == "light":  # nobody can read yellow on white
-        return "35" if number % 8 == 3 else f"3{number % 8}"
-    return f"9{number % 8}" if colors >= _BRIGHT else part
-
-
-def _palette(theme: str) -> tuple[int, ...]:
-    return _ON_LIGHT if theme == "light" else _ON_DARK
+        return f"38;5;{PALETTES[theme][number % 8]}"
+    hue = _DALTONIZED.get(theme, {}).get(number % 8, number % 8)
+    if theme.startswith("light"):  # nobody can read yellow on white
+        return "35" if hue == 3 else f"3{hue}"
+    return f"9{hue}" if colors >= _BRIGHT else f"3{hue}"
