@@ -5,10 +5,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from msgspec.structs import replace
 
-from refold.tui.messages import PANELS, Asked, AskedToPick, Key, Offered, Typed
+from refold.journal.events.kinds import Delivered, Ended, Said, TurnStarted
+from refold.tui.messages import (
+    PANELS,
+    Asked,
+    AskedToPick,
+    Key,
+    Offered,
+    RowsPrinted,
+    Typed,
+)
 from refold.tui.model import Model
 from refold.tui.update import update
 from refold.tui.view import Frame, view
+from refold.values.messages import Image
 from refold.views.picker import Dial, Offer, Picker, PickerItem
 from refold.views.styled import bare, line
 from refold.views.wrap import cells
@@ -125,3 +135,23 @@ def test_what_is_searched_for_is_marked() -> None:
     pieces = [piece for row in view(model).rows for piece in row]
 
     assert ("selected", "needle") in pieces
+
+
+def test_a_block_of_blank_rows_can_be_selected() -> None:
+    printed = RowsPrinted((line("above"),)), RowsPrinted(((), ()), begins=True)
+    model = after(replace(Model(), height=12), *printed, Key("ctrl+up"))
+
+    assert model.focus == "transcript"
+    assert "▌" in text(model)
+
+
+def test_images_of_messages_and_results_are_named_with_their_kind() -> None:
+    said, seen = Image("b1", "image/png", "plan\x1b.png"), Image("b2", "image/webp")
+    story = Story().tell(Said("Look", images=(said,)), TurnStarted(2), Delivered((2,)))
+    end = Ended("", "done", "an image")
+    events = story.call(end, "read_file", '{"path":"a.webp"}')
+    events[-2] = replace(events[-2], images=(seen,))
+    shown = text(model_of(story.tell(*events)))
+
+    assert "▣ plan\\x1b.png · image/png" in shown
+    assert "▣ image/webp" in shown

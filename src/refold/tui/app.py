@@ -25,7 +25,7 @@ from refold.client.types import ImageData
 from refold.errors import BadInput, RefoldError
 from refold.terminal.commands.table import command_in
 from refold.terminal.greeting import heading, way_back
-from refold.terminal.input.editor import edited, editor_of
+from refold.terminal.input.editor import editor_of
 from refold.terminal.input.line_editor.history import history
 from refold.terminal.prompts import plan as plans
 from refold.terminal.run import mode_after
@@ -93,11 +93,13 @@ class App:
         )
         self._questions = Questions(self.post, anyio.current_time)
         self._printer = self._rows_to(lambda rows: self.post(m.RowsPrinted(tuple(rows))))
-        reader = DialogReader(self._questions, self._edited)
+        reader = DialogReader(self._questions, self._foreground.edited)
         self._terminal = ScreenTerminal(session, self._printer, reader, self._moved)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
         self._history = history(config.history_file, lambda text: text, config.masked)
         self._changed, self._left = anyio.Event(), anyio.Event()
+        if settings.vi:
+            reader.vi(on=True)
         self._live = anyio.CancelScope()
         self._following: Following | None = None
         self._completer = Completer(session, self.post)
@@ -174,7 +176,7 @@ class App:
         body = list[Line]()
         self._following = Following(
             session, self, self._rows_to(body.extend),
-            DialogReader(self._questions, self._edited, body),
+            DialogReader(self._questions, self._foreground.edited, body),
         )  # fmt: skip
         await self._following.load()
         heading(session, self._printer)
@@ -280,12 +282,7 @@ class App:
             self._work()
         if name == "shell":
             async with self._foreground.outside() as printer:
-                self._terminal.printer = printer
-                try:
-                    await self._terminal.commands.run(typed)
-                finally:
-                    self._terminal.printer = self._printer
-                await anyio.to_thread.run_sync(_wait_for_enter)
+                await self._terminal.run_outside(typed, printer)
         else:
             await self._terminal.commands.run(typed)
         if self._terminal.leaving:
@@ -301,12 +298,8 @@ class App:
         if not command:
             self._printer.say("Set $VISUAL or $EDITOR to write in an editor.", "warn")
             return
-        new = await self._edited(text, command, "message.md")
+        new = await self._foreground.edited(text, command, "message.md")
         self.post(m.Edited(new.removesuffix("\n")))
-
-    async def _edited(self, text: str, command: tuple[str, ...], name: str) -> str:
-        async with self._foreground.outside():
-            return await edited(text, command, name)
 
     # What is printed and painted.
 
@@ -330,8 +323,3 @@ class App:
         if self._bell.over:
             write(ring(os.environ, f"refold: {why}"))
         self._bell.seen()
-
-
-def _wait_for_enter() -> None:
-    write("\nEnter: back to refold ")
-    os.read(0, 4096)

@@ -13,6 +13,7 @@ from refold.tui.text_field import (
     pasted,
     up,
 )
+from refold.tui.vi import Vi, normal_key, normal_mode
 from refold.views.picker import Offer
 
 _KEPT = 500  # inputs of the history
@@ -28,6 +29,7 @@ class Composer(Struct, frozen=True):
     offers: tuple[Offer, ...] = ()
     chosen: int = -1  # of the offers
     search: str | None = None  # what Ctrl+R looks for
+    vi: Vi | None = None  # None: the keys of Emacs
 
     @property
     def before(self) -> str:
@@ -46,6 +48,10 @@ class Composer(Struct, frozen=True):
 def typed(composer: Composer, text: str) -> Composer:
     if composer.search is not None:
         return looked_for(composer, composer.search + text)
+    if composer.vi is not None and composer.vi.mode == "normal":
+        for letter in text:
+            composer = _commanded(composer, letter)
+        return composer
     return _anew(composer, inserted(composer.field, text))
 
 
@@ -58,7 +64,10 @@ def with_text(composer: Composer, text: str) -> Composer:
 
 
 def emptied(composer: Composer) -> Composer:
-    return replace(_anew(composer, cleared(composer.field)), at=-1, draft="", search=None)
+    return replace(
+        _anew(composer, cleared(composer.field)), at=-1, draft="", search=None,
+        vi=composer.vi and Vi(),
+    )  # fmt: skip
 
 
 def remembered(composer: Composer, text: str) -> Composer:
@@ -74,13 +83,11 @@ def pressed(composer: Composer, key: str) -> Composer | None:
         return _in_search(composer, key)
     if composer.offers and (found := _in_menu(composer, key)) is not None:
         return found
+    if composer.vi is not None and key == "esc":
+        return _left_insert(composer, composer.vi)
     match key:
-        case "up":
-            moved = up(composer.field)
-            return replace(composer, field=moved) if moved else older(composer)
-        case "down":
-            moved = down(composer.field)
-            return replace(composer, field=moved) if moved else newer(composer)
+        case "up" | "down":
+            return _in_lines(composer, key)
         case "ctrl+r" if composer.history:
             return replace(composer, search="", draft=composer.field.text)
         case "right" | "end" | "ctrl+e" | "ctrl+f" if composer.suggestion:
@@ -134,6 +141,33 @@ def looked_for(composer: Composer, words: str, *, further: bool = False) -> Comp
         if words and words.casefold() in found.casefold():
             return replace(composer, search=words, field=field_of(found), at=at)
     return replace(composer, search=words)
+
+
+def _in_lines(composer: Composer, key: str) -> Composer:
+    """↑ and ↓: another line of the input, and behind the last one another input."""
+    moved = (up if key == "up" else down)(composer.field)
+    if moved:
+        return replace(composer, field=moved)
+    return older(composer) if key == "up" else newer(composer)
+
+
+def _left_insert(composer: Composer, vi: Vi) -> Composer | None:
+    """Esc in insert mode or within a command; None: there is nothing to leave."""
+    if vi.mode == "insert":
+        field = normal_mode(composer.field)
+        return replace(_anew(composer, field), vi=Vi("normal"))
+    return replace(composer, vi=Vi("normal")) if vi.typed else None
+
+
+def _commanded(composer: Composer, letter: str) -> Composer:
+    """After one letter of normal mode; j and k also reach earlier inputs, as ↓ and ↑ do."""
+    vi = composer.vi or Vi()
+    if vi.mode == "insert":  # an earlier letter of the same text has begun it
+        return _anew(composer, inserted(composer.field, letter))
+    if not vi.typed and letter in ("j", "k"):
+        return pressed(composer, "down" if letter == "j" else "up") or composer
+    field, vi = normal_key(composer.field, vi, letter)
+    return replace(_anew(composer, field), vi=vi)
 
 
 def _in_search(composer: Composer, key: str) -> Composer | None:

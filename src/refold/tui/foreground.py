@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.lowlevel import checkpoint
 
+from refold.terminal.input.editor import edited
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.signals import stop_here
@@ -83,6 +84,11 @@ class Foreground:
         finally:
             self._take_back()
             self._ours.set()
+
+    async def edited(self, text: str, command: tuple[str, ...], name: str) -> str:
+        """The text as the user's editor leaves it, which gets the terminal meanwhile."""
+        async with self.outside():
+            return await edited(text, command, name)
 
     def suspend(self) -> None:
         """Stop, as Ctrl+Z does, until the shell has us go on."""

@@ -6,6 +6,7 @@ of the input; the coroutine waits until `update` gives the answer back as a comm
 """
 
 import io
+import os
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -24,7 +25,16 @@ from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.steering import with_images
 from refold.terminal.terminal import Terminal
-from refold.tui.messages import Answer, Asked, AskedToPick, Message, Picked, Withdrawn
+from refold.tui.messages import (
+    Answer,
+    Asked,
+    AskedToPick,
+    Message,
+    Picked,
+    ViKeys,
+    Withdrawn,
+)
+from refold.tui.screen_modes import write
 from refold.tui.transcript import split_rows
 from refold.views.picker import OnMove, Picker, Search, picker_at
 from refold.views.styled import Line, Piece
@@ -83,7 +93,7 @@ class Questions:
 
     def __init__(self, post: Post, clock: Callable[[], float]) -> None:
         self._post, self._clock = post, clock
-        self._numbers = count(1)
+        self._numbers, self._vi = count(1), False
         self._open = dict[int, tuple[anyio.Event, list[Answer | Picked]]]()
 
     async def ask(self, asked: Callable[[int, float], Message]) -> Answer | Picked:
@@ -104,6 +114,12 @@ class Questions:
             event, found = waiting
             found.append(answer)
             event.set()
+
+    def vi(self, on: bool | None) -> bool:
+        """The input gets vi keys, or those of Emacs; None: the others."""
+        self._vi = not self._vi if on is None else on
+        self._post(ViKeys(self._vi))
+        return self._vi
 
     def interrupt(self) -> bool:
         """Answer the question that was asked last with Ctrl+C. False: there is none."""
@@ -187,7 +203,7 @@ class DialogReader:
         return
 
     def vi(self, on: bool | None = None) -> bool | None:
-        return None
+        return self._questions.vi(on)
 
     async def _ask(
         self, prompt: Line, *, keys: str = "", text: str = "", secret: bool = False,
@@ -225,6 +241,15 @@ class ScreenTerminal(Terminal):
             while True:
                 await self.socket.ordered()
                 ordered()
+
+    async def run_outside(self, typed: str, printer: Printer) -> None:
+        """Run a command whose output is for the bare terminal, and wait for Enter there."""
+        ours, self.printer = self.printer, printer
+        try:
+            await self.commands.run(typed)
+        finally:
+            self.printer = ours
+        await anyio.to_thread.run_sync(_wait_for_enter)
 
     async def switch(self, target: Target) -> Sequence[str]:
         notices = await super().switch(target)
@@ -270,3 +295,8 @@ def _for_rows(look: Look, room: Callable[[], int]) -> Look:
 
 def _key_or_text(found: Answer) -> str | Key:
     return _KEYS.get(found.key, found.text)
+
+
+def _wait_for_enter() -> None:
+    write("\nEnter: back to refold ")
+    os.read(0, 4096)

@@ -152,10 +152,16 @@ class Remembered(Struct, frozen=True):
     inputs: tuple[str, ...]
 
 
+class ViKeys(Struct, frozen=True):
+    """The input has the keys of vi from now on, or those of Emacs."""
+
+    on: bool
+
+
 Message: TypeAlias = (
     Key | Typed | Paste | Mouse | Resized | Tick | News | FactsChanged | RowsPrinted | Asked
     | AskedToPick | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | Edited
-    | Remembered
+    | Remembered | ViKeys
 )  # fmt: skip
 
 

@@ -79,6 +79,11 @@ def edited(field: TextField, key: str) -> TextField | None:
     return action(field) if action else None
 
 
+def with_text_at(field: TextField, text: str, at: int) -> TextField:
+    """The field with this text instead, as an edit that can be undone."""
+    return _changed(field, text, at)
+
+
 def laid(field: TextField, room: int) -> Laid:
     """The field on rows of `room` cells; the cursor is always on one of them."""
     room = max(room, 2)

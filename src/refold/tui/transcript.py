@@ -15,7 +15,7 @@ from refold.client.types import events
 from refold.values.control import PlanReady
 from refold.values.display import Diff
 from refold.values.growing import Growing, Log
-from refold.values.messages import ToolCall
+from refold.values.messages import Image, ToolCall
 from refold.views import call_summary
 from refold.views.children_list import report_lines, report_rows
 from refold.views.escape import Visible, on_one_line, visible
@@ -328,9 +328,18 @@ def _heard(item: Heard, room: int) -> list[Line]:
         for row in wrap_words(part, room - 2, "person")
     ]
     shown = folded(rows, 12) if len(rows) > 40 else rows
-    return [
+    said: list[Line] = [
         (("person", f"{sign} " if not at else "  "), *row) for at, row in enumerate(shown)
     ]
+    return [*said, *_images(item.images, room)]
+
+
+def _images(images: Sequence[Image], room: int) -> Iterator[Line]:
+    """A card for each image: its name, and what kind of file it is."""
+    for each in images:
+        name, kind = on_one_line(each.name), on_one_line(each.media_type)
+        said = f"{name} · {kind}" if name else kind
+        yield truncate((("accent", "  ▣ "), ("dim", said)), room)
 
 
 def _called(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Line]:
@@ -339,7 +348,8 @@ def _called(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Lin
     name, _, rest = of.label(item.call).partition(" ")
     said = f" {cut(rest, room - len(name) - 3 - indent)}" if rest else ""
     head: Line = ((style, f"{' ' * indent}{sign} "), ("strong", name), ("plain", said))
-    return [head, *_under(_result(item, room - _INDENT - indent, of, whole=whole), indent)]
+    rows = _result(item, room - _INDENT - indent, of, whole=whole)
+    return [head, *_under(rows, indent), *_images(item.images, room)]
 
 
 def _result(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Line]:

@@ -44,6 +44,7 @@ from refold.tui.messages import (
     Tick,
     TranscriptLoaded,
     Typed,
+    ViKeys,
     Watch,
     Withdrawn,
 )
@@ -53,6 +54,7 @@ from refold.tui.overlays import asked, choosing_key, dialog_key, dialog_letters,
 from refold.tui.panels import TITLES, panel_entries
 from refold.tui.text_field import field_of, inserted
 from refold.tui.transcript import Local, Transcript, grown
+from refold.tui.vi import Vi
 from refold.tui.view import areas
 from refold.values.display import Diff
 from refold.values.growing import Log
@@ -366,4 +368,9 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     TranscriptLoaded: _told(_watched),
     Edited: _told(lambda model, m: _put_text(model, m.text)),
     Remembered: _told(_with_history),
+    ViKeys: _told(
+        lambda model, m: replace(
+            model, composer=replace(model.composer, vi=Vi() if m.on else None)
+        )
+    ),
 }

@@ -104,7 +104,8 @@ def _transcript(model: Model, at: Areas) -> list[Line]:
     if isinstance(model.overlay, TextSearch) and model.overlay.field.text:
         rows = [_marked(row, model.overlay.field.text) for row in rows]
     if model.focus == "transcript" and model.selected in items:
-        first = next(n for n, i in enumerate(items) if i == model.selected and rows[n])
+        here = [n for n, item in enumerate(items) if item == model.selected]
+        first = next((n for n in here if rows[n]), here[0])  # blank rows may be all of it
         rows[first] = (("selected", "▌"), *_after_cells(rows[first], 1))
     rows = [truncate(row, at.room) for row in rows]
     # A short transcript begins at the top; the input stays at the bottom.
@@ -275,6 +276,9 @@ def _rule(model: Model) -> Line:
     elif mode != "default":
         style: Style = "bad" if mode == "bypass" else "warn"
         named = ((style, f" {mode} "),)
+    vi = model.composer.vi
+    if vi is not None and vi.mode == "normal":
+        named = (*named, ("accent", f" normal {vi.typed}".rstrip() + " "))
     if model.anchor is not None and not model.watching:
         named = (*named, ("dim", " End: newest rows "))
     used = sum(cells(text) for _, text in named)

@@ -1,0 +1,125 @@
+"""vi keys in the input of the full screen. `|` is the cursor."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from msgspec.structs import replace
+
+from refold.tui.composer import Composer, emptied, pressed, typed
+from refold.tui.messages import Key, Typed, ViKeys
+from refold.tui.model import Model
+from refold.tui.text_field import TextField
+from refold.tui.update import update
+from refold.tui.vi import Vi
+from refold.tui.view import view
+
+
+def composer_of(marked: str, mode: str = "normal") -> Composer:
+    at = marked.index("|")
+    field = TextField(marked.replace("|", "", 1), at)
+    return Composer(field, vi=Vi("normal" if mode == "normal" else "insert"))
+
+
+def marked(composer: Composer) -> str:
+    text, at = composer.field.text, composer.field.at
+    return f"{text[:at]}|{text[at:]}"
+
+
+@pytest.mark.parametrize(
+    ("before", "keys", "after"),
+    [
+        ("one t|wo", "h", "one |two"),
+        ("one t|wo", "b", "one |two"),
+        ("|one two.x", "w", "one |two.x"),
+        ("|one two.x", "ww", "one two|.x"),
+        ("|one two.x y", "2W", "one two.x |y"),
+        ("|one two", "e", "on|e two"),
+        ("|one two", "2e", "one tw|o"),
+        ("  one t|wo", "0", "|  one two"),
+        ("  one t|wo", "^", "  |one two"),
+        ("|one two", "$", "one tw|o"),
+        ("one\nt|wo", "gg", "|one\ntwo"),
+        ("o|ne\ntwo", "G", "one\ntw|o"),
+        ("o|ne", "x", "o|e"),
+        ("|one two", "2x", "|e two"),
+        ("|one two", "dw", "|two"),
+        ("|one two three", "d2w", "|three"),
+        ("|one two three", "2dw", "|three"),
+        ("one |two", "D", "one| "),
+        ("one t|wo", "db", "one |wo"),
+        ("|one two", "de", "| two"),
+        ("one\nt|wo\nthree", "dd", "one\n|three"),
+        ("one\nt|wo", "dd", "|one"),
+        ("o|ne\ntwo", "ddp", "two\n|one"),
+        ("|one two", "ywP", "one| one two"),
+        ("|one\ntwo", "yyp", "one\n|one\ntwo"),
+        ("|one", "rx", "|xne"),
+        ("|one", "3rx", "xx|x"),
+        ("|one", "4rx", "|one"),
+        ("one t|wo", "xu", "one t|wo"),
+        ("|one two", "cwx", "x| two"),
+        ("one t|wo", "Sx", "x|"),
+        ("one t|wo", "Ax", "one twox|"),
+        ("one t|wo", "Ix", "x|one two"),
+        ("o|ne", "ax", "onx|e"),
+        ("o|ne", "ox", "one\nx|"),
+        ("o|ne", "Ox", "x|\none"),
+        ("|one", "dz", "|one"),
+        ("|one", "10l", "on|e"),
+    ],
+)
+def test_keys_of_normal_mode_do_what_they_do_in_vi(
+    before: str, keys: str, after: str
+) -> None:
+    assert marked(typed(composer_of(before), keys)) == after
+
+
+def test_esc_leaves_insert_mode_then_a_command_and_then_is_for_others() -> None:
+    composer = typed(composer_of("|", "insert"), "word")
+
+    normal = pressed(composer, "esc")
+
+    assert normal is not None
+    assert (marked(normal), normal.vi) == ("wor|d", Vi("normal"))
+    begun = typed(normal, "2d")
+    assert begun.vi == Vi("normal", "2d")
+    left = pressed(begun, "esc")
+    assert left is not None
+    assert left.vi == Vi("normal")
+    assert pressed(left, "esc") is None
+
+
+def test_after_a_message_is_sent_the_input_is_in_insert_mode() -> None:
+    assert emptied(composer_of("|x")).vi == Vi("insert")
+    assert emptied(replace(composer_of("|x"), vi=None)).vi is None
+
+
+def test_j_and_k_reach_earlier_inputs() -> None:
+    composer = replace(composer_of("|"), history=("first", "second"))
+
+    assert typed(composer, "k").field.text == "second"
+    assert typed(composer, "kk").field.text == "first"
+    assert typed(composer, "kkj").field.text == "second"
+
+
+def test_the_screen_says_when_keys_are_commands_and_the_setting_can_change() -> None:
+    model = Model()
+    for message in (ViKeys(True), Typed("one"), Key("esc"), Typed("x")):
+        model, _ = update(model, message)
+    assert model.composer.field.text == "on"
+    assert "normal" in str(view(model).rows)
+
+    model, _ = update(model, ViKeys(False))
+    model, _ = update(model, Typed("x"))
+    assert model.composer.field.text == "oxn"
+    assert "normal" not in str(view(model).rows)
+
+
+@given(
+    some.text("ab .\n日", max_size=12),
+    some.text("hlwWbBeE0^$gGdcyxXDCsSYpPuriIaAoO23", max_size=12),
+)
+def test_no_keys_bring_the_cursor_out_of_the_text(text: str, keys: str) -> None:
+    composer = typed(composer_of(f"|{text}"), keys)
+
+    assert 0 <= composer.field.at <= len(composer.field.text)
