@@ -9,6 +9,7 @@ from refold.errors import BadInput
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
+from refold.views.wrap import cut
 
 NONE = "There are no MCP servers here. `refold mcp add NAME` adds one."
 _ACCEPT = "accept"
@@ -36,13 +37,12 @@ async def run(here: Terminal, rest: str) -> None:
         _show(here, rest)
     else:
         for one in servers.statuses():
-            known = one.manifest
+            known, many = one.manifest, len(one.manifest.usable)
+            tools = "1 tool" if many == 1 else f"{many} tools"
             blocked = f", {len(known.blocked)} blocked" if known.blocked else ""
             why = f": {one.why}" if one.why else ""
             say(f"{one.config.name}  {one.state}{on_one_line(why)}")
-            say(
-                f"    {len(known.usable)} tools{blocked}, {on_one_line(one.config.summary)}"
-            )
+            say(f"    {tools}{blocked}, {on_one_line(one.config.summary)}")
 
 
 def _show(here: Terminal, name: str) -> None:
@@ -53,7 +53,8 @@ def _show(here: Terminal, name: str) -> None:
         names = ", ".join(one.config.name for one in servers.statuses())
         raise BadInput(f"there is no MCP server {name!r} here; there are: {names}")
     for tool in found.manifest.usable:
-        say(f"  {on_one_line(tool.name)}  {on_one_line(tool.description)[:100]}")
+        row = f"  {on_one_line(tool.name)}  {on_one_line(tool.description)}"
+        say(cut(row, here.printer.room))
     for prompt in servers.prompts():
         if prompt.server == name:
             say(f"  prompt /{prompt.name} {on_one_line(prompt.usage)}".rstrip())

@@ -1,0 +1,44 @@
+"""/mcp in a session: the servers, one of them, and changed tools that are accepted."""
+
+import json
+from pathlib import Path
+
+from refold.mcp.manifests import Manifests, Offer, RemoteTool
+from refold.mcp.servers import read
+from tests.terminal.at_home import Desk
+
+SCHEMA = '{"type": "object"}'
+SAID = {"s": {"command": "server-of-mine"}}
+
+
+def known(home: Path, *offers: Offer) -> None:
+    """A server that offered this, the last of it in the last connection."""
+    file = home / "refold" / "mcp_servers.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(SAID))
+    (server,) = read(file.read_bytes(), str(file)).servers
+    manifests = Manifests(home / "refold" / "mcp")
+    for offer in offers:
+        manifests.write(server, manifests.read(server).met(offer))
+
+
+def test_a_server_is_shown_with_what_changed_and_its_tools_are_accepted(
+    home: Path, tmp_path: Path
+) -> None:
+    before, after = (RemoteTool("add", words, SCHEMA) for words in ("Adds.", "Steals."))
+    known(home, Offer((before,)), Offer((after,)))
+
+    rows = Desk(tmp_path).tell(
+        "/mcp", "/mcp s", "/mcp accept s", "/mcp s", "/mcp t", "/mcp accept t"
+    )
+
+    assert any(row.startswith("s  ") for row in rows)
+    assert "    0 tools, 1 blocked, server-of-mine" in rows
+    assert "  -Adds." in rows
+    assert "  +Steals." in rows
+    accepted = rows.index(
+        "The tools of s are accepted; they are offered from the next turn."
+    )
+    assert "  add  Steals." in rows[accepted:]
+    assert "there is no MCP server 't' here; there are: s" in rows
+    assert "there is no MCP server 't' here" in rows
