@@ -24,7 +24,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from refold.server.access import kept
 
 EVERY = 0.02  # seconds between two tokens: 50 a second
-TOKENS = 400
+TOKENS = 150  # words, each of some letters, which are the tokens
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import { emptyScreen, reduce } from "./reducer.js";
 const FRAMES = 2000; // the newest, for the panel of a developer
 const BATCH = 12; // milliseconds of folding, before the page may draw
 const DRAW = 60; // milliseconds between two drawings, while news comes all the time
+const DRAW_TEXT = 140; // the same while a response streams: each drawing costs about 4 ms
 const POLL = 2000;
 const PAGE = 1000; // documents of a journal at a time
 
@@ -48,7 +49,7 @@ export class Conversation {
     setTimeout(() => {
       this.scheduled = false;
       this.fold();
-    }, this.caughtUp ? Math.max(0, DRAW - since) : 0);
+    }, this.caughtUp ? Math.max(0, (this.screen.coming.length ? DRAW_TEXT : DRAW) - since) : 0);
   }
 
   fold() {
