@@ -30,7 +30,7 @@ def declared_start(found: Namespace, directory: Path) -> DeclaredStart:
     if chosen is None:
         settled = load_here(directory, places, os.environ, {}, trust=found.trust).settings
         chosen = settled.agent if settled.agent != "main" else agents.default
-    known = _tools()
+    known = tool_names()
     profiles = tuple(profile_of(each, known) for each in agents.agents)
     one = agents.named(chosen or "")
     if one is None:
@@ -55,7 +55,10 @@ def declared_profiles(
         return ()
     from refold.declared.overlay import profile_of
 
-    agents, known = declared_agents(directory, places, trust=False, given=given), _tools()
+    agents, known = (
+        declared_agents(directory, places, trust=False, given=given),
+        tool_names(),
+    )
     return tuple(profile_of(each, known) for each in agents.agents)
 
 
@@ -81,7 +84,7 @@ def declared_agents(
     return agents
 
 
-def _tools() -> frozenset[str]:
+def tool_names() -> frozenset[str]:
     from refold.tools.builtin import builtin
     from refold.tools.python_tool import NAME as PYTHON
     from refold.tools.task import NAME as TASK

@@ -48,6 +48,7 @@ _LISTED = (
     Subcommand("memory", "memory", "show and change what is remembered across sessions"),
     Subcommand("skills", "skills", "list skills, templates and their problems"),
     Subcommand("agents", "agents", "list agents and their problems"),
+    Subcommand("spec", "spec", "check, show and convert files of declared agents"),
     Subcommand("mcp", "mcp", "add, list, remove and test MCP servers"),
     Subcommand("rlm", "rlm", "answer a question about files of any size"),
     Subcommand("context", "session_views:CONTEXT", "show the context usage of a session"),

@@ -66,6 +66,14 @@ def parsed(
 ) -> AgentFile:
     """The agents of one file. `called`: its name in messages. Raises `BadInput`."""
     called = escaped(called)
+    if path.endswith(".pl"):
+        from refold.declared.facts import document_of
+
+        facts = document_of(content, called)
+        source = Source(
+            called, os.path.dirname(path), ours, lambda at: _nearest(facts.lines, at)
+        )
+        return agents_of(facts.table, source, environ)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -80,7 +88,7 @@ def parsed(
             document = _yaml(text, called)
         case _:
             raise BadInput(
-                f"{called}: a file of agents ends in .toml, .yaml, .yml or .json"
+                f"{called}: a file of agents ends in .toml, .yaml, .yml, .json or .pl"
             )
     source = Source(called, os.path.dirname(path), ours, lambda at: _line(text, kind, at))
     return agents_of(document, source, environ)
@@ -135,3 +143,8 @@ def _line(text: str, kind: str, at: Path) -> int:
         else:
             break
     return line
+
+
+def _nearest(lines: Mapping[Path, int], at: Path) -> int:
+    """The line of the agent around a key; 0: unknown."""
+    return next((lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in lines), 0)

@@ -1,0 +1,96 @@
+"""`refold spec`: checks, shows and converts files of declared agents.
+
+`declared` reads and writes them; `refold agents` lists the agents that count here.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from refold.declared.agent_files import parsed
+from refold.declared.variant import AgentFile, written
+from refold.errors import BadInput, said_by
+from refold.headless.streams import write
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for name, about in (
+        ("import", "read a file of agents, such as Prolog facts, and print it as TOML"),
+        ("export", "read a file of agents, and print it as Prolog facts"),
+        ("check", "check a file of agents and all that it names"),
+        ("show", "list the agents of a file with all their keys"),
+    ):
+        each = what.add_parser(name, help=about)
+        each.add_argument("file", metavar="FILE")
+        if name in ("import", "export"):
+            each.add_argument("--out", metavar="FILE", help="write a new file instead")
+
+
+def run(found: Namespace) -> int:
+    agents = _read(found.file)
+    match found.what:
+        case "import":
+            from refold.config.toml_text import as_toml
+
+            _put(as_toml(document(agents)), found.out)
+        case "export":
+            from refold.declared.facts import as_facts
+
+            _put(as_facts(agents), found.out)
+        case "check":
+            _check(agents)
+            write(f"{len(agents.agents)} agents, no fault\n")
+        case _:
+            _show(agents)
+    return 0
+
+
+def document(agents: AgentFile) -> dict[str, object]:
+    """The agents as the tables of agents.toml."""
+    default = {"default": agents.default} if agents.default else {}
+    return {
+        **default,
+        "agents": {e.variant.name: written(e.variant) for e in agents.agents},
+    }
+
+
+def _read(name: str) -> AgentFile:
+    path = Path(name).expanduser().absolute()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{name!r} cannot be read: {said_by(error)}") from error
+    return parsed(content, name, str(path), os.environ, ours=True)
+
+
+def _check(agents: AgentFile) -> None:
+    """Raises `BadInput` for a tool, file or backend that is not there."""
+    from refold.cli.declared_start import tool_names
+    from refold.declared.overlay import overlay_of, profile_of
+
+    known = tool_names()
+    for each in agents.agents:
+        overlay_of(each)
+        profile_of(each, known)
+
+
+def _show(agents: AgentFile) -> None:
+    for each in agents.agents:
+        name = each.variant.name
+        chosen = "  (default)" if name == agents.default else ""
+        write(f"{name}  {each.where}{chosen}\n")
+        for key, value in written(each.variant).items():
+            write(f"  {key} = {value!r}\n")
+
+
+def _put(text: str, out: str | None) -> None:
+    if out is None:
+        write(text)
+        return
+    try:
+        with Path(out).expanduser().open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise BadInput(f"{out!r} cannot be written: {said_by(error)}") from error
+    write(f"wrote {out}\n")

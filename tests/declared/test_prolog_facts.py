@@ -1,0 +1,292 @@
+"""Prolog facts: terms are read as Prolog reads them, and agents are imported and exported."""
+
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.cli.declared_start import tool_names
+from refold.cli.main import main
+from refold.declared.agent_files import parsed
+from refold.declared.facts import as_facts
+from refold.declared.overlay import overlay_of, profile_of
+from refold.declared.terms import (
+    Atom,
+    Compound,
+    Number,
+    Term,
+    Text,
+    list_of,
+    read_terms,
+    term_text,
+)
+from refold.declared.variant import AgentFile, Declared, Variant
+from refold.errors import BadInput
+
+LOOP = Path(__file__).with_name("data") / "agent_loop.pl"
+
+
+def loaded(text: str | bytes, name: str = "a.pl") -> AgentFile:
+    content = text.encode() if isinstance(text, str) else text
+    return parsed(content, name, f"/here/{name}", {}, ours=True)
+
+
+def first(text: str) -> str:
+    return term_text(read_terms(text.encode(), "a.pl")[0].term)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a :- b, c.", "':-'(a, ','(b, c))"),
+        ("X = a + b * c - d.", "'='(X, '-'('+'(a, '*'(b, c)), d))"),
+        ("a:b:c.", "':'(a, ':'(b, c))"),
+        ("f(:-, [-], - , (a:-b)).", "f(':-', ['-'], '-', ':-'(a, b))"),
+        ("f(-1, - a, 1 - 1, 2-1).", "f(-1, '-'(a), '-'(1, 1), '-'(2, 1))"),
+        ("\\+a = b.", "'\\\\+'('='(a, b))"),
+        ("[a, b|T].", "[a, b|T]"),
+        ("{a, b}.", "{}(','(a, b))"),
+        ("'it''s \\x41\\\\n\\\n here'(\"a\"\"b\").", "'it\\'sA\\xa\\ here'(\"a\\\"b\")".replace("sA", "s A")),
+        ("f(0'a, 0x1F, 1.5e3, 1_000).", "f(97, 31, 1500.0, 1000)"),
+        ("/* a */ f(% b\n a).", "f(a)"),
+        (":- op(700, xfx, ===>). ", "':-'(op(700, xfx, '===>'))"),
+    ],
+)  # fmt: skip
+def test_a_term_is_read_with_its_operators_quotes_and_comments(
+    text: str, expected: str
+) -> None:
+    assert first(text) == expected
+
+
+def test_an_operator_that_the_file_declares_is_known_from_then_on() -> None:
+    clauses = read_terms(b":- op(700, xfx, is_a).\nx is_a y.\n", "a.pl")
+
+    assert term_text(clauses[1].term) == "is_a(x, y)"
+    assert [each.line for each in clauses] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            b"f('" + b"a" * 1_000_000 + b"').",
+            "a.pl:1: an atom, text or number has more than",
+        ),
+        (b"\nf(" + b"[" * 100_000, "a.pl:2: terms are nested more than 200 levels deep"),
+        (b"- " * 100_000, "a.pl:1: terms are nested more than"),
+        (b"f('abc).\n", "a.pl:1: this ' has no end on its line"),
+        (b"f(a).\ng(\0).", "a.pl:2: it has a NUL character"),
+        (b"f(a).\ng(\xff).", "a.pl:2: it is not UTF-8"),
+        (b"/* abc", "a.pl:1: this comment has no end"),
+        (b"f(a)", "a.pl:1: expected . at the end of a clause"),
+        (b"f(" + b"9" * 100_000 + b").", "a.pl:1: an atom, text or number has more than"),
+        (b"f(a", "a.pl:1: expected ), found the end of the file"),
+        (b"a" * 5_000_000, "a.pl has more than"),
+    ],
+)
+def test_a_hostile_file_is_one_error_within_a_second(content: bytes, expected: str) -> None:
+    began = time.process_time()
+    with pytest.raises(BadInput) as raised:
+        read_terms(content, "a.pl")
+
+    assert time.process_time() - began < 1
+    assert str(raised.value).startswith(expected)
+    assert len(str(raised.value)) < 300
+
+
+def test_the_facts_of_the_agent_loop_are_imported_as_they_are() -> None:
+    found = loaded(LOOP.read_bytes())
+    models = {each.variant.name: overlay_of(each).model for each in found.agents}
+
+    assert models == {
+        "coro": "claude-code", "claude_code": "claude-code/sonnet",
+        "gemini": "gemini-cli/gemini-2.5-flash",
+        "claude_api": "anthropic/claude-sonnet-4-20250514",
+        "openai": "openai-chat/gpt-4o", "ollama": "ollama/llama3",
+    }  # fmt: skip
+    for each in found.agents:
+        profile = profile_of(each, tool_names())
+        assert profile.tools == (
+            "bash",
+            "read_file",
+            "write_file",
+            "edit_file",
+            "multi_edit",
+        )
+        assert profile.ask == ("bash", "write_file", "edit_file", "multi_edit")
+        assert each.variant.max_context_tokens == 100_000
+        assert each.variant.show_tokens is True
+
+
+CHANGES = [
+    ("command(\"gemini\")", "command(\"codex\")", "gemini", "backend", "codex-cli"),
+    ("gemini-2.5-flash", "other", "gemini", "model", "other"),
+    ("localhost:11434", "far:1", "ollama", "base_url", "http://far:1"),
+    ("model(\"gpt-4o\")", "model(\"gpt-5\")", "openai", "model", "gpt-5"),
+    ("max_context_tokens(100000)", "max_context_tokens(5)", "coro", "max_context_tokens", 5),
+    ("display_tokens(true)", "display_tokens(false)", "coro", "show_tokens", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "name", "key", "value"), CHANGES)
+def test_each_fact_changes_what_runs(
+    old: str, new: str, name: str, key: str, value: object
+) -> None:
+    text = LOOP.read_text()
+    assert old in text
+    found = {e.variant.name: e.variant for e in loaded(text.replace(old, new)).agents}
+
+    assert getattr(found[name], key) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hello(world).", "a.pl:1: hello(world) is no fact about an agent"),
+        ("\nagent_backend(x, [type(cli), command(\"claude\"), args([\"--yes\"])]).", "a.pl:2: the argument '--yes' is not known here"),
+        ("agent_backend(x, [type(cli), command(\"vim\")]).", "a.pl:1: command('vim') is none of claude"),
+        ("agent_backend(x, [type(cli), command(\"claude\"), colour(red)]).", "a.pl:1: colour/1 of cli backends is not known here"),
+        ("agent_backend(x, [type(api), endpoint(\"http://x/api/chat\"), supports_tools(false)]).", "a.pl:1: supports_tools(False) is not supported here"),
+        ("tool_spec(fly, []).", "a.pl:1: the tool 'fly' is none of bash"),
+        ("loop_config([trim_strategy(newest)]).", "a.pl:1: trim_strategy('newest') is not supported here"),
+        ("agent(x, [modle(\"a\")]).", "a.pl:1: agents.x.modle: there is no such key; did you mean model?"),
+        ("agent(x, []). agent(x, []).", "a.pl:1: there is an agent 'x' already"),
+        ("agent(x, [port(1), port(2)]).", "a.pl:1: port is there twice"),
+    ],
+)  # fmt: skip
+def test_what_is_not_mapped_is_an_error_with_its_line(text: str, expected: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        loaded(text)
+    assert str(raised.value).startswith(expected)
+
+
+WORDS = st.text(
+    st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12
+)
+PLAIN = WORDS.filter(lambda word: "${" not in word)
+
+
+@given(
+    st.builds(
+        Variant,
+        name=st.from_regex(r"[a-z][a-z0-9]{0,5}(-[a-z0-9]{1,4})?", fullmatch=True),
+        description=PLAIN,
+        model=PLAIN,
+        system_prompt=PLAIN,
+        port=st.none() | st.integers(1, 65535),
+        tools=st.just(("read",)) | st.just(("read", "bash")),
+        auto_tools=st.booleans(),
+        timeout=st.none() | st.floats(0.5, 1e6),
+        show_tokens=st.none() | st.booleans(),
+        context_mode=st.sampled_from(["", "fresh", "sliding"]),
+        skills=st.lists(PLAIN, max_size=3).map(tuple),
+    )
+)
+def test_exported_agents_are_imported_as_the_same(variant: Variant) -> None:
+    exported = as_facts(AgentFile((Declared(variant, "a.pl"),), variant.name))
+    back = loaded(exported)
+
+    assert [each.variant for each in back.agents] == [variant]
+    assert back.default == variant.name
+
+
+def test_import_prints_toml_that_loads_and_export_prints_facts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    toml, facts = str(tmp_path / "a.toml"), str(tmp_path / "b.pl")
+
+    assert main(["spec", "import", str(LOOP), "--out", toml]) == 0
+    assert main(["spec", "export", toml, "--out", facts]) == 0
+    assert main(["spec", "check", facts]) == 0
+    capfd.readouterr()
+    main(["spec", "show", facts])
+    shown = capfd.readouterr().out
+
+    assert "ollama  " in shown
+    assert "  model = 'llama3'\n" in shown
+    same = [each.variant for each in loaded(LOOP.read_bytes()).agents]
+    assert [e.variant for e in loaded(Path(facts).read_bytes()).agents] == same
+
+
+NAMES = ("a", "b1", "[]", "it's", "A b", "-", "+", ":-", "\\", "é", "a\nb", "*", "!", ";")
+SHAPES = (
+    "{0} + {1} * {2}", "- {0}", "{0} - (-1)", "[{0}, {1}|{2}]", "f({0}, {1})", "{{{0}, {1}}}",
+    "({0} :- {1}, {2})", "{0} = {1}", "\\+ {0}", "a:{0}", "{0} -> {1} ; {2}", "- ( {0} )",
+    "{0} ** {1}", "2 ^ {0} ^ {1}", "{0} / {1} / {2}", "1 - {0} - {1}", "f(- , {0})", "[{0}]",
+)  # fmt: skip
+
+
+def written_terms(many: int) -> list[str]:
+    """Terms as a person could have written them, with operators."""
+    chance = random.Random(21)
+
+    def made(depth: int) -> str:
+        if depth == 0 or chance.random() < 0.2:
+            plain: list[Term] = [
+                Atom(chance.choice(NAMES)),
+                Text('x"y\\'),
+                Number(7),
+                Number(2.5),
+            ]
+            return f"({term_text(chance.choice(plain))})"
+        return f"({chance.choice(SHAPES).format(*(made(depth - 1) for _ in range(3)))})"
+
+    return [made(3) for _ in range(many)]
+
+
+def canonical(texts: Sequence[str], tmp_path: Path) -> list[str]:
+    """The same terms, as SWI-Prolog reads and writes them."""
+    source, program = tmp_path / "terms.pl", tmp_path / "program.pl"
+    source.write_text("".join(f"{each}.\n" for each in texts), encoding="utf-8")
+    program.write_text(
+        ":- initialization(main, main).\n"
+        "main :- current_prolog_flag(argv, A), last(A, F), open(F, read, S, [encoding(utf8)]),\n"
+        "  set_stream(user_output, encoding(utf8)), go(S).\n"
+        "go(S) :- read_term(S, T, []), ( T == end_of_file -> true ;\n"
+        "  write_term(T, [quoted(true), ignore_ops(true), dotlists(false)]), nl, go(S) ).\n"
+    )
+    done = subprocess.run(
+        ["swipl", "-q", str(program), "--", str(source)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not shutil.which("swipl"), reason="swipl (swi-prolog-nox) is not installed"
+)
+def test_swi_prolog_reads_the_same_terms(tmp_path: Path) -> None:
+    texts = written_terms(200)
+    ours = [term_text(read_terms(f"{each}.".encode(), "a.pl")[0].term) for each in texts]
+
+    assert canonical(ours, tmp_path) == canonical(texts, tmp_path)
+    file = LOOP.read_text()
+    clauses = [term_text(each.term) for each in read_terms(file.encode(), "a.pl")]
+    assert canonical(clauses, tmp_path) == canonical([file.rstrip().rstrip(".")], tmp_path)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not shutil.which("swipl"), reason="swipl (swi-prolog-nox) is not installed"
+)
+def test_swi_prolog_reads_what_is_exported(tmp_path: Path) -> None:
+    exported = as_facts(loaded(LOOP.read_bytes()))
+    read = canonical([exported.rstrip().rstrip(".")], tmp_path)
+
+    assert len(read) == 7
+    assert [
+        term_text(c.term) for c in read_terms(".\n".join([*read, ""]).encode(), "b.pl")
+    ] == [term_text(c.term) for c in read_terms(exported.encode(), "a.pl")]
+    assert list_of([Atom("a")]) == Compound("[|]", (Atom("a"), Atom("[]")))
