@@ -115,9 +115,15 @@ class Terminal:
         status, signal = self.child.exitstatus, self.child.signalstatus
         return status if status is not None else -(signal or 0)
 
-    def read(self) -> bool:
+    def read_slowly(self, rate: int) -> None:
+        """Read as over a line that carries `rate` bytes a second."""
+        before = len(self.raw)
+        self.read(512)
+        time.sleep((len(self.raw) - before) / rate)
+
+    def read(self, most: int = 4096) -> bool:
         try:
-            piece = self.child.read_nonblocking(4096, timeout=0.05)
+            piece = self.child.read_nonblocking(most, timeout=0.05)
         except pexpect.TIMEOUT:
             return True
         except pexpect.EOF:

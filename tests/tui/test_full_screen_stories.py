@@ -272,3 +272,28 @@ def test_a_session_that_is_open_elsewhere_is_joined_on_the_full_screen(
     assert second.end() == 0
     first.type("\x04")
     assert first.end() == 0
+
+
+def test_on_a_slow_line_keys_are_answered_while_a_long_response_is_written(
+    opens: Opens,
+) -> None:
+    """At most 10,000 bytes a second, as over a poor connection."""
+    words = "".join(f"word{n} " for n in range(600))
+    at = opens({"text": words, "pause": 0.002})
+    ready(at)
+    at.type("talk" + ENTER)
+    began = time.monotonic()
+    before = len(at.raw)
+    while "word1" not in at.text and time.monotonic() < began + 20:
+        at.read_slowly(10_000)
+    at.type("xyz")
+    pressed = time.monotonic()
+    while "› xyz" not in at.text and time.monotonic() < pressed + 20:
+        at.read_slowly(10_000)
+    answered = time.monotonic() - pressed
+    while "word599" not in at.text and time.monotonic() < began + 60:
+        at.read_slowly(10_000)
+
+    assert "word599" in at.text
+    assert answered < 3
+    assert len(at.raw) - before < 25 * len(words)
