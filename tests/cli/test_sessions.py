@@ -14,7 +14,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.journal.events.kinds import SessionResumed
+from refold.journal.events.kinds import SessionResumed, SessionStarted
 from refold.journal.home import Home
 from refold.place.checkpoints import Checkpoints, kept_in
 from refold.session.recorder import Recorder
@@ -73,6 +73,27 @@ def shell(capfd: CAPFD) -> Shell:
 
 def home() -> Home:
     return Home(paths(os.environ).data / "sessions")
+
+
+async def _opened_and_left(id_: str, directory: Path) -> None:
+    record = Recorder(home().store(id_))
+    await record.open()
+    await record(SessionStarted(str(directory)))
+    await record.close()
+
+
+def test_a_session_without_a_message_is_counted_and_not_listed(
+    shell: Shell, workspace: Path
+) -> None:
+    full = shell.said("Fix it.")
+    empty = "20260101-000000-aaaa"
+    anyio.run(_opened_and_left, empty, workspace)
+
+    _, out, err = shell.sessions("list")
+
+    assert (full in out, empty in out) == (True, False)
+    assert "1 session without a message not listed (--json lists all)" in err
+    assert {each["id"] for each in shell.documents("list")} == {full, empty}
 
 
 def test_sessions_are_listed_with_what_they_are_called(shell: Shell) -> None:

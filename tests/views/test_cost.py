@@ -58,7 +58,7 @@ def test_cost_is_told_by_turn_by_model_and_by_what_for_and_never_guessed() -> No
         "  1  fix the test \\x1b\n"
         "     100 in · 10 out · $1.00\n"
         "  2  (continued)\n"
-        "     307 in (50 cached) · 25 out · $0.25 and more · step limit\n"
+        "     307 in (50 cached) · 25 out · at least $0.25 · step limit\n"
         "     (between turns)\n"
         "     30 in · 3 out · $0.50\n"
         "\n"
@@ -66,10 +66,10 @@ def test_cost_is_told_by_turn_by_model_and_by_what_for_and_never_guessed() -> No
         "m/small  80 in · 8 out · $0.75\n"
         "m/long   250 in (50 cached) · 20 out · price unknown\n"
         "\n"
-        "main     357 in (50 cached) · 30 out · $1.00 and more\n"
+        "main     357 in (50 cached) · 30 out · at least $1.00\n"
         "summary  50 in · 5 out · $0.25\n"
         "memory   30 in · 3 out · $0.50\n"
-        "in all  437 in (50 cached) · 38 out · $1.75 and more\n"
+        "in all  437 in (50 cached) · 38 out · at least $1.75\n"
         "27% of window"
     )
 

@@ -34,7 +34,7 @@ def answer(
         ([(Usage(1000, 234, 0, 56), 12.34)], 10_000,
          "1,234 in (234 cached) · 56 out · 13% of window · $12.34 · 8.4 s"),
         ([(Usage(1), None), (Usage(20_000), None)], 0, "20.0k in · 0 out · 8.4 s"),
-        ([(Usage(1), 0.5), (Usage(20_000), None)], 0, "20.0k in · 0 out · $0.50 and more · 8.4 s"),
+        ([(Usage(1), 0.5), (Usage(20_000), None)], 0, "20.0k in · 0 out · at least $0.50 · 8.4 s"),
         ([(Usage(), None)], 10_000, "8.4 s"),
         ([(Usage(1), 0.01)], 10_000, "1 in · 0 out · <1% of window · $0.0100 · 8.4 s"),
         ([], 0, "8.4 s"),

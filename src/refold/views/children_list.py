@@ -162,7 +162,7 @@ def running_summary(
         used += count
         dollars_ += cost or 0.0
         unpriced = unpriced or cost is None
-    money = f"{dollars(dollars_)}{' and more' if unpriced else ''}" if dollars_ else ""
+    money = f"{'at least ' if unpriced else ''}{dollars(dollars_)}" if dollars_ else ""
     first, *others = running
     who = f"{len(running)} subagents" if others else _who(first.born)
     newest = list(moved.values())[-1] if moved else None

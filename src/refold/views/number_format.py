@@ -58,7 +58,8 @@ def money(spent: Spent) -> str:
     """The cost, or "". Unknown and estimated parts are marked."""
     if spent.unpriced == spent.answers:
         return ""
-    return f"{estimate_sign(spent)}{dollars(spent.dollars)}{' and more' if spent.unpriced else ''}"
+    sign = "at least " if spent.unpriced else ""
+    return f"{sign}{estimate_sign(spent)}{dollars(spent.dollars)}"
 
 
 def estimate_sign(spent: Spent) -> str:

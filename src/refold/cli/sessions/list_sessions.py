@@ -46,7 +46,7 @@ def run(home: Home, found: Namespace) -> int:
     if found.what == "search":
         return _search(home, found, wanted)
     cards = [card for card in catalogue.cards() if wanted(card)]
-    _list(_sorted(cards, found.sort)[: found.limit], found)
+    _list(_sorted(cards, found.sort), found)
     return 0
 
 
@@ -71,13 +71,26 @@ def _key(by: str, card: Card) -> tuple[object, str]:
 
 def _list(cards: Sequence[Card], found: Namespace) -> None:
     if found.json:
-        write("".join(f"{_json(card_document(card))}\n" for card in cards))
-    elif cards:
+        write("".join(f"{_json(card_document(card))}\n" for card in cards[: found.limit]))
+        return
+    shown = [card for card in cards if not _is_empty(card)]
+    if shown:
         room = columns(_WIDE)
-        lines = (card_line(card, room, everywhere=found.all) for card in cards)
+        lines = (
+            card_line(card, room, everywhere=found.all) for card in shown[: found.limit]
+        )
         write("".join(f"{line}\n" for line in lines))
-    else:
+    if left := len(cards) - len(shown):
+        remark(f"{many(left, 'session')} without a message not listed (--json lists all)")
+    elif not shown:
         remark(f"no sessions{_hint(found)}")
+
+
+def _is_empty(card: Card) -> bool:
+    """No message was sent in it, and it has no name, tag or title."""
+    about = card.about
+    kept = about.name or about.title or about.tags or about.forked[0] or card.damage
+    return not (card.messages or kept)
 
 
 def _search(home: Home, found: Namespace, wanted: Callable[[Card], bool]) -> int:
