@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from refold.agents.profile import OfferedTools, Profile, tools_of
 from refold.app.search_places import USER_MCP_FILE
 from refold.app.workspace import Workspace
-from refold.config.paths import Paths
-from refold.config.project import LARGEST, MCP_FILES, project
+from refold.config.paths import MCP_FILES, Paths
+from refold.config.project import LARGEST, project
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput, ToolFailed
 from refold.mcp.servers import ServerConfig, read, resolved, secrets

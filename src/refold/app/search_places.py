@@ -9,8 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from refold.config.paths import Paths, home
-from refold.config.project import MCP_FILES
+from refold.config.paths import MCP_FILES, Paths, home
 from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
 

@@ -23,8 +23,8 @@ from refold.app.mcp_servers import (
 from refold.app.workspace import Where, Workspace
 from refold.cli.output import confirmed
 from refold.config.folder_settings import load_here, unheeded
-from refold.config.paths import Paths, here, paths
-from refold.config.project import MCP_FILES, project
+from refold.config.paths import MCP_FILES, Paths, here, paths
+from refold.config.project import project
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
 from refold.headless.streams import complain, write

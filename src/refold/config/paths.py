@@ -12,6 +12,9 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 
+# In the directory of a project: its MCP servers.
+MCP_FILES = (".mcp.json", "mcp_servers.json")
+
 
 class Paths(Struct, frozen=True):
     config: Path  # config.toml, credentials.toml, folders.toml

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from refold.config.layers import Layer, Origin, from_text
 from refold.config.load import settled
+from refold.config.paths import MCP_FILES
 from refold.config.settings import RuleWithCases
 from refold.errors import BadInput, said_by
 from refold.prompts.instructions import of_project
@@ -27,8 +28,6 @@ from refold.values.printable_names import escaped
 from refold.views.escape import on_one_line
 
 DIRECTORY = ".refold"
-# Beside that directory: the MCP servers of a project.
-MCP_FILES = (".mcp.json", "mcp_servers.json")
 _MOST_DOTS = 500  # on a line; for a key of so many parts `tomllib` takes minutes
 _WHOSE = {"config.toml": "project", "config.local.toml": "project-local"}
 AGENT_FILES = ("agents.toml", "agents.yaml", "agents.json")  # `declared` reads them
