@@ -9,6 +9,7 @@ from refold.agents.profile import Profile
 from refold.agents.registry import Registry, registry, untrusted_notice
 from refold.app.search_places import skill_scope
 from refold.config.paths import here, paths
+from refold.config.project import any_agent_file
 from refold.config.trusted_folders import Folders
 from refold.headless.streams import complain, write
 from refold.prompts.repository import root_of
@@ -80,10 +81,13 @@ def _place() -> SkillScope:
 
 
 def _known(place: SkillScope, given: str | None = None) -> Registry:
+    directory, places = here(), paths(os.environ)
+    if not (given or any_agent_file(directory, places.config)):
+        return registry(place, _tools)
     from refold.cli.declared_start import declared_profiles
 
-    profiles = declared_profiles(here(), paths(os.environ), given=given)
-    return registry(place, _tools, given=profiles)
+    declared = declared_profiles(directory, places, given=given)
+    return registry(place, _tools, given=declared)
 
 
 def _unheeded() -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refold.agents.profile import Profile
-from refold.cli.launch import DeclaredStart, any_agent_file
+from refold.cli.launch import DeclaredStart
 from refold.config.paths import Paths, paths
 from refold.errors import BadInput
 
@@ -51,8 +51,6 @@ def declared_profiles(
     directory: Path, places: Paths, *, given: str | None
 ) -> tuple[Profile, ...]:
     """The declared agents that count in this directory, as profiles. Raises `BadInput`."""
-    if not (given or any_agent_file(directory, places)):
-        return ()
     from refold.declared.overlay import profile_of
 
     agents, known = (

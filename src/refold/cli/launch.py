@@ -21,8 +21,8 @@ from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with
 from refold.client.session import Session
 from refold.client.worktree import WorkingTrees
 from refold.config.folder_settings import FolderSettings, load_here
-from refold.config.paths import Paths, here, paths
-from refold.config.project import AGENT_FILES
+from refold.config.paths import here, paths
+from refold.config.project import any_agent_file
 from refold.errors import BadInput, said_by
 from refold.headless.streams import complain, remark
 from refold.headless.task import Task
@@ -183,17 +183,11 @@ def as_settings(found: Namespace) -> dict[str, object]:
 def _declared(found: Namespace) -> DeclaredStart:
     """What a declared agent changes in this start; for most starts there is none."""
     directory, places = place_of(found).directory, paths(os.environ)
-    if not (found.agents or any_agent_file(directory, places)):
+    if not (found.agents or any_agent_file(directory, places.config)):
         return DeclaredStart()
     from refold.cli.declared_start import declared_start
 
     return declared_start(found, directory)
-
-
-def any_agent_file(directory: Path, places: Paths) -> bool:
-    """Is there a file of agents in one of the usual places?"""
-    tops = (directory, directory / ".refold", places.config)
-    return any(os.path.lexists(top / name) for top in tops for name in AGENT_FILES)
 
 
 def _save(found: Namespace, app: App) -> None:

@@ -133,6 +133,12 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
                 yield ProjectFile(name, sha256(content).hexdigest(), content=content)
 
 
+def any_agent_file(directory: Path, config: Path) -> bool:
+    """Is there a file of agents in one of the usual places?"""
+    tops = (directory, directory / ".refold", config)
+    return any(os.path.lexists(top / name) for top in tops for name in AGENT_FILES)
+
+
 def agents_in(found: Project) -> dict[str, bytes]:
     """The files of agents, by name, in order of precedence."""
     return {

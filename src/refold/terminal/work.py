@@ -54,8 +54,8 @@ class Work:
             anyio.current_time,
             session.tool,
             session.settings.context.default_window_tokens,
-            usage=session.settings.terminal.show_tokens,
         )
+        self._transcript.usage = session.settings.terminal.show_tokens
         self._lock = PromptLock(reader.typed)
         self._asker = Asker(session, printer, reader)
         self._steering = Steering(

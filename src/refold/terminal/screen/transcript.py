@@ -69,7 +69,6 @@ class Showing:
     """`own` are the client keys of words the person typed at our own prompt.
 
     `tool` finds a tool by its name; `window` is in tokens, where a model's own is not known.
-    `usage`: print what a turn used.
     """
 
     def __init__(
@@ -78,11 +77,8 @@ class Showing:
         clock: Callable[[], float],
         tool: FindTool = lambda _: None,
         window: int = WINDOW,
-        *,
-        usage: bool = True,
     ) -> None:
-        self.own: set[str] = set()
-        self._usage = usage
+        self.own, self.usage = set[str](), True  # usage: print what a turn used
         self._printer, self._tool, self._window = printer, tool, window
         self._now = Screen(window=window)
         self._last = ""  # the call whose line was printed last, with nothing after it
@@ -187,7 +183,7 @@ class Showing:
                 self._close()
                 self._doing.over()
                 self._printer.gap()
-                self._printer.lines(turn_rows(block, usage=self._usage))
+                self._printer.lines(turn_rows(block, usage=self.usage))
             case _:
                 assert_never(block)
 
