@@ -285,7 +285,7 @@ def test_the_same_messages_give_the_same_screen(messages: list[Message]) -> None
 
 @settings(deadline=None)
 @given(stories())
-def test_the_full_screen_says_what_the_line_terminal_and_exports_say_in_the_same_order(
+def test_the_full_screen_has_each_block_and_calls_under_way_in_their_order(
     story: Story,
 ) -> None:
     model = model_of(story)
