@@ -6,7 +6,7 @@ call that runs alone the line stands there before its result; those that run sid
 are named in the line of what is done, and stand with their results.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TypeAlias, assert_never
 
 from msgspec.structs import replace
@@ -188,7 +188,7 @@ class Showing:
                 assert_never(block)
 
     def _heard(self, block: Heard) -> None:
-        if self._stands(block):
+        if _stands(block, self.own):
             return
         self._part()
         self._printer.gap()
@@ -200,10 +200,6 @@ class Showing:
             sign = self._printer.look.sign("prompt")
             self._printer.say(f"{sign} {visible(block.said)}", "person")
         self._last = ""
-
-    def _stands(self, block: Heard) -> bool:
-        """It was typed here, and stands here since."""
-        return (block.key != "" and block.key in self.own) or from_shell(block.sender)
 
     def _comes(self, before: tuple[Coming, ...], now: tuple[Coming, ...]) -> None:
         """The answer under way, from where it was when it was last looked at."""
@@ -238,7 +234,7 @@ class Showing:
 
     def _put_off(self, block: Heard) -> None:
         """Words for later. Those instead of a turn that is stopped are shown after it."""
-        if self._stands(block) or self._now.view.turn.stopped:
+        if _stands(block, self.own) or self._now.view.turn.stopped:
             return
         self._beside(line(f"after this turn: {visible(block.said)}", "dim"))
 
@@ -315,6 +311,11 @@ class Showing:
             self._printer.under([] if is_plan(block) else rows)
         self._put.discard(id_)
         self._last, self._dense = "", len(rows) == 1
+
+
+def _stands(block: Heard, own: Container[str]) -> bool:
+    """It was typed here, and stands here since."""
+    return (block.key != "" and block.key in own) or from_shell(block.sender)
 
 
 def _is_told(block: Called, view: View) -> bool:
