@@ -181,6 +181,11 @@ def test_what_goes_wrong_inside_a_stream_comes_out_as_it_is() -> None:
         (True, ["taxi"], "taxi ordered"),
         (False, [], "Refused. It was not done; do not try to get round this."),
         (
+            "That is not safe.",
+            [],
+            "Refused: That is not safe. It was not done; do not try to get round this.",
+        ),
+        (
             "too dear",
             [],
             "Refused: too dear. It was not done; do not try to get round this.",

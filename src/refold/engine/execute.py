@@ -112,6 +112,7 @@ async def do(
 
 def refused(why: str) -> str:
     """What the model reads of a call that was not allowed."""
+    why = why.rstrip(".")  # it ends a clause here, whoever wrote it as a sentence
     return FORBIDDEN.format(why=f": {why}" if why else "")
 
 
