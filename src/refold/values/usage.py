@@ -23,6 +23,8 @@ class Usage(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         # What a provider says is never credit: a negative count would lower a budget's use.
+        if min(self.fresh, self.cached, self.cache_write, self.output, self.reasoning) >= 0:
+            return
         for name in self.__struct_fields__:
             if getattr(self, name) < 0:
                 force_setattr(self, name, 0)

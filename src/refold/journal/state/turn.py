@@ -339,6 +339,8 @@ def _by_code(turn: Turn, end: Ended, at: float) -> Turn:
 
 
 def _changed_by(turn: Turn, end: Ended) -> Turn:
+    if not end.shown:
+        return turn
     diffs = [(d.path, d.kind) for d in end.shown if isinstance(d, Diff)]
     if not diffs:
         return turn

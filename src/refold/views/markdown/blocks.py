@@ -97,6 +97,11 @@ class Blocks:
         """The last line of the block that is not finished yet."""
         return (self._words or self._table or [""])[-1]
 
+    @property
+    def in_paragraph(self) -> bool:
+        """Could the next line continue a paragraph?"""
+        return bool(self._words)
+
     def line(self, text: str) -> list[Leaf]:
         """Add a whole line; returns the blocks that it finishes."""
         kept, rest = self._around.walk(unindented(text))

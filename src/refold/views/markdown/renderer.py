@@ -186,6 +186,8 @@ class MarkdownRenderer:
     def _open_paragraph(self, room: int) -> Leaf | None:
         """The paragraph that is not finished, with the line that has not ended."""
         held = "".join(self._held)
+        if not held and not self._blocks.in_paragraph:
+            return None  # the usual case after a line of code or an empty one
         if self._going_on or (held and len(held) < min(room, _OPENING) and not self._open):
             return None
         blocks = deepcopy(self._blocks)
