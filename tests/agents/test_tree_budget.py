@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from refold.agents.budget_grant import ChildGrant, GrantQueue, may_come_back, new_grant
-from refold.engine.budget import Price, ask_beside, estimate, reserve
+from refold.engine.budget import Price, ask_outside_conversation, estimate, reserve
 from refold.engine.decide import decide
 from refold.engine.loop import perform
 from refold.engine.policies.budget import drawing, telling, within
@@ -194,7 +194,9 @@ async def fan_out(*, node: Node) -> Reply:
     async def leaf() -> None:
         nonlocal failed
         try:
-            await ask_beside(LEAF, "leaf", aide, world.budget, node.record, node.purse)
+            await ask_outside_conversation(
+                LEAF, "leaf", aide, world.budget, node.record, node.purse
+            )
         except ProviderError:
             failed += 1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.engine.budget import Price, ask_beside, lacking
+from refold.engine.budget import Price, ask_outside_conversation, lacking
 from refold.engine.policies.budget import telling, within
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
@@ -93,7 +93,9 @@ def test_fifty_models_asked_at_once_spend_one_call_more_than_there_is_at_most() 
 
         async def leaf() -> None:
             try:
-                await ask_beside(LEAF, "leaf", aide, budget, session[0].record)
+                await ask_outside_conversation(
+                    LEAF, "leaf", aide, budget, session[0].record
+                )
             except ProviderError as error:
                 refused.append(str(error))
 

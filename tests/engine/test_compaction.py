@@ -13,7 +13,7 @@ from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
-from refold.engine.preserved import CARRIED
+from refold.engine.preserved import PRESERVED_START
 from refold.engine.prune import Shares
 from refold.engine.world import Model, World
 from refold.errors import ProviderError, TooLong
@@ -150,7 +150,7 @@ def check_a_long_session(steps: int, letters: float) -> None:
     assert max(size(request, letters) for request in model.summed) <= WINDOW
     assert all(CONSTRAINT in words(request) for request in model.asked)
     assert all(_tells_the_todos(request) for request in model.asked[2:])
-    shortened = [words(r) for r in model.asked if words(r).startswith(CARRIED)]
+    shortened = [words(r) for r in model.asked if words(r).startswith(PRESERVED_START)]
     assert shortened
     assert [text for text in shortened if PLAN not in text] == []
     found = words(model.asked[-1])

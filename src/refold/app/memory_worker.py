@@ -25,7 +25,7 @@ from refold.app.model_connections import NO_BACKGROUND, SCRIPT, SMALL
 from refold.app.project_memory import AideFor, ProjectMemory, WithoutWriterLock
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
-from refold.engine.budget import ask_beside
+from refold.engine.budget import ask_outside_conversation
 from refold.engine.world import Model
 from refold.errors import RefoldError
 from refold.journal.events.kinds import Titled
@@ -184,7 +184,9 @@ async def find_title(app: App, session: str, aide_for: AideFor) -> str:
         aside.provider = aide.provider
         request = _request(view, aide.name)
         beside = replace(aide, provider=aside)
-        title = title_in(await ask_beside(request, "title", beside, NO_LIMIT, record))
+        title = title_in(
+            await ask_outside_conversation(request, "title", beside, NO_LIMIT, record)
+        )
         if title:
             await record(Titled(title), by="titles")
         return title

@@ -205,7 +205,9 @@ class Connections:
             spec,
             model,
             environ=self._environ,
-            talk=ConversationFormat(set_.context, set_.format, set_.window_messages),
+            conversation=ConversationFormat(
+                set_.context, set_.format, set_.window_messages
+            ),
             timeouts=ProgramTimeouts(idle=self._settings.http.idle_seconds),
             secrets=self._secrets,
         )

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.config.project import small_files
-from refold.engine.budget import ask_beside
+from refold.engine.budget import ask_outside_conversation
 from refold.engine.world import Model, Record
 from refold.errors import BadInput, ProviderError, ToolFailed
 from refold.journal.events import codec
@@ -152,7 +152,7 @@ class ProjectMemory:
         known = await anyio.to_thread.run_sync(self.memory.listed)
         words = distil.asked(heard, _answers(entries, since), known)
         request = _request(words, aide)
-        answer = await ask_beside(request, "memory", aide, NO_LIMIT, record)
+        answer = await ask_outside_conversation(request, "memory", aide, NO_LIMIT, record)
         found = distil.drafts(answer)
         if found is None:
             raise ProviderError(f"{aide.name} gave no JSON for the notes")

@@ -71,7 +71,7 @@ def describe_access(tool: Tool, arguments: Mapping[str, object], facts: Facts) -
 def described(tool: Tool, arguments: Mapping[str, object]) -> Access:
     """What a call says that it would do: no path of it is followed yet."""
     runs, files = tool.effect is Effect.RUN, tool.names_files(arguments)
-    subject = ", ".join(files) if tool.paths else tool.touches(arguments)
+    subject = ", ".join(files) if tool.paths else tool.subject_of(arguments)
     return Access(
         tool.spec.name,
         tool.effect,

@@ -179,7 +179,7 @@ async def reserve(
     return at
 
 
-async def ask_beside(
+async def ask_outside_conversation(
     request: Request,
     purpose: str,
     aide: Model,

@@ -12,10 +12,10 @@ _LEAST = 0.05
 
 def tokens(view: View) -> int:
     """The estimated size of the next request, in tokens."""
-    talk = view.conversation
-    return int((talk.size + talk.prompt_size) / ratio(view)) + IMAGE_TOKENS * len(
-        talk.images
-    )
+    conversation = view.conversation
+    return int(
+        (conversation.size + conversation.prompt_size) / ratio(view)
+    ) + IMAGE_TOKENS * len(conversation.images)
 
 
 def ratio(view: View) -> float:

@@ -69,9 +69,10 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
 
             await request_files.handle(action, world, record, by)
         case CompactConversation() as action:
-            from refold.engine.summarize import shrink  # most sessions end before
+            # Most sessions end before they need this.
+            from refold.engine.summarize import compact_conversation
 
-            await shrink(action, world, record, by)
+            await compact_conversation(action, world, record, by)
         case Wait():
             await record.news(after=record.view.seq)
         case Draw():

@@ -52,14 +52,18 @@ async def ask(world: World, record: Record) -> None:
 def draft_of(view: View, world: World) -> Draft:
     """An answer to what the view says, of which nothing has come yet."""
     reached = world.names if world.deferred else ()  # by way of another
-    talk = view.conversation
+    conversation = view.conversation
     sent = Measured(
-        talk.size + talk.prompt_size,
-        images=len(talk.images),
-        limit=talk.system_prompt.max_output,
+        conversation.size + conversation.prompt_size,
+        images=len(conversation.images),
+        limit=conversation.system_prompt.max_output,
     )
     return Draft(
-        view.account.calls, talk.system_prompt.model, world.model.price, reached, sent
+        view.account.calls,
+        conversation.system_prompt.model,
+        world.model.price,
+        reached,
+        sent,
     )
 
 
@@ -111,10 +115,10 @@ async def _traced(world: World, record: Record) -> list[RequestLogged]:
 
 
 def build_request(view: View) -> Request:
-    talk, asking = view.conversation, view.turn.open_request
-    messages, briefed = talk.messages, talk.system_prompt
-    if talk.calls:
-        so_far = (c.result or ToolResult(c.call.id, UNDER_WAY) for c in talk.calls)
+    conversation, asking = view.conversation, view.turn.open_request
+    messages, briefed = conversation.messages, conversation.system_prompt
+    if conversation.calls:
+        so_far = (c.result or ToolResult(c.call.id, UNDER_WAY) for c in conversation.calls)
         messages = messages.plus(Spoken(0, Message("tool", tuple(so_far))))
     if not messages or messages[-1].message.role == "assistant":
         messages = messages.plus(Spoken(0, GO_ON))  # no provider answers itself

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from refold.journal.state.conversation import UserText
 from refold.journal.state.fold import View
 
-CARRIED = "<reminder>The conversation before this was compacted."
+PRESERVED_START = "<reminder>The conversation before this was compacted."
 _HOW = (
     " What follows is taken from the journal, word for word. Numbers in [ ] are events: "
     "history_search finds anything that was said or done before, and shows an event whole."
@@ -21,7 +21,7 @@ _SUBJECT = 300  # characters of a todo
 _MOST_FILES = 40
 
 
-def carried(view: View, kept: int, room: int, why: str = "") -> str:
+def preserved_text(view: View, kept: int, room: int, why: str = "") -> str:
     """The preserved text of a conversation that stays from the message with seq `kept` on;
     0: none stays.
 
@@ -34,7 +34,7 @@ def carried(view: View, kept: int, room: int, why: str = "") -> str:
     ]
     left = max(_LEAST, room - sum(len(part) for part in rest))
     told = [w for w in view.conversation.user_messages if not kept or w.delivered < kept]
-    parts = [CARRIED + _HOW, *([why] if why else []), *_said(told, left), *rest]
+    parts = [PRESERVED_START + _HOW, *([why] if why else []), *_said(told, left), *rest]
     return "\n\n".join(parts).replace("</reminder>", "<\\/reminder>") + "</reminder>"
 
 

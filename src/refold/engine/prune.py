@@ -48,7 +48,7 @@ def window_of(view: View, shares: Shares) -> int:
     return min(known, max(1, tokens(view) // 2)) if view.turn.too_long else known
 
 
-def carried_room(view: View, shares: Shares) -> int:
+def preserved_room(view: View, shares: Shares) -> int:
     """Characters for what the journal knows."""
     return int(room(view, window_of(view, shares), shares.compact) * _CARRIED)
 

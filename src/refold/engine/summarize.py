@@ -9,14 +9,14 @@ import re
 
 from msgspec.structs import replace
 
-from refold.engine.budget import ask_beside
+from refold.engine.budget import ask_outside_conversation
 from refold.engine.context_usage import ratio
 from refold.engine.decide import CompactConversation
-from refold.engine.preserved import CARRIED, carried
+from refold.engine.preserved import PRESERVED_START, preserved_text
 from refold.engine.prune import (
-    carried_room,
     crowded,
     cut,
+    preserved_room,
     prunable,
     shorter_by,
     summary_room,
@@ -53,7 +53,7 @@ _TAMED = r"<\\\1\2>"
 _WAS_TAMED = re.compile(r"<\\(/?)(summary|reminder)>", re.IGNORECASE)
 
 
-async def shrink(
+async def compact_conversation(
     action: CompactConversation, world: World, record: Record, by: str
 ) -> None:
     """Compact the conversation. Records one `Compacted`, whatever the outcome.
@@ -111,7 +111,7 @@ async def _summed_up(
         if failed
         else ""
     )
-    told = carried(record.view, kept, carried_room(view, shares), why)
+    told = preserved_text(record.view, kept, preserved_room(view, shares), why)
     return Compacted(
         "trim" if failed else "full",
         f"{action.reason}; no summary: {failed}" if failed else action.reason,
@@ -140,7 +140,7 @@ async def _summary(
     aide = world.helper()
     request = _request(old, action.focus, room, aide, view)
     try:
-        said = await ask_beside(
+        said = await ask_outside_conversation(
             request, "summary", aide, world.budget, record, world.lineage.grant
         )
         text = said.strip()
@@ -168,7 +168,7 @@ def _before(old: tuple[Spoken, ...]) -> str:
     """The summary at the beginning of the part that is removed, or ""."""
     parts = old[0].message.parts if old else ()
     match parts:
-        case (Text(first), Text(text)) if first.startswith(CARRIED):
+        case (Text(first), Text(text)) if first.startswith(PRESERVED_START):
             return text if text.startswith(_BEGINS) else ""
         case _:
             return ""
@@ -216,7 +216,7 @@ def _words(part: Part) -> str:
     match part:
         case Text(text):
             # What the journal carries is told again, and reminders were for then.
-            return "" if text.startswith((CARRIED, "<reminder>")) else text
+            return "" if text.startswith((PRESERVED_START, "<reminder>")) else text
         case ToolCall(_, name, arguments):
             return f"called {name} {bytes(arguments).decode(errors='replace')}"
         case ToolResult(_, text, images=images):

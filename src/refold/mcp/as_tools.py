@@ -51,7 +51,7 @@ class McpTool(Tool, frozen=True):
         schema: dict[str, Any] = msgspec.json.decode(self.spec.parameters)
         return tuple(schema["properties"])
 
-    def touches(self, arguments: Mapping[str, object]) -> str:
+    def subject_of(self, arguments: Mapping[str, object]) -> str:
         return json.dumps(arguments["arguments"], ensure_ascii=False)[:_SUBJECT]
 
 

@@ -194,10 +194,12 @@ def _marked(request: Request, encoded: Encoded) -> bytes:
     The server looks only twenty blocks back from its own mark at the end, and an
     answer with ten calls brings more: what was kept before them would be lost.
     """
-    talk = request.messages
-    joined = encoded.join(talk, request.pictures)
+    messages = request.messages
+    joined = encoded.join(messages, request.pictures)
     answers = (
-        n for n in range(len(talk) - 1, 0, -1) if talk[n].message.role == "assistant"
+        n
+        for n in range(len(messages) - 1, 0, -1)
+        if messages[n].message.role == "assistant"
     )
     end = encoded.end_of(next(answers, 0))
     if joined[end - 1 : end] != b"}":

@@ -102,17 +102,17 @@ class IncrementalFold(Generic[State]):
         self._known: tuple[Spoken, ...] = ()  # the first and the last that were seen
         self._length = 0
 
-    def of(self, talk: Log[Spoken]) -> State:
-        if not self._goes_on(talk):
+    def of(self, conversation: Log[Spoken]) -> State:
+        if not self._goes_on(conversation):
             self._state, self._length = self._start, 0
-        for spoken in talk[self._length :]:
+        for spoken in conversation[self._length :]:
             self._state = self._step(self._state, spoken)
-        self._length = len(talk)
-        self._known = (talk[0], talk[-1]) if talk else ()
+        self._length = len(conversation)
+        self._known = (conversation[0], conversation[-1]) if conversation else ()
         return self._state
 
-    def _goes_on(self, talk: Log[Spoken]) -> bool:
-        if not self._known or self._length > len(talk):
+    def _goes_on(self, conversation: Log[Spoken]) -> bool:
+        if not self._known or self._length > len(conversation):
             return False
         first, last = self._known
-        return talk[self._length - 1] is last and talk[0] is first
+        return conversation[self._length - 1] is last and conversation[0] is first

@@ -115,13 +115,13 @@ class OpenAIChat:
         def ask() -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
             asked = self._system_as_user.apply(request) if "system" in without else request
-            talk = asked.messages
+            conversation = asked.messages
             if quirks.bridged:
-                talk = self._bridged.of(talk).talk
+                conversation = self._bridged.of(conversation).conversation
             encoder = self._encoded.of(
                 "kept" not in without, shown="pictures" not in without
             )
-            messages = encoder.join(talk, request.pictures)
+            messages = encoder.join(conversation, request.pictures)
             body = to_wire(asked, messages, quirks, without)
             splitter = Events if quirks.stream else Whole
             start = ChatStreamState(keeping=quirks.details)
@@ -231,19 +231,19 @@ def _shown(thing: Seen) -> dict[str, Any]:
 class _Bridged(Struct, frozen=True):
     """A conversation with the bridge message between a result and a user's message."""
 
-    talk: Log[Spoken]
+    conversation: Log[Spoken]
     waiting: bool = False  # for an answer to the results that came last
 
 
 def _bridged(bridge: Spoken, made: _Bridged, spoken: Spoken) -> _Bridged:
-    message, talk, waiting = spoken.message, made.talk, made.waiting
+    message, conversation, waiting = spoken.message, made.conversation, made.waiting
     if waiting and message.role == "user":
-        talk = talk.plus(bridge)
+        conversation = conversation.plus(bridge)
     if message.role != "assistant":
         waiting = message.role == "tool"
     elif waiting:  # an empty answer is not sent
         waiting = not (message.calls or sanitize.words(message))
-    return _Bridged(talk.plus(spoken), waiting)
+    return _Bridged(conversation.plus(spoken), waiting)
 
 
 def _short(id_: str) -> str:

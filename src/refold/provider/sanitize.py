@@ -137,8 +137,8 @@ class SystemAsUser:
 
     def apply(self, request: Request) -> Request:
         """The same request without a system text of its own."""
-        talk, system = request.messages, request.system.strip()
-        first = talk[0] if talk and talk[0].message.role == "user" else None
+        messages, system = request.messages, request.system.strip()
+        first = messages[0] if messages and messages[0].message.role == "user" else None
         known, told = self._of
         if not system:
             return request
@@ -146,5 +146,5 @@ class SystemAsUser:
             parts = first.message.parts if first else ()
             said = Message("user", (Text(system), *parts))
             self._of, self._made = (first, system), Spoken(first.seq if first else 0, said)
-        rest = talk[1:] if first else talk
+        rest = messages[1:] if first else messages
         return replace(request, messages=Log([self._made, *rest]), system="")

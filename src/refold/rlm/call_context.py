@@ -54,11 +54,15 @@ class CallContext:
     def __init__(
         self,
         call_id: str,
-        talk: Conversation,
+        conversation: Conversation,
         answers: Mapping[tuple[str, int], ModelReply] = NOTHING,
         made: Mapping[tuple[str, int], NestedCall] = NOTHING,
     ) -> None:
-        self.call_id, self.before, self.parts = call_id, talk.variables, talk.variable_parts
+        self.call_id, self.before, self.parts = (
+            call_id,
+            conversation.variables,
+            conversation.variable_parts,
+        )
         self._answers, self._made = answers, made
         self._many = Counter[str]()
         self._number = len(made)

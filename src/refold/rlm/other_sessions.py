@@ -55,9 +55,9 @@ class OtherSessions:
             lines = await store.read()
             view = await anyio.to_thread.run_sync(_view, lines, turn, found.id)
             self._check_near(found.id, view)
-            talk = view.conversation
-            index = await store.get(talk.variables)
-            return OtherVariables(found.id, index, talk.variable_parts, store.get)
+            conversation = view.conversation
+            index = await store.get(conversation.variables)
+            return OtherVariables(found.id, index, conversation.variable_parts, store.get)
         except JournalError as error:
             raise BadInput(f"the session {found.id} cannot be read: {error}") from error
 

@@ -176,8 +176,9 @@ class Recorder:
 
     def _forget_calls(self) -> None:
         """Forget the calls that are over."""
-        talk, asks = self.view.conversation, {each.id for each in self.view.children.asks}
-        still = {call.call.id for call in (*talk.calls, *talk.nested)}
+        conversation = self.view.conversation
+        asks = {each.id for each in self.view.children.asks}
+        still = {call.call.id for call in (*conversation.calls, *conversation.nested)}
         self._lent = {n: c for n, c in self._lent.items() if n in asks}
         self._calls = {n: c for n, c in self._calls.items() if n in still}
 

@@ -27,7 +27,7 @@ from refold.engine.decide import (
 )
 from refold.engine.execute import ELSEWHERE, SECRET, Running, as_judged, denied, ended
 from refold.engine.loop import what_is_asked
-from refold.engine.summarize import shrink, untagged
+from refold.engine.summarize import compact_conversation, untagged
 from refold.engine.world import Model, World
 from refold.errors import ProviderError
 from refold.journal.events.kinds import (
@@ -164,7 +164,7 @@ class Replay:
     async def _shortened(self, entry: Entry, then: Compacted) -> Found | None:
         """Compact again, with the summary of then."""
         first: Found | None = None
-        for view, action, by in self._shrinks(entry, then):
+        for view, action, by in self._compacts(entry, then):
             other = between(then, await self._shrunk(view, action, then), "nothing")
             if other is None and entry.by != by:
                 other = (BY, entry.by, by)
@@ -173,7 +173,7 @@ class Replay:
             first = first or other
         return first or (KIND, "Compacted", self._trail.doing())
 
-    def _shrinks(
+    def _compacts(
         self, entry: Entry, then: Compacted
     ) -> Iterator[tuple[View, CompactConversation, str]]:
         """What may have been wanted, and what was known then."""
@@ -205,7 +205,9 @@ class Replay:
         recalled = Recalled(words, lambda: record.go_on_at(trail.view))
         own = world.helper()
         aide = Model(recalled, own.name, own.window, own.price)
-        await shrink(action, replace(world, helper_model=lambda: aide), record, "")
+        await compact_conversation(
+            action, replace(world, helper_model=lambda: aide), record, ""
+        )
         return next((e for e in record.made if isinstance(e, Compacted)), None)
 
 

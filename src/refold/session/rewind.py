@@ -200,17 +200,18 @@ def _count(
 
 def _taken_back(points: Sequence[Point]) -> set[int]:
     """The messages that are no longer part of the conversation."""
-    seqs, talks = list[int](), list[tuple[int, ...]]()  # the conversation after each point
-    talk: tuple[int, ...] = ()
+    seqs = list[int]()
+    conversations = list[tuple[int, ...]]()  # after each point
+    conversation: tuple[int, ...] = ()
     for point in points:
         if point.kind == "rewound":
             before = bisect_left(seqs, point.to)
-            talk = talks[before - 1] if before else ()
+            conversation = conversations[before - 1] if before else ()
         elif point.kind == "said":
-            talk = (*talk, point.seq)
+            conversation = (*conversation, point.seq)
         seqs.append(point.seq)
-        talks.append(talk)
-    return {point.seq for point in points if point.kind == "said"} - set(talk)
+        conversations.append(conversation)
+    return {point.seq for point in points if point.kind == "said"} - set(conversation)
 
 
 def _named(paths: Sequence[str]) -> str:

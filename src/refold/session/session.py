@@ -163,7 +163,7 @@ class Session:
         """
         if self.running or self.view.turn.seq:
             return await self.inbox.compact(kind, focus)
-        from refold.engine.summarize import shrink
+        from refold.engine.summarize import compact_conversation
 
         async with self._one_turn:
             self.beside = True
@@ -173,7 +173,7 @@ class Session:
                     return False
                 action = CompactConversation(kind, ASKED_FOR, focus, wanted=True)
                 world = self._world_for(self.view)
-                await shrink(action, world, self.record, "person")
+                await compact_conversation(action, world, self.record, "person")
             finally:
                 self.beside = False
         return True

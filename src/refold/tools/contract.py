@@ -119,7 +119,7 @@ class Tool(Struct, frozen=True):
         """The names of its parameters, in their order."""
         return tuple(self.arguments.__struct_fields__)
 
-    def touches(self, arguments: Mapping[str, object]) -> str:
+    def subject_of(self, arguments: Mapping[str, object]) -> str:
         """What rules match and labels show of a call: a path, a command line."""
         if self.paths is None:
             return str(arguments.get(self.subject, ""))
@@ -140,7 +140,7 @@ class Tool(Struct, frozen=True):
 
     def label(self, arguments: Mapping[str, object]) -> str:
         """A call in one line: the name of the tool and its subject."""
-        return f"{self.spec.name} {' '.join(self.touches(arguments).split())}".rstrip()
+        return f"{self.spec.name} {' '.join(self.subject_of(arguments).split())}".rstrip()
 
     def _misfit(self, found: Mapping[str, object], unknown: Iterable[str]) -> ToolFailed:
         # msgspec stops at the first error; a model corrects its call better from all.

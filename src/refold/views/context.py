@@ -78,17 +78,17 @@ class ContextUsage(Struct, frozen=True):
 
 def context_usage(view: View, default_window: int = 32_000) -> ContextUsage:
     """The parts of the next request. `default_window` is used if the model's window is unknown."""
-    talk, briefed, last = (
+    conversation, briefed, last = (
         view.conversation,
         view.conversation.system_prompt,
         view.account.last_usage,
     )
-    told = [*_system(talk), ("tools", sum(map(tool_size, briefed.tools)))]
-    said = _said(talk)
-    ratio = talk.chars_per_token
+    told = [*_system(conversation), ("tools", sum(map(tool_size, briefed.tools)))]
+    said = _said(conversation)
+    ratio = conversation.chars_per_token
     portions = _portions(said, ratio)
-    if talk.images:
-        count = IMAGE_TOKENS * len(talk.images)
+    if conversation.images:
+        count = IMAGE_TOKENS * len(conversation.images)
         portions = (*portions, Portion("images", 0, count))
     return ContextUsage(
         model=briefed.model,
@@ -150,11 +150,11 @@ def _document(found: ContextUsage, group: str, portion: Portion) -> dict[str, ob
     }  # fmt: skip
 
 
-def _system(talk: Conversation) -> Iterator[tuple[str, int]]:
+def _system(conversation: Conversation) -> Iterator[tuple[str, int]]:
     """The named parts of the system text; the rest is the prompt."""
-    left = len(talk.system_prompt.system)
+    left = len(conversation.system_prompt.system)
     named = dict[str, int]()
-    for name, size in talk.system_prompt.parts:
+    for name, size in conversation.system_prompt.parts:
         named[name] = named.get(name, 0) + size
         left -= size
     if left > 0:  # what joins the parts, or all of it
@@ -163,13 +163,13 @@ def _system(talk: Conversation) -> Iterator[tuple[str, int]]:
     yield from named.items()
 
 
-def _said(talk: Conversation) -> Sequence[tuple[str, int]]:
+def _said(conversation: Conversation) -> Sequence[tuple[str, int]]:
     sizes = dict.fromkeys(_TALK, 0)
-    words = {each.text for each in talk.user_messages}
-    for at, spoken in enumerate(talk.messages):
+    words = {each.text for each in conversation.user_messages}
+    for at, spoken in enumerate(conversation.messages):
         # A summary contains none of the original messages.
         own = any(isinstance(p, Text) and p.text in words for p in spoken.message.parts)
-        shorter = at == 0 and talk.compacted_size > 0 and not own
+        shorter = at == 0 and conversation.compacted_size > 0 and not own
         for part in spoken.message.parts:
             kind = _kind(part, spoken.message, words, shorter=shorter)
             sizes[kind] += part_size(part)

@@ -161,7 +161,9 @@ def test_a_system_text_without_a_slot_stands_at_the_top_of_the_prompt(
 
 
 def test_the_talk_is_told_as_the_settings_want_it(tmp_path: Path) -> None:
-    found = spec(shell(tmp_path, "cat"), talk=ConversationFormat("fresh", "json", 3))
+    found = spec(
+        shell(tmp_path, "cat"), conversation=ConversationFormat("fresh", "json", 3)
+    )
 
     told = json.loads(words(ask(connected(found), request("one", "two", "three"))))
 

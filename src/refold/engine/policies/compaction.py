@@ -18,11 +18,11 @@ _ADDED = 0.25  # of the room that the conversation has, then
 
 def compacting(shares: Shares) -> Policy:
     def compaction(view: View) -> CompactConversation | None:
-        talk = view.conversation
-        if talk.calls or not talk.messages:
+        conversation = view.conversation
+        if conversation.calls or not conversation.messages:
             return None
-        if talk.compaction is not None:
-            kind, focus = talk.compaction.kind, talk.compaction.focus
+        if conversation.compaction is not None:
+            kind, focus = conversation.compaction.kind, conversation.compaction.focus
             return CompactConversation(kind, ASKED_FOR, focus, wanted=True)
         if (
             view.turn.too_long
@@ -32,7 +32,7 @@ def compacting(shares: Shares) -> Policy:
             return CompactConversation(
                 "full", f"it was refused as too long: {view.turn.too_long}", wanted=True
             )
-        if talk.size == talk.compacted_size:
+        if conversation.size == conversation.compacted_size:
             return None
         return _because_full(view, shares)
 
@@ -80,14 +80,16 @@ def in_window(compaction: Policy) -> Policy:
 
 
 def _too_long(view: View) -> EndTurn | None:
-    talk = view.conversation
-    briefed = talk.system_prompt
-    if not briefed.window or talk.calls or not talk.messages:
+    conversation = view.conversation
+    briefed = conversation.system_prompt
+    if not briefed.window or conversation.calls or not conversation.messages:
         return None
-    if talk.undelivered and not view.turn.steps:
+    if conversation.undelivered and not view.turn.steps:
         return None  # a turn that ended before it heard its words would begin again
-    tokens = (talk.size + talk.prompt_size) // CHARACTERS + A_PICTURE * len(talk.images)
-    if tokens <= briefed.window or talk.messages[-1].message.role == "assistant":
+    tokens = (conversation.size + conversation.prompt_size) // CHARACTERS + A_PICTURE * len(
+        conversation.images
+    )
+    if tokens <= briefed.window or conversation.messages[-1].message.role == "assistant":
         return None
     return EndTurn(
         "failed",

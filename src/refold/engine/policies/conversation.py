@@ -10,9 +10,9 @@ from refold.journal.state.fold import View
 
 
 def converse(view: View) -> Action | None:
-    talk, turn = view.conversation, view.turn
-    if talk.calls:
-        ready = any(c.result is None and c.stage != "asked" for c in talk.calls)
+    conversation, turn = view.conversation, view.turn
+    if conversation.calls:
+        ready = any(c.result is None and c.stage != "asked" for c in conversation.calls)
         return RunCalls() if ready else None  # the rest is a person's to answer
     if turn.failed is not None:
         return EndTurn("failed", turn.failed)

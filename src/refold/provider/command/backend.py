@@ -213,12 +213,12 @@ class CommandLine:
         program: str,
         *,
         environ: Mapping[str, str],
-        talk: ConversationFormat,
+        conversation: ConversationFormat,
         timeouts: ProgramTimeouts,
     ) -> None:
         self._spec, self._model, self._program = spec, model, program
         self._environ, self._timeouts = environ, timeouts
-        self._prompts = Prompts(talk)
+        self._prompts = Prompts(conversation)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         place = await self._prepared(request)

@@ -98,10 +98,10 @@ def connect(
     *,
     environ: Mapping[str, str],
     secrets: Collection[str] = (),
-    talk: ConversationFormat | None = None,
+    conversation: ConversationFormat | None = None,
     timeouts: ProgramTimeouts | None = None,
 ) -> CommandLine:
-    """The program as a provider. `talk` overrides the format in `spec`.
+    """The program as a provider. `conversation` overrides the format in `spec`.
 
     The program does not see the variables with keys of built-in providers, nor those in
     `secrets`, except its own `keys`. Raises `BadInput` if the program is not installed, or
@@ -130,7 +130,7 @@ def connect(
         model,
         os.path.abspath(found),
         environ=without_keys(environ, keys, spec.keys),
-        talk=(talk or ConversationFormat()).over(spec.talk),
+        conversation=(conversation or ConversationFormat()).over(spec.conversation),
         timeouts=timeouts,
     )
 

@@ -31,10 +31,10 @@ from refold.values.messages import (
 class Prompts:
     """Throw it away when you like."""
 
-    def __init__(self, talk: ConversationFormat) -> None:
-        self._context: Context = talk.context or "continue"
-        self._format: Format = talk.format or "plain"
-        self._window = talk.window
+    def __init__(self, wanted: ConversationFormat) -> None:
+        self._context: Context = wanted.context or "continue"
+        self._format: Format = wanted.format or "plain"
+        self._window = wanted.window
         self._form = form(self._format)
         self._known: list[Spoken] = []
         self._written: list[str] = []  # of each of them, with what stands before it
@@ -160,11 +160,11 @@ def transcript(
     messages: Sequence[Spoken], context: Context, window: int, system: str = ""
 ) -> tuple[TranscriptLine, ...]:
     """The messages in their order. They begin with the guide, and `system` if any."""
-    talk = [spoken.message for spoken in messages]
-    whole = _whole(talk, context, max(window, 1))
+    conversation = [spoken.message for spoken in messages]
+    whole = _whole(conversation, context, max(window, 1))
     told = [guide(system)]
     gap: list[Message] = []
-    for place, message in enumerate(talk):
+    for place, message in enumerate(conversation):
         if place not in whole:
             gap.append(message)
             continue
@@ -192,28 +192,28 @@ def said(message: Message) -> list[TranscriptLine]:
     return [TranscriptLine(message.role, words)]
 
 
-def _whole(talk: Sequence[Message], context: Context, window: int) -> set[int]:
+def _whole(conversation: Sequence[Message], context: Context, window: int) -> set[int]:
     """The places of the messages that are passed whole."""
-    first, after = _newest(talk)
+    first, after = _newest(conversation)
     match context:
         case "continue":
-            return set(range(len(talk)))
+            return set(range(len(conversation)))
         case "fresh":
-            return set(range(first, len(talk)))
+            return set(range(first, len(conversation)))
         case "sliding" | "summarize":
-            start = max(len(talk) - window, 0)
-            while start > 0 and _is_result(talk[start]):
+            start = max(len(conversation) - window, 0)
+            while start > 0 and _is_result(conversation[start]):
                 start -= 1
-            return {*range(first, after), *range(start, len(talk))}
+            return {*range(first, after), *range(start, len(conversation))}
 
 
-def _newest(talk: Sequence[Message]) -> tuple[int, int]:
+def _newest(conversation: Sequence[Message]) -> tuple[int, int]:
     """Where the newest message of the user begins and ends."""
-    after = len(talk)
-    while after > 0 and not _is_words(talk[after - 1]):
+    after = len(conversation)
+    while after > 0 and not _is_words(conversation[after - 1]):
         after -= 1
     first = after
-    while first > 0 and _is_words(talk[first - 1]):
+    while first > 0 and _is_words(conversation[first - 1]):
         first -= 1
     return first, after
 

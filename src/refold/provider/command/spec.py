@@ -131,7 +131,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     unset: tuple[str, ...] = ()  # variables that it must not see
     files: Mapping[str, str] = {}  # written before it starts, into `{files}`
     host_env: str = ""  # the variable that says where its server is
-    talk: ConversationFormat = ConversationFormat("continue", "plain", 20)
+    conversation: ConversationFormat = ConversationFormat("continue", "plain", 20)
     idle: float = 0.0  # seconds it may be silent; 0: as with any other provider
 
     @property
@@ -222,7 +222,7 @@ def from_settings(name: str, given: ProgramSettings) -> CommandSpec:
         keys=given.keys,
         environ=given.environ,
         idle=given.idle,
-        talk=ConversationFormat(given.context, given.format, given.window),
+        conversation=ConversationFormat(given.context, given.format, given.window),
     )
 
 

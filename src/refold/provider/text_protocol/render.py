@@ -110,14 +110,14 @@ class RequestRenderer:
             schema=Raw(b"null") if held else request.schema,
         )
 
-    def _messages(self, talk: Log[Spoken]) -> Log[Spoken]:
+    def _messages(self, conversation: Log[Spoken]) -> Log[Spoken]:
         groups = self._groups
-        while groups and not groups[-1].still_in(talk):
+        while groups and not groups[-1].still_in(conversation):
             groups.pop()
-        if groups and groups[0].spoken[0] is not talk[0]:
+        if groups and groups[0].spoken[0] is not conversation[0]:
             groups.clear()
         upto = groups[-1].upto if groups else 0
-        new = talk[upto:]
+        new = conversation[upto:]
         if groups and new and _side(new[0].message) in ("", groups[-1].side):
             new = (*groups.pop().spoken, *new)
             upto = groups[-1].upto if groups else 0
@@ -164,11 +164,13 @@ class _Group(Struct, frozen=True):
     upto: int  # messages of the conversation
     made: Log[Spoken]
 
-    def still_in(self, talk: Log[Spoken]) -> bool:
-        return self.upto <= len(talk) and all(
+    def still_in(self, conversation: Log[Spoken]) -> bool:
+        return self.upto <= len(conversation) and all(
             mine is theirs
             for mine, theirs in zip(
-                self.spoken, talk[self.upto - len(self.spoken) : self.upto], strict=True
+                self.spoken,
+                conversation[self.upto - len(self.spoken) : self.upto],
+                strict=True,
             )
         )
 
@@ -233,9 +235,9 @@ def _side(message: Message) -> str:
     return "assistant" if message.calls or message.text.strip() else ""
 
 
-def _by_side(talk: Iterable[Spoken]) -> Iterator[tuple[str, tuple[Spoken, ...]]]:
+def _by_side(conversation: Iterable[Spoken]) -> Iterator[tuple[str, tuple[Spoken, ...]]]:
     side, group = "", list[Spoken]()
-    for spoken in talk:
+    for spoken in conversation:
         next_side = _side(spoken.message)
         if next_side and side and next_side != side:
             yield side, tuple(group)
