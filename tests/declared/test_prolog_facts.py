@@ -20,8 +20,8 @@ from refold.declared.terms import (
     Atom,
     Compound,
     Number,
+    QuotedText,
     Term,
-    Text,
     list_of,
     read_terms,
     term_text,
@@ -230,7 +230,7 @@ def written_terms(many: int) -> list[str]:
         if depth == 0 or chance.random() < 0.2:
             plain: list[Term] = [
                 Atom(chance.choice(NAMES)),
-                Text('x"y\\'),
+                QuotedText('x"y\\'),
                 Number(7),
                 Number(2.5),
             ]

@@ -36,3 +36,15 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     house: Mapping[str, object] = {}  # what those tools ask for by name
     agents: tuple[Profile, ...] = ()  # beside the built-in ones and those of folders
     begins: InitialVariables = InitialVariables()  # what its Python begins with
+
+
+class DeclaredStart(Struct, frozen=True):
+    """What a declared agent changes. `profiles` are all of them; the rest is of the chosen one."""
+
+    profiles: tuple[Profile, ...] = ()
+    model: str = ""
+    settings: Mapping[str, object] = {}
+    allow: tuple[str, ...] = ()
+    environ: Mapping[str, str] = {}
+    address: tuple[str, int] = ("", 0)
+    notices: tuple[str, ...] = ()

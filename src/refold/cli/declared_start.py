@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refold.agents.profile import Profile
-from refold.cli.launch import DeclaredStart
+from refold.app.launch_options import DeclaredStart
 from refold.config.paths import Paths, paths
 from refold.errors import BadInput
 

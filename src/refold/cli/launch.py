@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.agents.profile import Profile
 from refold.app.app import App
-from refold.app.launch_options import LaunchOptions
+from refold.app.launch_options import DeclaredStart, LaunchOptions
 from refold.cli.flags import PICK
 from refold.client.launch import Launch, Opened
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
@@ -32,18 +31,6 @@ from refold.tools.contract import ImageData
 from refold.tools.images import image_file
 from refold.values.modes import MODES, Mode
 from refold.views.escape import on_one_line
-
-
-class DeclaredStart(Struct, frozen=True):
-    """What a declared agent changes. `profiles` are all of them; the rest is of the chosen one."""
-
-    profiles: tuple[Profile, ...] = ()
-    model: str = ""
-    settings: Mapping[str, object] = {}
-    allow: tuple[str, ...] = ()
-    environ: Mapping[str, str] = {}
-    address: tuple[str, int] = ("", 0)
-    notices: tuple[str, ...] = ()
 
 
 def app_of(found: Namespace, *, attended: bool) -> App:

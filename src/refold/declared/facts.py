@@ -15,8 +15,8 @@ from refold.declared.terms import (
     Clause,
     Compound,
     Number,
+    QuotedText,
     Term,
-    Text,
     items_of,
     list_of,
     read_terms,
@@ -202,7 +202,7 @@ class _FactReader:
             match key, value:
                 case "confirmation_required", Atom("true" | "false" as word):
                     asks = word == "true"
-                case "description", Text():
+                case "description", QuotedText():
                     pass  # refold's tool is described by refold
                 case "parameters", _:
                     self._parameters(name, value)
@@ -217,12 +217,12 @@ class _FactReader:
         for each in items_of(value) or []:
             match each:
                 case Compound(
-                    "param", (Atom(name), Atom("string"), Atom("required"), Text())
+                    "param", (Atom(name), Atom("string"), Atom("required"), QuotedText())
                 ):
                     names.add(name)
                 case _:
                     raise self._wrong(
-                        f"{term_text(each)[:60]} is no param(Name, string, required, Text)"
+                        f"{term_text(each)[:60]} is no param(Name, string, required, QuotedText)"
                     )
         if names != _PARAMETERS[tool]:
             raise self._wrong(
@@ -281,7 +281,7 @@ class _FactReader:
                 return word == "true"
             case Atom(name) if term != EMPTY:
                 return name
-            case Text(value) | Number(value):
+            case QuotedText(value) | Number(value):
                 return value
             case _:
                 items = items_of(term)
@@ -300,7 +300,7 @@ def _term(value: Any) -> Term:
         case bool():
             return Atom(str(value).lower())
         case str():
-            return Text(value)
+            return QuotedText(value)
         case int() | float():
             return Number(value)
         case _:

@@ -21,7 +21,7 @@ class Atom(Struct, frozen=True):
     name: str
 
 
-class Text(Struct, frozen=True):
+class QuotedText(Struct, frozen=True):
     """A string in double quotes."""
 
     value: str
@@ -42,7 +42,7 @@ class Compound(Struct, frozen=True):
     arguments: tuple["Term", ...]
 
 
-Term: TypeAlias = Atom | Text | Number | Variable | Compound
+Term: TypeAlias = Atom | QuotedText | Number | Variable | Compound
 EMPTY, PAIR = Atom("[]"), "[|]"
 
 
@@ -200,7 +200,7 @@ class TermReader:
                 return Number(cast("int | float", token.value)), 0
             case "text":
                 self._advance()
-                return Text(str(token.value)), 0
+                return QuotedText(str(token.value)), 0
             case "variable":
                 self._advance()
                 return Variable(str(token.value)), 0
@@ -463,7 +463,7 @@ def term_text(term: Term) -> str:
     match term:
         case Atom(name):
             return _atom(name)
-        case Text(value):
+        case QuotedText(value):
             return _in_quotes(value, '"')
         case Number(value):
             return repr(value)
