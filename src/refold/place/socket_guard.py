@@ -16,7 +16,6 @@ import select
 import socket
 import struct
 import sys
-from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import cache
@@ -100,9 +99,9 @@ class SocketGuard:
         self._listener = -1
         self._go, self._stop = os.pipe()
         self._places = BoundedSemaphore(_AT_ONCE)
-        # A thread that stands behind the filter would ask itself. `Thread` would wait until
-        # it runs, and to join it would wait again: four changes of threads a command.
-        start_new_thread(self._serve, ())
+        # A thread that stands behind the filter would ask itself.
+        self._thread = Thread(target=self._serve, name="refold-socket-guard", daemon=True)
+        self._thread.start()
 
     def install(self) -> None:
         self._listener = _listen()
@@ -111,18 +110,14 @@ class SocketGuard:
     def close(self) -> None:
         """When all of the command has ended."""
         os.close(self._stop)
+        self._thread.join()
+        os.close(self._go)
+        if self._listener >= 0:
+            os.close(self._listener)
 
     def _serve(self) -> None:
-        """Its descriptors are closed here, so that none is reused while this thread polls."""
-        try:
-            if os.read(self._go, 1):
-                self._answer()
-        finally:
-            os.close(self._go)
-            if self._listener >= 0:
-                os.close(self._listener)
-
-    def _answer(self) -> None:
+        if not os.read(self._go, 1):
+            return
         ready = select.poll()
         for number in (self._go, self._listener):
             ready.register(number, select.POLLIN)
