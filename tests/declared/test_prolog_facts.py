@@ -113,13 +113,13 @@ def test_the_facts_of_the_agent_loop_are_imported_as_they_are() -> None:
     for each in found.agents:
         profile = profile_of(each, tool_names())
         assert profile.tools == (
-            "bash",
             "read_file",
             "write_file",
             "edit_file",
             "multi_edit",
+            "bash",
         )
-        assert profile.ask == ("bash", "write_file", "edit_file", "multi_edit")
+        assert profile.ask == ("write_file", "edit_file", "multi_edit", "bash")
         assert each.variant.max_context_tokens == 100_000
         assert each.variant.show_tokens is True
 
