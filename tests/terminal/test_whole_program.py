@@ -177,25 +177,17 @@ def test_the_first_run_offers_what_there_is_and_shows_itself(person: Person) -> 
     assert not [row for row in paper if "Enter begins" in row or "y once" in row]
 
 
-def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> None:
-    """What the README shows."""
-    second = {"path": "hello.py", "old": "print(greet())", "new": ""}
+def test_an_edit_is_approved_as_the_readme_shows(person: Person) -> None:
     script = person.answers(
         {"text": "I read it **first**.", "calls": [READ]},
         {"calls": [EDIT]},
-        {"calls": [{"tool": "edit_file", "arguments": second}]},
-        {"text": "Done, and the last line stays:\n\n- `hello.py` now says hello\n"},
+        {"text": "- `hello.py` now says hello\n"},
     )
     at = person.starts(*script)
     at.until_asked()
     at.type("say hello, not hi" + ENTER)
     at.until("n no, and why")
     at.type("y")
-    at.until("changed hello.py")
-    at.until("n no, and why")
-    at.type("n")
-    at.until("why not?")
-    at.type("I want to see the output" + ENTER)
     at.until("now says hello\n")
     at.until_asked()
     at.type("/quit" + ENTER)
@@ -209,6 +201,35 @@ def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> N
         "› /quit",
         "To resume: refold -c   (or refold -r ID)",
     ]
+    assert (person.here / "hello.py").read_text() == HELLO.replace('"hi"', '"hello"')
+
+
+def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> None:
+    second = {"path": "hello.py", "old": "print(greet())", "new": ""}
+    script = person.answers(
+        {"text": "I read it first.", "calls": [READ]},
+        {"calls": [EDIT]},
+        {"calls": [{"tool": "edit_file", "arguments": second}]},
+        {"text": "Done, and the last line stays."},
+    )
+    at = person.starts(*script)
+    at.until_asked()
+    at.type("say hello, not hi" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until("changed hello.py")
+    at.until("n no, and why")
+    at.type("n")
+    at.until("why not?")
+    at.type("I want to see the output" + ENTER)
+    at.until("the last line stays")
+    at.until_asked()
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+    rows = done(person.paper(at))
+    assert "  └ no: I want to see the output" in rows
+    assert rows[rows.index("  4 -print(greet())") + 1] == "  4 +"
     assert (person.here / "hello.py").read_text() == HELLO.replace('"hi"', '"hello"')
     refused = [
         e["data"]["text"]
