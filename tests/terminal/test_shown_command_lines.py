@@ -45,12 +45,15 @@ NOT_RUN = {
     'refold -m codex-cli/gpt-6.1-sol -p "what does this project do?"': "another program",
     "refold -m command/mine": "another program",
     'refold -p "…" --log-requests && refold sessions requests ID 1': "a server",
+    "refold agents doctor reviewer": "the model is missing here, so the exit code is 1",
+    "refold mcp test time": "a server from PyPI",
     "refold doctor": "no model is set up here, which it says, with exit code 1",
     "refold eval tasks.toml -m local/qwen2.5-coder-1.5b -o a.json": "a model of a gigabyte",
     "refold eval tasks.toml -m ollama/qwen3:8b -o b.json": "another server",
     "refold eval --compare a.json b.json": "the results of both",
     "refold serve --port 3500": "it serves until it is stopped; tests/server start it",
     "refold serve --port 0 --script answers.jsonl": "the same",
+    "refold web": "the same, and a browser",
     "refold memory forget 3": "three notes, which a model makes",
 }
 WRAPPER = """\
@@ -205,6 +208,7 @@ def place(tmp_path: Path) -> Path:
         (tmp_path / name / "one").write_text("disk full\n")
     (tmp_path / "README").write_text("Read me.\n")
     (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
+    (tmp_path / "agents.pl").write_text('agent(reviewer, [model("ollama/llama3")]).\n')
     program = tmp_path / ".venv/bin/refold"
     program.parent.mkdir(parents=True)
     program.write_text(
