@@ -5,11 +5,13 @@ import signal
 import termios
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, Terminal
 from tests.tui.conftest import HELLO, Opens
+from tests.tui.screen_images import NBSP, STORIES, taken
 
 pytestmark = pytest.mark.slow
 
@@ -297,3 +299,13 @@ def test_on_a_slow_line_keys_are_answered_while_a_long_response_is_written(
     assert "word599" in at.text
     assert answered < 3
     assert len(at.raw) - before < 25 * len(words)
+
+
+def test_an_image_for_the_documents_is_taken(tmp_path: Path) -> None:
+    (story,) = (each for each in STORIES if each.name == "question")
+
+    image = taken(story, tmp_path)
+
+    words = "".join(ElementTree.fromstring(image).itertext()).replace(NBSP, " ")
+    assert "Edit hello.py?" in words
+    assert "accept edits from here on" in words
