@@ -117,7 +117,7 @@ def test_no_link_is_followed_on_the_way_back(work: Path, capfd: Said) -> None:
     )
 
     assert (back[0], elsewhere[0]) == (1, 1)
-    assert "no link is followed" in back[2]
+    assert "links are not followed" in back[2]
     assert list((work.parent / "outside").iterdir()) == []
 
 

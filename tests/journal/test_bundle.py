@@ -297,7 +297,7 @@ def test_who_imports_the_same_a_moment_later_is_told_and_loses_nothing(
             plant(two.path(ID), begun())
             super().rename(old, new)
 
-    with pytest.raises(BadInput, match=f"has just made a session {ID}, and nothing was"):
+    with pytest.raises(BadInput, match=f"has just created the session {ID}; nothing was"):
         unpack(two, io.BytesIO(document), "s.tar", 5.0, "/here", Overtaken())
 
     assert os.listdir(two.root) == [ID]

@@ -150,7 +150,7 @@ def _printed(
 
 def _printed_by(call: ObservedCall, sought: Sought, now: Now) -> Finding:
     if _stands(sought, now):
-        return Finding("supported", f"printed by {call.id}, and is there")
+        return Finding("supported", f"printed by {call.id}, and it exists")
     if now.words is not None and now.words.holds(sought.quote):
         why = (
             f"printed by {call.id}, without its lines; today it {_where(sought, now.words)}"

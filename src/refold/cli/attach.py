@@ -46,7 +46,7 @@ def join(id_: str, *, full: bool = False) -> int:
         return anyio.run(_joined, launch, session.id, full)
     except Held:
         complain(
-            f"{session.id} is open in {holder}, which cannot be joined; shown as it goes on"
+            f"{session.id} is open in {holder}, which cannot be joined; its journal is followed"
         )
         return _shown(session.id)
 

@@ -193,7 +193,7 @@ class Quarantine:
             here = _opened(folder)
         except OSError as error:
             raise BadInput(
-                f"{folder} cannot be opened, and no link is followed: {error.strerror}; "
+                f"{folder} cannot be opened (links are not followed): {error.strerror}; "
                 "say --to PATH"
             ) from error
         try:

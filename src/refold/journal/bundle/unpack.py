@@ -107,8 +107,8 @@ def _put_in_place(aside: Path, place: Path, disk: Disk) -> None:
         if error.errno not in (ENOTEMPTY, EEXIST):
             raise
         raise BadInput(
-            f"another process has just made a session {place.name}, and nothing was "
-            "imported: import it again, and it has an id of its own"
+            f"another process has just created the session {place.name}; nothing was "
+            "imported. Import it again: it then gets an id of its own"
         ) from error
 
 
