@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from refold.place.reaper import owner
 from refold.rlm.worker_port import Variables, WorkerLimits, WorkerLost
@@ -338,7 +339,7 @@ def test_garbage_on_the_socket_ends_the_worker(tmp_path: Path, said: str, why: s
             '{"t":"call","call":1,"name":"budget","arguments":{}}',
             "does not hear the answers",
         ),
-        ('{"t":"printed","text":"again"}', "the cell ran over 1 s"),
+        ('{"t":"printed","text":"again"}', "the cell ran over 4 s"),
     ],
 )
 def test_a_flood_on_the_socket_holds_up_nobody(tmp_path: Path, said: str, why: str) -> None:
@@ -357,12 +358,13 @@ def test_a_flood_on_the_socket_holds_up_nobody(tmp_path: Path, said: str, why: s
     async def main() -> str:
         async with anyio.create_task_group() as group:
             group.start_soon(tick)
-            found = await ended(tmp_path / "ws", flood, SHORT)
+            found = await ended(tmp_path / "ws", flood, replace(SHORT, seconds=4))
             group.cancel_scope.cancel()
         return found
 
     assert why in anyio.run(main)
-    assert max(b - a for a, b in itertools.pairwise(ticks)) < 1
+    # The event loop goes on meanwhile, also on a busy machine.
+    assert max(b - a for a, b in itertools.pairwise(ticks)) < 3
 
 
 def test_a_connection_that_is_taken_away_ends_the_worker(tmp_path: Path) -> None:

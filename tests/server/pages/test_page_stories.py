@@ -424,7 +424,7 @@ def test_a_new_chat_has_the_choices_that_were_made(serve: Serve, pages: Watched)
 
     assert page.locator(".chips select").input_value() == "plan"
     page.get_by_role("tab", name="Requests").click()
-    page.get_by_text("The setting log_requests records them.").wait_for()
+    page.get_by_text("No model requests are recorded.").wait_for()
 
 
 @BOTH
