@@ -232,9 +232,10 @@ def test_a_lost_connection_in_mid_stream_loses_and_doubles_nothing(
 ) -> None:
     page = pages.open(serve(SLOW), path, script=SOCKETS)
     say(page, "Go")
-    for word in ("word20 ", "word40 ", "word60 "):
+    for n, word in enumerate(("word20 ", "word40 ", "word60 "), 1):
         page.locator(".coming", has_text=word).wait_for()
         page.evaluate("() => sockets.at(-1).close()")
+        page.wait_for_function(f"() => sockets.length > {n}")
 
     answer(page, "end.", 90)
     assert page.locator(".block-words").inner_text().split() == SLOW["text"].split()
