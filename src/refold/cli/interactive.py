@@ -10,11 +10,9 @@ import anyio
 
 from refold.app.memory_worker import leave
 from refold.cli.launch import (
-    app_of,
-    as_settings,
-    command_names,
     images,
     in_a_worktree,
+    launch_of,
     opened,
     settings_of,
 )
@@ -36,15 +34,14 @@ def run(found: Namespace) -> int:
 
 def _opened(found: Namespace, trees: WorkingTrees) -> int:
     _ask_about_the_folder(found)
-    app = app_of(found, attended=True)
-    if not app.models.chosen():
+    launch = launch_of(found, attended=True, trees=trees)
+    if not launch.app.models.chosen():
         from refold.cli.first_run import first_run
 
-        if not first_run(app):
+        if not first_run(launch.app):
             return 0
-        app = app_of(found, attended=True)
-    app.workspace.sandbox.begin()  # it is tried while the rest is loaded
-    launch = Launch(app, as_settings(found), trees, command_names, notes=True)
+        launch = launch_of(found, attended=True, trees=trees)
+    launch.app.workspace.sandbox.begin()  # it is tried while the rest is loaded
     return anyio.run(_run, found, launch)
 
 

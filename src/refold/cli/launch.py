@@ -7,6 +7,7 @@ from collections.abc import Collection, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -33,18 +34,42 @@ from refold.values.modes import MODES, Mode
 from refold.views.escape import on_one_line
 
 
+class _GivenStart(NamedTuple):
+    """What the command line says of a start, with the declared agent that it chose."""
+
+    flags: Mapping[str, object]  # as settings
+    model: str  # "": none is named
+    environ: Mapping[str, str]
+    declared: DeclaredStart
+
+
 def app_of(found: Namespace, *, attended: bool) -> App:
     """Settings from all their layers, and the options of this start."""
-    places = paths(os.environ)
+    return launch_of(found, attended=attended).app
+
+
+def settings_of(found: Namespace) -> FolderSettings:
+    """The settings of all layers, and notices about those of the folder itself."""
+    directory = place_of(found).directory
+    return _loaded(found, directory, _given_start(found, directory))
+
+
+def launch_of(
+    found: Namespace,
+    *,
+    attended: bool,
+    notes: bool = True,
+    trees: WorkingTrees | None = None,
+) -> Launch:
+    """One start, with the settings of all layers and the options of the command line."""
     where = place_of(found)
-    chosen = _declared(found)
-    _, variables = _at_an_address(found)
-    loaded = settings_of(found)
+    given = _given_start(found, where.directory)
+    loaded, declared = _loaded(found, where.directory, given), given.declared
     added = [_directory(each) for each in found.add_dir]
     options = LaunchOptions(
         directory=where.directory,
         more_roots=tuple(dict.fromkeys((*where.roots, *added))),
-        model=named_model(found),
+        model=given.model,
         attended=attended,
         trust=found.trust,
         own_system=found.system_prompt or "",
@@ -55,27 +80,21 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         tool_names=() if found.no_tools else found.tools,
         schema=schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
-        notices=tuple(filter(None, (*where.notices, loaded.unheeded, *chosen.notices))),
+        notices=tuple(filter(None, (*where.notices, loaded.unheeded, *declared.notices))),
         given=loaded.given,
-        agents=chosen.profiles,
+        agents=declared.profiles,
     )
-    environ = {**os.environ, **variables, **chosen.environ}
-    app = App(loaded.settings, places, environ, options)
+    environ = {**os.environ, **given.environ}
+    app = App(loaded.settings, paths(os.environ), environ, options)
     if found.save:
         _save(found, app)
-    return app
+    return Launch(app, given.flags, trees, command_names, notes=notes)
 
 
-def settings_of(found: Namespace) -> FolderSettings:
-    """The settings of all layers, and notices about those of the folder itself."""
-    places, directory = paths(os.environ), place_of(found).directory
-    return load_here(directory, places, os.environ, as_settings(found), trust=found.trust)
-
-
-def launch_of(found: Namespace, *, attended: bool, notes: bool = True) -> Launch:
-    """One start, with the settings of all layers and the options of the command line."""
-    app = app_of(found, attended=attended)
-    return Launch(app, as_settings(found), commands=command_names, notes=notes)
+def _loaded(found: Namespace, directory: Path, given: _GivenStart) -> FolderSettings:
+    return load_here(
+        directory, paths(os.environ), os.environ, given.flags, trust=found.trust
+    )
 
 
 def command_names() -> Collection[str]:
@@ -99,7 +118,7 @@ async def opened(launch: Launch, found: Namespace) -> Opened:
         remark(f"{id_}: forked from {made.source} at event {made.seq}")
     with gc_paused():
         there = await launch.resume(id_)
-    await choose_again(app, there.engine, found, named_model(found), _chosen_mode(found))
+    await choose_again(app, there.engine, found, app.options.model, _chosen_mode(found))
     return there
 
 
@@ -139,11 +158,17 @@ def _check_fork(found: Namespace) -> None:
         raise BadInput("--at says where to fork: it goes with --fork")
 
 
-def as_settings(found: Namespace) -> dict[str, object]:
-    """What the command line says about settings; None and () say nothing."""
-    chosen = _declared(found)
-    moved, _ = _at_an_address(found)
-    flags: dict[str, object] = {
+def as_settings(found: Namespace) -> Mapping[str, object]:
+    """What the command line says about settings."""
+    return _given_start(found, place_of(found).directory).flags
+
+
+def _given_start(found: Namespace, directory: Path) -> _GivenStart:
+    """Reads the files of declared agents, if there are any. `directory`: of the session."""
+    declared = _declared(found, directory)
+    model = _named_model(found, declared)
+    moved, variables = _at_an_address(found, declared, model)
+    flags: dict[str, object] = {  # None and () say nothing
         **moved,
         "effort": found.effort,
         "roles.main.temperature": found.temperature,
@@ -159,18 +184,18 @@ def as_settings(found: Namespace) -> dict[str, object]:
         "permission_mode": _mode(found),
         "terminal.display": found.display,
         "limits.steps": found.max_turns,
-        "permissions.allow": (*chosen.allow, *found.allow),
+        "permissions.allow": (*declared.allow, *found.allow),
         "permissions.ask": tuple(found.ask),
         "permissions.deny": tuple(found.deny),
     }
     said = {key: value for key, value in flags.items() if value is not None}
-    return {**chosen.settings, **said}
+    environ = {**variables, **declared.environ}
+    return _GivenStart({**declared.settings, **said}, model, environ, declared)
 
 
-def _declared(found: Namespace) -> DeclaredStart:
+def _declared(found: Namespace, directory: Path) -> DeclaredStart:
     """What a declared agent changes in this start; for most starts there is none."""
-    directory, places = place_of(found).directory, paths(os.environ)
-    if not (found.agents or any_agent_file(directory, places.config)):
+    if not (found.agents or any_agent_file(directory, paths(os.environ).config)):
         return DeclaredStart()
     from refold.cli.declared_start import declared_start
 
@@ -181,7 +206,7 @@ def _save(found: Namespace, app: App) -> None:
     """--save: what was chosen here is the default from now on."""
     from refold.config.set_setting import remember
 
-    model = named_model(found)
+    model = app.options.model
     if not (model or found.effort):
         raise BadInput(
             "--save needs something to save: -m PROVIDER/MODEL, --effort, or both"
@@ -192,26 +217,28 @@ def _save(found: Namespace, app: App) -> None:
         remember(app.paths, "effort", found.effort)
 
 
-def named_model(found: Namespace) -> str:
+def _named_model(found: Namespace, declared: DeclaredStart) -> str:
     """The model that -m and -b name together; "" where neither says one."""
     if not found.backend:
-        return found.model or _declared(found).model
+        return found.model or declared.model
     return f"{found.backend}/{found.model}" if found.model else found.backend
 
 
-def _at_an_address(found: Namespace) -> tuple[dict[str, object], Mapping[str, str]]:
+def _at_an_address(
+    found: Namespace, declared: DeclaredStart, model: str
+) -> tuple[dict[str, object], Mapping[str, str]]:
     """--host and --port: the provider that -b or -m names, on another machine.
 
     Settings that say so to us, and variables that say so to a program.
     """
     host, port = found.host or "", found.port or 0
     if not (host or port):
-        host, port = _declared(found).address
+        host, port = declared.address
     if not (host or port):
         return {}, {}
     from refold.provider.command.backends import own_server
 
-    provider = named_model(found).partition("/")[0]
+    provider = model.partition("/")[0]
     if not provider:
         raise BadInput("--host and --port need to know of which provider: say -b ollama")
     if (variables := own_server(provider, host, port)) is not None:
