@@ -32,7 +32,7 @@ _MOST_DOTS = 500  # on a line; for a key of so many parts `tomllib` takes minute
 _WHOSE = {"config.toml": "project", "config.local.toml": "project-local"}
 AGENT_FILES = ("agents.toml", "agents.yaml", "agents.json")  # `declared` reads them
 # Other programs have files of these names, too.
-_DECLARES = re.compile(rb'^\s*\[agents\.|^agents\s*:|^\s*\{?\s*"agents"\s*:', re.MULTILINE)
+_DECLARES = rb'(?m)^\s*\[agents\.|^agents\s*:|^\s*\{?\s*"agents"\s*:'
 # Any value will do.
 _FREE = frozenset({
     "models.main", "models.small", "models.big", "models.judge", "effort", "fallback_models",
@@ -128,7 +128,7 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
         yield ProjectFile(name, mark, content=content)
     for top in (DIRECTORY, "."):
         for called, content in small_files(folder, top, AGENT_FILES, is_own).items():
-            if top == DIRECTORY or _DECLARES.search(content):
+            if top == DIRECTORY or re.search(_DECLARES, content):
                 name = os.path.normpath(called)
                 yield ProjectFile(name, sha256(content).hexdigest(), content=content)
 

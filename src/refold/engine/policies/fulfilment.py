@@ -22,15 +22,15 @@ NOT_DONE = (
     "<reminder>The task is not done yet. This was seen:\n{problems}\n"
     "Put it right with the next call; finish only after that.</reminder>"
 )
-_NEGATIVE = re.compile(
+_NEGATIVE = (
     r"(?i)\b(?:not? (?:found|such)|could ?n[o']t|can(?:not|'t)|unable|nothing was|"
     r"does(?: not|n't) (?:exist|contain|have)|no (?:match|result|file|information))"
 )
 _CHANGERS = frozenset(("bash", "edit_file"))  # what write_file has written is known
 _READERS = frozenset(("read_file", "bash", "grep"))
-_LOOKS_AROUND = re.compile(r"\*|\b(?:ls|find|grep|rg|for)\b")
-_NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)*")
-_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|https?://[^\s'\"<>)]*[\w/]")
+_LOOKS_AROUND = r"\*|\b(?:ls|find|grep|rg|for)\b"
+_NUMBER = r"(?<![\w.])\d[\d,]*(?:\.\d+)*"
+_ADDRESS = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|https?://[^\s'\"<>)]*[\w/]"
 _FEW = 3  # lines of a command's output that are to be quoted whole
 _SHOWN = 200  # characters of it in a note
 
@@ -83,7 +83,9 @@ def _problems(asked: Asked, view: View) -> Iterator[str]:
 
 def _untouched(asked: Asked, calls: list[RecentCall], shown: ShownFiles) -> Iterator[str]:
     """A file that no call was about. One that looks around may have met it."""
-    around = any(_LOOKS_AROUND.search(c.command) or c.name == "list_files" for c in calls)
+    around = any(
+        re.search(_LOOKS_AROUND, c.command) or c.name == "list_files" for c in calls
+    )
     for name in asked.files:
         base = name.rpartition("/")[2]
         met = name in shown.hashes or any(
@@ -122,14 +124,14 @@ def _answered_badly(
         yield "No call was made, so the answer is a guess."
         return
     unread = [name for name in asked.files if not _was_read(name, calls, shown)]
-    if unread and _NEGATIVE.search(answer):
+    if unread and re.search(_NEGATIVE, answer):
         yield f"{unread[0]} was not read: read_file it, and look there."
         return
     known = f"{results}\n{request}".replace(",", "")
-    invented = [n for n in _NUMBER.findall(answer) if n.replace(",", "") not in known]
+    invented = [n for n in re.findall(_NUMBER, answer) if n.replace(",", "") not in known]
     if invented:
         yield f"{invented[0]} is in no result: get it with a command, such as wc or python3."
-    elif wrong := [a for a in _ADDRESS.findall(answer) if a not in known]:
+    elif wrong := [a for a in re.findall(_ADDRESS, answer) if a not in known]:
         yield f"{wrong[0]} is in no result: copy it exactly as it stands there."
     elif (
         calls
