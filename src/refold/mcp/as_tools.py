@@ -14,10 +14,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from refold.errors import BadInput, ToolFailed
+from refold.errors import BadInput
 from refold.mcp.manifests import RemoteTool
-from refold.tools.contract import Context, Reply, Tool, tool
-from refold.values.json_check import keys_are_unique, repeated_key
+from refold.tools.contract import Context, Reply, Tool, arguments_object, tool
 from refold.values.text import clean, marked
 from refold.values.tools import Effect, ToolSpec
 
@@ -35,16 +34,7 @@ class McpTool(Tool, frozen=True):
     """A tool of a server. Its arguments are one JSON object, which the server checks."""
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
-        try:
-            found = msgspec.json.decode(raw, type=dict[str, object])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ToolFailed(f"The arguments are not a JSON object: {error}") from error
-        if not keys_are_unique(raw, found) and (key := repeated_key(raw)) is not None:
-            raise ToolFailed(
-                f"The arguments have the key {key!r} twice in one object, and it is unclear "
-                "which value counts. Give it once. Nothing was done."
-            )
-        return {"arguments": found}
+        return {"arguments": arguments_object(raw)}
 
     @property
     def parameters(self) -> tuple[str, ...]:

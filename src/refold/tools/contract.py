@@ -97,15 +97,7 @@ class Tool(Struct, frozen=True):
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
         """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""
-        try:
-            found = msgspec.json.decode(raw, type=dict[str, object])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ToolFailed(f"The arguments are not a JSON object: {error}") from error
-        if not keys_are_unique(raw, found) and (key := repeated_key(raw)) is not None:
-            raise ToolFailed(
-                f"The arguments have the key {key!r} twice in one object, and it is unclear "
-                "which value counts. Give it once. Nothing was done."
-            )
+        found = arguments_object(raw)
         if unknown := found.keys() - set(self.arguments.__struct_fields__):
             raise self._misfit(found, unknown)
         try:
@@ -157,6 +149,20 @@ class Tool(Struct, frozen=True):
         return ToolFailed(
             f"{'; '.join(problems)}. {self.spec.name} takes {takes}. Nothing was done."
         )
+
+
+def arguments_object(raw: bytes | Raw) -> dict[str, object]:
+    """The JSON object in which a model gives arguments. Raises `ToolFailed`."""
+    try:
+        found = msgspec.json.decode(raw, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ToolFailed(f"The arguments are not a JSON object: {error}") from error
+    if not keys_are_unique(raw, found) and (key := repeated_key(raw)) is not None:
+        raise ToolFailed(
+            f"The arguments have the key {key!r} twice in one object, and it is unclear "
+            "which value counts. Give it once. Nothing was done."
+        )
+    return found
 
 
 def tool(
