@@ -12,7 +12,7 @@ import pytest
 from refold.errors import ToolFailed
 from refold.mcp.connections import Connections, Outside
 from refold.mcp.manifests import Manifests
-from refold.mcp.servers import ServerConfig, read, resolved
+from refold.mcp.servers import read, resolved
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context, Reply
 from refold.values.display import Asking
@@ -64,13 +64,9 @@ def running(server: Any) -> Iterator[str]:
 def connections(tmp_path: Any, **said: object) -> Connections:
     (config,) = read(json.dumps({"s": said}), "test").servers
     outside = Outside(
-        lambda _: ShellCommands({}), lambda one: resolved(one, {}), no_auth, lambda *_: None
+        lambda _: ShellCommands({}), lambda one: resolved(one, {}), lambda *_: None
     )
     return Connections((config,), Manifests(tmp_path), outside)
-
-
-def no_auth(_: ServerConfig) -> object:
-    return None
 
 
 async def nobody(asking: Asking) -> str:

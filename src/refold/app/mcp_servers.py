@@ -121,7 +121,7 @@ class McpServers:
         from refold.mcp.connections import Connections, Outside
         from refold.mcp.manifests import Manifests
 
-        outside = Outside(self._commands, self._resolved, self._auth, self._log)
+        outside = Outside(self._commands, self._resolved, self._log)
         return Connections(
             self._here.servers, Manifests(manifests_in(self._paths)), outside
         )
@@ -271,9 +271,6 @@ class McpServers:
         found = resolved(server, self._environ)
         cwd = os.path.join(self._workspace.directory, os.path.expanduser(found.cwd))
         return replace(found, cwd=os.path.normpath(cwd))
-
-    def _auth(self, server: ServerConfig) -> object:
-        return None
 
 
 def manifests_in(paths: Paths) -> Path:

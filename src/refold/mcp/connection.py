@@ -43,8 +43,6 @@ _SOON = 30.0  # seconds: a connection that lived longer was good
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
 _PAGES, _MOST = 50, 1_000  # of a list; tools, prompts or resources
 
-Auth = Callable[[ServerConfig], object]
-
 
 class Elicitation(Struct, frozen=True):
     """A question of a server. `answer` may be called from any thread, once."""
@@ -76,7 +74,6 @@ class Environment(Struct, frozen=True):
 
     commands: Callable[[ServerConfig], Commands]
     resolve: Callable[[ServerConfig], ServerConfig]  # with values of variables
-    auth: Auth
     log: Callable[[Level, str], None]
     store: Callable[[ServerConfig, Manifest], None]
 
@@ -232,7 +229,6 @@ class Connection:
     def _streams(
         self, config: ServerConfig, transport: str
     ) -> AbstractAsyncContextManager[Any]:
-        auth = self._environment.auth
         match transport:
             case "stdio":
                 commands = self._environment.commands(config)
@@ -240,9 +236,9 @@ class Connection:
                     config, commands, self._ending, lambda line: self._log("info", line)
                 )
             case "sse":
-                return transports.sse(config, auth(config))
+                return transports.sse(config)
             case _:
-                return transports.http(config, auth(config))
+                return transports.http(config)
 
     async def _list(self, client: Client) -> None:
         self.manifest = self.manifest.met(await _offer(client))
@@ -288,7 +284,7 @@ class Connection:
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        if not self._channels:  # no call is under way, so nobody has asked for anything
+        if not self._channels:  # no call runs, so the user has asked for nothing
             return types.ElicitResult(action="decline")
         answers: SimpleQueue[types.ElicitResult] = SimpleQueue()
         self._channels[-1].put(Elicitation(self.config.name, params, answers.put))

@@ -44,7 +44,6 @@ class Outside(Struct, frozen=True):
 
     commands: Callable[[ServerConfig], Commands]
     resolve: Callable[[ServerConfig], ServerConfig]
-    auth: Callable[[ServerConfig], object]
     log: Tell
 
 
@@ -152,9 +151,7 @@ class Connections:
             self._outside.log(level, what)
 
         outside = self._outside
-        environment = Environment(
-            outside.commands, outside.resolve, outside.auth, log, self._store
-        )
+        environment = Environment(outside.commands, outside.resolve, log, self._store)
         made = [Connection(one, self._known[one.name], environment) for one in self.servers]
         self._by_name.update({each.config.name: each for each in made})
         self._made.set()

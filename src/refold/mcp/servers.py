@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 
-FILES = (".mcp.json", "mcp_servers.json")
 # What is before the first `__` after `mcp__` must be the server, and nothing else.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
 _RESERVED = frozenset(("mcp", "read_resource", "refold"))
@@ -108,7 +107,7 @@ def server(name: str, said: object, source: str) -> ServerConfig | None:
         command=command,
         environment=fields.environment(),
         cwd=fields.text("cwd"),
-        url=fields.url() if transport != "stdio" else "",
+        url=fields.text("url") if transport != "stdio" else "",
         headers=fields.pairs("headers"),
         writes=fields.truth("writes", default=False),
         network=fields.truth("network", default=True),
@@ -268,9 +267,6 @@ class _Fields:
         if not isinstance(found, str) or "\0" in found:
             self._wrong(key, "text")
         return cast("str", found)
-
-    def url(self) -> str:
-        return self.text("url")
 
     def truth(self, key: str, *, default: bool) -> bool:
         found = self._said.get(key, default)

@@ -90,18 +90,17 @@ async def stdio(
 
 
 @asynccontextmanager
-async def http(config: ServerConfig, auth: object) -> AsyncGenerator[Streams]:
-    """Streamable HTTP. `auth` is an `httpx2.Auth`, or None."""
-    client = create_mcp_http_client(headers=dict(config.headers), auth=auth)  # pyright: ignore[reportArgumentType]
+async def http(config: ServerConfig) -> AsyncGenerator[Streams]:
+    """Streamable HTTP."""
+    client = create_mcp_http_client(headers=dict(config.headers))
     async with client, streamable_http_client(config.url, http_client=client) as streams:
         yield streams  # pyright: ignore[reportReturnType]
 
 
 @asynccontextmanager
-async def sse(config: ServerConfig, auth: object) -> AsyncGenerator[Streams]:
+async def sse(config: ServerConfig) -> AsyncGenerator[Streams]:
     """The older transport: events from one address, messages to another."""
-    headers = dict(config.headers)
-    async with sse_client(config.url, headers=headers, auth=auth) as streams:  # pyright: ignore[reportArgumentType]
+    async with sse_client(config.url, headers=dict(config.headers)) as streams:
         yield streams  # pyright: ignore[reportReturnType]
 
 
