@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from refold.agents.profile import OfferedTools, Profile, tools_of
 from refold.app.search_places import USER_MCP_FILE
 from refold.app.workspace import Workspace
+from refold.config.folder_settings import project_here
 from refold.config.paths import MCP_FILES, Paths
-from refold.config.project import LARGEST, project
-from refold.config.trusted_folders import Folders
+from refold.config.project import LARGEST
 from refold.errors import BadInput, ToolFailed
 from refold.mcp.servers import ServerConfig, read, resolved, secrets
 from refold.place.port import Commands
@@ -294,8 +294,8 @@ def _files(directory: str, paths: Paths, *, trust: bool) -> _Files:
     names = [n for n in MCP_FILES if os.path.lexists(os.path.join(directory, n))]
     if not names or os.path.realpath(directory) == os.path.realpath(paths.config):
         return _Files(tuple(content), tuple(notices))
-    found = project(Path(directory), paths.settings)
-    if trust or Folders(paths.folders).state(found) == "trusted":
+    found, state = project_here(Path(directory), paths, trust=trust)
+    if state == "trusted":
         content += [
             (os.path.join(found.folder, file.name), file.content)
             for file in found.files

@@ -92,12 +92,9 @@ def _known(place: SkillScope, given: str | None = None) -> Registry:
 
 def _unheeded() -> str:
     """Which settings and agents of this folder do not count, and why; "" if all do."""
-    from refold.config.folder_settings import unheeded
-    from refold.config.project import project
+    from refold.config.folder_settings import project_here, unheeded
 
-    places = paths(os.environ)
-    there = project(here(), places.settings)
-    return unheeded(there, Folders(places.folders).state(there))
+    return unheeded(*project_here(here(), paths(os.environ)))
 
 
 def _tools() -> frozenset[str]:

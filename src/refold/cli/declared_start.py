@@ -65,14 +65,10 @@ def declared_agents(
 ) -> "Found":
     """The declared agents that count in this directory. Raises `BadInput`."""
     from refold.agents.builtin import ALIASES, BUILTIN
-    from refold.config.project import project
-    from refold.config.trusted_folders import Folders
+    from refold.config.folder_settings import project_here
     from refold.declared.agent_files import find_declared
 
-    there = project(directory, places.settings)
-    state = Folders(places.folders).state(there)
-    if trust and there.files and not there.problem:
-        state = "trusted"
+    there, state = project_here(directory, places, trust=trust)
     agents = find_declared(there, state, places, os.environ, given)
     for each in agents.agents:
         if each.variant.name in BUILTIN or each.variant.name in ALIASES:

@@ -22,10 +22,8 @@ from refold.app.mcp_servers import (
 )
 from refold.app.workspace import Where, Workspace
 from refold.cli.output import confirmed
-from refold.config.folder_settings import load_here, unheeded
+from refold.config.folder_settings import load_here, project_here, unheeded
 from refold.config.paths import MCP_FILES, Paths, here, paths
-from refold.config.project import project
-from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
 from refold.headless.streams import complain, write
 from refold.mcp.connections import ServerStatus
@@ -75,8 +73,7 @@ def run(found: Namespace) -> int:
         case "add":
             return _add(found, _file(found, places, directory))
         case "list":
-            there = project(directory, places.settings)
-            why = unheeded(there, Folders(places.folders).state(there))
+            why = unheeded(*project_here(directory, places))
             return _list(_configured(places, directory), places, why, as_json=found.json)
         case "remove":
             return _remove(found.name, _file(found, places, directory))
@@ -142,10 +139,7 @@ def _list(found: Configured, places: Paths, off: str, *, as_json: bool) -> int:
 
 
 def _known(known: Manifest) -> str:
-    if not known.known:
-        return "not connected yet"
-    blocked = f", {len(known.blocked)} blocked" if known.blocked else ""
-    return f"{_count(len(known.usable), 'tool')}{blocked}"
+    return known.counts if known.known else "not connected yet"
 
 
 def _count(many: int, what: str) -> str:

@@ -80,17 +80,26 @@ def load_here(
     Raises `BadInput`; of a folder that is not trusted nothing does.
     """
     folders = Folders(places.folders)
-    found = project(directory, places.settings)
-    if trust and found.problem:
-        raise BadInput(found.problem)
-    state = folders.state(found)
-    if trust and found.files:
-        state = "trusted"
+    found, state = project_here(directory, places, trust=trust)
     between = (*(found.layers if state == "trusted" else ()), folders.layer(found.folder))
     loaded = load(places.settings, environ, flags, between, managed)
     return FolderSettings(
         loaded, found, state, Texts("") if trust else untrusted(directory, folders)
     )
+
+
+def project_here(
+    directory: Path, places: Paths, *, trust: bool = False
+) -> tuple[Project, State]:
+    """The files of the folder, and whether they count; with `trust` they do, this time.
+
+    Raises `BadInput` for files that are to be trusted and make no sense.
+    """
+    found = project(directory, places.settings)
+    if trust and found.problem:
+        raise BadInput(found.problem)
+    state = Folders(places.folders).state(found)
+    return found, "trusted" if trust and found.files else state
 
 
 def untrusted(directory: Path | str, folders: Folders) -> Texts:

@@ -88,6 +88,13 @@ class Manifest(Struct, frozen=True):
         accepted = self._is_accepted()
         return tuple(tool for tool in self.offer.tools if not accepted(tool))
 
+    @property
+    def counts(self) -> str:
+        """The number of its tools, as "3 tools, 1 blocked"."""
+        many, blocked = len(self.usable), len(self.blocked)
+        tools = "1 tool" if many == 1 else f"{many} tools"
+        return f"{tools}, {blocked} blocked" if blocked else tools
+
     def _is_accepted(self) -> Callable[[RemoteTool], bool]:
         before = {tool.name: tool for tool in self.accepted}
 

@@ -37,12 +37,9 @@ async def run(here: Terminal, rest: str) -> None:
         _show(here, rest)
     else:
         for one in servers.statuses():
-            known, many = one.manifest, len(one.manifest.usable)
-            tools = "1 tool" if many == 1 else f"{many} tools"
-            blocked = f", {len(known.blocked)} blocked" if known.blocked else ""
             why = f": {one.why}" if one.why else ""
             say(f"{one.config.name}  {one.state}{on_one_line(why)}")
-            say(f"    {tools}{blocked}, {on_one_line(one.config.summary)}")
+            say(f"    {one.manifest.counts}, {on_one_line(one.config.summary)}")
 
 
 def _show(here: Terminal, name: str) -> None:
