@@ -228,14 +228,9 @@ def _no_key(key: str, keys: tuple[str, ...]) -> str:
     from refold.values.similar_names import similar
 
     near = similar(key, keys, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return (
-        f"there is no such key; {hint}There are {', '.join(keys)}"
-        if not near
-        else (
-            f"there is no such key; {hint}There are also {', '.join(k for k in keys if k != near[0])}"
-        )
-    )
+    hint = f"did you mean {near[0]}? There are also" if near else "There are"
+    others = ", ".join(each for each in keys if each not in near)
+    return f"there is no such key; {hint} {others}"
 
 
 def _no_agent(name: object, names: list[str] | tuple[str, ...]) -> str:
