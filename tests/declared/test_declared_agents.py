@@ -288,3 +288,14 @@ def test_doctor_says_what_is_missing_and_which_tools_ask(
     assert "runs without asking  read_file, write_file" in said
     assert "asks                 bash" in said
     assert "no-such-program" in capfd.readouterr().out
+
+
+def test_doctor_takes_the_file_that_was_given_before_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    Path("a.toml").write_text(
+        f'[agents.one]\ncommand = ["{sys.executable}"]\nown_tools = "none"\n'
+    )
+
+    assert main(["agents", "--agents", "a.toml", "doctor", "one"]) == 0
+    assert "agent  one  (a.toml:1)" in capfd.readouterr().out

@@ -1,7 +1,7 @@
 """`refold agents`: the available agents, their sources, and problems in their files."""
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 
 import msgspec
 
@@ -22,19 +22,16 @@ _WORKS = {"main": "for you", "child": "for other agents", "both": ""}
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
-    parser.add_argument(
-        "--agents",
-        metavar="FILE",
-        help="also take agents from this TOML, YAML or JSON file",
-    )
+    _add_file(parser)
     what = parser.add_subparsers(dest="what", metavar="WHAT")
     check = what.add_parser("doctor", help="check what an agent needs, and what would ask")
     check.add_argument("name", metavar="NAME")
-    check.add_argument(
-        "--agents",
-        metavar="FILE",
-        help="also take agents from this TOML, YAML or JSON file",
-    )
+    _add_file(check, default=SUPPRESS)  # else it would replace one given before `doctor`
+
+
+def _add_file(parser: ArgumentParser, **more: str) -> None:
+    about = "also take agents from this TOML, YAML or JSON file"
+    parser.add_argument("--agents", metavar="FILE", help=about, **more)  # pyright: ignore[reportArgumentType]
 
 
 def run(found: Namespace) -> int:
