@@ -6,7 +6,7 @@ not be read are neither shown nor checked.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -58,7 +58,7 @@ async def _shown(action: ShowFiles, world: World, record: Record) -> FilesShown:
     """The small files that are new to the model, or changed. Each is read by a call."""
     turn, parts = record.view.turn, list[str]()
     shown = dict[str, str]()
-    kinds = {name: await _kind_and_hash(name, world.files) for name in action.names}
+    kinds = await _kinds_and_hashes(action.names, world.files)
     for name, (kind, hash_) in kinds.items():
         changed = kind == "file" and hash_ and hash_ != turn.files_shown.hashes.get(name)
         if (
@@ -78,23 +78,22 @@ async def _shown(action: ShowFiles, world: World, record: Record) -> FilesShown:
     return FilesShown(tuple(notes), tuple(shown.items()))
 
 
-async def _kind_and_hash(name: str, files: Files | None) -> tuple[str, str]:
-    """What is there, and the sha256 of a file that is small enough to be shown whole."""
+async def _kinds_and_hashes(
+    names: Sequence[str], files: Files | None
+) -> Mapping[str, tuple[str, str]]:
+    """For each name what is there, and the sha256 of a file that is small enough."""
 
-    def look(files: Files) -> tuple[str, str]:
-        real = files.real(name)
-        kind, content = files.kind(real), b""
+    def look(name: str, files: Files) -> tuple[str, str]:
+        kind, content = _kind(name, files), b""
         if kind == "file":
-            with suppress(ToolFailed):  # too large, or it may not be read
-                content = files.read(real, _LARGEST_FILE)
+            with suppress(ToolFailed):  # it is too large
+                content = files.read(files.real(name), _LARGEST_FILE)
         return kind, sha256(content).hexdigest() if content else ""
 
-    if files is None:
-        return "", ""
-    try:
-        return await anyio.to_thread.run_sync(look, files)
-    except ToolFailed:  # it leads out of the workspace
-        return "", ""
+    def look_at_all(files: Files) -> Mapping[str, tuple[str, str]]:
+        return {name: look(name, files) for name in names}
+
+    return {} if files is None else await anyio.to_thread.run_sync(look_at_all, files)
 
 
 async def _read(name: str, world: World, record: Record) -> str:
