@@ -108,6 +108,6 @@ def _tinted(part: str, theme: str, colors: int) -> str:
     if colors >= _MANY:
         return f"38;5;{PALETTES[theme][number % 8]}"
     hue = _DALTONIZED.get(theme, {}).get(number % 8, number % 8)
-    if theme.startswith("light"):  # nobody can read yellow on white
+    if theme.startswith("light"):  # yellow is unreadable on white
         return "35" if hue == 3 else f"3{hue}"
     return f"9{hue}" if colors >= _BRIGHT else f"3{hue}"

@@ -22,7 +22,7 @@ class Doing:
     def __init__(self, clock: Callable[[], float], wheel: str) -> None:
         self._clock, self._wheel = clock, wheel
         self._what, self._since = "", 0.0
-        self._until = 0.0  # when what is waited for is over; 0: nobody knows
+        self._until = 0.0  # when the wait is over; 0: unknown
         self._tails: dict[str, str] = {}  # the last line of what each open call prints
 
     @property
