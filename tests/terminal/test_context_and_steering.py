@@ -200,7 +200,7 @@ def test_who_comes_back_sees_what_they_said_behind_the_sign_of_this_terminal(
 
     rows = tonight.tell(Key.CTRL_D)
 
-    assert rows[-3:-1] == ["> go", "  Done."]
+    assert rows[-4:-2] == ["> go", "Done."]
 
 
 class Fingers(Typist):

@@ -537,8 +537,8 @@ def test_a_question_left_open_is_asked_again_by_the_next_process(
     anyio.run(crash)
     rows = tonight.tell("y")
 
-    assert rows[rows.index("  Shall I?") :][:10] == [
-        "  Shall I?",
+    assert rows[rows.index("Shall I?") :][:10] == [
+        "Shall I?",
         "Continuing the interrupted turn.",
         "? Edit hello.py?",
         "  +1 -1 lines",
@@ -808,7 +808,7 @@ def test_the_first_lines_name_the_branch_and_what_runs_without_asking(
         session = handle_on(await opened(provider, tmp_path), provider, tmp_path)
         for mode in modes:
             await session.set_mode(mode)
-            greet(session, Printer(out, Look()))
+            await greet(session, Printer(out, Look()))
 
     anyio.run(greeted, "default", "bypass")
 
@@ -828,3 +828,62 @@ def test_ctrl_o_and_ctrl_t_show_the_last_result_and_the_todos(
 
     assert "There are no todos." in rows
     assert sum("def greet():" in row for row in rows) == 1  # the whole result
+
+
+def test_who_comes_back_sees_the_last_exchange_as_it_was_and_those_before_in_short(
+    evening: Callable[..., Evening],
+) -> None:
+    long = "\n\n".join(f"Paragraph {n}." for n in range(9))
+    tonight = evening(
+        long, [READ], Reply("I change it.", (EDIT,)), "## Done\n\n- *all* of it"
+    )
+    tonight.tell("first", "be friendly", "y", "/quit")
+
+    rows = tonight.tell("/quit")
+
+    came = rows[len(rows) - rows[::-1].index("› first") - 1 :]
+    assert came[:-2] == [
+        "› first",
+        "  … 5 lines …",
+        *(f"  Paragraph {n}." for n in range(5, 9)),
+        "› be friendly",
+        "● read_file hello.py",
+        "  └ read hello.py, 4 lines",
+        "I change it.",
+        "● edit_file hello.py",
+        "  └ changed hello.py +1 -1",
+        "## Done",
+        "- *all* of it",
+    ]
+    assert came[-2].startswith("30 in · ")
+
+
+def test_of_a_long_last_exchange_the_message_and_the_newest_steps_are_shown(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening(
+        *[[("glob", f'{{"pattern": "{n}*"}}')] for n in range(20)], "Nothing."
+    )
+    tonight.steps = 30
+    tonight.tell("look", "/quit")
+
+    rows = tonight.tell("/quit")
+
+    came = rows[len(rows) - rows[::-1].index("› look") - 1 :]
+    assert came[1] == "… 10 steps not shown …"
+    assert [row for row in came if row.startswith("● ")] == [
+        f"● glob {n}*" for n in range(10, 20)
+    ]
+
+
+def test_who_comes_back_after_a_rewind_sees_nothing_of_what_was_taken_back(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening("One.", "Two.")
+    tonight.tell("first", "second", "/undo", "y", "/quit")
+
+    rows = tonight.tell("/quit")
+
+    came = rows[len(rows) - rows[::-1].index("› first") :]
+    assert "  One." in came
+    assert not any("second" in row or "Two." in row for row in came)

@@ -52,7 +52,7 @@ ROWS: Mapping[str, Typing] = {
         "  Shift.Tab +the next mode: .*", r"  /rename \[NAME\] +show or set the name of this session",
         r"/tag \[\+TAG\|-TAG\]", "  While a turn runs, it runs at once.")),
     "sessions": Typing("/sessions", "1", seen=(
-        r"1 +now  fence work: .*", 'Resumed "fence work".', "  It is blue.")),
+        r"1 +now  fence work: .*", 'Resumed "fence work".', "It is blue.")),
     "resume": Typing("/resume fence work", "/load nope", "/resume last", seen=(
         'Resumed "fence work".', "there is no other session of this directory", "› paint the fence", "there is no session 'nope' .*")),
     "search": Typing("/search fence", "1", seen=(

@@ -413,7 +413,7 @@ def test_another_session_is_taken_up_where_it_works(a: Path, tmp_path: Path) -> 
 
     assert (b / "made.txt").read_text() == "new"
     at = rows.index('Resumed "fence".')
-    assert rows[at + 1 : at + 4] == [f"refold · script/own · {b}", "› paint", "  Blue."]
+    assert rows[at + 1 : at + 4] == [f"refold · script/own · {b}", "› paint", "Blue."]
     assert "there is no other session of this directory" in rows
     assert [each.text for each in view(desk).conversation.user_messages] == ["hello"]
     assert view(other).session.directory == str(b)

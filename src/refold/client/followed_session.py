@@ -54,10 +54,11 @@ class FollowedJournal(Recorder):
         self._wake()
         return self.view
 
-    async def entries(self) -> Sequence[Entry]:
+    async def entries(self, after: int = 0) -> Sequence[Entry]:
         async with self._lock:
-            lines = await anyio.to_thread.run_sync(Reader(self._path).read, 0)
-        return [entry for entry, _ in codec.decode(lines)]
+            read, since = Reader(self._path).read, max(after - 1, 0)
+            lines = await anyio.to_thread.run_sync(read, since)
+        return codec.decode_after(after, lines)
 
     async def news(self, after: int) -> None:
         """Raises `BadInput` where nothing more can come."""

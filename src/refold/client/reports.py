@@ -36,9 +36,8 @@ class Reports:
         self._app, self._engine = app, engine
 
     async def entries(self, after: int = 0) -> Sequence[Entry]:
-        """The events of the journal, oldest first."""
-        found = await self._engine.record.entries()
-        return [each for each in found if each.seq > after] if after else found
+        """The events of the journal, oldest first; only those after that one."""
+        return await self._engine.record.entries(after)
 
     async def tree(self) -> Node:
         """The session with all its subagents."""

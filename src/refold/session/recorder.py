@@ -94,11 +94,11 @@ class Recorder:
         await anyio.lowlevel.checkpoint()  # a stop that came meanwhile takes hold here
         return bool(events)
 
-    async def entries(self) -> Sequence[Entry]:
-        """All entries of the journal so far, oldest first."""
+    async def entries(self, after: int = 0) -> Sequence[Entry]:
+        """The entries of the journal so far, oldest first; only those after that one."""
         async with self._lock:
-            lines = await self._store.read()
-        return await anyio.to_thread.run_sync(lambda: [e for e, _ in codec.decode(lines)])
+            lines = await self._store.read(max(after - 1, 0))
+        return await anyio.to_thread.run_sync(codec.decode_after, after, lines)
 
     async def news(self, after: int) -> None:
         while self.view.seq <= after:

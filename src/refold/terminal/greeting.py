@@ -2,38 +2,53 @@
 
 import os
 
+import anyio
+
 from refold.client.session import Session
 from refold.client.types import View
 from refold.terminal.screen.printer import Printer
+from refold.terminal.screen.transcript import Showing
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
 from refold.views.escape import on_one_line
-from refold.views.history import cut_off_lines, recap
+from refold.views.history import cut_off_lines, last_exchange, last_message, recap
 from refold.views.notices import unsent_messages, unsent_notice
 from refold.views.number_format import outcome_line
 
 _WIDEST = 100  # cells
+_BLOCKS = 12  # of the last exchange: calls, texts, notices
 _CUT_OFF = "Enter continues it · a message is sent with it · Ctrl+C ends it"
 _BYPASS = "Mode bypass: everything runs without asking, except what asks in every mode (sudo, .env, …)."
 
 
-def greet(session: Session, printer: Printer) -> None:
+async def greet(session: Session, printer: Printer) -> None:
     view = session.view
     heading(session, printer)
     if session.mode == "bypass":
         printer.say(_BYPASS, "warn")
     for notice in session.notices():
         printer.say(on_one_line(notice), "warn")
-    sign = printer.look.sign("prompt")
-    if before := recap(view, min(printer.room, _WIDEST), sign):
+    if not await last_words(session, printer) and not view.turn.seq:
+        printer.say("/help lists the commands · Ctrl+D leaves", "dim")
+
+
+async def last_words(session: Session, printer: Printer) -> bool:
+    """Print the end of the conversation: the last exchange as it was, those before in short."""
+    view, wide = session.view, min(printer.room, _WIDEST)
+    sign, since = printer.look.sign("prompt"), last_message(session.view)
+    entries = await session.reports.entries(since - 1) if since else ()
+    screen = last_exchange(view, entries) if entries else None
+    if before := recap(view, wide, sign, newest=1 if screen else 0):
         printer.gap()
         printer.lines(before)
-        if can_go_on(view) and (how := outcome_line(view.turn.outcome, view.turn.reason)):
-            printer.line(how)
-        if waits := unsent_notice(view):
-            printer.say(waits, "dim")
-    elif not view.turn.seq:
-        printer.say("/help lists the commands · Ctrl+D leaves", "dim")
+    if screen:
+        Showing(printer, anyio.current_time, session.tool).again(screen, _BLOCKS)
+        return True
+    if can_go_on(view) and (how := outcome_line(view.turn.outcome, view.turn.reason)):
+        printer.line(how)
+    if waits := unsent_notice(view):
+        printer.say(waits, "dim")
+    return bool(before)
 
 
 def heading(session: Session, printer: Printer) -> None:

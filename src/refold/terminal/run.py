@@ -77,7 +77,7 @@ class PromptLoop:
         here = self.terminal
 
         async def converse() -> None:
-            greet(here.session, here.printer)
+            await greet(here.session, here.printer)
             async with anyio.create_task_group() as group:
                 if here.socket is not None:
                     group.start_soon(here.socket.run)

@@ -5,16 +5,16 @@ counted only; `transcript` shows them.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from refold.journal.events.kinds import Entry
+from refold.journal.events.kinds import Entry, Rewound
 from refold.journal.state import conversation
 from refold.journal.state.fold import View
 from refold.values.messages import Spoken, ToolCall
 from refold.views.escape import visible
 from refold.views.screen.blocks import Block, Called, Heard, Words
-from refold.views.screen.screen import screen_of
+from refold.views.screen.screen import Screen, screen_of
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cut, wrap_line
 
@@ -104,11 +104,11 @@ def _rows(head: Piece, text: Piece, room: int) -> Iterator[Line]:
         yield wrap_line(line, max(room, indent + 10), indent) if room else line
 
 
-def recap(view: View, room: int, sign: str = "›") -> list[Line]:
+def recap(view: View, room: int, sign: str = "›", newest: int = 0) -> list[Line]:
     """The last exchanges, shortened: each message and the last answer to it.
 
     Only the end of the conversation is read, so that resuming a long one takes no longer. `sign`
-    stands before a message, as at the prompt.
+    stands before a message, as at the prompt. The `newest` exchanges are left out.
     """
     messages, end = view.conversation.messages, len(view.conversation.messages)
     exchanges = list[tuple[str, str]]()
@@ -121,11 +121,28 @@ def recap(view: View, room: int, sign: str = "›") -> list[Line]:
         end = at
         if len(exchanges) == _EXCHANGES:
             break
+    del exchanges[:newest]
     return [
         row
         for words, said in reversed(exchanges)
         for row in _exchange(f"{sign} {words}", said, room)
     ]
+
+
+def last_exchange(view: View, entries: Iterable[Entry]) -> Screen | None:
+    """The last message and all that came after it, from the `entries` since that message.
+
+    None where the conversation was rewound since: those entries tell what is no longer in it.
+    """
+    if any(isinstance(each.event, Rewound) for each in entries):
+        return None
+    return screen_of(entries, Screen(view=View(session=view.session)))
+
+
+def last_message(view: View) -> int:
+    """The seq of the event with the last message of the user; 0: there is none."""
+    told = next(_newest(view.conversation.user_messages), None)
+    return told[0].seq if told else 0
 
 
 def cut_off_lines(view: View, label: Callable[[ToolCall], str], room: int) -> list[Line]:

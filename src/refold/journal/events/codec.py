@@ -14,7 +14,7 @@ is never encoded again. Stores decide where lines are kept and what an incomplet
 means.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import get_args
@@ -137,6 +137,19 @@ def decode(lines: Iterable[bytes], head: Head = Head()) -> Iterator[tuple[Entry,
             Entry(line.seq, event, line.at, line.epoch, line.turn, line.by, line.cause),
             after,
         )
+
+
+def decode_after(after: int, lines: Sequence[bytes]) -> list[Entry]:
+    """The entries after event `after`, whose own line is the first of `lines` (0: none is).
+
+    That line is trusted: the chain was followed up to it before. Raises `Corrupt`.
+    """
+    if not after:
+        return [entry for entry, _ in decode(lines)]
+    if not lines:
+        return []
+    head, _ = ways_on(lines[0], Head())
+    return [entry for entry, _ in decode(lines[1:], head)]
 
 
 def _chained(before: str, rest: bytes) -> str:

@@ -15,16 +15,14 @@ from refold.client.launch import Target
 from refold.client.session import Session
 from refold.client.types import Card
 from refold.errors import BadInput
-from refold.terminal.greeting import cut_off, heading, waits_cut_off
+from refold.terminal.greeting import cut_off, heading, last_words, waits_cut_off
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.prompts.picker import pick
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
-from refold.views.history import recap
 from refold.views.picker import numbered_rows
 from refold.views.session_list import by_session, hit_lines, session_picker
 
-_WIDEST = 100  # cells
 _MOST = 20  # sessions in a list, messages that are found
 _ASK = "number to switch to, Enter to stay:"
 
@@ -71,8 +69,7 @@ async def switch_to(here: Terminal, id_: str) -> None:
         heading(here.session, printer)
     for notice in notices:
         printer.say(notice, "warn")
-    printer.gap()
-    printer.lines(recap(view, min(printer.room, _WIDEST), printer.look.sign("prompt")))
+    await last_words(here.session, printer)
     if waits_cut_off(here.session):
         cut_off(here.session, printer)
     elif not here.session.idle:

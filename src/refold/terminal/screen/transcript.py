@@ -86,9 +86,7 @@ class Showing:
         self._dense = False  # what was printed last is a line or two: the next stands close
         self._retried = ""  # why the model is called again, as printed last
         self._made: dict[str, int] = {}  # by the code of each call that runs
-        self._clock = clock
-        self._since = dict[str, float]()  # when each subagent was first seen at work
-        self._writing = dict[str, str]()  # the last words of each that writes
+        self._at_work = _AtWork(clock)
         self._doing = Doing(clock, printer.look.sign("wheel"))
         self._speech = Speech(printer, self._doing)
 
@@ -106,40 +104,28 @@ class Showing:
             self._comes(before.coming, now.coming)
         if now.open is not before.open:
             self._opened(before, now)
-        if isinstance(frame.item, Within):
-            self._child_writes(frame.item)
-        elif isinstance(frame.item, ChildMoved):
-            self._writing.pop(frame.item.node, None)
+        if isinstance(frame.item, Within | ChildMoved):
+            self._at_work.hear(frame.item)
         if isinstance(frame.item, Entry) or now.status is not before.status:
             self._does(before.status, now.status)
         if now.view.turn.open_request is not before.view.turn.open_request:
             self._speech.anew()
 
+    def again(self, screen: Screen, most: int) -> None:
+        """Print what a screen showed before: its first block, and the newest `most`."""
+        self._now, blocks = screen, screen.done
+        for at, block in enumerate(blocks):
+            left_out = len(blocks) - most - 1
+            if at == 0 or at > left_out:
+                self._block(block)
+            elif at == 1:
+                steps = "1 step" if left_out == 1 else f"{left_out} steps"
+                self._beside(line(f"… {steps} not shown …", "dim"))
+
     def live(self) -> list[Line]:
         """A row for each running subagent, above the status line; taken back as that is."""
-        running = self._now.view.children.running
-        if not running or not self._live_room:
-            return []
-        now = self._clock()
-        moved = {each.node: self._moved(each) for each in self._now.moved}
-        for each in running:
-            self._since.setdefault(each.name, now)
-        seconds = {name: now - since for name, since in self._since.items()}
-        room, most = self._printer.room, self._live_room
-        return live_rows(self._now.view.children, moved, seconds, room - 1, most)
-
-    def _moved(self, moved: ChildMoved) -> ChildMoved:
-        """With what it writes, if it writes."""
-        text = " ".join(self._writing.get(moved.node, "").split())
-        return replace(moved, label=f"… {text[-_TAIL:]}") if text else moved
-
-    def _child_writes(self, within: Within) -> None:
-        match within.live:
-            case TextCame(text) | ThinkingCame(text):
-                before = self._writing.get(within.node, "")
-                self._writing[within.node] = (before + text)[-2 * _TAIL :]
-            case CallComing() | Waiting() | Progress():
-                self._writing.pop(within.node, None)
+        most = self._live_room
+        return self._at_work.rows(self._now, self._printer.room - 1, most) if most else []
 
     @property
     def _live_room(self) -> int:
@@ -311,6 +297,40 @@ class Showing:
             self._printer.under([] if is_plan(block) else rows)
         self._put.discard(id_)
         self._last, self._dense = "", len(rows) == 1
+
+
+class _AtWork:
+    """What each subagent at work does, and since when."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since = dict[str, float]()  # when each was first seen at work
+        self._writing = dict[str, str]()  # the last words of each that writes
+
+    def hear(self, news: Within | ChildMoved) -> None:
+        match news:
+            case ChildMoved(node) | Within(node, CallComing() | Waiting() | Progress()):
+                self._writing.pop(node, None)
+            case Within(node, TextCame(text) | ThinkingCame(text)):
+                self._writing[node] = (self._writing.get(node, "") + text)[-2 * _TAIL :]
+            case _:
+                pass
+
+    def rows(self, screen: Screen, room: int, most: int) -> list[Line]:
+        children = screen.view.children
+        if not children.running:
+            return []
+        now = self._clock()
+        moved = {each.node: self._writes(each) for each in screen.moved}
+        for each in children.running:
+            self._since.setdefault(each.name, now)
+        seconds = {name: now - since for name, since in self._since.items()}
+        return live_rows(children, moved, seconds, room, most)
+
+    def _writes(self, moved: ChildMoved) -> ChildMoved:
+        """With what it writes, if it writes."""
+        text = " ".join(self._writing.get(moved.node, "").split())
+        return replace(moved, label=f"… {text[-_TAIL:]}") if text else moved
 
 
 def _stands(block: Heard, own: Container[str]) -> bool:
