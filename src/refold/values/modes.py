@@ -26,6 +26,16 @@ MODES: Mapping[str, Mode] = {
     "bypassPermissions": "bypass",
 }
 
+# What a person reads about each.
+MEANINGS: Mapping[Mode, str] = {
+    "default": "read-only calls run without asking; edits and commands ask",
+    "accept-edits": "edits inside the workspace run without asking, too",
+    "sandbox": "commands that the sandbox keeps to the workspace run without asking, too",
+    "plan": "only read-only calls; the model makes a plan for you to approve",
+    "rules-only": "only what an allow rule covers runs without asking",
+    "bypass": "everything runs without asking, except what every mode asks about",
+}
+
 # How hard a model thinks before it responds. "": the provider's default. "off": not at
 # all, or as little as the provider allows.
 Effort: TypeAlias = Literal["", "off", "low", "medium", "high", "max"]

@@ -4,23 +4,12 @@
 What a mode means is decided in `permissions`.
 """
 
-from collections.abc import Mapping
-
 from refold.errors import BadInput
 from refold.terminal.commands.table import MODES
 from refold.terminal.terminal import Terminal
 from refold.values import modes
-from refold.values.modes import Mode
+from refold.values.modes import MEANINGS, Mode
 from refold.values.similar_names import similar
-
-MEANINGS: Mapping[Mode, str] = {
-    "default": "read-only calls run without asking; edits and commands ask",
-    "accept-edits": "edits inside the workspace run without asking, too",
-    "sandbox": "commands that the sandbox keeps to the workspace run without asking, too",
-    "plan": "only read-only calls; the model makes a plan for you to approve",
-    "rules-only": "only what an allow rule covers runs without asking",
-    "bypass": "everything runs without asking, except what every mode asks about",
-}
 
 
 async def run(here: Terminal, rest: str) -> None:
