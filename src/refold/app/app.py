@@ -273,13 +273,14 @@ class App:
         return session
 
     def _mcp_servers(self) -> "McpServers | None":
-        """None where no file configures a server: then nothing of it is imported."""
-        if not has_mcp_files(self.directory, self.paths):
+        """None where no server is configured: then nothing of it is imported."""
+        given = self.options.mcp_servers
+        if not given and not has_mcp_files(self.directory, self.paths):
             return None
         from refold.app.mcp_servers import McpServers, configured
 
         here = configured(
-            self.directory, self.paths, self.environ, trust=self.options.trust
+            self.directory, self.paths, self.environ, given, trust=self.options.trust
         )
         log, learn = self.log, self.models.masks.learn
         return McpServers(here, self.workspace, self.paths, self.environ, log, learn)

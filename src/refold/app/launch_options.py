@@ -36,6 +36,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     house: Mapping[str, object] = {}  # what those tools ask for by name
     agents: tuple[Profile, ...] = ()  # beside the built-in ones and those of folders
     begins: InitialVariables = InitialVariables()  # what its Python begins with
+    mcp_servers: Mapping[str, object] = {}  # of an editor, as .mcp.json says them
 
 
 class DeclaredStart(Struct, frozen=True):

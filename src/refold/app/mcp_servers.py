@@ -6,11 +6,13 @@ if the folder is trusted, and only until their file changes. Without such a file
 connected while the model answers the first request.
 """
 
+import json
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, overload
 
 from msgspec import Struct
@@ -70,10 +72,22 @@ def user_file(paths: Paths) -> Path:
 
 
 def configured(
-    directory: str, paths: Paths, environ: Mapping[str, str], *, trust: bool = False
+    directory: str,
+    paths: Paths,
+    environ: Mapping[str, str],
+    given: Mapping[str, object] = MappingProxyType({}),
+    *,
+    trust: bool = False,
 ) -> Configured:
-    """A project's server does not replace one of the user's of the same name."""
+    """A project's server does not replace one of the user's of the same name.
+
+    `given` are servers of the program that started this session: its user configured them
+    there, so they count as the user's own do.
+    """
     files = _files(directory, paths, trust=trust)
+    if given:
+        content = ("the editor", json.dumps(dict(given)).encode())
+        files = replace(files, content=(*files.content, content))
     if not files.content and not files.notices:
         return Configured()
     found, notices = dict[str, ServerConfig](), list(files.notices)

@@ -72,6 +72,7 @@ _LISTED = (
     ),
     Subcommand("serve", "serve", "serve conversations to browsers and programs"),
     Subcommand("web", "serve:WEB", "serve them, and open the page in your browser"),
+    Subcommand("acp", "acp", "serve an editor over the Agent Client Protocol"),
     Subcommand("attach", "attach", "join a session that is open in another process"),
     Subcommand("stream", "stream", "follow a session while it runs"),
     Subcommand("replay", "replay", "replay a session without a model, and compare"),

@@ -8,7 +8,7 @@ supplies how to start in a directory (`LaunchAt`); lists and names of all sessio
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -57,6 +57,16 @@ class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     trust: bool = False  # what lies in that directory counts, this time
     name: str = ""
     log_requests: bool = False  # record each model request and response as it is sent
+
+
+class EditorConversation(NewConversation, frozen=True, kw_only=True):
+    """What an editor hands over with a session, beside what any program may say.
+
+    `mcp_servers` are its user's, as .mcp.json says them; `roots` are more directories.
+    """
+
+    roots: tuple[str, ...] = ()
+    mcp_servers: Mapping[str, object] = {}
 
 
 # A start in a directory with more roots. It reads files: it is called in a thread.
@@ -185,9 +195,11 @@ class Host:
         self._ended = anyio.Event()
 
     @asynccontextmanager
-    async def running(self, *, drain: bool = False) -> AsyncGenerator[None]:
-        """While in here, conversations can be opened. Then their turns are stopped, or,
-        to `drain`, finished.
+    async def running(
+        self, *, drain: bool = False, why: str = _STOPPED
+    ) -> AsyncGenerator[None]:
+        """While in here, conversations can be opened. Then their turns are stopped, and
+        their journals say `why`; or, to `drain`, finished.
         """
         async with anyio.create_task_group() as self._group:
             self._group.start_soon(self._close_idle)
@@ -196,7 +208,7 @@ class Host:
             finally:
                 with anyio.CancelScope(shield=True):
                     for each in tuple(self._there.values()):
-                        await each.close("" if drain else _STOPPED)
+                        await each.close("" if drain else why)
                     while self._there:
                         await self._next_end()
                 self._group.cancel_scope.cancel()
@@ -225,17 +237,18 @@ class Host:
         self._note(session.id, wanted)
         return self._begun(session, launch)
 
-    async def open(self, id_: str) -> Conversation:
+    async def open(self, id_: str, given: EditorConversation | None = None) -> Conversation:
         """The conversation with this whole id; joined, where another process has it.
 
-        Raises `Held` where that process cannot be joined.
+        `given` is what an editor hands over with it, where it is not open yet. Raises `Held`
+        where that process cannot be joined.
         """
         async with self._opening:
             if (there := self._there.get(id_)) is not None:
                 return there
             path = self.home.path(id_)
             where = await to_thread.run_sync(resumed_in, path, self.paths.directory)
-            wanted = self._noted(id_)
+            wanted = _with(self._noted(id_), given)
             launch = await to_thread.run_sync(
                 self._launch_at, where.directory, where.roots, wanted
             )
@@ -365,6 +378,17 @@ class Host:
 
     def _note_file(self, id_: str) -> Path:
         return self.paths.state / "conversations" / f"{id_}.json"
+
+
+def _with(noted: NewConversation, given: EditorConversation | None) -> NewConversation:
+    if given is None:
+        return noted
+    return replace(
+        given,
+        preset=noted.preset,
+        system_prompt=noted.system_prompt,
+        log_requests=noted.log_requests,
+    )
 
 
 def _check(launch: Launch, wanted: NewConversation) -> None:

@@ -1,0 +1,107 @@
+"""A tool call as an editor shows it: its title, kind, files and differences. Pure.
+
+`session_updates` decides when something is shown.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from acp.schema import FileEditToolCallContent, ToolCallLocation
+from msgspec import Raw, Struct
+
+from refold.client.types import Tool
+from refold.errors import ToolFailed
+from refold.values.messages import ToolCall
+from refold.values.tools import Effect
+from refold.views.call_summary import label
+
+Kind = Literal[
+    "read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode",
+    "other",
+]  # fmt: skip
+
+_KINDS: Mapping[str, Kind] = {
+    "grep": "search", "glob": "search", "list_files": "search", "enter_plan_mode": "switch_mode",
+    "exit_plan_mode": "switch_mode", "python": "execute",
+}  # fmt: skip
+_OF_EFFECT: Mapping[Effect, Kind] = {
+    Effect.LOOK: "read", Effect.CHANGE: "edit", Effect.RUN: "execute", Effect.NET: "fetch",
+    Effect.ASK: "other", Effect.SELF: "think",
+}  # fmt: skip
+_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+
+
+class CallDisplay(Struct, frozen=True):
+    title: str
+    kind: Kind
+    locations: tuple[ToolCallLocation, ...]
+
+
+def call_display(
+    name: str, arguments: object, tool: Tool | None, directory: str
+) -> CallDisplay:
+    """`directory` is where the session works: editors want absolute paths."""
+    call = ToolCall("", name, Raw(msgspec.json.encode(arguments)))
+    effect = tool.effect if tool is not None else Effect.SELF
+    kind = _KINDS.get(name, _OF_EFFECT[effect] if tool is not None else "other")
+    return CallDisplay(label(call, tool), kind, _locations(call, tool, directory))
+
+
+def edits(
+    path: str, kind: str, text: str, directory: str
+) -> Sequence[FileEditToolCallContent]:
+    """The hunks of a unified diff without its head, each as old and new text."""
+    where = str(Path(directory, path))
+    return [
+        FileEditToolCallContent(
+            type="diff",
+            path=where,
+            old_text=None if kind == "created" else old,
+            new_text=new,
+        )
+        for old, new in _hunks(text)
+    ]
+
+
+def first_changed_line(text: str) -> int | None:
+    found = _HUNK.search(text)
+    return max(int(found[1]), 1) if found else None
+
+
+def _hunks(text: str) -> Iterator[tuple[str, str]]:
+    old, new, last = list[str](), list[str](), tuple[list[str], ...]()
+    for row in text.split("\n"):
+        if row.startswith("@@"):
+            if old or new:
+                yield "".join(old), "".join(new)
+            old, new = [], []
+        elif row.startswith("\\"):  # \ No newline at end of file
+            for side in last:
+                side[-1] = side[-1].removesuffix("\n")
+        elif sides := _sides(row[:1], old, new):
+            last = sides
+            for side in sides:
+                side.append(f"{row[1:]}\n")
+    if old or new:
+        yield "".join(old), "".join(new)
+
+
+def _sides(sign: str, old: list[str], new: list[str]) -> tuple[list[str], ...]:
+    return {"-": (old,), "+": (new,), " ": (old, new)}.get(sign, ())
+
+
+def _locations(
+    call: ToolCall, tool: Tool | None, directory: str
+) -> tuple[ToolCallLocation, ...]:
+    if tool is None:
+        return ()
+    try:
+        names = tool.names_files(tool.parse(call.arguments))
+    except ToolFailed:
+        return ()
+    return tuple(
+        ToolCallLocation(path=str(Path(directory, name))) for name in names if name
+    )

@@ -1,0 +1,322 @@
+"""The methods of the protocol: sessions by their ids, prompts, choices.
+
+The SDK checks the parameters and calls these. A conversation is opened and closed by
+`client.host`; `open_session` has one of them.
+"""
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+
+from acp.exceptions import RequestError
+from acp.interfaces import Client
+from acp.schema import (
+    AcpMcpServer,
+    AgentCapabilities,
+    AuthenticateResponse,
+    ClientCapabilities,
+    CloseSessionResponse,
+    ForkSessionResponse,
+    HttpMcpServer,
+    Implementation,
+    InitializeResponse,
+    ListSessionsResponse,
+    LoadSessionResponse,
+    McpCapabilities,
+    McpServerStdio,
+    NewSessionResponse,
+    PromptCapabilities,
+    PromptResponse,
+    ResumeSessionResponse,
+    SessionAdditionalDirectoriesCapabilities,
+    SessionCapabilities,
+    SessionCloseCapabilities,
+    SessionForkCapabilities,
+    SessionInfo,
+    SessionListCapabilities,
+    SessionResumeCapabilities,
+    SetSessionConfigOptionResponse,
+    SetSessionModeResponse,
+    SseMcpServer,
+)
+from anyio import to_thread
+from anyio.abc import TaskGroup
+
+from refold import __version__
+from refold.acp import session_choices
+from refold.acp.open_session import COMPACT, OpenSession
+from refold.acp.prompt_content import ContentBlock, message_of
+from refold.client.feed import BEGINNING, Cursor
+from refold.client.host import Conversation, EditorConversation, Host
+from refold.errors import BadInput, RefoldError
+
+VERSION = 1  # of the protocol
+_McpServer: TypeAlias = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
+_INVALID, _FAILED = -32602, -32603
+_PAGE = 50  # sessions of a list
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+P = ParamSpec("P")
+T = TypeVar("T")
+_Method: TypeAlias = Callable[Concatenate["EditorAgent", P], Awaitable[T]]
+
+
+def _in_protocol(method: _Method[P, T]) -> _Method[P, T]:
+    """Our errors as those of the protocol, with the sentence as their message."""
+
+    @wraps(method)
+    async def call(self: "EditorAgent", *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await method(self, *args, **kwargs)
+        except BadInput as error:
+            raise RequestError(_INVALID, str(error)) from error
+        except RefoldError as error:
+            raise RequestError(_FAILED, str(error)) from error
+
+    return call
+
+
+class EditorAgent:
+    """For one editor. `group` has the tasks of its sessions."""
+
+    def __init__(self, host: Host, group: TaskGroup) -> None:
+        self._host, self._group = host, group
+        self._open = dict[str, OpenSession]()
+        self._editor: Client | None = None
+        self._forms = False
+
+    def on_connect(self, conn: Client) -> None:
+        self._editor = conn
+
+    async def initialize(
+        self,
+        protocol_version: int,
+        client_capabilities: ClientCapabilities | None = None,
+        **_: Any,
+    ) -> InitializeResponse:
+        elicitation = client_capabilities and client_capabilities.elicitation
+        self._forms = bool(elicitation and elicitation.form is not None)
+        return InitializeResponse(
+            protocol_version=VERSION,
+            agent_info=Implementation(name="refold", title="refold", version=__version__),
+            auth_methods=[],
+            agent_capabilities=AgentCapabilities(
+                load_session=True,
+                prompt_capabilities=PromptCapabilities(image=True, embedded_context=True),
+                mcp_capabilities=McpCapabilities(http=True, sse=True),
+                session_capabilities=SessionCapabilities(
+                    list=SessionListCapabilities(),
+                    fork=SessionForkCapabilities(),
+                    resume=SessionResumeCapabilities(),
+                    close=SessionCloseCapabilities(),
+                    additional_directories=SessionAdditionalDirectoriesCapabilities(),
+                ),
+            ),
+        )
+
+    @_in_protocol
+    async def authenticate(self, method_id: str, **_: Any) -> AuthenticateResponse:
+        raise BadInput(
+            f"there is no way to authenticate {method_id!r}: set a key with refold auth set"
+        )
+
+    @_in_protocol
+    async def new_session(
+        self,
+        cwd: str,
+        additional_directories: list[str] | None = None,
+        mcp_servers: list[_McpServer] | None = None,
+        **_: Any,
+    ) -> NewSessionResponse:
+        given = _given(cwd, additional_directories, mcp_servers)
+        found = await self._begun(await self._host.create(given), None)
+        return NewSessionResponse(
+            session_id=found.id,
+            modes=session_choices.modes(found.session),
+            config_options=session_choices.options(found.session),
+        )
+
+    @_in_protocol
+    async def load_session(
+        self,
+        cwd: str,
+        session_id: str,
+        mcp_servers: list[_McpServer] | None = None,
+        additional_directories: list[str] | None = None,
+        **_: Any,
+    ) -> LoadSessionResponse:
+        given = _given(cwd, additional_directories, mcp_servers)
+        found = await self._opened(session_id, given, BEGINNING)
+        return LoadSessionResponse(
+            modes=session_choices.modes(found.session),
+            config_options=session_choices.options(found.session),
+        )
+
+    @_in_protocol
+    async def resume_session(
+        self,
+        session_id: str,
+        cwd: str,
+        additional_directories: list[str] | None = None,
+        mcp_servers: list[_McpServer] | None = None,
+        **_: Any,
+    ) -> ResumeSessionResponse:
+        given = _given(cwd, additional_directories, mcp_servers)
+        found = await self._opened(session_id, given, None)
+        return ResumeSessionResponse(
+            modes=session_choices.modes(found.session),
+            config_options=session_choices.options(found.session),
+        )
+
+    @_in_protocol
+    async def fork_session(
+        self,
+        session_id: str,
+        cwd: str,
+        additional_directories: list[str] | None = None,
+        mcp_servers: list[_McpServer] | None = None,
+        **_: Any,
+    ) -> ForkSessionResponse:
+        given = _given(cwd, additional_directories, mcp_servers)
+        source = await self._conversation(session_id, given)
+        found = await self._opened(await source.session.fork(), given, None)
+        return ForkSessionResponse(
+            session_id=found.id,
+            modes=session_choices.modes(found.session),
+            config_options=session_choices.options(found.session),
+        )
+
+    @_in_protocol
+    async def list_sessions(
+        self, cwd: str | None = None, cursor: str | None = None, **_: Any
+    ) -> ListSessionsResponse:
+        cards = await to_thread.run_sync(self._cards, cwd)
+        if cursor and not (cursor.isascii() and cursor.isdecimal()):
+            raise BadInput(f"{cursor!r} is not a cursor of this list: begin without one")
+        begin = int(cursor[:9]) if cursor else 0
+        more = str(begin + _PAGE) if len(cards) > begin + _PAGE else None
+        return ListSessionsResponse(
+            sessions=[_info(card) for card in cards[begin : begin + _PAGE]],
+            next_cursor=more,
+        )
+
+    @_in_protocol
+    async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:
+        self._there(session_id)
+        await self._host.close(session_id)
+        self._open.pop(session_id, None)
+        return CloseSessionResponse()
+
+    @_in_protocol
+    async def set_session_mode(
+        self, session_id: str, mode_id: str, **_: Any
+    ) -> SetSessionModeResponse:
+        await session_choices.choose(
+            self._there(session_id).session, session_choices.MODE, mode_id
+        )
+        return SetSessionModeResponse()
+
+    @_in_protocol
+    async def set_config_option(
+        self, config_id: str, session_id: str, value: str | bool, **_: Any
+    ) -> SetSessionConfigOptionResponse:
+        session = self._there(session_id).session
+        await session_choices.choose(session, config_id, value)
+        return SetSessionConfigOptionResponse(
+            config_options=session_choices.options(session)
+        )
+
+    @_in_protocol
+    async def prompt(
+        self, session_id: str, prompt: list[ContentBlock], **_: Any
+    ) -> PromptResponse:
+        found = self._there(session_id)
+        message = message_of(prompt)
+        words = message.typed.strip().split(maxsplit=1)
+        if words and words[0] == f"/{COMPACT}":
+            return await found.compact(" ".join(words[1:]))
+        return await found.prompt(message)
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        if (found := self._open.get(session_id)) is not None:
+            await found.cancel()
+
+    def _cards(self, cwd: str | None) -> Sequence[Mapping[str, object]]:
+        """Those of a directory, or all; the last used first."""
+        found = self._host.stored.cards()
+        real = os.path.realpath(cwd) if cwd else ""
+        return [card for card in found if not cwd or card["directory"] == real]
+
+    def _there(self, id_: str) -> OpenSession:
+        found = self._open.get(id_)
+        if found is None or found.closed:
+            raise BadInput(f"the session {id_!r} is not open: load or resume it first")
+        return found
+
+    async def _conversation(self, id_: str, given: EditorConversation) -> Conversation:
+        exists = await to_thread.run_sync(self._host.stored.exists, id_)
+        if not exists:
+            raise BadInput(f"there is no session {id_!r}")
+        return await self._host.open(id_, given)
+
+    async def _opened(
+        self, id_: str, given: EditorConversation, after: Cursor | None
+    ) -> OpenSession:
+        conversation = await self._conversation(id_, given)
+        before = self._open.pop(id_, None)
+        if before is not None:
+            await before.leave()
+        return await self._begun(conversation, after)
+
+    async def _begun(self, conversation: Conversation, after: Cursor | None) -> OpenSession:
+        assert self._editor is not None, "the SDK connects before it calls"
+        found = OpenSession(conversation, self._editor, self._group, forms=self._forms)
+        self._open[found.id] = found
+        self._group.start_soon(found.follow, after)
+        await found.started.wait()
+        self._group.start_soon(found.tell_commands)
+        return found
+
+
+def _given(
+    cwd: str, more: Sequence[str] | None, servers: Sequence[_McpServer] | None
+) -> EditorConversation:
+    for each in (cwd, *(more or ())):
+        if not os.path.isabs(each) or not os.path.isdir(each):
+            raise BadInput(f"{each!r} is not the absolute path of a directory")
+    found = dict[str, object]()
+    for server in servers or ():
+        name, said = _server(server)
+        while name in found:
+            name += "_"
+        found[name] = said
+    return EditorConversation(
+        workspace=cwd, roots=tuple(map(os.path.realpath, more or ())), mcp_servers=found
+    )
+
+
+def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
+    """A server as .mcp.json says it, under a name that tools can have."""
+    match server:
+        case McpServerStdio(command=command, args=args, env=env):
+            values = {each.name: each.value for each in env}
+            said = {"type": "stdio", "command": command, "args": args, "env": values}
+        case HttpMcpServer() | SseMcpServer():
+            headers = {each.name: each.value for each in server.headers}
+            said = {"type": server.type, "url": server.url, "headers": headers}
+        case _:
+            raise BadInput(f"the MCP server {server.name!r} is reached in no way we know")
+    return _NOT_IN_A_NAME.sub("-", server.name).strip("-_")[:32] or "server", said
+
+
+def _info(card: Mapping[str, object]) -> SessionInfo:
+    changed = card["changed"]
+    at = datetime.fromtimestamp(changed, UTC) if isinstance(changed, int | float) else None
+    return SessionInfo(
+        session_id=str(card["id"]),
+        cwd=str(card["directory"]),
+        title=str(card["name"] or card["title"]),
+        updated_at=at.isoformat() if at else None,
+    )

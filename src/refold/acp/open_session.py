@@ -1,0 +1,351 @@
+"""One session that an editor has open: tells it what happens, and runs its prompts.
+
+It follows the documents of the session as any client does. `session_updates` says what of
+them an editor is told, `person` asks; `editor_agent` has the sessions by their ids.
+"""
+
+import logging
+import math
+from contextlib import suppress
+from uuid import uuid4
+
+import anyio
+import msgspec
+from acp.exceptions import RequestError
+from acp.interfaces import Client
+from acp.schema import (
+    AvailableCommand,
+    AvailableCommandInput,
+    AvailableCommandsUpdate,
+    ConfigOptionUpdate,
+    Cost,
+    CurrentModeUpdate,
+    PromptResponse,
+    UnstructuredCommandInput,
+    Usage,
+    UsageUpdate,
+)
+from anyio import to_thread
+from anyio.abc import TaskGroup
+from msgspec import UNSET, Struct
+
+from refold.acp import session_choices
+from refold.acp.call_display import CallDisplay, call_display
+from refold.acp.open_requests import OpenRequests
+from refold.acp.person import Person
+from refold.acp.prompt_content import PromptMessage
+from refold.acp.session_updates import (
+    SessionUpdates,
+    Update,
+    answer_chunk,
+    progress,
+    thought_chunk,
+)
+from refold.client.feed import Cursor, Follower, cursor
+from refold.client.host import Conversation
+from refold.client.offers import offers
+from refold.client.protocol import Cancel, Order, SendMessage
+from refold.errors import BadInput
+from refold.views.stream_json import documents
+from refold.views.stream_json.encode import Document
+from refold.views.stream_json.snapshot import (
+    EffortChanged,
+    ModeChanged,
+    ModelChanged,
+    Status,
+)
+
+COMPACT = "compact"
+
+
+class _Place(Struct, frozen=True):
+    """Where a document stands, if it has a place."""
+
+    id: str = ""
+
+
+_DOCUMENT, _PLACE = msgspec.json.Decoder(Document), msgspec.json.Decoder(_Place)
+_BUSY = "a turn of this session is running: wait for its end, or cancel it"
+_CLOSED = "the session was closed"
+_FAILED = -32603
+_STOPS = {
+    "interrupted": "cancelled", "cancelled": "cancelled", "step_limit": "max_turn_requests",
+}  # fmt: skip
+_OF_ANSWER = {"length": "max_tokens", "refused": "refusal"}
+_WHY = ("stuck", "budget", "step_limit")  # outcomes whose reason a person is told
+
+
+class _Turn:
+    """A prompt, from its message to the end of its turn."""
+
+    def __init__(self) -> None:
+        self.key, self.message = f"acp-{uuid4().hex}", 0
+        self.begun = self.cancelled = False
+        self.answer = ""  # how the newest response stopped
+        self.result: documents.Result | None = None
+        self.error = ""
+        self.over = anyio.Event()
+
+    def end(self, result: documents.Result | None, error: str = "") -> None:
+        self.result, self.error = result, error
+        self.over.set()
+
+
+class OpenSession:
+    """Use `follow` in a task, and wait until it is `started`."""
+
+    def __init__(
+        self, conversation: Conversation, editor: Client, group: TaskGroup, *, forms: bool
+    ) -> None:
+        self.conversation, self.session = conversation, conversation.session
+        self.id = self.session.id
+        self._editor = editor
+        self._person = Person(editor, self.id, forms=forms)
+        self._updates = SessionUpdates(self._show, self._directory)
+        self._follower = Follower()
+        self._requests = OpenRequests(
+            self.session, self._person, self._show, self._order, group
+        )
+        self._turn: _Turn | None = None
+        self._own = set[str]()  # the keys of messages that the editor has shown already
+        self.started = anyio.Event()
+        self.closed = False
+
+    async def follow(self, after: Cursor | None) -> None:
+        """Tell what follows `after` (None: what happens), until the session is closed."""
+        try:
+            while True:
+                last = await self._follow(after)
+                if not self._follower.cut_off:
+                    return
+                after = last or after
+        except Exception as error:  # a bug in one session must not end the others
+            if self._turn is not None:
+                said = f"refold itself failed: {type(error).__name__}: {error}"
+                self._turn.end(None, said)
+            logging.exception("a session of the editor cannot be told any more")
+        finally:
+            self.closed = True
+            self.started.set()
+            if self._turn is not None and not self._turn.over.is_set():
+                self._turn.end(None, _CLOSED)
+
+    async def leave(self) -> None:
+        """Tell no more of it; the session stays open."""
+        self._follower.close()
+
+    async def prompt(self, message: PromptMessage) -> PromptResponse:
+        """Send it, and wait for the end of its turn."""
+        if self._turn is not None:
+            raise BadInput(_BUSY)
+        turn = self._turn = _Turn()
+        self._own.add(turn.key)
+        try:
+            await self._tell_notices()
+            await self._send_message(message, turn)
+            await self._requests.put_all()
+            while True:
+                await turn.over.wait()
+                result = turn.result
+                if result is None:
+                    raise RequestError(_FAILED, turn.error)
+                if result.plan is UNSET or not await self._judged(result.plan, turn):
+                    break
+            await self._last_words(result)
+            return _response(result, turn)
+        finally:
+            self._turn = None
+
+    async def compact(self, focus: str) -> PromptResponse:
+        """What /compact does."""
+        done = await self.session.compact(focus)
+        said = "The conversation is compacted." if done else "There is nothing to compact."
+        await self.tell(answer_chunk(said))
+        return PromptResponse(stop_reason="end_turn")
+
+    async def cancel(self) -> None:
+        """Stop the turn, also one that is only about to begin."""
+        if self._turn is not None:
+            self._turn.cancelled = True
+        await self._order(Cancel())
+
+    async def tell(self, update: Update) -> None:
+        with suppress(ConnectionError):  # the editor has left
+            await self._editor.session_update(session_id=self.id, update=update)
+
+    async def tell_commands(self) -> None:
+        """Which commands a prompt may begin with: our own, templates and skills."""
+        found = await to_thread.run_sync(offers, self.conversation.launch, "commands")
+        commands = [_command(COMPACT, "[focus]", "compact the conversation")]
+        for each in found:
+            name = str(each["name"]).removeprefix("/")
+            commands.append(_command(name, str(each["usage"]), str(each["description"])))
+        await self.tell(
+            AvailableCommandsUpdate(
+                session_update="available_commands_update", available_commands=commands
+            )
+        )
+
+    async def _follow(self, after: Cursor | None) -> Cursor | None:
+        """The place of the last document that was told."""
+        last = None
+        follower = self._follower = await self.conversation.join(after)
+        try:
+            async for batch in follower.batches():
+                for data in batch:
+                    place = _PLACE.decode(data).id
+                    last = cursor(place) if place else last
+                    await self._heed(_DOCUMENT.decode(data))
+        finally:
+            self.conversation.leave(follower)
+        return last
+
+    async def _heed(self, document: Document) -> None:
+        if isinstance(document, Status):
+            first = not self.started.is_set()
+            self.started.set()
+            if first and self.session.running:
+                await self._requests.put_all()
+        elif self.started.is_set():
+            await self._now(document)
+        if not self._is_own(document):
+            for update in self._updates.of(document):
+                await self.tell(update)
+        if isinstance(document, documents.Result):
+            await self._ended(document)
+
+    async def _now(self, document: Document) -> None:
+        """What only counts when it happens, and not when it is told again."""
+        match document:
+            case documents.ToolApprovalRequest() | documents.Question():
+                self._requests.put(document)
+            case documents.ToolApprovalResult(call_id=id_, verdict=verdict):
+                if self._requests.answered(id_):  # nothing else is told of that call
+                    done = "completed" if verdict == "allow" else "failed"
+                    await self.tell(progress(id_, done))
+            case ModeChanged(mode=mode):
+                update = CurrentModeUpdate(
+                    session_update="current_mode_update", current_mode_id=mode
+                )
+                await self.tell(update)
+                await self._tell_options()
+            case ModelChanged() | EffortChanged():
+                await self._tell_options()
+            case _:
+                if self._turn is not None:
+                    await self._of_turn(document, self._turn)
+
+    async def _of_turn(self, document: Document, turn: _Turn) -> None:
+        match document:
+            case documents.UserMessage(client_key=key, seq=seq) if key == turn.key:
+                turn.message = seq
+            case documents.Delivered(messages=messages) if turn.message in messages:
+                turn.begun = True
+            case documents.TurnStart() if turn.cancelled:
+                await self._order(Cancel())
+            case documents.AssistantMessage(stop=stop):
+                turn.answer = stop
+            case documents.Error(reason=reason) if document.seq is UNSET:
+                key = "" if document.client_key is UNSET else document.client_key
+                if key in ("", turn.key):  # others are about answers, or a cancellation
+                    turn.end(None, reason)
+            case _:
+                return
+
+    def _is_own(self, document: Document) -> bool:
+        return (
+            isinstance(document, documents.UserMessage) and document.client_key in self._own
+        )
+
+    async def _ended(self, result: documents.Result) -> None:
+        turn = self._turn
+        if turn is None or not turn.begun:
+            return
+        self._requests.forget()
+        await self._tell_usage()
+        turn.end(result)
+
+    async def _judged(self, plan: documents.WaitingPlan, turn: _Turn) -> bool:
+        """Is the plan carried out? Then its turn has begun."""
+        order = await self._person.plan(plan)
+        if order is None or turn.cancelled:
+            return False
+        turn.over = anyio.Event()
+        await self._order(order)
+        return order.approved
+
+    async def _send_message(self, message: PromptMessage, turn: _Turn) -> None:
+        launch = self.conversation.launch
+        text, typed = await to_thread.run_sync(
+            launch.spelled_out, message.typed, message.text
+        )
+        order = SendMessage(text, images=message.images, typed=typed, client_key=turn.key)
+        await self._order(order)
+        if turn.cancelled:
+            await self._order(Cancel())
+
+    async def _order(self, order: Order) -> None:
+        """Problems come back as documents, with the key of their order."""
+        if not order.client_key:
+            order = msgspec.structs.replace(order, client_key=f"acp-{uuid4().hex}")
+        await self.conversation.take(msgspec.json.encode(order), self._follower)
+
+    async def _last_words(self, result: documents.Result) -> None:
+        if result.outcome == "failed":
+            raise RequestError(_FAILED, result.reason or "the turn failed")
+        if result.outcome in _WHY:
+            await self.tell(answer_chunk(f"{result.outcome}: {result.reason}"))
+
+    async def _tell_notices(self) -> None:
+        """What the user must know of this session: told once, as thoughts."""
+        for notice in await self.conversation.notices():
+            await self.tell(thought_chunk(f"refold: {notice}\n\n"))
+
+    async def _tell_usage(self) -> None:
+        context = self.session.reports.context()
+        spent = self.session.status.cost
+        known = spent is not None and math.isfinite(spent)
+        cost = Cost(amount=spent or 0.0, currency="USD") if known else None
+        await self.tell(
+            UsageUpdate(
+                session_update="usage_update",
+                used=context.used,
+                size=context.window,
+                cost=cost,
+            )
+        )
+
+    async def _tell_options(self) -> None:
+        await self.tell(
+            ConfigOptionUpdate(
+                session_update="config_option_update",
+                config_options=session_choices.options(self.session),
+            )
+        )
+
+    @property
+    def _directory(self) -> str:
+        return self.session.workspace.directory
+
+    def _show(self, tool: str, arguments: object) -> CallDisplay:
+        return call_display(tool, arguments, self.session.tool(tool), self._directory)
+
+
+def _command(name: str, usage: str, about: str) -> AvailableCommand:
+    hint = AvailableCommandInput(root=UnstructuredCommandInput(hint=usage))
+    return AvailableCommand(name=name, description=about, input=hint if usage else None)
+
+
+def _response(result: documents.Result, turn: _Turn) -> PromptResponse:
+    stop = _STOPS.get(result.outcome) or _OF_ANSWER.get(turn.answer, "end_turn")
+    used = result.usage
+    return PromptResponse.model_validate(
+        {
+            "stopReason": stop,
+            "usage": Usage(
+                input_tokens=used.fresh, output_tokens=used.output,
+                cached_read_tokens=used.cached, cached_write_tokens=used.cache_write,
+                thought_tokens=used.reasoning, total_tokens=used.input + used.output,
+            ),
+        }
+    )  # fmt: skip

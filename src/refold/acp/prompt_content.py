@@ -1,0 +1,95 @@
+"""The content of a prompt as a message for the model: its text, and its images. Pure.
+
+A file that the editor only names is written as @file, and the model reads it itself; what
+the editor embeds follows the text. `open_session` sends the message.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from acp.schema import (
+    AudioContentBlock,
+    BlobResourceContents,
+    EmbeddedResourceContentBlock,
+    ImageContentBlock,
+    ResourceContentBlock,
+    TextContentBlock,
+)
+from msgspec import Struct
+
+from refold.client.types import ImageData
+from refold.errors import BadInput
+
+ContentBlock: TypeAlias = (
+    TextContentBlock
+    | ImageContentBlock
+    | AudioContentBlock
+    | ResourceContentBlock
+    | EmbeddedResourceContentBlock
+)
+_FENCE = "```"
+
+
+class PromptMessage(Struct, frozen=True):
+    """`typed` is what the person wrote, `attached` what the editor embedded in it."""
+
+    typed: str
+    attached: str = ""
+    images: tuple[ImageData, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(filter(None, (self.typed, self.attached)))
+
+
+def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
+    """Raises `BadInput` for content that no model of ours can be given."""
+    typed, attached = list[str](), list[str]()
+    images = list[ImageData]()
+    for block in blocks:
+        match block:
+            case TextContentBlock(text=text):
+                typed.append(text)
+            case ImageContentBlock(data=data, mime_type=kind, uri=uri):
+                images.append(_image(data, kind, uri or "an image"))
+            case ResourceContentBlock(uri=uri):
+                typed.append(named(uri))
+            case EmbeddedResourceContentBlock(resource=BlobResourceContents() as blob):
+                images.append(_image(blob.blob, blob.mime_type or "", blob.uri))
+            case EmbeddedResourceContentBlock(resource=found):
+                typed.append(named(found.uri))
+                attached.append(f"{named(found.uri)}:\n{fenced(found.text)}")
+            case AudioContentBlock():
+                raise BadInput("refold gives no sound to models: send text or images")
+    return PromptMessage("".join(typed), "\n\n".join(attached), tuple(images))
+
+
+def named(uri: str) -> str:
+    """How a message names what stands at this address."""
+    parts = urlsplit(uri)
+    if parts.scheme != "file":
+        return uri
+    path = unquote(parts.path)
+    return f'@"{path}"' if any(map(str.isspace, path)) else f"@{path}"
+
+
+def fenced(text: str) -> str:
+    """As a block of Markdown that nothing in the text ends."""
+    fence = _FENCE
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text.rstrip()}\n{fence}"
+
+
+def _image(data: str, kind: str, name: str) -> ImageData:
+    if not kind.startswith("image/"):
+        raise BadInput(
+            f"{name!r} is {kind or 'of no known type'}: refold takes text and images"
+        )
+    try:
+        return ImageData(base64.b64decode(data, validate=True), kind, name)
+    except (binascii.Error, ValueError) as error:
+        raise BadInput(f"{name!r} is not valid base64: {error}") from error

@@ -1,0 +1,84 @@
+"""What a person may choose for a session in an editor: its mode, model, and effort.
+
+Each is told twice, as a mode and as a configuration option: editors know one or the other.
+"""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from acp.schema import (
+    SessionConfigOptionBoolean,
+    SessionConfigOptionSelect,
+    SessionConfigSelectOption,
+    SessionMode,
+    SessionModeState,
+)
+
+from refold.client.session import Session
+from refold.errors import BadInput
+from refold.values.modes import MEANINGS, Effort
+
+MODE, MODEL, EFFORT = "mode", "model", "effort"
+_PROVIDERS_OWN = "default"  # the effort "", for editors that want a value
+
+
+def modes(session: Session) -> SessionModeState:
+    return SessionModeState(
+        current_mode_id=session.mode,
+        available_modes=[
+            SessionMode(id=mode, name=mode, description=about)
+            for mode, about in MEANINGS.items()
+        ],
+    )
+
+
+def options(
+    session: Session,
+) -> list[SessionConfigOptionSelect | SessionConfigOptionBoolean]:
+    models = dict.fromkeys(filter(None, (session.model, *session.models.names())))
+    efforts = [each or _PROVIDERS_OWN for each in get_args(Effort)]
+    found: list[SessionConfigOptionSelect | SessionConfigOptionBoolean] = [
+        SessionConfigOptionSelect(
+            type="select", id=MODE, name="Permission mode", category="mode",
+            current_value=session.mode,
+            options=[
+                SessionConfigSelectOption(value=mode, name=mode, description=about)
+                for mode, about in MEANINGS.items()
+            ],
+        ),
+        SessionConfigOptionSelect(
+            type="select", id=EFFORT, name="Effort", category="thought_level",
+            current_value=session.effort or _PROVIDERS_OWN, options=_plain(efforts),
+        ),
+    ]  # fmt: skip
+    if models:
+        found.insert(
+            1,
+            SessionConfigOptionSelect(
+                type="select", id=MODEL, name="Model", category="model",
+                current_value=session.model, options=_plain(list(models)),
+            ),
+        )  # fmt: skip
+    return found
+
+
+async def choose(session: Session, option: str, value: str | bool) -> None:
+    """Raises `BadInput` for what cannot be chosen."""
+    from refold.client.protocol import SetEffort, SetMode, SetModel
+
+    efforts: dict[str, Effort] = {each or _PROVIDERS_OWN: each for each in get_args(Effort)}
+    match option, value:
+        case "mode", str():
+            await session.send(SetMode(value))
+        case "model", str():
+            await session.send(SetModel(await session.models.check(value)))
+        case "effort", str() if value in efforts:
+            await session.send(SetEffort(efforts[value]))
+        case "effort", _:
+            raise BadInput(f"{value!r} is not an effort: {', '.join(efforts)}")
+        case _:
+            raise BadInput(f"there is no option {option!r}: {MODE}, {MODEL}, {EFFORT}")
+
+
+def _plain(values: Sequence[str]) -> list[SessionConfigSelectOption]:
+    return [SessionConfigSelectOption(value=each, name=each) for each in values]

@@ -1,0 +1,207 @@
+"""The documents of a session as updates of the protocol.
+
+Nothing is sent here, and nothing is asked: `open_session` does both. Text comes in pieces
+and once more complete; it is told once, whatever of it came. This is version 1 of the
+protocol; another version would be another module like this one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from acp.schema import (
+    AgentMessageChunk,
+    AgentPlanUpdate,
+    AgentThoughtChunk,
+    AvailableCommandsUpdate,
+    ConfigOptionUpdate,
+    ContentToolCallContent,
+    CurrentModeUpdate,
+    FileEditToolCallContent,
+    PlanEntry,
+    SessionInfoUpdate,
+    TextContentBlock,
+    ToolCallLocation,
+    ToolCallProgress,
+    ToolCallStart,
+    UsageUpdate,
+    UserMessageChunk,
+)
+from msgspec import UNSET
+
+from refold.acp.call_display import CallDisplay, edits, first_changed_line
+from refold.acp.prompt_content import fenced
+from refold.views.stream_json import documents, live_documents
+from refold.views.stream_json.encode import Document
+from refold.views.stream_json.snapshot import TitleChanged
+
+Update: TypeAlias = (
+    UserMessageChunk | AgentMessageChunk | AgentThoughtChunk | ToolCallStart
+    | ToolCallProgress | AgentPlanUpdate | AvailableCommandsUpdate | CurrentModeUpdate
+    | ConfigOptionUpdate | SessionInfoUpdate | UsageUpdate
+)  # fmt: skip
+Show: TypeAlias = Callable[[str, object], CallDisplay]
+_Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
+
+_TAIL = 4_000  # characters of what a running command has printed
+_TODO: Mapping[str, Literal["pending", "in_progress", "completed"]] = {
+    "pending": "pending", "in_progress": "in_progress", "done": "completed",
+    "cancelled": "completed",
+}  # fmt: skip
+
+
+class SessionUpdates:
+    """Of one session. `show` says how a call looks; `directory` is where it works."""
+
+    def __init__(self, show: Show, directory: str) -> None:
+        self._show, self._directory = show, directory
+        self._said = _Pieces()
+        self._printed = dict[str, str]()  # by the ids of running calls
+        self._edits = dict[str, list[FileEditToolCallContent]]()
+
+    def of(self, document: Document) -> Iterator[Update]:
+        """The updates that tell this document."""
+        match document:
+            case documents.UserMessage():
+                yield user_chunk(_as_written(document), f"user-{document.seq}")
+            case live_documents.TextDelta() | live_documents.ThinkingDelta():
+                yield from self._piece(document)
+            case documents.ModelStart():
+                self._said = _Pieces()
+            case documents.AssistantMessage():
+                yield from self._answer(document)
+            case documents.TodoUpdate(todos=todos):
+                yield AgentPlanUpdate(
+                    session_update="plan",
+                    entries=[
+                        PlanEntry(
+                            content=each.subject, priority="medium",
+                            status=_TODO[each.status],
+                        )
+                        for each in todos
+                    ],
+                )  # fmt: skip
+            case TitleChanged(title=title):
+                yield SessionInfoUpdate(session_update="session_info_update", title=title)
+            case _:
+                yield from self._of_call(document)
+
+    def _of_call(self, document: Document) -> Iterator[Update]:
+        match document:
+            case documents.ToolCall(call_id=id_, tool=tool, arguments=arguments):
+                shown = self._show(tool, arguments)
+                yield ToolCallStart(
+                    session_update="tool_call", tool_call_id=id_, title=shown.title,
+                    kind=shown.kind, status="pending", raw_input=arguments,
+                    locations=list(shown.locations) or None,
+                )  # fmt: skip
+            case documents.ToolStart(call_id=id_):
+                yield progress(id_, "in_progress")
+            case live_documents.ToolProgress():
+                yield from self._output(document)
+            case documents.ToolResult(call_id=id_, outcome=outcome, text=text):
+                self._printed.pop(id_, None)
+                status = "completed" if outcome == "done" else "failed"
+                yield progress(id_, status, [content(fenced(text))] if text else None)
+                if document.final is not UNSET:
+                    yield answer_chunk(document.final)
+            case documents.Diff():
+                yield self._diff(document)
+            case _:
+                return
+
+    def _piece(
+        self, document: live_documents.TextDelta | live_documents.ThinkingDelta
+    ) -> Iterator[Update]:
+        thinking = isinstance(document, live_documents.ThinkingDelta)
+        offset = 0 if document.offset is UNSET else document.offset
+        message = 0 if document.message is UNSET else document.message
+        if new := self._said.new(message, thinking, offset, document.text):
+            yield _chunk(new, thinking, f"answer-{message}")
+
+    def _answer(self, document: documents.AssistantMessage) -> Iterator[Update]:
+        message = self._said.message or document.seq
+        for thinking, text in ((True, document.thinking), (False, document.text)):
+            if rest := self._said.new(message, thinking, 0, text):
+                yield _chunk(rest, thinking, f"answer-{message}")
+        self._said = _Pieces()
+
+    def _output(self, document: live_documents.ToolProgress) -> Iterator[Update]:
+        offset = 0 if document.offset is UNSET else document.offset
+        before = "" if offset == 0 else self._printed.get(document.call_id, "")
+        whole = (before + document.text)[-_TAIL:]
+        self._printed[document.call_id] = whole
+        yield progress(document.call_id, "in_progress", [content(fenced(whole))])
+
+    def _diff(self, document: documents.Diff) -> Update:
+        all_ = self._edits.setdefault(document.call_id, [])
+        all_ += edits(document.path, document.kind, document.text, self._directory)
+        places = [
+            ToolCallLocation(path=each.path, line=first_changed_line(document.text))
+            for each in all_[-1:]
+        ]
+        return ToolCallProgress(
+            session_update="tool_call_update", tool_call_id=document.call_id,
+            content=list(all_) or None, locations=places or None,
+        )  # fmt: skip
+
+
+class _Pieces:
+    """How much of one answer was told: of its text, and of what the model thought."""
+
+    def __init__(self) -> None:
+        self.message = 0
+        self._told = {True: 0, False: 0}
+
+    def new(self, message: int, thinking: bool, offset: int, text: str) -> str:
+        """What of this piece was not told yet."""
+        if message != self.message:
+            self.message, self._told = message, {True: 0, False: 0}
+        new = text[max(self._told[thinking] - offset, 0) :]
+        self._told[thinking] = max(self._told[thinking], offset + len(text))
+        return new
+
+
+def user_chunk(text: str, id_: str) -> UserMessageChunk:
+    return UserMessageChunk(
+        session_update="user_message_chunk", content=text_block(text), message_id=id_
+    )
+
+
+def answer_chunk(text: str) -> AgentMessageChunk:
+    """A sentence of refold, and not of the model."""
+    return AgentMessageChunk(session_update="agent_message_chunk", content=text_block(text))
+
+
+def thought_chunk(text: str) -> AgentThoughtChunk:
+    return AgentThoughtChunk(session_update="agent_thought_chunk", content=text_block(text))
+
+
+def text_block(text: str) -> TextContentBlock:
+    return TextContentBlock(type="text", text=text)
+
+
+def content(text: str) -> ContentToolCallContent:
+    return ContentToolCallContent(type="content", content=text_block(text))
+
+
+def progress(
+    id_: str, status: _Status, shown: Sequence[ContentToolCallContent] | None = None
+) -> ToolCallProgress:
+    return ToolCallProgress(
+        session_update="tool_call_update", tool_call_id=id_, status=status,
+        content=list(shown) if shown is not None else None,
+    )  # fmt: skip
+
+
+def _chunk(text: str, thinking: bool, id_: str) -> AgentMessageChunk | AgentThoughtChunk:
+    if thinking:
+        return AgentThoughtChunk(
+            session_update="agent_thought_chunk", content=text_block(text), message_id=id_
+        )
+    return AgentMessageChunk(
+        session_update="agent_message_chunk", content=text_block(text), message_id=id_
+    )
+
+
+def _as_written(message: documents.UserMessage) -> str:
+    return message.text if message.typed is UNSET else message.typed

@@ -1,0 +1,83 @@
+"""`refold acp`: an agent for editors that speak the Agent Client Protocol, on stdio.
+
+The protocol is in `refold.acp`, which needs the extra `acp`. Here the options are read, and
+stdout is kept for the protocol alone.
+"""
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio
+from msgspec.structs import replace
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.cli.launch import command_names
+from refold.client.host import EditorConversation, Host, HostPaths, NewConversation
+from refold.client.launch import Launch
+from refold.config.folder_settings import load_here
+from refold.config.paths import Paths, here, paths
+from refold.errors import RefoldError
+from refold.headless.stdio import lines
+from refold.journal.home import Home
+
+_MISSING = (
+    "editors need a package that is not installed here: pip install 'refold[acp]', or, in a "
+    "checkout, make run"
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("-m", "--model", default="", help="model of new sessions")
+    parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+
+
+def run(found: Namespace) -> int:
+    try:
+        from refold.acp.serving import serve
+    except ImportError as error:
+        raise RefoldError(f"{_MISSING} ({error})") from error
+    places = paths(os.environ)
+    directories = HostPaths(here(), places.state / "server", places.data / "checkpoints")
+    host = Host(
+        Home(places.data / "sessions"), directories, partial(launch_at, found, places)
+    )
+    anyio.run(serve, host, lines(), _only_for_us())
+    return 0
+
+
+def launch_at(
+    found: Namespace,
+    places: Paths,
+    directory: Path,
+    roots: Sequence[Path],
+    wanted: NewConversation,
+) -> Launch:
+    """A start in a directory, with its settings and what the editor hands over."""
+    loaded = load_here(directory, places, os.environ, {})
+    options = LaunchOptions(
+        directory=directory,
+        more_roots=tuple(roots),
+        model=wanted.model or found.model,
+        script=Path(found.script).absolute() if found.script else None,
+        notices=tuple(filter(None, (loaded.unheeded,))),
+        given=loaded.given,
+    )
+    if isinstance(wanted, EditorConversation):
+        more = (Path(each) for each in wanted.roots)
+        every = tuple(dict.fromkeys((*roots, *more)))
+        options = replace(options, more_roots=every, mcp_servers=wanted.mcp_servers)
+    app = App(loaded.settings, places, os.environ, options)
+    return Launch(app, {}, commands=command_names, notes=True)
+
+
+def _only_for_us() -> int:
+    """Stdout, for us alone: what anything else prints goes to stderr."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    return own

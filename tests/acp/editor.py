@@ -1,0 +1,201 @@
+"""An editor for tests: the client of the official SDK, against `refold acp` as a process.
+
+Every message, in both directions, is checked against the models of the SDK.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import acp
+import anyio
+from acp import schema
+from acp.client.connection import ClientSideConnection
+from acp.connection import StreamDirection, StreamEvent
+from acp.meta import AGENT_METHODS, CLIENT_METHODS
+from pydantic import BaseModel, TypeAdapter
+
+from tests.cli.running import Document, command, script
+
+Said = Callable[[schema.ToolCallUpdate, list[schema.PermissionOption]], str]
+LONG = 60.0  # seconds; nothing here takes so long unless it hangs
+
+_CHECKED: Mapping[str, tuple[Any, Any]] = {  # the parameters and the result of each method
+    AGENT_METHODS["initialize"]: (schema.InitializeRequest, schema.InitializeResponse),
+    AGENT_METHODS["authenticate"]: (schema.AuthenticateRequest, schema.AuthenticateResponse),
+    AGENT_METHODS["session_new"]: (schema.NewSessionRequest, schema.NewSessionResponse),
+    AGENT_METHODS["session_load"]: (schema.LoadSessionRequest, schema.LoadSessionResponse),
+    AGENT_METHODS["session_list"]: (schema.ListSessionsRequest, schema.ListSessionsResponse),
+    AGENT_METHODS["session_fork"]: (schema.ForkSessionRequest, schema.ForkSessionResponse),
+    AGENT_METHODS["session_resume"]: (
+        schema.ResumeSessionRequest, schema.ResumeSessionResponse,
+    ),
+    AGENT_METHODS["session_close"]: (schema.CloseSessionRequest, schema.CloseSessionResponse),
+    AGENT_METHODS["session_prompt"]: (schema.PromptRequest, schema.PromptResponse),
+    AGENT_METHODS["session_cancel"]: (schema.CancelNotification, None),
+    AGENT_METHODS["session_set_mode"]: (
+        schema.SetSessionModeRequest, schema.SetSessionModeResponse,
+    ),
+    AGENT_METHODS["session_set_config_option"]: (
+        schema.SetSessionConfigOptionSelectRequest, schema.SetSessionConfigOptionResponse,
+    ),
+    CLIENT_METHODS["session_update"]: (schema.SessionNotification, None),
+    CLIENT_METHODS["session_request_permission"]: (
+        schema.RequestPermissionRequest, schema.RequestPermissionResponse,
+    ),
+    CLIENT_METHODS["elicitation_create"]: (
+        schema.CreateElicitationRequest, schema.CreateElicitationResponse,
+    ),
+}  # fmt: skip
+
+
+class Checked:
+    """Sees each message that is sent or received, and keeps what the models reject."""
+
+    def __init__(self) -> None:
+        self.seen, self.wrong = set[str](), list[str]()
+        self._methods = dict[tuple[bool, Any], str]()
+
+    def __call__(self, event: StreamEvent) -> None:
+        message, ours = event.message, event.direction is StreamDirection.OUTGOING
+        method = message.get("method")
+        if method is not None:
+            self.seen.add(method)
+            self._methods[ours, message.get("id")] = method
+            self._check(f"{method} {message}", _CHECKED[method][0], message["params"])
+        elif "result" in message:
+            asked = self._methods[not ours, message["id"]]
+            self._check(f"the result of {asked}", _CHECKED[asked][1], message["result"])
+
+    def _check(self, what: str, kind: Any, value: object) -> None:
+        try:
+            made: object = TypeAdapter(kind).validate_python(value)
+        except ValueError as error:
+            self.wrong.append(f"{what}: {error}")
+            return
+        unknown = _unknown(value, made)
+        if unknown:
+            self.wrong.append(f"{what}: unknown {unknown}")
+
+
+def _unknown(value: object, made: object) -> list[str]:
+    """Fields of an object that its model has not."""
+    if isinstance(made, list) and isinstance(value, list):
+        return [n for v, m in zip(value, made, strict=True) for n in _unknown(v, m)]
+    if not isinstance(made, BaseModel) or not isinstance(value, dict):
+        return []
+    made = getattr(made, "root", made)
+    fields = {f.alias or name: name for name, f in type(made).model_fields.items()}
+    own = [name for name in value if name not in fields]
+    below = [
+        found
+        for name, each in value.items()
+        if name in fields
+        for found in _unknown(each, getattr(made, fields[name]))
+    ]
+    return own + below
+
+
+class Editor:
+    """What the person at it does is `said`: the id of an option, or "" to close it."""
+
+    def __init__(self, said: Said | None = None) -> None:
+        self._said = said or (lambda call, options: "once")
+        self.updates = list[tuple[str, Any]]()
+        self.asked = list[tuple[schema.ToolCallUpdate, list[schema.PermissionOption]]]()
+        self.forms = list[Any]()
+        self.filled: Mapping[str, object] | None = None
+        self._news = anyio.Event()
+
+    def on_connect(self, conn: Any) -> None:
+        pass
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        self.updates.append((session_id, update))
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def request_permission(
+        self, session_id: str, tool_call: Any, options: Any, **_: Any
+    ) -> schema.RequestPermissionResponse:
+        self.asked.append((tool_call, options))
+        self._news.set()
+        self._news = anyio.Event()
+        chosen = self._said(tool_call, options)
+        if chosen == "…":
+            await anyio.sleep_forever()
+        outcome = (
+            schema.AllowedOutcome(outcome="selected", option_id=chosen)
+            if chosen
+            else schema.DeniedOutcome(outcome="cancelled")
+        )
+        return schema.RequestPermissionResponse(outcome=outcome)
+
+    async def create_elicitation(self, message: str, mode: Any, **_: Any) -> Any:
+        self.forms.append(mode)
+        if self.filled is None:
+            return schema.DeclineElicitationResponse(action="decline")
+        return schema.AcceptElicitationResponse(action="accept", content=dict(self.filled))
+
+    def of(self, *kinds: str) -> list[Any]:
+        return [update for _, update in self.updates if update.session_update in kinds]
+
+    @property
+    def answer(self) -> str:
+        return "".join(each.content.text for each in self.of("agent_message_chunk"))
+
+    async def until(self, right: Callable[[], object]) -> None:
+        with anyio.fail_after(LONG):
+            while not right():
+                await self._news.wait()
+
+
+class Connected:
+    """The connection, and what passed over it."""
+
+    def __init__(
+        self, agent: ClientSideConnection, editor: Editor, process: Any, work: Path
+    ) -> None:
+        self.agent, self.editor, self.process, self.work = agent, editor, process, work
+        self.begun: Any = None
+
+    async def new(self, **more: Any) -> str:
+        made = await self.agent.new_session(cwd=str(self.work), mcp_servers=[], **more)
+        return made.session_id
+
+    async def prompt(self, session: str, text: str, *more: Any) -> schema.PromptResponse:
+        blocks = [acp.text_block(text), *more]
+        with anyio.fail_after(LONG):
+            return await self.agent.prompt(session_id=session, prompt=blocks)
+
+
+@asynccontextmanager
+async def editor(
+    work: Path,
+    *lines: Document,
+    said: Said | None = None,
+    elicits: bool = False,
+    options: Sequence[str] = (),
+) -> AsyncGenerator[Connected]:
+    """`refold acp` with these responses of the model; ends it, and checks what passed."""
+    made, checked = Editor(said), Checked()
+    program, *arguments = command("acp", "--script", script(work.parent, *lines), *options)
+    async with acp.spawn_agent_process(
+        made, program, *arguments, env=dict(os.environ), cwd=work,
+        transport_kwargs={"stderr": None, "shutdown_timeout": 10.0}, observers=[checked],
+        use_unstable_protocol=True,
+    ) as (agent, process):  # fmt: skip
+        found = Connected(agent, made, process, work)
+        form = schema.ElicitationFormCapabilities()
+        capabilities = schema.ClientCapabilities(
+            elicitation=schema.ElicitationCapabilities(form=form) if elicits else None
+        )
+        with anyio.fail_after(LONG):
+            found.begun = await agent.initialize(
+                protocol_version=acp.PROTOCOL_VERSION, client_capabilities=capabilities
+            )
+        yield found
+    assert checked.wrong == []
+    assert process.returncode == 0

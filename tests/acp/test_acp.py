@@ -1,0 +1,418 @@
+"""refold in an editor: the official SDK's client drives `refold acp`, a process of its own.
+
+The SDK takes long to import, in both processes: these tests are slow.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import acp
+import anyio
+import pytest
+from acp import schema
+from acp.exceptions import RequestError
+
+from refold.values.modes import MEANINGS
+from tests.acp.editor import Connected, editor
+from tests.cli.running import call
+from tests.mcp import fake_server
+
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
+    "rkJggg=="
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    found = tmp_path / "work"
+    found.mkdir()
+    return found
+
+
+def test_a_prompt_is_answered(work: Path) -> None:
+    async def check() -> None:
+        async with editor(work, {"text": "Hello there."}) as at:
+            session = await at.new()
+            ended = await at.prompt(session, "Hi")
+            assert (ended.stop_reason, at.editor.answer) == ("end_turn", "Hello there.")
+
+    anyio.run(check)
+
+
+READ = call("read_file", path="a.py")
+EDIT = call("edit_file", path="a.py", old="1", new="2")
+EDIT_SHOWN = ("x = 1\n", "x = 2\n")
+
+
+def calls(at: Connected) -> list[tuple[str | None, str | None]]:
+    """The kind and the status of each tool call update, as they came."""
+    return [
+        (each.kind, each.status) for each in at.editor.of("tool_call", "tool_call_update")
+    ]
+
+
+def printed(at: Connected) -> str:
+    """What running calls have shown so far."""
+    shown = (each.content or [] for each in at.editor.of("tool_call_update"))
+    return "".join(part.content.text for parts in shown for part in parts)
+
+
+def diffs(shown: Any) -> list[tuple[str, str | None, str]]:
+    return [
+        (each.path, each.old_text, each.new_text)
+        for each in shown.content or []
+        if each.type == "diff"
+    ]
+
+
+def test_a_change_is_shown_as_a_diff_before_it_is_allowed_and_after(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        async with editor(work, READ, EDIT, {"text": "Done."}) as at:
+            session = await at.new()
+            await at.prompt(session, "Make x 2")
+
+            (asked, options), *_ = at.editor.asked
+            names = [(each.option_id, each.kind) for each in options]
+            shown = [(str(work / "a.py"), *EDIT_SHOWN)]
+            assert (diffs(asked), names) == (
+                shown,
+                [
+                    ("once", "allow_once"),
+                    ("session", "allow_always"),
+                    ("always", "allow_always"),
+                    ("no", "reject_once"),
+                ],
+            )
+            last = at.editor.of("tool_call_update")[-1]
+            assert diffs(last) == shown
+            assert [each.path for each in last.locations] == [str(work / "a.py")]
+            assert calls(at)[3:] == [
+                ("edit", "pending"), (None, "in_progress"), (None, "completed"), (None, None),
+            ]  # fmt: skip
+            assert (work / "a.py").read_text() == "x = 2\n"
+
+    anyio.run(check)
+
+
+def test_a_change_that_the_person_denies_is_not_made(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        async with editor(work, READ, EDIT, {"text": "I see."}, said=lambda *_: "no") as at:
+            session = await at.new()
+            ended = await at.prompt(session, "Make x 2")
+            assert len(at.editor.asked) == 1
+            assert calls(at)[-1] == (None, "failed")
+            assert (ended.stop_reason, at.editor.answer) == ("end_turn", "I see.")
+            assert (work / "a.py").read_text() == "x = 1\n"
+
+    anyio.run(check)
+
+
+def test_what_is_allowed_for_the_session_is_asked_once(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+    again = call("edit_file", path="a.py", old="2", new="3")
+
+    async def check() -> None:
+        lines = (READ, EDIT, again, {"text": "Done."})
+        async with editor(work, *lines, said=lambda *_: "session") as at:
+            session = await at.new()
+            await at.prompt(session, "Make x 2, then 3")
+            assert len(at.editor.asked) == 1
+            assert (work / "a.py").read_text() == "x = 3\n"
+
+    anyio.run(check)
+
+
+def test_cancel_ends_a_running_command_and_the_turn(work: Path) -> None:
+    waits = call("bash", command="echo begun; sleep 600")
+
+    async def check() -> None:
+        async with editor(work, waits, {"text": "never"}) as at:
+            session = await at.new()
+            async with anyio.create_task_group() as group:
+
+                async def stop() -> None:
+                    await at.editor.until(lambda: "begun" in printed(at))
+                    await at.agent.cancel(session_id=session)
+
+                group.start_soon(stop)
+                ended = await at.prompt(session, "Wait")
+            assert ended.stop_reason == "cancelled"
+            assert calls(at)[-1] == (None, "failed")
+
+    anyio.run(check)
+
+
+def test_cancel_while_the_person_is_asked_ends_the_turn(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        async with editor(work, READ, EDIT, {"text": "never"}, said=lambda *_: "…") as at:
+            session = await at.new()
+            async with anyio.create_task_group() as group:
+
+                async def stop() -> None:
+                    await at.editor.until(lambda: at.editor.asked)
+                    await at.agent.cancel(session_id=session)
+
+                group.start_soon(stop)
+                ended = await at.prompt(session, "Make x 2")
+            assert ended.stop_reason == "cancelled"
+            assert (work / "a.py").read_text() == "x = 1\n"
+
+    anyio.run(check)
+
+
+def test_a_session_is_loaded_with_its_history_after_a_restart(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        async with editor(work, READ, EDIT, {"text": "Done."}) as at:
+            session = await at.new()
+            await at.prompt(session, "Make x 2")
+
+        async with editor(work, {"text": "Nothing more."}) as at:
+            listed = await at.agent.list_sessions(cwd=str(work))
+            assert [(each.session_id, each.cwd) for each in listed.sessions] == [
+                (session, str(work))
+            ]
+            await at.agent.load_session(cwd=str(work), session_id=session, mcp_servers=[])
+            told = at.editor.of("user_message_chunk", "tool_call", "agent_message_chunk")
+            assert [each.session_update for each in told] == [
+                "user_message_chunk", "tool_call", "tool_call", "agent_message_chunk",
+            ]  # fmt: skip
+            assert told[0].content.text == "Make x 2"
+            assert at.editor.asked == []  # what was answered is not asked again
+            ended = await at.prompt(session, "And now?")
+            assert (ended.stop_reason, at.editor.answer) == (
+                "end_turn",
+                "Done.Nothing more.",
+            )
+
+    anyio.run(check)
+
+
+def test_a_session_is_resumed_forked_and_closed(work: Path) -> None:
+    async def check() -> None:
+        async with editor(work, {"text": "One."}, {"text": "Two."}) as at:
+            session = await at.new()
+            await at.prompt(session, "First")
+            forked = await at.agent.fork_session(
+                cwd=str(work), session_id=session, mcp_servers=[]
+            )
+            assert forked.session_id != session
+            await at.agent.close_session(session_id=session)
+            with pytest.raises(RequestError, match="is not open: load or resume it first"):
+                await at.prompt(session, "Second")
+            before = len(at.editor.of("agent_message_chunk", "user_message_chunk"))
+            await at.agent.resume_session(cwd=str(work), session_id=session, mcp_servers=[])
+            assert len(at.editor.of("agent_message_chunk", "user_message_chunk")) == before
+
+    anyio.run(check)
+
+
+def test_modes_models_and_effort_can_be_chosen(work: Path) -> None:
+    async def check() -> None:
+        async with editor(work, {"text": "Yes."}) as at:
+            made = await at.agent.new_session(cwd=str(work), mcp_servers=[])
+            session = made.session_id
+            assert [each.id for each in made.modes.available_modes] == list(MEANINGS)
+            assert [each.id for each in made.config_options] == ["mode", "model", "effort"]
+
+            await at.agent.set_session_mode(session_id=session, mode_id="plan")
+            await at.editor.until(lambda: at.editor.of("current_mode_update"))
+            chosen = await at.agent.set_config_option(
+                session_id=session, config_id="effort", value="high"
+            )
+
+            values = {each.id: each.current_value for each in chosen.config_options}
+            assert (values["mode"], values["effort"]) == ("plan", "high")
+            with pytest.raises(RequestError, match="'x' is not a mode"):
+                await at.agent.set_session_mode(session_id=session, mode_id="x")
+
+    anyio.run(check)
+
+
+def test_images_and_embedded_files_reach_the_model(work: Path, home: Path) -> None:
+    file = acp.embedded_text_resource("file:///w/a%20b.py", "x = 1", mime_type="text/x")
+
+    async def check() -> None:
+        async with editor(work, {"text": "Seen."}) as at:
+            session = await at.new()
+            more = (acp.resource_block(file), acp.image_block(PNG, "image/png"))
+            ended = await at.prompt(session, "Look at ", *more)
+            assert ended.stop_reason == "end_turn"
+            (said,) = [each for each in events(home, session) if each["kind"] == "Said"]
+            expected = 'Look at @"/w/a b.py"\n\n@"/w/a b.py":\n```\nx = 1\n```'
+            assert (said["data"]["text"], len(said["data"]["images"])) == (expected, 1)
+
+    anyio.run(check)
+
+
+def test_the_plan_of_todos_is_told(work: Path) -> None:
+    todos = [
+        {"subject": "read", "status": "completed"},
+        {"subject": "write", "status": "pending"},
+    ]
+
+    async def check() -> None:
+        async with editor(work, call("todo_write", todos=todos), {"text": "Done."}) as at:
+            session = await at.new()
+            await at.prompt(session, "Plan it")
+            (plan,) = at.editor.of("plan")
+            assert [(each.content, each.status) for each in plan.entries] == [
+                ("read", "completed"), ("write", "pending"),
+            ]  # fmt: skip
+
+    anyio.run(check)
+
+
+def events(home: Path, session: str) -> list[Any]:
+    (path,) = home.rglob(f"{session}/events.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+ASKS = call(
+    "ask_user",
+    questions=[
+        {"question": "Which colour?", "options": [{"label": "red"}, {"label": "blue"}]}
+    ],
+)
+
+
+def results(home: Path, session: str) -> list[str]:
+    """The texts of the results that the model got."""
+    return [
+        each["data"]["text"] for each in events(home, session) if each["kind"] == "Ended"
+    ]
+
+
+def test_a_question_of_the_model_is_a_form_where_the_editor_has_forms(
+    work: Path, home: Path
+) -> None:
+    async def check() -> None:
+        async with editor(work, ASKS, {"text": "Blue."}, elicits=True) as at:
+            at.editor.filled = {"answer1": "blue"}
+            session = await at.new()
+            ended = await at.prompt(session, "Ask me")
+            (form,) = at.editor.forms
+            field = form.requested_schema.properties["answer1"]
+            assert (field.title, [each.const for each in field.one_of]) == (
+                "Which colour?", ["red", "blue"],
+            )  # fmt: skip
+            assert ended.stop_reason == "end_turn"
+            assert "blue" in results(home, session)[0]
+
+    anyio.run(check)
+
+
+def test_a_question_of_the_model_is_a_choice_where_the_editor_has_no_forms(
+    work: Path, home: Path
+) -> None:
+    async def check() -> None:
+        async with editor(work, ASKS, {"text": "Blue."}, said=lambda *_: "1") as at:
+            session = await at.new()
+            await at.prompt(session, "Ask me")
+            ((asked, options),) = at.editor.asked
+            assert (asked.title, [each.name for each in options]) == (
+                "Which colour?", ["red", "blue"],
+            )  # fmt: skip
+            assert "blue" in results(home, session)[0]
+
+    anyio.run(check)
+
+
+def test_a_plan_that_is_approved_is_carried_out_in_the_same_prompt(work: Path) -> None:
+    plan = call("exit_plan_mode", plan="# Add a file\n\n1. Write b.py.")
+    write = call("write_file", path="b.py", content="y = 1\n")
+
+    async def check() -> None:
+        lines = (plan, write, {"text": "Written."})
+        async with editor(work, *lines, said=lambda *_: "accept-edits") as at:
+            session = await at.new()
+            await at.agent.set_session_mode(session_id=session, mode_id="plan")
+            ended = await at.prompt(session, "Plan it")
+            ((asked, _),) = at.editor.asked
+            assert asked.content[0].content.text == "# Add a file\n\n1. Write b.py."
+            assert (ended.stop_reason, at.editor.answer) == ("end_turn", "Written.")
+            assert (work / "b.py").read_text() == "y = 1\n"
+
+    anyio.run(check)
+
+
+def test_templates_are_offered_as_commands_and_spelled_out(work: Path, home: Path) -> None:
+    commands = home / "refold" / "commands"
+    commands.mkdir(parents=True)
+    (commands / "fix.md").write_text(
+        "---\ndescription: Fix a file\n---\nFix $ARGUMENTS now."
+    )
+
+    async def check() -> None:
+        async with editor(work, {"text": "Fixed."}) as at:
+            session = await at.new()
+            await at.editor.until(lambda: at.editor.of("available_commands_update"))
+            (told,) = at.editor.of("available_commands_update")
+            names = {each.name: each.description for each in told.available_commands}
+            assert (names["fix"], names["compact"]) == (
+                "Fix a file", "compact the conversation",
+            )  # fmt: skip
+            await at.prompt(session, "/fix a.py")
+            (said,) = [each for each in events(home, session) if each["kind"] == "Said"]
+            assert said["data"]["text"] == "Fix a.py now."
+            await at.prompt(session, "/compact the colours")
+            assert at.editor.answer == "Fixed.The conversation is compacted."
+
+    anyio.run(check)
+
+
+def test_a_model_that_fails_ends_the_prompt_with_the_reason(work: Path) -> None:
+    async def check() -> None:
+        async with editor(work) as at:
+            session = await at.new()
+            with pytest.raises(RequestError, match="the script has only 0 lines"):
+                await at.prompt(session, "Hi")
+
+    anyio.run(check)
+
+
+def test_a_second_prompt_during_a_turn_is_rejected(work: Path) -> None:
+    async def check() -> None:
+        async with editor(work, READ, EDIT, {"text": "x"}, said=lambda *_: "…") as at:
+            (work / "a.py").write_text("x = 1\n")
+            session = await at.new()
+            async with anyio.create_task_group() as group:
+                group.start_soon(at.prompt, session, "Make x 2")
+                await at.editor.until(lambda: at.editor.asked)
+                with pytest.raises(RequestError, match="wait for its end, or cancel it"):
+                    await at.prompt(session, "And y")
+                await at.agent.cancel(session_id=session)
+
+    anyio.run(check)
+
+
+def test_servers_of_the_editor_count_like_those_of_the_user(work: Path) -> None:
+    server = schema.McpServerStdio(
+        name="My server",
+        command=sys.executable,
+        args=[fake_server.__file__, "plain"],
+        env=[],
+    )
+    uses = call("tool_call", name="mcp__My-server__echo", arguments={"text": "hi"})
+
+    async def check() -> None:
+        lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
+        async with editor(work, *lines) as at:
+            made = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
+            await at.prompt(made.session_id, "Use it")
+            (_, (asked, _), *_) = [(None, None), *at.editor.asked]
+            assert "mcp__My-server__echo" in asked.title
+
+    anyio.run(check)
