@@ -146,6 +146,14 @@ class Editor:
     def answer(self) -> str:
         return "".join(each.content.text for each in self.of("agent_message_chunk"))
 
+    @property
+    def printed(self) -> str:
+        """What running calls have shown so far."""
+        shown = [
+            part for each in self.of("tool_call_update") for part in each.content or []
+        ]
+        return "".join(part.content.text for part in shown if part.type == "content")
+
     async def until(self, right: Callable[[], object]) -> None:
         with anyio.fail_after(LONG):
             while not right():
@@ -178,6 +186,7 @@ async def editor(
     said: Said | None = None,
     elicits: bool = False,
     options: Sequence[str] = (),
+    code: int = 0,
 ) -> AsyncGenerator[Connected]:
     """`refold acp` with these responses of the model; ends it, and checks what passed."""
     made, checked = Editor(said), Checked()
@@ -198,4 +207,4 @@ async def editor(
             )
         yield found
     assert checked.wrong == []
-    assert process.returncode == 0
+    assert process.returncode == code

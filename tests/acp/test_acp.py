@@ -27,13 +27,6 @@ PNG = (
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    found = tmp_path / "work"
-    found.mkdir()
-    return found
-
-
 def test_a_prompt_is_answered(work: Path) -> None:
     async def check() -> None:
         async with editor(work, {"text": "Hello there."}) as at:
@@ -54,12 +47,6 @@ def calls(at: Connected) -> list[tuple[str | None, str | None]]:
     return [
         (each.kind, each.status) for each in at.editor.of("tool_call", "tool_call_update")
     ]
-
-
-def printed(at: Connected) -> str:
-    """What running calls have shown so far."""
-    shown = (each.content or [] for each in at.editor.of("tool_call_update"))
-    return "".join(part.content.text for parts in shown for part in parts)
 
 
 def diffs(shown: Any) -> list[tuple[str, str | None, str]]:
@@ -140,7 +127,7 @@ def test_cancel_ends_a_running_command_and_the_turn(work: Path) -> None:
             async with anyio.create_task_group() as group:
 
                 async def stop() -> None:
-                    await at.editor.until(lambda: "begun" in printed(at))
+                    await at.editor.until(lambda: "begun" in at.editor.printed)
                     await at.agent.cancel(session_id=session)
 
                 group.start_soon(stop)

@@ -21,19 +21,18 @@ _ENDED = "the editor ended refold"
 async def serve(host: Host, lines: AsyncIterator[bytes | None], out: int) -> None:
     """Returns when stdin has ended, or at SIGINT or SIGTERM; turns are stopped then."""
     transport = LineTransport(lines, out)
-    async with anyio.create_task_group() as group:
+    async with host.running(why=_ENDED), anyio.create_task_group() as group:
         group.start_soon(_until_a_signal, group.cancel_scope)
         group.start_soon(transport.run)
-        async with host.running(why=_ENDED):
-            agent = EditorAgent(host, group)
-            connection = AgentSideConnection(
-                cast("Agent", agent), transport, listening=False, use_unstable_protocol=True
-            )
-            try:
-                await connection.listen()
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await connection.close()
+        agent = cast("Agent", EditorAgent(host, group))
+        connection = AgentSideConnection(
+            agent, transport, listening=False, use_unstable_protocol=True
+        )
+        try:
+            await connection.listen()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await connection.close()
         group.cancel_scope.cancel()
 
 

@@ -1,0 +1,12 @@
+"""A workspace for the sessions of an editor."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    found = tmp_path / "work"
+    found.mkdir()
+    return found

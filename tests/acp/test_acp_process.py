@@ -1,0 +1,130 @@
+"""`refold acp` as a process: its streams, its end, and what it leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.acp.editor import editor
+from tests.cli.running import call, command, refold
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+
+def line(id_: int | None, method: str, **params: Any) -> bytes:
+    message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+    return json.dumps({k: v for k, v in message.items() if v is not None}).encode() + b"\n"
+
+
+def asked(process: "subprocess.Popen[bytes]", data: bytes) -> Any:
+    """The next line of stdout after this was written to stdin."""
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(data)
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
+def test_a_line_that_is_not_a_message_is_answered_and_the_next_one_counts() -> None:
+    with refold("acp", stdin=subprocess.PIPE) as process:
+        broken = asked(process, b"{not json\n")
+        listed = asked(process, b"[1]\n")
+        unknown = asked(process, line(1, "no/such"))
+        wrong = asked(process, line(2, "session/new", cwd=7))
+        made = asked(process, line(3, "initialize", protocolVersion=1))
+
+    codes = [each["error"]["code"] for each in (broken, listed, unknown, wrong)]
+    assert codes == [-32700, -32600, -32601, -32602]
+    assert made["result"]["agentInfo"]["name"] == "refold"
+
+
+def test_it_ends_with_its_input_and_says_nothing_else(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("acp"), input=line(1, "initialize", protocolVersion=1), cwd=tmp_path,
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0
+    assert all(json.loads(each)["jsonrpc"] == "2.0" for each in done.stdout.splitlines())
+    assert done.stderr == b""
+
+
+def test_it_ends_on_sigterm_while_a_command_runs(work: Path, home: Path) -> None:
+    waits = call("bash", command="echo begun; sleep 600")
+
+    async def check() -> int:
+        async with editor(work, waits) as at:
+            session = await at.new()
+
+            async def prompt() -> None:
+                with pytest.raises((ConnectionError, anyio.get_cancelled_exc_class())):
+                    await at.prompt(session, "Wait")
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(prompt)
+                await at.editor.until(lambda: "begun" in at.editor.printed)
+                at.process.send_signal(signal.SIGTERM)
+                await at.process.wait()
+            return at.process.returncode
+
+    assert anyio.run(check) == 0
+    (journal,) = home.rglob("events.jsonl")
+    events = [json.loads(each) for each in journal.read_text().splitlines()]
+    said = [e["data"]["reason"] for e in events if e["kind"] == "Stopped"]
+    assert (said, events[-1]["kind"]) == (["the editor ended refold"], "TurnEnded")
+
+
+def test_a_turn_that_a_crash_cut_off_asks_again_with_the_next_prompt(
+    work: Path, home: Path
+) -> None:
+    (work / "a.py").write_text("x = 1\n")
+    edit = call("edit_file", path="a.py", old="1", new="2")
+    sessions = list[str]()
+
+    async def crash() -> None:
+        async with editor(
+            work, call("read_file", path="a.py"), edit, said=lambda *_: "…", code=-9
+        ) as at:
+            sessions.append(await at.new())
+
+            async def prompt() -> None:
+                with pytest.raises((ConnectionError, anyio.get_cancelled_exc_class())):
+                    await at.prompt(sessions[0], "Make x 2")
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(prompt)
+                await at.editor.until(lambda: at.editor.asked)
+                at.process.kill()
+                await at.process.wait()
+
+    async def resume() -> None:
+        async with editor(work, {"text": "Done."}, {"text": "Yes."}) as at:
+            await at.agent.load_session(
+                cwd=str(work), session_id=sessions[0], mcp_servers=[]
+            )
+            assert at.editor.asked == []
+            await at.prompt(sessions[0], "Is it done?")
+            assert len(at.editor.asked) == 1
+
+    anyio.run(crash)
+    anyio.run(resume)
+    assert (work / "a.py").read_text() == "x = 2\n"
+
+
+def test_without_the_extra_one_sentence_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "acp.py").write_text("raise ImportError('not here')\n")
+    done = subprocess.run(
+        command("acp"), env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path,
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        "refold: editors need a package that is not installed here: pip install "
+        "'refold[acp]', or, in a checkout, make run (not here)\n"
+    )
