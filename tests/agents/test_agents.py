@@ -136,7 +136,10 @@ def test_every_agent_can_think(agent: Profile) -> None:
 def test_the_agent_of_the_person_has_every_tool_and_the_rare_ones_by_name() -> None:
     given = tools_of(AGENTS.find("main"), TOOLS)
 
-    assert names(given.deferred) == ["apply_patch", "notebook_edit", "python", "claim"]
+    assert names(given.deferred) == [
+        "apply_patch", "notebook_edit", "python", "claim", "task_create", "task_get",
+        "task_update", "task_list", "task_claim",
+    ]  # fmt: skip
     assert {*names(given.active), *names(given.deferred)} == {
         *names(TOOLS), "tool_search", "tool_call",
     }  # fmt: skip

@@ -48,7 +48,7 @@ from refold.journal.events.kinds import (
 )
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
-from refold.values.control import Final, Todo, Todos
+from refold.values.control import BoardTask, Final, TasksChanged, Todo, Todos
 from refold.values.messages import Image, ToolCall
 from refold.values.usage import Budget
 from refold.views.stream_json.encode import documents_of
@@ -187,6 +187,19 @@ def test_a_checklist_is_told_with_its_call() -> None:
     assert update == {
         "seq": 7, "type": "todo_update", "todos": ({"subject": "look", "status": "done"},),
     }  # fmt: skip
+
+
+def test_a_task_of_the_board_is_told_with_its_call() -> None:
+    task = BoardTask(3, "look", blocked_by=(1,))
+
+    result, update = told(Ended("c", "done", "Added", control=TasksChanged((task,))))
+
+    assert result["type"] == "tool_result"
+    assert update == {
+        "seq": 7,
+        "type": "task_update",
+        "tasks": (msgspec.to_builtins(task),),
+    }
 
 
 EDIT = ToolCall("child-1/c7", "write_file", Raw(b'{"path": "a.txt", "content": "x"}'))

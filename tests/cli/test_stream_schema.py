@@ -70,7 +70,15 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.fold import View
 from refold.values.claims import Checked, Claim, Evidence, Finding
-from refold.values.control import EnterPlan, Final, PlanReady, Todo, Todos
+from refold.values.control import (
+    BoardTask,
+    EnterPlan,
+    Final,
+    PlanReady,
+    TasksChanged,
+    Todo,
+    Todos,
+)
 from refold.values.display import Asking, Diff, Option
 from refold.values.live import (
     CallComing,
@@ -102,6 +110,7 @@ EVENTS: tuple[Event, ...] = (
     Ended("c1", "done", "", control=PlanReady("T", "1.")), PlanAnswered(4, True, "2."),
     PlanAnswered(4, False), Checkpointed((("/a", "t"),), ("big",), (("/a/b", "created"),)),
     FilesRestored(3, 4, 2), Ended("c1", "done", "", control=Todos((Todo("look"),))),
+    Ended("c2", "done", "", control=TasksChanged((BoardTask(1, "look"),))),
     CompactionRequested("full", "names"), Compacted("trim", "no model"), ExternalEditsFound((("/a", "deleted"),)),
     AgentChosen("plan"), BudgetSet(Budget(1.0)), StepLimitSet(9), StepLimitSet(), Reserved("summary", "p/m", None, 9),
     Settled(3, None, "p/m", None, "no line"), MemoryExtracted(5, 2, "p/m"),

@@ -23,7 +23,7 @@ from refold.journal.store.port import MemoryStore
 from refold.provider.encoding_cache import Encoded, EncodedPiece
 from refold.provider.port import Delta, Pictures, Request
 from refold.testing.providers import Line, ScriptedProvider, as_reply, check_history, deltas
-from refold.values.control import EnterPlan, Final, PlanReady, Todos
+from refold.values.control import EnterPlan, Final, PlanReady, TasksChanged, Todos
 from refold.values.display import Diff, Output
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Budget, Usage
@@ -63,7 +63,7 @@ FURTHER: list[some.SearchStrategy[Any]] = [
         some.just("so"),
         some.sampled_from([(), (Diff("/f", "changed", "+x"),), (Output("make", "", 1),)]),
         control=some.sampled_from([
-            None, Final("2"), PlanReady("T", "1."), EnterPlan(), Todos(()),
+            None, Final("2"), PlanReady("T", "1."), EnterPlan(), Todos(()), TasksChanged(()),
         ]),
     ),
     some.builds(news.Judged, IDS, some.just("allow"), real_path=some.just("/real/f")),

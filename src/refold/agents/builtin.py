@@ -13,7 +13,8 @@ from refold.agents.profile import LOOKING, Profile, TurnLimits
 from refold.skills.front_matter import split
 from refold.tools.python_tool import NAME as PYTHON
 
-_RARE = ("apply_patch", "notebook_edit", "claim", "python")
+BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
+_RARE = ("apply_patch", "notebook_edit", "claim", "python", *BOARD)
 _LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")
 _MINDS = ("think", "todo_write", "compact")
 _PLANS = ("enter_plan_mode", "exit_plan_mode")  # the user plans with the main agent only

@@ -252,7 +252,10 @@ class App:
         # Each session has its own look: what another finds must not change its words.
         system_prompt = self._system_prompt() if self._opened else self.system_prompt
         notes = written(self.paths.data, self.directory, self._project)
-        here = SessionResources(system_prompt, self.skills, lambda: self.remembering, notes)
+        project = kept_in(self.paths.data, self._project)
+        here = SessionResources(
+            system_prompt, self.skills, lambda: self.remembering, notes, project
+        )
         return SessionOpener(
             self._shared, here, Storage(self.paths, self.environ, store, self._rate)
         )

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import anyio
 from msgspec import Struct
 
 from refold.agents.child import ChildSpec
@@ -22,23 +23,29 @@ from refold.app.python_setup import SessionPython
 from refold.app.system_prompt import SystemPromptBuilder
 from refold.app.workspace import Workspace
 from refold.config.settings import Settings
+from refold.errors import BadInput, JournalError, ToolFailed
 from refold.permissions.rules import Rule
 from refold.place.port import Commands, Files, Snapshots
 from refold.session.full_history import History
 from refold.session.recorder import Recorder
+from refold.session.redactor import Redactor
 from refold.skills.catalogue import Catalogue
 from refold.tools.contract import Tool
 from refold.tools.memory import Notebook
 from refold.tools.task import Choice, task, task_for
 from refold.values.claims import Checked, Claim
+from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
+    from refold.journal.board.board_file import TaskBoard
 
+T = TypeVar("T")
 _OF_SKILLS = ("list_skills", "read_skill")
 _OF_MEMORY = ("memory_write",)
+_OF_BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 
 
 class SharedResources(Struct, frozen=True):
@@ -60,6 +67,7 @@ class SessionResources(Struct, frozen=True):
     skills: Catalogue
     remembering: "Callable[[], ProjectMemory]"  # costs an import
     remembers: bool  # is anything remembered here?
+    project: Path  # the directory with what is kept of it
     snapshots: Snapshots | None = None  # None: files cannot be taken back
     python: SessionPython | None = None
     journal: Path | None = None  # where it lies, if it is kept
@@ -73,6 +81,44 @@ class LazyNotebook:
 
     async def write(self, section: str, text: str, replaces: str) -> str:
         return await self._find().write(section, text, replaces)
+
+
+class LazyBoard:
+    """The task board in that directory, loaded when a task is read or changed."""
+
+    def __init__(self, project: Path, masks: Redactor) -> None:
+        self._project, self._masks = project, masks
+        # A task may be blocked by one that the call before it adds.
+        self._in_order = anyio.Lock()
+
+    async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
+        return await self._do(lambda board: board.add(task, by, key))
+
+    async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
+        return await self._do(lambda board: board.change(id_, change, by))
+
+    async def claim(self, id_: int, by: str, key: str) -> BoardTask:
+        return await self._do(lambda board: board.claim(id_, by, key))
+
+    async def task(self, id_: int) -> BoardTask:
+        return await self._do(lambda board: board.read().task(id_))
+
+    async def tasks(self) -> Sequence[BoardTask]:
+        return await self._do(lambda board: board.read().tasks)
+
+    @cached_property
+    def _board(self) -> "TaskBoard":
+        from refold.journal.board.board_file import TaskBoard
+
+        return TaskBoard(self._project, self._masks.masked)
+
+    async def _do(self, deed: "Callable[[TaskBoard], T]") -> T:
+        try:
+            async with self._in_order:
+                return await anyio.to_thread.run_sync(deed, self._board)
+        except (BadInput, JournalError) as error:
+            # A board that cannot be written must not end the session.
+            raise ToolFailed(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
 
 
 class LazyChecks:
@@ -130,6 +176,7 @@ class ToolDependencies:
             "memory": LazyNotebook(
                 lambda: self._resources.remembering().notebook(self._id)
             ),
+            "board": LazyBoard(self._resources.project, self._shared.models.masks),
             "directory": Path(workspace.directory),
             "children": self._children,
             "repl": self._resources.python,
@@ -153,6 +200,7 @@ class ToolDependencies:
             *(() if self._choices else (task.spec.name,)),
             *(() if settings.skills else _OF_SKILLS),
             *(() if settings.memory and options.keep else _OF_MEMORY),
+            *(() if options.keep else _OF_BOARD),
         }
         return tuple(
             task_for(self._choices) if tool is task else tool

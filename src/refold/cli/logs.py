@@ -46,10 +46,10 @@ def run(found: Namespace) -> int:
         return 0
     while True:
         _show(at_least(tail.news(), level))
-        _pause()
+        pause()
 
 
-def _pause() -> None:
+def pause() -> None:
     """Wait a little. Raises `Gone` if the output was closed, which no write would show."""
     output = select.poll()
     output.register(sys.stdout, 0)  # a closed pipe is reported without being asked for

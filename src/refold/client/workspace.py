@@ -1,4 +1,4 @@
-"""The workspace of a session: its directories, the images of a message, and rewinding.
+"""The workspace of a session: its directories, its task board, images, and rewinding.
 
 `session.rewind` restores files, `place` reads them.
 """
@@ -12,6 +12,7 @@ import anyio
 
 from refold.app.app import App
 from refold.errors import BadInput, ToolFailed
+from refold.memory.project import kept_in, project_of
 from refold.place.port import Files, Snapshots
 from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
@@ -19,6 +20,7 @@ from refold.tools.images import image_file
 from refold.values.display import Diff
 
 if TYPE_CHECKING:
+    from refold.journal.board.board_file import TaskBoard
     from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
 
 _NAMED = re.compile(r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))")
@@ -52,6 +54,14 @@ class SessionWorkspace:
     def roots(self) -> tuple[str, ...]:
         """Its further directories."""
         return self._engine.view.session.roots
+
+    @property
+    def tasks(self) -> "TaskBoard":
+        """The task board of the project. It blocks on the disk: call it in a thread."""
+        from refold.journal.board.board_file import TaskBoard
+
+        places, project = self._app.paths, project_of(self._app.directory)
+        return TaskBoard(kept_in(places.data, project), self._app.models.masks.masked)
 
     @property
     def files(self) -> Files:

@@ -15,6 +15,7 @@ import anyio
 import msgspec
 
 from refold.errors import JournalError, ToolFailed
+from refold.journal.board.task_graph import Board, folded
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.port import (
@@ -25,11 +26,12 @@ from refold.place.port import (
     Files,
     Finished,
 )
-from refold.tools.contract import Reply, Tool
+from refold.tools.contract import Context, Reply, Tool
 from refold.tools.python_tool import Ran
 from refold.tools.task import Report, TaskRequest
 from refold.values.claims import Checked, Claim
-from refold.values.display import Diff
+from refold.values.control import BoardTask, NewTask, TaskChange
+from refold.values.display import Asking, Diff
 from refold.values.messages import SearchHit
 from refold.values.modes import Mode
 from refold.values.tools import Confines, ToolSpec
@@ -136,6 +138,34 @@ class NotesInMemory:
         return f"Remembered: {text}"
 
 
+class BoardInMemory:
+    """Implements `tools.todo.Board` with the rules of the real one."""
+
+    def __init__(self) -> None:
+        self._board = Board()
+
+    async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
+        made = self._board.added(task, key)
+        self._board = folded(self._board, [made] if made else [])
+        return self._board.task(self._board.calls[key])
+
+    async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
+        made = self._board.changed(id_, change, by)
+        self._board = folded(self._board, [made] if made else [])
+        return self._board.task(id_)
+
+    async def claim(self, id_: int, by: str, key: str) -> BoardTask:
+        made = self._board.claimed(id_, by, key)
+        self._board = folded(self._board, [made] if made else [])
+        return self._board.task(made.id if made else id_ or self._board.calls[key])
+
+    async def task(self, id_: int) -> BoardTask:
+        return self._board.task(id_)
+
+    async def tasks(self) -> Sequence[BoardTask]:
+        return self._board.tasks
+
+
 class NothingSeen:
     """Of every claim it knows nothing."""
 
@@ -168,7 +198,7 @@ class ToolDirectory:
     """
 
     def __init__(self, directory: Path, commands: Commands | None = None) -> None:
-        self.directory = directory
+        self.directory, self.call_id = directory, "call-0"
         self.files: Files = DiskFiles(directory)
         self.commands: Commands = commands or ShellCommands()
         self.confines = Confines(writes=True)
@@ -179,6 +209,7 @@ class ToolDirectory:
         self.history = PastInMemory()
         self.skills = SkillsInMemory()
         self.memory = NotesInMemory()
+        self.board = BoardInMemory()
         self.checks = NothingSeen()
         self.children = ChildrenInMemory()
         self.repl = PythonInMemory()
@@ -198,15 +229,18 @@ class ToolDirectory:
             "history": self.history,
             "skills": self.skills,
             "memory": self.memory,
+            "board": self.board,
             "checks": self.checks,
             "children": self.children,
             "repl": self.repl,
-            "call": "call-0",
+            "call": self.call_id,
             "known": self.known,
             "directory": self.directory,
             "progress": self.said.append,
         }
-        return {name: has[name] for name in tool.needs}
+        about = Context(self.directory, "session", self.call_id, self.said.append, _nobody)
+        context = {tool.context: about} if tool.context else {}
+        return {**{name: has[name] for name in tool.needs}, **context}
 
     async def use(self, tool: Tool, arguments: Mapping[str, object]) -> Reply:
         """Call a tool as a model would, with JSON."""
@@ -215,6 +249,10 @@ class ToolDirectory:
         self.known |= {seen.path: seen.sha256 for seen in reply.seen}
         self.known |= {s.path: s.after for s in reply.shown if isinstance(s, Diff)}
         return reply
+
+
+async def _nobody(asking: Asking) -> str:
+    raise ToolFailed(f"No user is there to be asked {asking.question!r}.")
 
 
 @contextmanager

@@ -18,7 +18,14 @@ from refold.tools.session_history import history_search
 from refold.tools.shell import bash
 from refold.tools.skills import list_skills, read_skill
 from refold.tools.task import task
-from refold.tools.todo import todo_write
+from refold.tools.todo import (
+    task_claim,
+    task_create,
+    task_get,
+    task_list,
+    task_update,
+    todo_write,
+)
 from refold.tools.turn_control import compact, think
 
 
@@ -27,6 +34,7 @@ def builtin() -> tuple[Tool, ...]:
         *(read_file, list_files, glob, grep),
         *(write_file, edit_file, multi_edit, apply_patch, notebook_edit),
         *(bash, python, task, think, todo_write, compact, history_search, claim),
+        *(task_create, task_get, task_update, task_list, task_claim),
         *(memory_write, list_skills, read_skill),
         *(ask_user, enter_plan_mode, exit_plan_mode),
     )

@@ -1,12 +1,26 @@
-"""The tool `todo_write`: the checklist of the session, kept by the model."""
+"""Work to be done: the checklist of the session, and tasks of the project's board.
 
-from typing import Annotated, Literal
+`todo_write` is for the session alone. The five tools `task_create`, `task_get`,
+`task_update`, `task_list` and `task_claim` are for what sessions share; the port `Board`
+keeps it. A subagent is started by `tools.task`.
+"""
 
-from msgspec import Meta, Struct
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal, Protocol, TypeAlias
 
-from refold.tools.contract import Reply, tool
-from refold.values.control import Todo, Todos
-from refold.values.display import Checklist
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from refold.tools.contract import Context, Reply, tool
+from refold.values.control import (
+    BoardTask,
+    NewTask,
+    TaskChange,
+    TaskNotes,
+    TasksChanged,
+    Todo,
+    Todos,
+)
+from refold.values.display import Checklist, Note
 from refold.values.tools import Effect
 
 MOST = 100
@@ -37,3 +51,143 @@ async def todo_write(
     if len(under_way) > 1:
         text += " More than one is in_progress: work on one at a time."
     return Reply(text, (Checklist(items),), control=Todos(items))
+
+
+class Board(Protocol):
+    """The task board of the project. Each method raises `ToolFailed` with the reason.
+
+    `by` is the session, and `key` its call: one that is repeated after a crash changes
+    nothing a second time.
+    """
+
+    async def add(self, task: NewTask, by: str, key: str) -> BoardTask: ...
+    async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask: ...
+    async def claim(self, id_: int, by: str, key: str) -> BoardTask:
+        """Take a task; with 0, the next that is free."""
+        ...
+
+    async def task(self, id_: int) -> BoardTask: ...
+    async def tasks(self) -> Sequence[BoardTask]: ...
+
+
+_Status: TypeAlias = Literal["pending", "in_progress", "done", "cancelled", "completed"]
+_Blockers: TypeAlias = Annotated[
+    tuple[int, ...], Meta(description="tasks that must be done first")
+]
+_LISTED = 200  # tasks of one list
+
+
+@tool(Effect.SELF, subject="subject")
+async def task_create(  # noqa: PLR0913 - the parameters are the schema
+    subject: str,
+    description: str = "",
+    blocked_by: _Blockers = (),
+    owner: Annotated[str, Meta(description="who alone may claim it")] = "",
+    metadata: TaskNotes = {},  # noqa: B006 - never changed
+    *,
+    board: Board,
+    context: Context,
+) -> Reply:
+    """Add a task to the board that all sessions of this project share."""
+    task = NewTask(subject, description, blocked_by, owner, metadata)
+    return _changed("Added", await board.add(task, context.session_id, _key(context)))
+
+
+@tool(Effect.SELF, subject="id")
+async def task_get(id: int, *, board: Board) -> Reply:
+    """Read one task of the board whole."""
+    task = await board.task(id)
+    return Reply(_whole(task), (Note(_row(task)),))
+
+
+@tool(Effect.SELF, subject="id")
+async def task_update(  # noqa: PLR0913, PLR0917 - the parameters are the schema
+    id: int,
+    subject: str | UnsetType = UNSET,
+    description: str | UnsetType = UNSET,
+    status: _Status | UnsetType = UNSET,
+    blocked_by: _Blockers | UnsetType = UNSET,
+    owner: str | UnsetType = UNSET,
+    metadata: Annotated[
+        TaskNotes | UnsetType, Meta(description="merged; null removes a key")
+    ] = UNSET,
+    *,
+    board: Board,
+    context: Context,
+) -> Reply:
+    """Change a task of the board; status done completes it, pending gives it back."""
+    became = "done" if status == "completed" else status
+    change = TaskChange(subject, description, became, blocked_by, owner, metadata)
+    return _changed("Changed", await board.change(id, change, context.session_id))
+
+
+@tool(Effect.SELF, subject="status")
+async def task_list(
+    status: Literal["open", "free", "all"] = "open", *, board: Board
+) -> Reply:
+    """List the tasks of the board: open, free to be claimed, or all."""
+    found = [each for each in await board.tasks() if _listed(each, status)]
+    rows = [_row(each) for each in found[-_LISTED:]]
+    if more := len(found) - len(rows):
+        rows.insert(0, f"({more} older tasks are left out)")
+    words = "" if status == "all" else f"{status} "
+    text = "\n".join(rows) or f"There are no {words}tasks on the board."
+    return Reply(text, (_checklist(found[-_LISTED:]),) if rows else (Note(text),))
+
+
+@tool(Effect.SELF, subject="id")
+async def task_claim(
+    id: Annotated[int, Meta(description="0: the next free one")] = 0,
+    *,
+    board: Board,
+    context: Context,
+) -> Reply:
+    """Take a task of the board to work on. Only one session gets it."""
+    found = await board.claim(id, context.session_id, _key(context))
+    return _changed("Yours now", found)
+
+
+def _changed(what: str, task: BoardTask) -> Reply:
+    text = f"{what}: {_whole(task)}"
+    return Reply(text, (_checklist([task]),), control=TasksChanged((task,)))
+
+
+def _key(context: Context) -> str:
+    return f"{context.session_id}/{context.call_id}"
+
+
+def _listed(task: BoardTask, status: str) -> bool:
+    match status:
+        case "open":
+            return task.open
+        case "free":
+            return task.status == "pending" and not (task.waits_for or task.owner)
+        case _:
+            return True
+
+
+def _checklist(tasks: Sequence[BoardTask]) -> Checklist:
+    return Checklist(tuple(Todo(f"#{t.id} {t.subject}", t.status) for t in tasks))
+
+
+def _row(task: BoardTask) -> str:
+    return f"#{task.id} [{task.status}] {task.subject}{_about(task)}"
+
+
+def _whole(task: BoardTask) -> str:
+    notes = [f"{key}: {value}" for key, value in task.metadata.items()]
+    return "\n".join([_row(task), *filter(None, [task.description]), *notes])
+
+
+def _about(task: BoardTask) -> str:
+    told = "; ".join(_facts(task))
+    return f" ({told})" if told else ""
+
+
+def _facts(task: BoardTask) -> Iterator[str]:
+    if task.owner:
+        yield f"owner {task.owner}"
+    if task.waits_for:
+        yield f"waits for {', '.join(f'#{each}' for each in task.waits_for)}"
+    if task.blocks and task.open:
+        yield f"blocks {', '.join(f'#{each}' for each in task.blocks)}"

@@ -24,7 +24,7 @@ from refold.journal.events.child_events import (
 )
 from refold.journal.events.kinds import Entry, Event, Frame, Judged
 from refold.journal.state.fold import View
-from refold.values.control import EnterPlan, Final, PlanReady, Todos
+from refold.values.control import EnterPlan, Final, PlanReady, TasksChanged, Todos
 from refold.values.display import Asking, Diff
 from refold.values.live import (
     CallComing,
@@ -52,6 +52,7 @@ from refold.views.stream_json.snapshot import (
     Snapshot,
     Status,
     StepsChosen,
+    TaskUpdate,
     TitleChanged,
 )
 from refold.views.stream_json.turn_result import arguments
@@ -66,7 +67,7 @@ OfEvent: TypeAlias = (
     | EffortChanged | AgentChanged | documents.Notice | documents.TurnEnd | documents.SubagentStart | documents.SubagentEnd
     | documents.SubagentBudget | documents.SubagentStopped | documents.VariableHanded | documents.Variables | documents.VariablesRestored
     | documents.Forked | documents.Imported | documents.Delivered | documents.ModelStart | documents.ToolStart
-    | TitleChanged | DirectoryChanged | ModelRequest
+    | TitleChanged | DirectoryChanged | TaskUpdate | ModelRequest
     | ModelResponse
 )  # fmt: skip
 Document: TypeAlias = (
@@ -296,6 +297,8 @@ def _of_files_and_plans(event: Event, seq: int) -> Iterator[OfEvent]:
             yield documents.PlanReady(seq=seq, plan=seq, title=title, text=text)
         case kinds.Ended(control=Todos(items)):
             yield documents.TodoUpdate(seq=seq, todos=items)
+        case kinds.Ended(control=TasksChanged(tasks)):
+            yield TaskUpdate(seq=seq, tasks=tasks)
         case kinds.PlanAnswered(plan, True, text):
             yield documents.PlanApproved(seq=seq, plan=plan, text=text)
         case kinds.PlanAnswered(plan):

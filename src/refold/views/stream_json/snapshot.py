@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from refold.journal.state.fold import View
-from refold.values.control import Todo
+from refold.values.control import BoardTask, Todo
 from refold.values.messages import Message, Text, ToolCall, ToolResult
 from refold.values.modes import Effort, Mode
 from refold.values.usage import Budget, Usage
@@ -118,6 +118,12 @@ class AgentChanged(Written, frozen=True, kw_only=True, tag="agent_changed"):
     """The agent from the next turn on."""
 
     agent: str
+
+
+class TaskUpdate(Written, frozen=True, kw_only=True, tag="task_update"):
+    """Tasks of the project's board as this session left them."""
+
+    tasks: Sequence[BoardTask]
 
 
 class TitleChanged(Written, frozen=True, kw_only=True, tag="title_changed"):

@@ -1,0 +1,132 @@
+"""`refold tasks list|show|add|claim|done|cancel|free|watch`: the task board of this project.
+
+`journal.board` keeps it. Sessions change it through their tools, and /tasks shows it there.
+"""
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+
+import msgspec
+
+from refold.cli import session_argument
+from refold.cli.logs import pause
+from refold.cli.output import columns
+from refold.config.paths import here, paths
+from refold.config.secret_values import masks_of
+from refold.headless.streams import remark, write
+from refold.journal.board.board_file import TaskBoard
+from refold.journal.board.task_graph import PERSON
+from refold.memory.project import kept_in, project_of
+from refold.values.control import BoardTask, NewTask, Progress, TaskChange
+from refold.views.task_list import count_line, task_lines, task_rows
+
+_ABOUT = {
+    "list": "list the open tasks",
+    "show": "show one task in full",
+    "add": "add a task",
+    "claim": "take a task, or the next that is free",
+    "done": "say that tasks are done",
+    "cancel": "cancel tasks",
+    "free": "give tasks back, so that others can claim them",
+    "watch": "follow the board until Ctrl+C",
+}
+_BECOMES: dict[str, Progress] = {"done": "done", "cancel": "cancelled", "free": "pending"}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for name, about in _ABOUT.items():
+        one = what.add_parser(name, help=about)
+        match name:
+            case "list":
+                one.add_argument("--all", action="store_true", help="closed ones, too")
+            case "show":
+                one.add_argument("task", type=_number, help="its number")
+            case "add":
+                one.add_argument("subject", help="what is to be done, in one line")
+                one.add_argument("--description", default="", metavar="TEXT")
+                one.add_argument(
+                    "--blocked-by", type=_number, nargs="+", default=[], metavar="TASK",
+                    help="tasks that must be done first",
+                )  # fmt: skip
+                one.add_argument(
+                    "--owner", default="", metavar="NAME", help="who alone may claim it"
+                )
+            case "claim":
+                one.add_argument("task", type=_number, nargs="?", default=0)
+                one.add_argument(
+                    "--as", dest="owner", default=PERSON, metavar="NAME",
+                    help=f"the owner (default: {PERSON})",
+                )  # fmt: skip
+            case "watch":
+                pass
+            case _:
+                one.add_argument("task", type=_number, nargs="+", help="its number")
+        one.add_argument("--json", action="store_true", help="print JSON lines")
+
+
+def run(found: Namespace) -> int:
+    board = _board()
+    match found.what:
+        case "list":
+            _list(board, every=found.all, as_json=found.json)
+        case "show":
+            task = board.read().task(found.task)
+            if found.json:
+                _tell([task], as_json=True)
+            else:
+                session_argument.show(task_lines(task, session_argument.room()))
+        case "add":
+            task = NewTask(
+                found.subject, found.description, tuple(found.blocked_by), found.owner
+            )
+            _tell([board.add(task)], as_json=found.json)
+        case "claim":
+            _tell([board.claim(found.task, found.owner)], as_json=found.json)
+        case "watch":
+            _watch(board, as_json=found.json)
+        case _:
+            change = TaskChange(status=_BECOMES[found.what])
+            for id_ in found.task:
+                _tell([board.change(id_, change)], as_json=found.json)
+    return 0
+
+
+def _board() -> TaskBoard:
+    places = paths(os.environ)
+    masks = masks_of(os.environ, places)
+    return TaskBoard(kept_in(places.data, project_of(here())), masks.masked)
+
+
+def _list(board: TaskBoard, *, every: bool, as_json: bool) -> None:
+    tasks = board.read().tasks
+    _tell([task for task in tasks if every or task.open], as_json=as_json)
+    if not as_json:
+        remark(count_line(tasks) or "there are no tasks on the board of this project")
+
+
+def _watch(board: TaskBoard, *, as_json: bool) -> None:
+    """Print the open tasks, and then each task that has changed."""
+    known: dict[int, BoardTask] = {}
+    while True:
+        tasks = board.read().tasks
+        news = [t for t in tasks if known.get(t.id) != t and (known or t.open)]
+        _tell(news, as_json=as_json)
+        known = {task.id: task for task in tasks}
+        pause()
+
+
+def _tell(tasks: Sequence[BoardTask], *, as_json: bool) -> None:
+    if as_json:
+        for task in tasks:
+            write(msgspec.json.encode(task).decode() + "\n")
+    elif tasks:
+        session_argument.show(task_rows(tasks, columns(0)))
+
+
+def _number(text: str) -> int:
+    digits = text.removeprefix("#")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 10):
+        raise ArgumentTypeError(f"{text!r} is no number of a task")
+    return int(digits)

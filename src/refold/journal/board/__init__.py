@@ -1,0 +1,1 @@
+"""The task board of a project, which its sessions and its users share."""

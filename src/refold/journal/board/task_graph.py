@@ -1,0 +1,287 @@
+"""The task board as a fold of its events, and the rules of what may be done to it. Pure.
+
+Each of `added`, `changed` and `claimed` returns the event of a change, or None where it is
+so already, and raises `BadInput` with the reason where it may not be done. A task is free if
+it is pending and all tasks that it is blocked by are done or cancelled; that is computed, so
+that completing one frees others, and reopening it blocks them again. `board_file` writes
+events, one writer at a time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from refold.errors import BadInput
+from refold.values.control import BoardTask, NewTask, Progress, TaskChange, TaskNotes
+from refold.values.text import clean
+
+PERSON = "person"  # who may change every task
+SUBJECT, DESCRIPTION, OWNER, NOTES = 200, 8_000, 200, 4_096  # characters, bytes of JSON
+MOST_OPEN = 1_000  # tasks
+MOST_BLOCKERS = 100
+
+
+class TaskAdded(Struct, frozen=True):
+    """`key` names the call that added it: the same call, made again, adds nothing."""
+
+    id: int
+    subject: str
+    description: str = ""
+    blocked_by: tuple[int, ...] = ()
+    owner: str = ""
+    metadata: TaskNotes = {}
+    key: str = ""
+
+
+class TaskUpdated(Struct, frozen=True, omit_defaults=True):
+    """What is different from now on. `metadata` is the whole of it."""
+
+    id: int
+    subject: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    status: Progress | UnsetType = UNSET
+    blocked_by: tuple[int, ...] | UnsetType = UNSET
+    owner: str | UnsetType = UNSET
+    metadata: TaskNotes | UnsetType = UNSET
+
+
+class TaskClaimed(Struct, frozen=True):
+    """From here on its owner works on it."""
+
+    id: int
+    owner: str
+    key: str = ""
+
+
+BoardEvent: TypeAlias = TaskAdded | TaskUpdated | TaskClaimed
+
+
+class Board(Struct, frozen=True):
+    """The tasks by their numbers, and what each call that has a key came to."""
+
+    stored: Mapping[int, BoardTask] = {}
+    calls: Mapping[str, int] = {}
+
+    @property
+    def tasks(self) -> tuple[BoardTask, ...]:
+        """All tasks in their order, with what each of them blocks and waits for."""
+        blocks: dict[int, list[int]] = {}
+        for task in self.stored.values():
+            for other in task.blocked_by:
+                blocks.setdefault(other, []).append(task.id)
+        return tuple(
+            replace(task, blocks=tuple(blocks.get(id_, ())), waits_for=self._waits(task))
+            for id_, task in self.stored.items()
+        )
+
+    def task(self, id_: int) -> BoardTask:
+        """The task with this number. Raises `BadInput`."""
+        found = self._stored(id_)
+        blocks = tuple(t.id for t in self.stored.values() if id_ in t.blocked_by)
+        return replace(found, blocks=blocks, waits_for=self._waits(found))
+
+    def added(self, task: NewTask, key: str = "") -> TaskAdded | None:
+        if key and key in self.calls:
+            return None
+        if sum(each.open for each in self.stored.values()) >= MOST_OPEN:
+            raise BadInput(
+                f"the board has {MOST_OPEN:,} open tasks: finish or cancel some first"
+            )
+        id_ = max(self.stored, default=0) + 1
+        return TaskAdded(
+            id_, _subject(task.subject), _text(task.description, DESCRIPTION, "description"),
+            self._blockers(id_, task.blocked_by), _line(task.owner, OWNER, "owner"),
+            _notes({}, task.metadata), key,
+        )  # fmt: skip
+
+    def changed(self, id_: int, change: TaskChange, by: str) -> TaskUpdated | None:
+        old = self._stored(id_)
+        new = old
+        if change.subject is not UNSET:
+            new = replace(new, subject=_subject(change.subject))
+        if change.description is not UNSET:
+            text = _text(change.description, DESCRIPTION, "description")
+            new = replace(new, description=text)
+        if change.blocked_by is not UNSET:
+            new = replace(new, blocked_by=self._blockers(id_, change.blocked_by))
+        if change.metadata is not UNSET:
+            new = replace(new, metadata=_notes(old.metadata, change.metadata))
+        if change.owner is not UNSET:
+            new = replace(new, owner=_line(change.owner, OWNER, "owner"))
+        if change.status is not UNSET and not _is_so(old, change.status, by):
+            new = self._moved(new, change.status, by, given=change.owner is not UNSET)
+        return _difference(old, new)
+
+    def claimed(self, id_: int, owner: str, key: str = "") -> TaskClaimed | None:
+        """`id_` 0: the first free task, those meant for this owner before others."""
+        if key and key in self.calls:
+            return None
+        if not id_:
+            return TaskClaimed(self._next_for(owner), owner, key)
+        task = self._stored(id_)
+        if task.status == "in_progress" and task.owner == owner:
+            return None
+        self._check_free(task, owner)
+        return TaskClaimed(id_, owner, key)
+
+    def _stored(self, id_: int) -> BoardTask:
+        if (found := self.stored.get(id_)) is None:
+            there = f"it has 1 to {max(self.stored)}" if self.stored else "it has none"
+            raise BadInput(f"there is no task {id_} on the board: {there}")
+        return found
+
+    def _waits(self, task: BoardTask) -> tuple[int, ...]:
+        if not task.open:
+            return ()
+        return tuple(each for each in task.blocked_by if self.stored[each].open)
+
+    def _moved(
+        self, task: BoardTask, status: Progress, by: str, *, given: bool
+    ) -> BoardTask:
+        """The task with another status, and the owner that belongs to it."""
+        match status:
+            case "in_progress":
+                self._check_free(task, by)
+                return replace(task, status=status, owner=task.owner or by)
+            case "done":
+                mine = task.owner in ("", by)
+                if task.status == "in_progress" and not mine and by != PERSON:
+                    raise BadInput(
+                        f"task {task.id} is in progress with {task.owner}: only that one, or "
+                        "a person, says that it is done"
+                    )
+                return replace(task, status=status, owner=task.owner or by)
+            case "pending":
+                return replace(task, status=status, owner=task.owner if given else "")
+            case "cancelled":
+                return replace(task, status=status)
+
+    def _check_free(self, task: BoardTask, owner: str) -> None:
+        if task.status != "pending":
+            who = f" with {task.owner}" if task.owner and task.open else ""
+            raise BadInput(f"task {task.id} is {task.status.replace('_', ' ')}{who}")
+        if task.owner not in ("", owner) and owner != PERSON:
+            raise BadInput(f"task {task.id} is meant for {task.owner}")
+        if waits := self._waits(task):
+            raise BadInput(f"task {task.id} waits for {_numbers(waits)}")
+
+    def _next_for(self, owner: str) -> int:
+        free = [
+            task
+            for task in self.stored.values()
+            if task.status == "pending"
+            and task.owner in ("", owner)
+            and not self._waits(task)
+        ]
+        if free:
+            return min(free, key=lambda task: (task.owner != owner, task.id)).id
+        states = [task.status for task in self.stored.values()]
+        busy, pending = states.count("in_progress"), states.count("pending")
+        raise BadInput(
+            f"no task is free: {busy} in progress, {pending} waiting for others or meant "
+            "for another owner"
+        )
+
+    def _blockers(self, id_: int, blocked_by: Sequence[int]) -> tuple[int, ...]:
+        """Those, once each. Raises `BadInput` for an unknown one, and for a cycle."""
+        found = tuple(dict.fromkeys(blocked_by))
+        if len(found) > MOST_BLOCKERS:
+            raise BadInput(f"a task is blocked by {MOST_BLOCKERS} tasks at most")
+        for each in found:
+            if each == id_:
+                raise BadInput(f"task {id_} cannot wait for itself")
+            self._stored(each)
+            if path := self._way(each, id_):
+                chain = ", which waits for ".join(f"task {n}" for n in path[1:])
+                raise BadInput(
+                    f"task {id_} cannot wait for task {each}: task {each} waits for {chain}"
+                )
+        return found
+
+    def _way(self, start: int, goal: int) -> Sequence[int]:
+        """The tasks from one to another along `blocked_by`; empty if there is no way."""
+        before: dict[int, int] = {start: 0}
+        left = [start]
+        while left:
+            here = left.pop()
+            if here == goal:
+                way = [here]
+                while way[-1] != start:
+                    way.append(before[way[-1]])
+                return way[::-1]
+            for each in self.stored[here].blocked_by if here in self.stored else ():
+                if each not in before:
+                    before[each] = here
+                    left.append(each)
+        return ()
+
+
+def folded(board: Board, events: Iterable[BoardEvent]) -> Board:
+    """The board after these events. An event about an unknown task changes nothing."""
+    stored, calls = dict(board.stored), dict(board.calls)
+    for event in events:
+        if isinstance(event, TaskAdded):
+            stored[event.id] = BoardTask(
+                event.id, event.subject, event.description, "pending", event.blocked_by,
+                owner=event.owner, metadata=event.metadata,
+            )  # fmt: skip
+        elif (task := stored.get(event.id)) is None:
+            continue
+        elif isinstance(event, TaskClaimed):
+            stored[event.id] = replace(task, status="in_progress", owner=event.owner)
+        else:
+            stored[event.id] = replace(task, **_values(event))
+        if not isinstance(event, TaskUpdated) and event.key:
+            calls[event.key] = event.id
+    return Board(stored, calls)
+
+
+def _values(event: TaskUpdated) -> dict[str, object]:
+    named = {each: getattr(event, each) for each in event.__struct_fields__}
+    return {name: value for name, value in named.items() if value is not UNSET}
+
+
+def _difference(old: BoardTask, new: BoardTask) -> TaskUpdated | None:
+    fields = {
+        name: getattr(new, name)
+        for name in TaskUpdated.__struct_fields__
+        if getattr(new, name) != getattr(old, name)
+    }
+    return TaskUpdated(old.id, **fields) if fields else None
+
+
+def _is_so(task: BoardTask, status: Progress, by: str) -> bool:
+    """Whether it has the status already: in progress, it must be with `by`, too."""
+    return task.status == status and (status != "in_progress" or task.owner == by)
+
+
+def _numbers(ids: Sequence[int]) -> str:
+    return f"task {ids[0]}" if len(ids) == 1 else f"tasks {', '.join(map(str, ids))}"
+
+
+def _subject(text: str) -> str:
+    if not (found := _line(text, SUBJECT, "subject")):
+        raise BadInput("the subject is empty: say in one line what is to be done")
+    return found
+
+
+def _line(text: str, most: int, what: str) -> str:
+    return _text(" ".join(text.split()), most, what)
+
+
+def _text(text: str, most: int, what: str) -> str:
+    if len(text) > most:
+        raise BadInput(f"the {what} has {len(text):,} characters: {most:,} at most")
+    return clean(text)
+
+
+def _notes(old: TaskNotes, new: TaskNotes) -> TaskNotes:
+    found = {
+        clean(key): value for key, value in {**old, **new}.items() if value is not None
+    }
+    if (size := len(msgspec.json.encode(found))) > NOTES:
+        raise BadInput(f"the metadata has {size:,} bytes of JSON: {NOTES:,} at most")
+    return found

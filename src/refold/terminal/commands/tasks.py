@@ -1,0 +1,25 @@
+"""/tasks: the task board of the project."""
+
+import anyio
+
+from refold.errors import BadInput
+from refold.terminal.terminal import Terminal
+from refold.views.styled import line
+from refold.views.task_list import count_line, task_lines, task_rows
+
+
+async def run(here: Terminal, rest: str) -> None:
+    board, room = here.session.workspace.tasks, here.printer.room
+    number = rest.removeprefix("#")
+    if number.isascii() and number.isdecimal():
+        found = await anyio.to_thread.run_sync(board.read)
+        here.printer.lines(task_lines(found.task(int(number)), room))
+        return
+    if rest not in ("", "all"):
+        raise BadInput(f"type /tasks, /tasks all or /tasks NUMBER, not /tasks {rest}")
+    every = (await anyio.to_thread.run_sync(board.read)).tasks
+    rows = task_rows([task for task in every if rest or task.open], room)
+    none = "There are no tasks on the board." if rest or not every else "No task is open."
+    here.printer.lines(rows or [line(none)])
+    if every:
+        here.printer.say(count_line(every), "dim")

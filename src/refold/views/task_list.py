@@ -1,0 +1,68 @@
+"""The tasks of a project's board, a line each, and one task whole. Pure.
+
+`todo_list` has the todos of one session.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from refold.values.control import BoardTask, Progress
+from refold.views.escape import on_one_line
+from refold.views.styled import Line, Style, line
+from refold.views.wrap import text_lines, truncate
+
+_SIGNS: Mapping[Progress, tuple[str, Style]] = {
+    "pending": ("[ ]", "plain"),
+    "in_progress": ("[>]", "accent"),
+    "done": ("[x]", "dim"),
+    "cancelled": ("[-]", "dim"),
+}
+
+
+def task_rows(tasks: Sequence[BoardTask], room: int) -> list[Line]:
+    """One line each, in their order. `room` 0: as long as they are."""
+    wide = len(str(max((task.id for task in tasks), default=0)))
+    return [_row(task, wide, room) for task in tasks]
+
+
+def task_lines(task: BoardTask, room: int) -> list[Line]:
+    """A task with its description and its metadata."""
+    return [
+        _row(task, 1, 0),
+        *(text_lines(task.description, room) if task.description else ()),
+        *(line(on_one_line(f"{key}: {_value(task.metadata[key])}"), "dim") for key in task.metadata),
+    ]  # fmt: skip
+
+
+def count_line(tasks: Sequence[BoardTask]) -> str:
+    """How many there are of each kind: "3 open, 1 in progress, 4 done"."""
+    states = [task.status for task in tasks]
+    kinds: Sequence[tuple[str, int]] = (
+        ("open", sum(task.open for task in tasks)),
+        ("in progress", states.count("in_progress")),
+        ("done", states.count("done")),
+        ("cancelled", states.count("cancelled")),
+    )
+    return ", ".join(f"{number} {name}" for name, number in kinds if number)
+
+
+def _row(task: BoardTask, wide: int, room: int) -> Line:
+    sign, style = _SIGNS[task.status]
+    facts = "; ".join(_facts(task))
+    row: Line = ((style, f"{sign} {task.id:>{wide}}  {on_one_line(task.subject)}"),)
+    if facts:
+        row = (*row, ("dim", f"  ({facts})"))
+    return truncate(row, room) if room else row
+
+
+def _facts(task: BoardTask) -> Iterator[str]:
+    if task.owner:
+        yield on_one_line(task.owner)
+    if task.waits_for:
+        yield f"waits for {', '.join(map(str, task.waits_for))}"
+    if task.blocks and task.open:
+        yield f"blocks {', '.join(map(str, task.blocks))}"
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,160 @@
+"""`refold tasks`, and the board from several sessions."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+from tests.cli.running import call, command, script
+
+Shell = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    """Runs `refold` in a directory of its own: code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(list(arguments))
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return run
+
+
+def test_a_task_is_added_claimed_done_and_listed(shell: Shell) -> None:
+    shell("tasks", "add", "write it", "--description", "All of it.")
+    added = shell("tasks", "add", "test it", "--blocked-by", "1", "--owner", "ann")
+    claimed = shell("tasks", "claim")
+    done = shell("tasks", "done", "#1")
+    listed = shell("tasks", "list")
+
+    assert added == (0, "[ ] 2  test it  (ann; waits for 1)\n", "")
+    assert claimed[1] == "[>] 1  write it  (person; blocks 2)\n"
+    assert done[1] == "[x] 1  write it  (person)\n"
+    assert listed == (0, "[ ] 2  test it  (ann)\n", "1 open, 1 done\n")
+    assert shell("tasks", "list", "--all")[1] == done[1] + listed[1]
+    assert shell("tasks", "show", "1")[1] == done[1] + "All of it.\n"
+
+
+def test_json_has_a_task_on_each_line(shell: Shell) -> None:
+    shell("tasks", "add", "a")
+    shell("tasks", "add", "b", "--blocked-by", "1")
+
+    _, out, err = shell("tasks", "list", "--json")
+
+    assert err == ""
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"id": 1, "subject": "a", "description": "", "status": "pending", "blocked_by": [],
+         "blocks": [2], "owner": "", "metadata": {}, "waits_for": []},
+        {"id": 2, "subject": "b", "description": "", "status": "pending", "blocked_by": [1],
+         "blocks": [], "owner": "", "metadata": {}, "waits_for": [1]},
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_done_is_one_sentence(shell: Shell) -> None:
+    shell("tasks", "add", "a")
+    shell("tasks", "add", "b", "--blocked-by", "1")
+
+    assert shell("tasks", "claim", "2") == (
+        1, "", "refold: task 2 waits for task 1\n",
+    )  # fmt: skip
+    assert shell("tasks", "show", "7")[2] == (
+        "refold: there is no task 7 on the board: it has 1 to 2\n"
+    )
+    assert "'x' is no number of a task" in shell("tasks", "done", "x")[2]
+
+
+def test_a_task_that_was_taken_is_given_back(shell: Shell) -> None:
+    shell("tasks", "add", "a")
+    shell("tasks", "claim", "--as", "ann")
+
+    assert shell("tasks", "free", "1")[1] == "[ ] 1  a\n"
+    assert shell("tasks", "cancel", "1")[1] == "[-] 1  a\n"
+
+
+def test_hostile_words_of_a_task_move_nothing_on_the_screen(shell: Shell) -> None:
+    evil = "a\x1b[2J\u202eb\x9b1m"
+    shell("tasks", "add", evil, "--description", evil, "--owner", evil)
+
+    texts = [shell("tasks", *how)[1] for how in (("list",), ("show", "1"))]
+
+    for text in texts:
+        assert all(line.isprintable() for line in text.splitlines())
+        assert r"a\x1b[2J" in text
+
+
+def test_the_board_is_of_the_repository_and_of_no_other(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one/.git", "one/src", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "one")
+    shell("tasks", "add", "a")
+
+    monkeypatch.chdir(tmp_path / "one/src")
+    below = shell("tasks", "list")
+    monkeypatch.chdir(tmp_path / "other")
+    beside = shell("tasks", "list")
+
+    assert below[1] == "[ ] 1  a\n"
+    assert beside == (0, "", "there are no tasks on the board of this project\n")
+
+
+def tasks(directory: Path) -> list[tuple[int, str, str]]:
+    out = subprocess.run(
+        command("tasks", "list", "--all", "--json"), cwd=directory, capture_output=True,
+        check=True, timeout=60,
+    ).stdout  # fmt: skip
+    found = [json.loads(line) for line in out.splitlines()]
+    return [(each["id"], each["subject"], each["status"]) for each in found]
+
+
+@pytest.mark.slow
+def test_the_board_is_used_in_plan_mode_and_told_in_documents(tmp_path: Path) -> None:
+    lines = script(
+        tmp_path,
+        call("tool_call", name="task_create", arguments={"subject": "build"}),
+        call("tool_call", name="task_claim", arguments={}),
+        {"text": "It is planned."},
+    )
+    done = subprocess.run(
+        command("-p", "plan it", "--script", lines, "--permission-mode", "plan",
+                "--output-format", "stream-json"),
+        cwd=tmp_path, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    updates = [each["tasks"][0] for each in told if each["type"] == "task_update"]
+    session = told[0]["session_id"]
+    assert [(each["id"], each["status"], each["owner"]) for each in updates] == [
+        (1, "pending", ""), (1, "in_progress", session),
+    ]  # fmt: skip
+    assert tasks(tmp_path) == [(1, "build", "in_progress")]
+
+
+@pytest.mark.slow
+def test_watching_tells_of_each_change_by_another_process(tmp_path: Path) -> None:
+    subprocess.run(command("tasks", "add", "a"), cwd=tmp_path, check=True, timeout=60)
+    with subprocess.Popen(
+        command("tasks", "watch", "--json"), cwd=tmp_path, stdout=subprocess.PIPE
+    ) as watching:
+        assert watching.stdout is not None
+        states = [json.loads(watching.stdout.readline())["status"]]
+        for what in ("claim", "done"):
+            subprocess.run(
+                command("tasks", what, "1"), cwd=tmp_path, check=True, timeout=60
+            )
+            states.append(json.loads(watching.stdout.readline())["status"])
+        os.kill(watching.pid, signal.SIGINT)
+        watching.communicate(timeout=60)
+
+    assert states == ["pending", "in_progress", "done"]

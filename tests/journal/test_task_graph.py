@@ -1,0 +1,239 @@
+"""The rules of the task board, and its fold."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.errors import BadInput
+from refold.journal.board.task_graph import (
+    MOST_OPEN,
+    NOTES,
+    PERSON,
+    Board,
+    BoardEvent,
+    TaskUpdated,
+    folded,
+)
+from refold.values.control import BoardTask, NewTask, TaskChange
+
+
+def board(*tasks: NewTask) -> Board:
+    found = Board()
+    for task in tasks:
+        found = after(found, found.added(task))
+    return found
+
+
+def after(found: Board, *events: BoardEvent | None) -> Board:
+    return folded(found, [each for each in events if each is not None])
+
+
+def moved(found: Board, id_: int, change: TaskChange, by: str = "ann") -> Board:
+    return after(found, found.changed(id_, change, by))
+
+
+# An order: what is done, to which task, with which others, by whom.
+IDS = st.integers(1, 6)
+ORDERS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "block", "claim", "next", "done", "pending", "cancelled"]),
+        IDS,
+        st.lists(IDS, max_size=3).map(tuple),
+        st.sampled_from(["ann", "bob", PERSON]),
+    ),
+    max_size=40,
+)
+
+
+def event_of(
+    found: Board, order: tuple[str, int, tuple[int, ...], str], key: str
+) -> BoardEvent | None:
+    """The event of an order; None where it is refused."""
+    what, id_, others, who = order
+    try:
+        match what:
+            case "add":
+                return found.added(NewTask("it", blocked_by=others), key)
+            case "block":
+                return found.changed(id_, TaskChange(blocked_by=others), who)
+            case "claim":
+                return found.claimed(id_, who, key)
+            case "next":
+                return found.claimed(0, who, key)
+            case "done" | "pending" | "cancelled":
+                return found.changed(id_, TaskChange(status=what), who)
+            case _:
+                raise AssertionError(what)
+    except BadInput:
+        return None
+
+
+def has_a_cycle(tasks: Sequence[BoardTask]) -> bool:
+    """By taking away, again and again, what is blocked by nothing that is left."""
+    left = {task.id: set(task.blocked_by) for task in tasks}
+    while free := [id_ for id_, others in left.items() if not others & left.keys()]:
+        for id_ in free:
+            del left[id_]
+    return bool(left)
+
+
+@given(ORDERS)
+def test_whatever_is_ordered_there_is_no_cycle_and_nothing_is_claimed_that_waits(
+    orders: list[tuple[str, int, tuple[int, ...], str]],
+) -> None:
+    found, events = Board(), list[BoardEvent]()
+    for n, order in enumerate(orders):
+        event = event_of(found, order, f"key-{n}")
+        if event is None:
+            continue
+        before, found = found, after(found, event)
+        events.append(event)
+        now = {task.id: task for task in found.tasks}
+        assert not has_a_cycle(found.tasks)
+        if order[0] in ("claim", "next"):
+            assert before.task(event.id).status == "pending"
+            assert before.task(event.id).waits_for == ()
+            assert (now[event.id].status, now[event.id].owner) == ("in_progress", order[3])
+        for task in found.tasks:
+            assert task == found.task(task.id)
+            assert all(task.id in now[each].blocked_by for each in task.blocks)
+            assert all(task.id in now[each].blocks for each in task.blocked_by)
+            assert all(now[each].open for each in task.waits_for)
+
+    half = len(events) // 2
+    assert folded(folded(Board(), events[:half]), events[half:]) == folded(Board(), events)
+
+
+@given(ORDERS)
+def test_a_call_that_is_repeated_changes_nothing(
+    orders: list[tuple[str, int, tuple[int, ...], str]],
+) -> None:
+    found = Board()
+    for n, order in enumerate(orders):
+        found = after(found, event_of(found, order, f"key-{n}"))
+        if f"key-{n}" in found.calls:
+            assert event_of(found, order, f"key-{n}") is None
+
+
+def test_a_cycle_is_refused_with_its_chain() -> None:
+    found = board(
+        NewTask("a"), NewTask("b", blocked_by=(1,)), NewTask("c", blocked_by=(2,))
+    )
+
+    with pytest.raises(BadInput) as error:
+        found.changed(1, TaskChange(blocked_by=(3,)), "ann")
+
+    assert str(error.value) == (
+        "task 1 cannot wait for task 3: task 3 waits for task 2, which waits for task 1"
+    )
+
+
+@pytest.mark.parametrize(("blockers", "why"), [
+    ((1,), "task 1 cannot wait for itself"),
+    ((9,), "there is no task 9 on the board: it has 1 to 2"),
+])  # fmt: skip
+def test_what_cannot_be_waited_for_is_refused(blockers: tuple[int, ...], why: str) -> None:
+    found = board(NewTask("a"), NewTask("b"))
+
+    with pytest.raises(BadInput, match=why):
+        found.changed(1, TaskChange(blocked_by=blockers), "ann")
+
+
+@pytest.mark.parametrize("ended", ["done", "cancelled"])
+def test_ending_a_task_frees_what_waits_for_it_and_reopening_blocks_it_again(
+    ended: str,
+) -> None:
+    found = board(NewTask("a"), NewTask("b", blocked_by=(1,)))
+    waiting = found.task(2).waits_for
+    found = moved(found, 1, TaskChange(status="done" if ended == "done" else "cancelled"))
+    free = found.task(2).waits_for
+    found = moved(found, 1, TaskChange(status="pending"))
+
+    assert (waiting, free, found.task(2).waits_for) == ((1,), (), (1,))
+
+
+def test_the_next_task_is_the_first_free_one_and_first_of_all_ones_own() -> None:
+    found = board(
+        NewTask("a"), NewTask("b", blocked_by=(1,)), NewTask("c", owner="bob"),
+        NewTask("d", owner="ann"), NewTask("e"),
+    )  # fmt: skip
+    got = list[int]()
+    for _ in range(3):
+        event = found.claimed(0, "ann")
+        assert event is not None
+        got.append(event.id)
+        found = after(found, event)
+
+    assert got == [4, 1, 5]
+    with pytest.raises(BadInput) as error:
+        found.claimed(0, "ann")
+    assert str(error.value) == (
+        "no task is free: 3 in progress, 2 waiting for others or meant for another owner"
+    )
+
+
+@pytest.mark.parametrize(("change", "by", "why"), [
+    (TaskChange(status="in_progress"), "bob", "task 1 is in progress with ann"),
+    (TaskChange(status="done"), "bob", "task 1 is in progress with ann: only that one, or a person, says that it is done"),
+])  # fmt: skip
+def test_what_another_works_on_is_not_taken_and_not_declared_done(
+    change: TaskChange, by: str, why: str
+) -> None:
+    found = board(NewTask("a"))
+    found = after(found, found.claimed(1, "ann"))
+
+    with pytest.raises(BadInput) as error:
+        found.changed(1, change, by)
+
+    assert str(error.value) == why
+    assert found.changed(1, TaskChange(status="done"), PERSON) == TaskUpdated(
+        1, status="done"
+    )
+
+
+def test_a_task_that_is_given_back_has_no_owner_unless_one_is_named() -> None:
+    found = board(NewTask("a"))
+    found = after(found, found.claimed(1, "ann"))
+
+    back = moved(found, 1, TaskChange(status="pending"), "bob").task(1)
+    handed = moved(found, 1, TaskChange(status="pending", owner="bob")).task(1)
+
+    assert (back.status, back.owner) == ("pending", "")
+    assert (handed.status, handed.owner) == ("pending", "bob")
+
+
+def test_metadata_is_merged_and_null_removes() -> None:
+    found = board(NewTask("a", metadata={"file": "a.py", "n": 1}))
+
+    found = moved(found, 1, TaskChange(metadata={"n": None, "new": [1, {"x": True}]}))
+
+    assert found.task(1).metadata == {"file": "a.py", "new": [1, {"x": True}]}
+
+
+@pytest.mark.parametrize(("task", "why"), [
+    (NewTask(" \n"), "the subject is empty"),
+    (NewTask("a" * 201), "the subject has 201 characters: 200 at most"),
+    (NewTask("a", "b" * 8001), "the description has 8,001 characters: 8,000 at most"),
+    (NewTask("a", metadata={"x": "y" * NOTES}), "the metadata has 4,104 bytes of JSON: 4,096 at most"),
+    (NewTask("a", blocked_by=tuple(range(1, 102))), "a task is blocked by 100 tasks at most"),
+])  # fmt: skip
+def test_what_is_too_much_is_refused(task: NewTask, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        Board().added(task)
+
+
+def test_a_board_with_too_many_open_tasks_takes_no_more() -> None:
+    full = Board({n: BoardTask(n, "it") for n in range(1, MOST_OPEN + 1)})
+
+    with pytest.raises(BadInput, match="the board has 1,000 open tasks"):
+        full.added(NewTask("one more"))
+
+
+def test_what_is_so_already_makes_no_event() -> None:
+    found = board(NewTask("a"))
+    found = after(found, found.claimed(1, "ann"))
+
+    assert found.claimed(1, "ann") is None
+    assert found.changed(1, TaskChange(status="in_progress", subject="a"), "ann") is None

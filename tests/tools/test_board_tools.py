@@ -1,0 +1,117 @@
+"""The tools of the task board, as a model calls them."""
+
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import UNSET
+
+from refold.app.tool_dependencies import LazyBoard
+from refold.errors import ToolFailed
+from refold.session.redactor import Redactor
+from refold.testing.places import ToolDirectory
+from refold.tools.builtin import builtin
+from refold.tools.contract import Reply
+from refold.values.control import BoardTask, TasksChanged, Todo
+from refold.values.display import Checklist, Note
+
+TOOLS = {tool.spec.name: tool for tool in builtin()}
+
+
+def use(place: ToolDirectory, tool: str, **arguments: object) -> Reply:
+    return anyio.run(place.use, TOOLS[tool], arguments)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> ToolDirectory:
+    return ToolDirectory(tmp_path)
+
+
+def test_a_task_is_added_claimed_and_completed(place: ToolDirectory) -> None:
+    place.call_id = "c1"
+    added = use(place, "task_create", subject="Parse", metadata={"file": "a.py"})
+    place.call_id = "c2"
+    use(place, "task_create", subject="Test it", description="All of it.", blocked_by=[1])
+    place.call_id = "c3"
+    claimed = use(place, "task_claim")
+    done = use(place, "task_update", id=1, status="completed")
+
+    assert added == Reply(
+        "Added: #1 [pending] Parse\nfile: a.py",
+        (Checklist((Todo("#1 Parse", "pending"),)),),
+        control=TasksChanged((BoardTask(1, "Parse", metadata={"file": "a.py"}),)),
+    )
+    assert claimed.text == (
+        "Yours now: #1 [in_progress] Parse (owner session; blocks #2)\nfile: a.py"
+    )
+    assert done.text == "Changed: #1 [done] Parse (owner session)\nfile: a.py"
+    assert use(place, "task_get", id=2) == Reply(
+        "#2 [pending] Test it\nAll of it.", (Note("#2 [pending] Test it"),)
+    )
+
+
+def test_lists_are_of_open_free_or_all_tasks(place: ToolDirectory) -> None:
+    none = use(place, "task_list")
+    for n, more in enumerate(({}, {"blocked_by": [1]}, {"owner": "ann"}, {})):
+        place.call_id = f"c{n}"
+        use(place, "task_create", subject=f"task {n}", **more)
+    use(place, "task_update", id=4, status="cancelled")
+
+    texts = {
+        which: use(place, "task_list", status=which).text.split("\n")
+        for which in ("open", "free", "all")
+    }
+
+    assert none == Reply(
+        "There are no open tasks on the board.",
+        (Note("There are no open tasks on the board."),),
+    )
+    assert texts["open"] == [
+        "#1 [pending] task 0 (blocks #2)", "#2 [pending] task 1 (waits for #1)",
+        "#3 [pending] task 2 (owner ann)",
+    ]  # fmt: skip
+    assert texts["free"] == texts["open"][:1]
+    assert texts["all"] == [*texts["open"], "#4 [cancelled] task 3"]
+
+
+def test_a_call_that_a_crash_repeated_adds_and_claims_once(place: ToolDirectory) -> None:
+    place.call_id = "c1"
+    first = use(place, "task_create", subject="a")
+    again = use(place, "task_create", subject="a")
+    place.call_id = "c2"
+    use(place, "task_create", subject="b")
+    place.call_id = "c3"
+    claims = [use(place, "task_claim") for _ in range(2)]
+
+    assert (first, claims[0]) == (again, claims[1])
+    assert use(place, "task_list", status="all").text.split("\n") == [
+        "#1 [in_progress] a (owner session)", "#2 [pending] b",
+    ]  # fmt: skip
+
+
+def test_what_is_refused_or_cannot_be_read_is_a_failed_call_and_no_end(
+    tmp_path: Path,
+) -> None:
+    board = LazyBoard(tmp_path, Redactor())
+
+    async def refused() -> str:
+        with pytest.raises(ToolFailed) as failure:
+            await board.claim(7, "session", "key")
+        return str(failure.value)
+
+    absent = anyio.run(refused)
+    (tmp_path / "tasks.jsonl").write_text("no journal\n")
+    damaged = anyio.run(refused)
+
+    assert absent == "There is no task 7 on the board: it has none."
+    assert damaged.startswith(f"{tmp_path}/tasks.jsonl: line 1 of the journal is damaged")
+
+
+def test_a_change_names_only_what_changes() -> None:
+    task_update = TOOLS["task_update"]
+
+    found = task_update.parse(msgspec.json.encode({"id": 1, "owner": ""}))
+
+    assert found == {"id": 1, "owner": ""}
+    assert getattr(task_update.arguments(id=1), "subject", None) is UNSET
