@@ -5,6 +5,7 @@ The SDK takes long to import, in both processes: these tests are slow.
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import pytest
 from acp import schema
 from acp.exceptions import RequestError
 
+from refold.client.session import Session
 from refold.values.modes import MEANINGS
 from tests.acp.editor import Connected, editor
 from tests.cli.running import call
+from tests.client.test_joined_sessions import Owner, launched
 from tests.mcp import fake_server
 
 PNG = (
@@ -385,7 +388,7 @@ def test_a_second_prompt_during_a_turn_is_rejected(work: Path) -> None:
     anyio.run(check)
 
 
-def test_servers_of_the_editor_count_like_those_of_the_user(work: Path) -> None:
+def test_servers_of_the_editor_count_like_those_of_the_user(work: Path, home: Path) -> None:
     server = schema.McpServerStdio(
         name="My server",
         command=sys.executable,
@@ -399,7 +402,90 @@ def test_servers_of_the_editor_count_like_those_of_the_user(work: Path) -> None:
         async with editor(work, *lines) as at:
             made = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
             await at.prompt(made.session_id, "Use it")
-            (_, (asked, _), *_) = [(None, None), *at.editor.asked]
+            ((asked, _),) = at.editor.asked
             assert "mcp__My-server__echo" in asked.title
+            assert "hi" in results(home, made.session_id)[-1]
+
+    anyio.run(check)
+
+
+def test_a_subagent_asks_the_same_person(work: Path) -> None:
+    lines = (
+        call("task", prompt="KID writes", agent="code"),
+        {"for": "KID", **call("write_file", path="kid.txt", content="hello\n")},
+        {"for": "KID", "text": "Written."},
+        {"text": "All done."},
+    )
+
+    async def check() -> None:
+        async with editor(work, *lines) as at:
+            session = await at.new()
+            ended = await at.prompt(session, "Delegate it")
+            ((asked, _),) = at.editor.asked
+            assert asked.title == "child-1 (code): write_file kid.txt"
+            assert ended.stop_reason == "end_turn"
+            assert (work / "kid.txt").read_text() == "hello\n"
+            of_it = [
+                each.status
+                for each in at.editor.of("tool_call_update")
+                if each.tool_call_id == asked.tool_call_id
+            ]
+            assert of_it == ["completed"]
+
+    anyio.run(check)
+
+
+def test_further_directories_belong_to_the_workspace(work: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "b.txt").write_text("there\n")
+    reads = call("read_file", path=str(other / "b.txt"))
+
+    async def check() -> None:
+        async with editor(work, reads, {"text": "Read."}) as at:
+            session = await at.new(additional_directories=[str(other)])
+            await at.prompt(session, "Read it")
+            assert at.editor.asked == []
+            assert "there" in at.editor.printed
+
+    anyio.run(check)
+
+
+def test_a_session_that_a_terminal_has_open_is_joined(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(runtime: dict[str, str]) -> None:
+        launch = launched(work, "From the terminal.")
+        here = Owner(Session(launch, await launch.start()), launch, runtime)
+        async with anyio.create_task_group() as group:
+            group.start_soon(here.socket.run)
+            group.start_soon(here.work)
+            async with editor(work) as at:
+                session = here.session.id
+                await at.agent.load_session(
+                    cwd=str(work), session_id=session, mcp_servers=[]
+                )
+                ended = await at.prompt(session, "Who answers?")
+                assert (ended.stop_reason, at.editor.answer) == (
+                    "end_turn", "From the terminal.",
+                )  # fmt: skip
+            group.cancel_scope.cancel()
+        await launch.aclose()
+
+    with tempfile.TemporaryDirectory(prefix="r") as made:  # its path has to be short
+        monkeypatch.setenv("XDG_RUNTIME_DIR", made)
+        anyio.run(check, {"XDG_RUNTIME_DIR": made})
+
+
+def test_the_step_limit_ends_the_prompt(work: Path, home: Path) -> None:
+    (home / "refold").mkdir(exist_ok=True)
+    (home / "refold" / "config.toml").write_text("[limits]\nsteps = 1\n")
+    lists = call("list_files")
+
+    async def check() -> None:
+        async with editor(work, lists, lists, lists, {"text": "x"}) as at:
+            session = await at.new()
+            ended = await at.prompt(session, "List")
+            assert ended.stop_reason == "max_turn_requests"
 
     anyio.run(check)

@@ -1,0 +1,120 @@
+"""What an editor is told of each document: text once, differences as old and new text."""
+
+import difflib
+from typing import Any
+
+import acp
+import pytest
+from acp import schema
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.acp.call_display import CallDisplay, edits
+from refold.acp.prompt_content import fenced, message_of
+from refold.acp.session_updates import SessionUpdates
+from refold.errors import BadInput
+from refold.values.usage import Usage
+from refold.views.stream_json.documents import AssistantMessage
+from refold.views.stream_json.encode import Document
+from refold.views.stream_json.live_documents import TextDelta, ThinkingDelta
+
+
+def text(offset: int, words: str, message: int = 5) -> TextDelta:
+    return TextDelta(after=4, message=message, offset=offset, text=words)
+
+
+def answer(words: str, thinking: str = "") -> AssistantMessage:
+    return AssistantMessage(
+        seq=9, text=words, thinking=thinking, model="m", stop="end", partial=False,
+        usage=Usage(), cost=None,
+    )  # fmt: skip
+
+
+def told(*documents: Document) -> list[tuple[str, str]]:
+    updates = SessionUpdates(lambda *_: CallDisplay("", "other", ()), "/w")
+    found: list[Any] = [each for document in documents for each in updates.of(document)]
+    return [(each.session_update, each.content.text) for each in found]
+
+
+def test_text_that_came_in_pieces_is_not_told_again_when_it_is_complete() -> None:
+    assert told(text(0, "Hel"), text(3, "lo"), answer("Hello")) == [
+        ("agent_message_chunk", "Hel"), ("agent_message_chunk", "lo"),
+    ]  # fmt: skip
+
+
+def test_pieces_that_come_again_in_a_longer_one_are_told_once() -> None:
+    assert told(text(0, "Hel"), text(0, "Hello"), answer("Hello.")) == [
+        ("agent_message_chunk", "Hel"), ("agent_message_chunk", "lo"),
+        ("agent_message_chunk", "."),
+    ]  # fmt: skip
+
+
+def test_a_complete_answer_without_pieces_is_told_with_its_thoughts_first() -> None:
+    assert told(answer("Yes.", "Hm.")) == [
+        ("agent_thought_chunk", "Hm."), ("agent_message_chunk", "Yes."),
+    ]  # fmt: skip
+
+
+def test_thoughts_and_text_are_counted_apart() -> None:
+    thought = ThinkingDelta(after=4, message=5, offset=0, text="Hm.")
+    assert told(thought, text(0, "Yes"), answer("Yes.", "Hm.")) == [
+        ("agent_thought_chunk", "Hm."), ("agent_message_chunk", "Yes"),
+        ("agent_message_chunk", "."),
+    ]  # fmt: skip
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "-c", "+d", " e", ""]), max_size=8)
+
+
+@given(LINES, LINES, st.booleans(), st.booleans())
+def test_a_hunk_has_the_old_and_the_new_text_of_its_lines(
+    before: list[str], after: list[str], ends: bool, ended: bool
+) -> None:
+    old = "\n".join(before) + ("\n" if ends and before else "")
+    new = "\n".join(after) + ("\n" if ended and after else "")
+    shown = edits("a.py", "changed", unified(old, new), "/w")
+
+    if old == new:
+        assert shown == []
+    else:
+        assert [(e.path, e.old_text, e.new_text) for e in shown] == [("/w/a.py", old, new)]
+
+
+def unified(old: str, new: str) -> str:
+    """With all of both texts as context, and without a head, as tools write it."""
+    rows = difflib.unified_diff(
+        old.splitlines(keepends=True), new.splitlines(keepends=True), n=100
+    )
+    marked = [
+        row[:-1] if row.endswith("\n") else f"{row}\n\\ No newline at end of file"
+        for row in rows
+    ]
+    return "\n".join(marked[2:])
+
+
+def test_a_created_file_has_no_old_text() -> None:
+    (shown,) = edits("a.py", "created", "@@ -0,0 +1,2 @@\n+x\n+y", "/w")
+    assert (shown.old_text, shown.new_text) == (None, "x\ny\n")
+
+
+@given(st.text(alphabet="`\na", max_size=30))
+def test_nothing_in_a_text_ends_its_block(words: str) -> None:
+    first, *middle, last = fenced(words).split("\n")
+    assert first == last
+    assert set(first) == {"`"}
+    assert all(first not in each for each in middle)
+
+
+def test_a_resource_that_is_no_image_and_has_no_text_is_rejected() -> None:
+    blob = schema.BlobResourceContents(uri="file:///a.bin", blob="AA==", mime_type="x/y")
+    with pytest.raises(BadInput, match="is x/y: refold takes text and images"):
+        message_of([acp.resource_block(blob)])
+
+
+def test_what_the_person_wrote_is_kept_apart_from_what_the_editor_embeds() -> None:
+    file = acp.embedded_text_resource("zed:///thread", "once")
+    found = message_of([acp.text_block("Look: "), acp.resource_block(file)])
+    assert (found.typed, found.attached) == (
+        "Look: zed:///thread",
+        "zed:///thread:\n```\nonce\n```",
+    )
