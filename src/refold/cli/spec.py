@@ -1,4 +1,4 @@
-"""`refold spec`: checks, shows and converts files of declared agents.
+"""`refold spec`: checks, shows and converts files of declared agents, and makes programs of them.
 
 `declared` reads and writes them; `refold agents` lists the agents that count here.
 """
@@ -25,9 +25,23 @@ def add_arguments(parser: ArgumentParser) -> None:
         each.add_argument("file", metavar="FILE")
         if name in ("import", "export"):
             each.add_argument("--out", metavar="FILE", help="write a new file instead")
+    program = what.add_parser(
+        "generate", help="write an agent as one readable Python program"
+    )
+    program.add_argument("agent", metavar="AGENT")
+    program.add_argument(
+        "--out", metavar="DIR", required=True, help="the directory for its files"
+    )
+    program.add_argument("--agents", metavar="FILE", help="the file that declares it")
+    program.add_argument(
+        "--replace", action="store_true", help="overwrite the files of an earlier program"
+    )
 
 
 def run(found: Namespace) -> int:
+    if found.what == "generate":
+        _generate(found)
+        return 0
     agents = _read(found.file)
     match found.what:
         case "import":
@@ -73,6 +87,30 @@ def _check(agents: AgentFile) -> None:
     for each in agents.agents:
         overlay_of(each)
         profile_of(each, known)
+
+
+def _generate(found: Namespace) -> None:
+    from refold.cli.declared_start import declared_agents, tool_names
+    from refold.config.paths import paths
+    from refold.declared.generate import generated, write_files
+    from refold.declared.overlay import profile_of
+    from refold.values.similar_names import similar
+
+    places = paths(os.environ)
+    agents = declared_agents(Path.cwd(), places, trust=False, given=found.agents)
+    one = agents.named(found.agent)
+    if one is None:
+        names = [each.variant.name for each in agents.agents]
+        near = " or ".join(similar(found.agent, names)) or ", ".join(names) or "none"
+        raise BadInput(
+            f"there is no declared agent {found.agent!r}: there is {near}; --agents FILE names a file"
+        )
+    profile_of(one, tool_names())  # it also checks the names of tools
+    agent = generated(one)
+    write_files(agent, found.out, replace=found.replace)
+    write("".join(f"wrote {Path(found.out) / name}\n" for name in agent.files))
+    if agent.left_out:
+        write(f"not in the program: the tools {', '.join(agent.left_out)}\n")
 
 
 def _show(agents: AgentFile) -> None:

@@ -1,0 +1,231 @@
+"""Joins modules of `parts` to one Python file, without what it does not need.
+
+A composition is data: which modules, which functions are kept for their own sake, and the
+values of constants. What these functions do not reach is dropped, and so are the imports that
+are then unused. `generate` decides what an agent needs.
+"""
+
+import ast
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from itertools import pairwise
+from typing import TypeAlias
+
+from msgspec import Struct
+
+Value: TypeAlias = str | float | tuple[str, ...] | frozenset[str]
+PACKAGE = "refold.declared.parts"
+_WIDTH = 88  # the line length that formatters have without settings
+
+
+class Section(Struct, frozen=True):
+    """Modules under one heading, in the order of the file."""
+
+    heading: str
+    modules: tuple[str, ...]
+
+
+class Composition(Struct, frozen=True):
+    """What a file is made of. `program` is the name that tests import it by."""
+
+    title: str
+    sections: tuple[Section, ...]
+    roots: frozenset[str]
+    values: Mapping[str, Value] = {}
+    program: str = ""
+
+
+class _Statement(Struct, frozen=True):
+    """A statement at the top level of a module, with the comments before it."""
+
+    text: str
+    defines: frozenset[str]
+    uses: frozenset[str]
+    block: bool  # a function or class, which stands apart
+    optional: bool = True  # dropped if nothing reaches it
+
+
+class _Module(Struct, frozen=True):
+    statements: tuple[_Statement, ...]
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+
+
+def composed(wanted: Composition) -> str:
+    """The text of the file."""
+    modules = {
+        name: _parsed(name, wanted.values)
+        for section in wanted.sections
+        for name in section.modules
+    }
+    kept = _reached(modules, wanted.roots)
+    bodies = list[str]()
+    for section in wanted.sections:
+        statements = [
+            each
+            for name in section.modules
+            for each in modules[name].statements
+            if each.defines & kept or not each.optional
+        ]
+        if statements:
+            space = "\n\n\n" if statements[0].block else "\n\n"
+            heading = f"# --- {section.heading} ---{space}" if section.heading else ""
+            bodies.append(heading + _joined(statements))
+    used = frozenset(
+        name
+        for module in modules.values()
+        for each in module.statements
+        if each.defines & kept or not each.optional
+        for name in each.uses
+    )
+    head = f'"""{wanted.title}\n"""' if "\n" in wanted.title else f'"""{wanted.title}"""'
+    top = _imports(modules.values(), used, wanted.program)
+    return "\n\n".join(filter(None, (head, top))) + "\n\n" + _spaced(bodies) + "\n"
+
+
+def _spaced(bodies: Sequence[str]) -> str:
+    text = "\n\n\n".join(bodies)
+    return text if bodies and text.startswith("# ---") else f"\n{text}"
+
+
+def _joined(statements: Sequence[_Statement]) -> str:
+    pieces = [statements[0].text]
+    for before, each in pairwise(statements):
+        pieces.append("\n\n\n" if before.block or each.block else "\n")
+        pieces.append(each.text)
+    return "".join(pieces)
+
+
+def _parsed(name: str, values: Mapping[str, Value]) -> _Module:
+    text = files(PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    statements, imports = list[_Statement](), list[ast.Import | ast.ImportFrom]()
+    end = 0
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        elif not _is_docstring(node):
+            statements.append(_statement(node, lines[end:], end, values))
+        end = node.end_lineno or end
+    return _Module(tuple(statements), tuple(imports))
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _statement(
+    node: ast.stmt, lines: list[str], before: int, values: Mapping[str, Value]
+) -> _Statement:
+    """`lines` begin after the statement before it, `before` lines from the top."""
+    text = "\n".join(lines[: (node.end_lineno or 0) - before]).strip("\n")
+    uses = frozenset(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+    block = isinstance(node, ast.FunctionDef | ast.ClassDef | ast.If)
+    match node:
+        case ast.FunctionDef(name) | ast.ClassDef(name):
+            return _Statement(text, frozenset({name}), uses, block)
+        case ast.Assign([ast.Name(name)]) | ast.AnnAssign(ast.Name(name)):
+            if name in values:
+                text = _with_value(node, lines, before, values[name])
+            return _Statement(text, frozenset({name}), uses - {name}, block)
+        case _:  # the call of main
+            return _Statement(text, frozenset(), uses, block, optional=False)
+
+
+def _reached(modules: Mapping[str, _Module], roots: frozenset[str]) -> frozenset[str]:
+    """The names that the roots use, and what these use."""
+    uses = dict[str, frozenset[str]]()
+    for module in modules.values():
+        for each in module.statements:
+            uses |= dict.fromkeys(each.defines, each.uses)
+    found, waiting = set[str](), set(roots)
+    while waiting:
+        name = waiting.pop()
+        if name in uses and name not in found:
+            found.add(name)
+            waiting |= uses[name]
+    return frozenset(found)
+
+
+def _imports(modules: Iterable[_Module], used: frozenset[str], program: str) -> str:
+    """What is used of the imports, sorted as formatters sort them."""
+    whole, parts = set[str](), dict[str, set[str]]()
+    for node in (node for module in modules for node in module.imports):
+        if isinstance(node, ast.Import):
+            whole |= {each.name for each in node.names if each.name.split(".")[0] in used}
+        elif node.module and not node.module.startswith(PACKAGE):
+            names = {each.name for each in node.names if each.name in used}
+            parts.setdefault(node.module, set()).update(names)
+    lines = [f"import {name}" for name in sorted(whole)]
+    for name, members in sorted(parts.items()):
+        if members:
+            lines.append(f"from {name} import {', '.join(sorted(members, key=_member))}")
+    found = "\n".join(lines)
+    return f"{found}\n\nimport {program} as agent" if program else found
+
+
+def _member(name: str) -> tuple[int, str]:
+    """Constants come first, then classes, then functions."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+
+
+def _with_value(node: ast.stmt, lines: Sequence[str], before: int, value: Value) -> str:
+    """The statement with another value, and its comments."""
+    at = node.lineno - 1 - before
+    begin = lines[at].partition(" = ")[0]
+    last = lines[(node.end_lineno or 0) - 1 - before]
+    comments = [line for line in lines[:at] if line]
+    return "\n".join((*comments, _assignment(begin, value) + last[node.end_col_offset :]))
+
+
+def _assignment(begin: str, value: Value) -> str:
+    """The statement that sets a constant, laid out as a formatter leaves it."""
+    line = f"{begin} = {literal(value)}"
+    if len(line) <= _WIDTH and "\n" not in line:
+        return line
+    match value:
+        case str() if "\n" not in value:
+            width = _WIDTH - 10
+            rows = textwrap.wrap(
+                value, width, drop_whitespace=False, break_on_hyphens=False
+            )
+            return f"{begin} = (\n" + "".join(f"    {literal(row)}\n" for row in rows) + ")"
+        case str():
+            return f"{begin} = {_long_text(value)}"
+        case tuple():
+            return f"{begin} = [\n" + "".join(f"    {literal(v)},\n" for v in value) + "]"
+        case _:
+            return line
+
+
+def literal(value: Value) -> str:
+    """A value as Python source, in the quotes that formatters prefer."""
+    match value:
+        case str():
+            plain = repr(value)
+            if plain.startswith("'") and '"' not in value:
+                return f'"{plain[1:-1]}"'
+            return plain
+        case tuple():
+            return f"[{', '.join(map(literal, value))}]"
+        case frozenset():
+            return f"{{{', '.join(sorted(map(literal, value)))}}}" if value else "set()"
+        case int() if value >= 10_000:
+            return f"{value:_}"
+        case _:
+            return repr(value)
+
+
+def _long_text(value: str) -> str:
+    """Text with several lines, as such where that says the same."""
+    inside = value.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    if inside.endswith('"'):
+        inside = f'{inside[:-1]}\\"'
+    found = f'"""\\\n{inside}"""'
+    try:
+        same = ast.literal_eval(found) == value and all(
+            map(str.isprintable, value.split("\n"))
+        )
+    except (SyntaxError, ValueError):
+        same = False
+    return found if same else literal(value)

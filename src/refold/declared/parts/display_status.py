@@ -1,0 +1,55 @@
+"""The display mode `status`: one line counts the seconds while the model works."""
+
+import curses
+import re
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+
+def say(text: str) -> None:
+    """Print text for the user."""
+    # Text of a model or a file must not be able to control the terminal.
+    print(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", text), flush=True)
+
+
+@contextmanager
+def waiting(what: str) -> Generator[None, None, None]:
+    """Show what is going on, and for how long, in a line that disappears afterwards."""
+    line_start, erase_line = terminal_codes()
+    if not erase_line:
+        say(f"[{what} ...]")
+        yield
+        return
+    done, began = threading.Event(), time.monotonic()
+
+    def count() -> None:
+        while True:
+            seconds = int(time.monotonic() - began)
+            print(f"{line_start}{erase_line}[{what} {seconds} s]", end="", flush=True)
+            if done.wait(1):
+                return
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    try:
+        yield
+    finally:
+        done.set()
+        counter.join()
+        print(f"{line_start}{erase_line}", end="", flush=True)
+
+
+def terminal_codes() -> tuple[str, str]:
+    """What moves to the start of the line, and erases it; empty if nothing does."""
+    # From terminfo: fixed escape sequences do not work in every terminal.
+    if not sys.stdout.isatty():
+        return "", ""
+    try:
+        curses.setupterm()
+    except curses.error:
+        return "", ""
+    codes = [curses.tigetstr(name) or b"" for name in ("cr", "el")]
+    return codes[0].decode(), codes[1].decode()

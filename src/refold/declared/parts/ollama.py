@@ -1,0 +1,82 @@
+"""Ollama's own API, which takes calls and results in fields of their own."""
+
+from typing import Any
+
+from refold.declared.parts.context_continue import in_context
+from refold.declared.parts.http_post import post
+from refold.declared.parts.program_messages import BackendError, Call, Message, Response
+from refold.declared.parts.prompt import system_prompt
+from refold.declared.parts.settings import MAX_CONTEXT_TOKENS, MODEL, URL
+from refold.declared.parts.tools import TOOLS, schema
+
+
+def ask(messages: list[Message]) -> Response:
+    """The next response of the model."""
+    body = {
+        "model": MODEL,
+        "stream": False,
+        # Without it, the server silently cuts the conversation at a few thousand tokens.
+        "options": {"num_ctx": MAX_CONTEXT_TOKENS},
+        "messages": [
+            {"role": "system", "content": system_prompt()},
+            *(each for message in in_context(messages) for each in to_wire(message)),
+        ],
+        "tools": [function(name) for name in TOOLS],
+    }
+    reply = post(URL, body, {})
+    try:
+        said = reply["message"]
+        calls = [
+            # Only newer servers give ids.
+            Call(
+                each.get("id") or f"call-{len(messages)}-{number}",
+                each["function"]["name"],
+                each["function"]["arguments"],
+            )
+            for number, each in enumerate(said.get("tool_calls") or [])
+        ]
+    except (KeyError, TypeError) as error:
+        raise BackendError(f"{URL} has answered without a message") from error
+    text = said.get("content") or ""
+    return Response(
+        Message("assistant", text, calls),
+        text,
+        reply.get("prompt_eval_count", 0),
+        reply.get("eval_count", 0),
+    )
+
+
+def to_wire(message: Message) -> list[dict[str, Any]]:
+    """A message as the API takes it: each result is a message of its own."""
+    if message.role == "tool":
+        return [
+            {
+                "role": "tool",
+                "tool_name": result.call.name,
+                "tool_call_id": result.call.id,
+                "content": result.text,
+            }
+            for result in message.results
+        ]
+    if message.role != "assistant":
+        return [{"role": "user", "content": message.text}]
+    answer: dict[str, Any] = {"role": "assistant", "content": message.text}
+    if message.calls:
+        answer["tool_calls"] = [
+            {
+                "id": call.id,
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in message.calls
+        ]
+    return [answer]
+
+
+def function(name: str) -> dict[str, Any]:
+    """A tool as the API takes it."""
+    about = {
+        "name": name,
+        "description": TOOLS[name].__doc__,
+        "parameters": schema(name),
+    }
+    return {"type": "function", "function": about}

@@ -1,0 +1,84 @@
+"""OpenAI's Chat Completions API, and the many servers that are compatible with it."""
+
+import json
+from typing import Any
+
+from refold.declared.parts.context_continue import in_context
+from refold.declared.parts.http_post import post
+from refold.declared.parts.key_needed import api_key
+from refold.declared.parts.program_messages import BackendError, Call, Message, Response
+from refold.declared.parts.prompt import system_prompt
+from refold.declared.parts.settings import MODEL, URL
+from refold.declared.parts.tools import TOOLS, schema
+
+
+def ask(messages: list[Message]) -> Response:
+    """The next response of the model."""
+    body = {
+        "model": MODEL,
+        "messages": [
+            {"role": "system", "content": system_prompt()},
+            *(each for message in in_context(messages) for each in to_wire(message)),
+        ],
+        "tools": [function(name) for name in TOOLS],
+    }
+    reply = post(URL, body, {"Authorization": f"Bearer {api_key()}"})
+    try:
+        said: dict[str, Any] = reply["choices"][0]["message"]
+        made: list[dict[str, Any]] = said.get("tool_calls") or []
+        calls = [call_of(each) for each in made]
+    except (KeyError, IndexError, TypeError) as error:
+        raise BackendError(f"{URL} has answered without a message") from error
+    text = said.get("content") or ""
+    usage: dict[str, Any] = reply.get("usage") or {}
+    return Response(
+        Message("assistant", text, calls),
+        text,
+        usage.get("prompt_tokens", 0),
+        usage.get("completion_tokens", 0),
+    )
+
+
+def to_wire(message: Message) -> list[dict[str, Any]]:
+    """A message as the API takes it: each result is a message of its own."""
+    if message.role == "tool":
+        return [
+            {"role": "tool", "tool_call_id": result.call.id, "content": result.text}
+            for result in message.results
+        ]
+    if message.role != "assistant":
+        return [{"role": "user", "content": message.text}]
+    answer: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+    if message.calls:
+        answer["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                },
+            }
+            for call in message.calls
+        ]
+    return [answer]
+
+
+def call_of(said: dict[str, Any]) -> Call:
+    """A call of the model. Its arguments are a text that should be JSON."""
+    name, text = said["function"]["name"], said["function"]["arguments"]
+    try:
+        arguments: dict[str, Any] = dict(json.loads(text or "{}"))
+    except (ValueError, TypeError) as error:
+        return Call(said["id"], name, {}, f"The arguments are no JSON object: {error}.")
+    return Call(said["id"], name, arguments)
+
+
+def function(name: str) -> dict[str, Any]:
+    """A tool as the API takes it."""
+    about = {
+        "name": name,
+        "description": TOOLS[name].__doc__,
+        "parameters": schema(name),
+    }
+    return {"type": "function", "function": about}

@@ -1,0 +1,47 @@
+"""The conversation of a generated program, as values that no API prescribes."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class BackendError(Exception):
+    """There is no response. The text says why, for the user."""
+
+
+@dataclass
+class Call:
+    """A tool call of the model. `mistake` says why it cannot be made, if it cannot."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    mistake: str = ""
+
+
+@dataclass
+class CallResult:
+    """What a call has returned, or why it failed."""
+
+    call: Call
+    text: str
+    failed: bool = False
+
+
+@dataclass
+class Message:
+    """One message. Its role is "user", "assistant", "tool" (with results), or "note"."""
+
+    role: str
+    text: str = ""
+    calls: list[Call] = field(default_factory=list[Call])
+    results: list[CallResult] = field(default_factory=list[CallResult])
+
+
+@dataclass
+class Response:
+    """A response: its message, the part of it for the user, and the tokens it took."""
+
+    message: Message
+    shown: str
+    tokens_in: int = 0
+    tokens_out: int = 0

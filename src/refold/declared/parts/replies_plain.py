@@ -1,0 +1,6 @@
+"""What a program prints that prints its response only, for a test."""
+
+
+def saying(text: str) -> str:
+    """A response in words."""
+    return text

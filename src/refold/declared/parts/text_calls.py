@@ -1,0 +1,77 @@
+"""Tool calls as text, for a program that knows no tools of ours."""
+
+import json
+import re
+
+from refold.declared.parts.program_messages import Call, CallResult, Message
+from refold.declared.parts.prompt import system_prompt
+from refold.declared.parts.tools import TOOLS, schema
+
+# An answer can be cut off before the end of its call.
+CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+NEXT = "If the task is done answer in words, without a call, else call the next tool."
+
+
+def instructions() -> str:
+    """The system prompt, with the tools and how to call them."""
+    tools = "\n".join(signature(name) for name in TOOLS)
+    return f"""{system_prompt()}
+
+# Tools
+
+{tools}
+
+To use a tool, reply with a call and nothing else, like this, with the name of a tool \
+and its arguments:
+<tool_call>
+{{"name": "read_file", "arguments": {{"path": "notes.txt"}}}}
+</tool_call>
+Its result comes in the next message. There are no other tools. When the task is done, \
+answer in words, without a call."""
+
+
+def signature(name: str) -> str:
+    """A tool in one line: what it takes and does."""
+    about = schema(name)
+    takes = ", ".join(
+        f"{key}{'' if key in about['required'] else '?'}: {kind['type']}"
+        for key, kind in about["properties"].items()
+    )
+    return f"- {name}({takes}): {TOOLS[name].__doc__}"
+
+
+def calls_in(text: str) -> list[Call]:
+    """The calls in a response. A broken one is kept: its result tells the model."""
+    calls: list[Call] = []
+    for number, found in enumerate(CALL.findall(text)):
+        try:
+            said = json.loads(found)
+            call = Call(f"call-{number}", said["name"], said.get("arguments") or {})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            mistake = f"This call is not valid JSON as shown above: {error!r}."
+            call = Call(f"call-{number}", "", {}, mistake)
+        calls.append(call)
+    return calls
+
+
+def speaker(message: Message) -> str:
+    """Who has written a message. The program gets results as words of the user."""
+    return "user" if message.role == "tool" else message.role
+
+
+def words(message: Message) -> str:
+    """All that a message says, as text. Calls are in the text already."""
+    if message.role != "tool":
+        return message.text
+    return "\n\n".join([*map(result_text, message.results), NEXT])
+
+
+def result_text(result: CallResult) -> str:
+    """A result in a tag, which its text must not be able to end."""
+    text = result.text.replace("</tool_result", "<\\/tool_result").strip("\n")
+    if result.call.name == "read_file":
+        # Small models read "1", a tab and "42" as 142.
+        text = re.sub(r"^(\d+)\t", r"\1: ", text, flags=re.MULTILINE)
+    name = f' name="{result.call.name}"' if result.call.name else ""
+    failed = "It failed:\n" if result.failed else ""
+    return f"<tool_result{name}>\n{failed}{text}\n</tool_result>"

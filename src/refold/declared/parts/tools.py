@@ -1,0 +1,204 @@
+"""The tools of a generated program: files of the working directory, and a shell."""
+
+import contextlib
+import difflib
+import inspect
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TOOLS: dict[str, Callable[..., str]] = {}
+# The content of each file as the model last saw it.
+SEEN: dict[Path, str] = {}
+LONGEST_OUTPUT = 30_000  # characters
+
+
+class ToolError(Exception):
+    """A call failed. The text tells the model why, and what to do."""
+
+
+def tool(function: Callable[..., str]) -> Callable[..., str]:
+    """Offer a function to the model: its docstring and its parameters describe it."""
+    TOOLS[function.__name__] = function
+    return function
+
+
+@tool
+def read_file(path: str, first: int = 1, count: int = 2000) -> str:
+    """Read a text file as numbered lines."""
+    file, name = in_workspace(path)
+    if not file.exists():
+        raise ToolError(f"Cannot read {name}: there is no such file or directory.")
+    SEEN[file] = text_of(file)
+    lines = SEEN[file].splitlines()
+    if not lines:
+        return f"{name} is empty."
+    shown = lines[first - 1 : first - 1 + count]
+    last = first - 1 + len(shown)
+    extent = f"{len(lines):,} line{'' if len(lines) == 1 else 's'}"
+    if not shown:
+        extent = f"there are only {len(lines):,} lines"
+    elif first > 1 or last < len(lines):
+        extent = f"lines {first}-{last} of {len(lines):,}"
+    if shown and last < len(lines):
+        extent += f"; go on with first={last + 1}"
+    numbered = [f"{number}\t{line}" for number, line in enumerate(shown, first)]
+    return "\n".join([*numbered, f"({extent})"])
+
+
+@tool
+def write_file(path: str, content: str) -> str:
+    """Create a file, or replace all of one that was read before."""
+    file, name = in_workspace(path)
+    lines = len(content.splitlines())
+    size = f"{lines:,} line{'' if lines == 1 else 's'}"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save(file, content)
+        return f"Created {name}, {size}."
+    before = last_seen(file, name)
+    if content == before:
+        return f"{name} has this content already; nothing was written."
+    save(file, content)
+    return f"Wrote {name}, {size} ({changed_lines(before, content)})."
+
+
+@tool
+def edit_file(path: str, old: str, new: str, all: bool = False) -> str:
+    """Replace text in a file that was read before. The old text must occur once."""
+    file, name = in_workspace(path)
+    before = last_seen(file, name)
+    if "\r\n" in before:  # the model reads and writes plain line ends
+        old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
+    if not old or old == new:
+        raise ToolError("old must be the text to replace, and new must differ from it.")
+    places = before.count(old)
+    if not places:
+        raise ToolError(f"old was not found in {name}: read the file again.")
+    if places > 1 and not all:
+        raise ToolError(
+            f"old occurs {places:,} times in {name}. Add lines around it until it is "
+            "only one place, or pass all=true."
+        )
+    after = before.replace(old, new)
+    save(file, after)
+    line = before[: before.index(old)].count("\n") + 1
+    where = f"line {line}" if places == 1 else f"{places:,} places from line {line}"
+    return f"Edited {name}: {where} ({changed_lines(before, after)})."
+
+
+@tool
+def bash(command: str, timeout: int = 60) -> str:
+    """Run a bash command in the workspace. It gets no input and must end by itself."""
+    process = subprocess.Popen(
+        ["bash", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    remark = ""
+    try:
+        output, _ = process.communicate(timeout=timeout)
+        remark = f"exit code {process.returncode}" if process.returncode else ""
+    except subprocess.TimeoutExpired:
+        stop(process)
+        output, _ = process.communicate()
+        remark = f"ended by us after {timeout} s"
+    finally:
+        stop(process)  # after Ctrl+C, too
+    text = shortened(output.decode(errors="replace")).rstrip("\n") or "(no output)"
+    return f"{text}\n({remark})" if remark else text
+
+
+def in_workspace(path: str) -> tuple[Path, str]:
+    """The file that a model names, and its name in the working directory."""
+    workspace = Path.cwd().resolve()
+    file = (workspace / path).resolve()
+    if not file.is_relative_to(workspace):
+        raise ToolError(f"{path} is outside of the working directory: use one inside.")
+    return file, str(file.relative_to(workspace))
+
+
+def text_of(file: Path) -> str:
+    """The text of a file, with its line ends as they are."""
+    try:
+        return file.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ToolError(f"{file.name} is not text: {error.reason}.") from error
+
+
+def last_seen(file: Path, name: str) -> str:
+    """The text of a file, if it is still as the model has seen it."""
+    if not file.exists():
+        raise ToolError(f"There is no file {name}: write_file makes one.")
+    if file not in SEEN:
+        raise ToolError(f"{name} was not read yet. Read it first, then change it.")
+    text = text_of(file)
+    if text != SEEN[file]:
+        raise ToolError(f"{name} has changed since you read it. Read it again.")
+    return text
+
+
+def save(file: Path, text: str) -> None:
+    """Write a file, and remember its text as seen: the model knows what it wrote."""
+    file.write_bytes(text.encode())
+    SEEN[file] = text
+
+
+def changed_lines(before: str, after: str) -> str:
+    """How many lines came and went, such as +2 -1."""
+    old, new = before.splitlines(), after.splitlines()
+    rows = list(difflib.unified_diff(old, new, n=0))[2:]
+    added = sum(row.startswith("+") for row in rows)
+    removed = sum(row.startswith("-") for row in rows)
+    return f"+{added:,} -{removed:,}"
+
+
+def shortened(text: str) -> str:
+    """Long output without its middle: errors are at one of its ends."""
+    if len(text) <= LONGEST_OUTPUT:
+        return text
+    half = LONGEST_OUTPUT // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n[{left_out:,} characters left out]\n{text[-half:]}"
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a program and all that it has started."""
+    with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+KINDS = {str: "string", int: "integer", bool: "boolean"}
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The parameters of a tool as JSON schema, from the signature of its function."""
+    parameters = inspect.signature(TOOLS[name]).parameters.values()
+    return {
+        "type": "object",
+        "properties": {p.name: {"type": KINDS[p.annotation]} for p in parameters},
+        "required": [p.name for p in parameters if p.default is p.empty],
+        "additionalProperties": False,
+    }
+
+
+def mistake_in(name: str, arguments: dict[str, Any]) -> str:
+    """What is wrong with a call; nothing if it can be made."""
+    if name not in TOOLS:
+        return f"There is no tool {name!r}; there are {', '.join(TOOLS)}."
+    signature = inspect.signature(TOOLS[name])
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        return f"The arguments of {name} are wrong: {error}."
+    for key, value in arguments.items():
+        kind = signature.parameters[key].annotation
+        if type(value) is not kind:
+            return f"The argument {key!r} of {name} must be of type {KINDS[kind]}."
+    return ""

@@ -1,0 +1,321 @@
+"""The code of generated programs: short, typed, tested, and with nothing that is not needed."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from refold.cli.main import main
+
+SEED = Path(__file__).with_name("data") / "agent_loop.pl"
+OF_SEED = ("claude_code", "gemini", "coro", "ollama", "openai", "claude_api")
+MORE = """
+[agents.reviewer]
+description = "Reads a change and says what is wrong with it."
+backend = "claude-code"
+model = "opus"
+system_prompt = "You review changes.\\nSay \\"why\\", and never use a \\\\ in a path."
+tools = ["read", "grep", "glob"]
+auto_tools = true
+context_mode = "summarize"
+context_format = "markdown"
+display = "status"
+show_tokens = false
+
+[agents.codex]
+backend = "codex-cli"
+context_mode = "sliding"
+context_format = "xml"
+max_messages = 30
+
+[agents.far]
+backend = "ollama-cli"
+model = "llama3"
+host = "192.168.1.5"
+tools = ["bash"]
+context_format = "json"
+
+[agents.json]
+backend = "vllm"
+model = "m"
+port = 9000
+tools = ["edit"]
+context_mode = "fresh"
+
+[agents.other]
+command = ["prog", "--model", "{model}", "{prompt_file}", "{system}"]
+own_tools = "none"
+model = "m-1"
+tools = ["write"]
+context_mode = "sliding"
+
+[agents.plain]
+command = ["/nowhere/prog"]
+own_tools = "none"
+approval = "auto_edit"
+
+[agents.apart]
+command = ["prog", "--system", "{system_file}"]
+own_tools = "none"
+approval = "plan"
+skills = ["skill"]
+
+[agents.cloud]
+backend = "openrouter"
+model = "a/b"
+approval = "yolo"
+confirm = ["bash"]
+context_mode = "summarize"
+max_context_words = 3000
+max_iterations = 5
+timeout = 12.5
+"""
+OF_MORE = ("reviewer", "codex", "far", "json", "other", "plain", "apart", "cloud")
+ALL = tuple((str(SEED), name) for name in OF_SEED) + tuple(
+    ("agents.toml", name) for name in OF_MORE
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    Path("agents.toml").write_text(MORE)
+    Path("skill").mkdir()
+    Path("skill/SKILL.md").write_text("---\nname: skill\n---\nWrite `git log` first.\n")
+    return tmp_path
+
+
+def generate(file: str, name: str, *more: str) -> Path:
+    given = ["spec", "generate", name, "--agents", file, "--out", name, *more]
+    assert main(given) == 0
+    return Path(name)
+
+
+def program_in(folder: Path) -> Path:
+    (found,) = [each for each in folder.glob("*.py") if not each.name.startswith("test_")]
+    return found
+
+
+def python(*words: str, cwd: Path | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, "-S", "-W", "error", *words],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "name"), ALL)
+def test_its_own_test_passes_and_it_runs_without_any_package(file: str, name: str) -> None:
+    folder = generate(file, name)
+
+    assert "OK" in python("-m", "unittest", cwd=folder)
+    assert f"usage: {name} " in python("-I", str(program_in(folder)), "--help")
+
+
+@pytest.mark.parametrize(("file", "name"), ALL)
+def test_every_function_and_constant_is_used_and_explained(file: str, name: str) -> None:
+    text = program_in(generate(file, name)).read_text()
+    tree = ast.parse(text)
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    constants = [n.targets[0] for n in tree.body if isinstance(n, ast.Assign)]
+    tools = [n.name for n in functions if getattr(n, "decorator_list", [])]
+    names = [n.name for n in functions if n.name not in tools] + [
+        each.id for each in constants if isinstance(each, ast.Name)
+    ]
+    used = [
+        n.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+    ]
+
+    assert [each for each in names if each not in used] == []
+    assert [n.name for n in functions if not ast.get_docstring(n)] == []
+    assert "refold.declared" not in text
+    assert sum(bool(line.strip()) for line in text.splitlines()) < 560
+
+
+@pytest.mark.slow
+def test_a_program_has_only_its_own_backend_and_tools() -> None:
+    texts = {
+        name: program_in(generate("agents.toml", name)).read_text() for name in OF_MORE
+    }
+    backends = ("urllib", "claude", "codex", "gemini", "ollama", "COMMAND", "curses")
+    tools = ("def read_file", "def write_file", "def edit_file", "def bash")
+
+    assert {n: [b for b in backends if b in t] for n, t in texts.items()} == {
+        "reviewer": ["claude", "curses"], "codex": ["codex"], "far": ["ollama"],
+        "json": ["urllib"], "other": ["COMMAND"], "plain": ["COMMAND"], "apart": ["COMMAND"],
+        "cloud": ["urllib"],
+    }  # fmt: skip
+    assert {n: [b[4:] for b in tools if b in t] for n, t in texts.items()} == {
+        "reviewer": ["read_file"], "codex": ["read_file", "write_file", "edit_file", "bash"],
+        "far": ["bash"], "json": ["edit_file"], "other": ["write_file"],
+        "plain": ["read_file", "write_file", "edit_file", "bash"], "apart": ["read_file"],
+        "cloud": ["read_file", "write_file", "edit_file", "bash"],
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_keys_of_the_agent_are_the_settings_of_the_program() -> None:
+    def settings(name: str) -> dict[str, object]:
+        tree = ast.parse(program_in(generate("agents.toml", name)).read_text())
+        return {
+            node.targets[0].id if isinstance(node, ast.Assign) else node.target.id: (
+                set() if ast.unparse(node.value) == "set()" else ast.literal_eval(node.value)
+            )
+            for node in tree.body
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+            and ast.unparse(node).partition(" ")[0].strip(":")
+            in {"NAME", "MODEL", "URL", "HOST", "COMMAND", "SYSTEM_PROMPT", "CONFIRM", "MAX_STEPS",
+                "MAX_CONTEXT_TOKENS", "MAX_MESSAGES", "TIMEOUT", "SHOW_TOKENS", "API_KEY_VARIABLE"}
+        }  # fmt: skip
+
+    assert settings("reviewer") == {
+        "NAME": "reviewer", "MODEL": "opus", "CONFIRM": set(), "MAX_STEPS": 50,
+        "SYSTEM_PROMPT": 'You review changes.\nSay "why", and never use a \\ in a path.',
+        "MAX_CONTEXT_TOKENS": 100_000, "MAX_MESSAGES": 20, "TIMEOUT": 600, "SHOW_TOKENS": False,
+    }  # fmt: skip
+    cloud = settings("cloud")
+    del cloud["SYSTEM_PROMPT"]
+    assert cloud == {
+        "NAME": "cloud", "MODEL": "a/b", "CONFIRM": {"bash"}, "MAX_STEPS": 5,
+        "URL": "https://openrouter.ai/api/v1/chat/completions", "MAX_CONTEXT_TOKENS": 4000,
+        "API_KEY_VARIABLE": "OPENROUTER_API_KEY", "MAX_MESSAGES": 20, "TIMEOUT": 12.5,
+        "SHOW_TOKENS": True,
+    }  # fmt: skip
+    assert settings("json")["URL"] == "http://127.0.0.1:9000/v1/chat/completions"
+    assert settings("far")["HOST"] == "192.168.1.5:11434"
+    assert settings("other")["COMMAND"] == [
+        "prog",
+        "--model",
+        "m-1",
+        "{prompt_file}",
+        "{system}",
+    ]
+    assert settings("plain")["CONFIRM"] == {"bash"}
+    assert settings("apart")["SYSTEM_PROMPT"] == (
+        "---\nname: skill\n---\nWrite `git log` first."
+    )
+
+
+@pytest.mark.slow
+def test_style_and_types_of_all_programs_are_right(here: Path) -> None:
+    for file, name in ALL:
+        generate(file, name)
+    tools = Path(sys.executable).parent
+    everywhere = [*OF_SEED, *OF_MORE]
+    places = [{"root": name} for name in everywhere]
+    settings = {"typeCheckingMode": "strict", "executionEnvironments": places}
+    (here / "pyrightconfig.json").write_text(json.dumps(settings))
+
+    for command in (
+        ["ruff", "check", "--isolated", "--select", "E,F,I,B,UP,SIM,RET,C4,C901", "--ignore", "E501"],
+        ["ruff", "format", "--isolated", "--check"],
+        ["basedpyright", "-p", str(here), "--pythonversion", "3.11"],
+    ):  # fmt: skip
+        words = [] if command[0] == "basedpyright" else everywhere
+        done = subprocess.run(
+            [str(tools / command[0]), *command[1:], *words],
+            capture_output=True,
+            text=True,
+            timeout=110,
+        )
+        assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_a_directory_with_files_is_left_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("far").mkdir()
+    Path("far/mine.txt").write_text("mine")
+
+    assert main(["spec", "generate", "far", "--agents", "agents.toml", "--out", "far"]) == 1
+    assert "'far' is not empty: name another directory" in capfd.readouterr().err
+    assert os.listdir("far") == ["mine.txt"]
+
+    generate("agents.toml", "far", "--replace")
+    assert sorted(os.listdir("far")) == ["README.md", "far.py", "mine.txt", "test_far.py"]
+
+
+def test_what_the_program_cannot_have_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    folder = generate("agents.toml", "reviewer")
+
+    assert "not in the program: the tools grep, glob\n" in capfd.readouterr().out
+    readme = (folder / "README.md").read_text()
+    assert "This agent also has `grep` and `glob`; the program does not." in readme
+
+
+@pytest.mark.parametrize(
+    ("agent", "expected"),
+    [
+        ('model = "m"', "the agent one has no backend: a generated program needs one"),
+        ('backend = "coro"', "the tools of coro itself cannot be switched off"),
+        ('backend = "ollama"', "one.model is missing: ollama needs one"),
+        ('backend = "azure"\nmodel = "m"', "a generated program cannot ask Azure OpenAI"),
+        ('backend = "groq"\ntools = ["grep"]', "has none of the tools that a generated program"),
+        ('backend = "nope"', "there is no provider 'nope'"),
+    ],
+)  # fmt: skip
+def test_an_agent_that_cannot_become_a_program_is_one_clear_error(
+    agent: str, expected: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.toml").write_text(f"[agents.one]\n{agent}\n")
+
+    assert main(["spec", "generate", "one", "--agents", "a.toml", "--out", "out"]) == 1
+    assert expected in capfd.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_an_unknown_agent_is_named_with_the_nearest(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    given = ["spec", "generate", "reviewers", "--agents", "agents.toml", "--out", "out"]
+
+    assert main(given) == 1
+    assert "no declared agent 'reviewers': there is reviewer" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_a_call_and_the_conversation_goes_on(here: Path) -> None:
+    prog = here / "prog"
+    call = (
+        '<tool_call>\n{"name": "bash", "arguments": {"command": "sleep 99"}}\n</tool_call>'
+    )
+    prog.write_text(
+        f"#!{sys.executable} -S\nimport sys\nprompt = sys.stdin.read()\n"
+        f"print('Fine.' if 'The user stopped this call.' in prompt else {call!r})\n"
+    )
+    prog.chmod(0o755)
+    Path("a.toml").write_text(
+        f'[agents.one]\ncommand = ["{prog}"]\nown_tools = "none"\napproval = "yolo"\n'
+    )
+    program = program_in(generate("a.toml", "one"))
+    child = pexpect.spawn(
+        sys.executable, ["-S", "-I", str(program)], encoding="utf-8", timeout=20
+    )
+    child.expect("You: ")
+    child.sendline("wait")
+    child.expect(r"\[bash sleep 99\]")
+    child.sendintr()
+    child.expect(r"\[stopped\]")
+    child.expect("You: ")
+    child.sendline("and now?")
+    child.expect("Fine.")
+    child.expect("You: ")
+    child.sendeof()
+    child.expect(pexpect.EOF)
+    child.close()
+
+    assert child.exitstatus == 0
