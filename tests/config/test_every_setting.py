@@ -52,6 +52,7 @@ from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
 from refold.tools.skills import read_skill
 from refold.tools.todo import todo_write
+from refold.tools.web import web_fetch
 from refold.tui.screen_modes import entering
 from refold.values.messages import Text, ToolResult
 from refold.values.usage import Usage
@@ -281,6 +282,22 @@ async def runs_though_bypassed(build: Build) -> object:
     provider = ScriptedProvider([("act", '{"what": "x"}')], "Done.")
     async with build(provider=provider, mode="bypass").session() as session:
         return (await session.run("Go.")).denials == ()
+
+
+async def reads_what_a_site_excludes(build: Build) -> object:
+    """Is a page read that robots.txt excludes?"""
+    robots = Answer(b"User-agent: *\nDisallow: /", headers={"content-type": "text/plain"})
+
+    def site(heard: Heard) -> Answer:
+        return robots if heard.path == "/robots.txt" else Answer(b"Hello.")
+
+    async with wire_server(site) as server:
+        provider = ScriptedProvider(
+            [("web_fetch", json.dumps({"url": server.url}))], "Done."
+        )
+        allow = {"permissions.allow": ["web_fetch(domain:127.0.0.1)"]}
+        await said_by(build(provider=provider, tools=(web_fetch,), settings=allow))
+        return any(heard.path == "/" for heard in server.heard)
 
 
 async def syncs(build: Build) -> object:
@@ -849,6 +866,7 @@ CHANGED: dict[str, Change] = {
     "backend.format": Change("xml", "False", "True", as_a_program_reads("format")),
     "backend.window_messages": Change(3, "4", "2", as_a_program_reads("window")),
     "local.keep_seconds": Change(77.0, 600.0, 77.0, kept_model),
+    "web.robots": Change(False, False, True, reads_what_a_site_excludes),
     "http.connect_seconds": Change(0.05, "more than half a second", True, connecting),
     "http.idle_seconds": Change(0.05, "more than half a second", True, idle),
     "http.retries": Change(1, 4, 2, retries),

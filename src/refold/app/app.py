@@ -90,6 +90,7 @@ class App:
             self.tools,
             self.agents,
             self.mcp,
+            environ,
         )
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}

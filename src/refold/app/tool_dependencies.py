@@ -33,6 +33,7 @@ from refold.skills.catalogue import Catalogue
 from refold.tools.contract import Tool
 from refold.tools.memory import Notebook
 from refold.tools.task import Choice, task, task_for
+from refold.tools.web import Judge, Web
 from refold.values.claims import Checked, Claim
 from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.tools import Effect
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
     from refold.journal.board.board_file import TaskBoard
+    from refold.tools.page_text import WebPage
 
 T = TypeVar("T")
 _OF_SKILLS = ("list_skills", "read_skill")
@@ -58,6 +60,7 @@ class SharedResources(Struct, frozen=True):
     tools: tuple[Tool, ...]
     agents: Registry = Registry()
     mcp: "McpServers | None" = None
+    environ: Mapping[str, str] = {}
 
 
 class SessionResources(Struct, frozen=True):
@@ -121,6 +124,23 @@ class LazyBoard:
             raise ToolFailed(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
 
 
+class LazyWeb:
+    """The web, for sessions that read it."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._of = settings, environ
+
+    @cached_property
+    def _client(self) -> Web:
+        from refold.web.client import WebClient
+
+        settings, environ = self._of
+        return WebClient(environ, obey_robots=settings.web.robots)
+
+    async def fetch(self, url: str, judge: Judge) -> "WebPage":
+        return await self._client.fetch(url, judge)
+
+
 class LazyChecks:
     """The check of claims, loaded when something is claimed."""
 
@@ -180,6 +200,7 @@ class ToolDependencies:
             "directory": Path(workspace.directory),
             "children": self._children,
             "repl": self._resources.python,
+            "web": LazyWeb(self._shared.settings, self._shared.environ),
             **self._shared.options.house,
         }
 

@@ -177,6 +177,12 @@ class ByRole(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     judge: RoleOptions = RoleOptions()
 
 
+class WebSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the tools `web_fetch` and `web_search` use the web."""
+
+    robots: bool = True  # leave pages alone that robots.txt of their site excludes
+
+
 class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the terminal draws and reads input."""
 
@@ -230,6 +236,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     roles: ByRole = ByRole()
     subagents: ChildSettings = ChildSettings()
     python: Python = Python()
+    web: WebSettings = WebSettings()
     terminal: Terminal = Terminal()
     http: Http = Http()
     local: Local = Local()

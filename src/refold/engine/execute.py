@@ -185,15 +185,26 @@ def _may_write(tool: Tool, decision: Decision) -> bool:
     return tool.effect is Effect.CHANGE or runs
 
 
+def _judged(
+    tool: Tool, world: World, record: Record, subject: str, private: bool
+) -> Decision:
+    """The decision on the same tool for another subject: a page redirects, or is private."""
+    access = Access(tool.spec.name, tool.effect, subject, private=private)
+    return judge(access, world, record.view, above=world.lineage.parent)
+
+
 def _own(
     found: OpenCall, now: Access, decision: Decision, running: Running, world: World
 ) -> Mapping[str, object]:
     """What the house has for this call alone."""
+    tool = world.tool(found.call.name)
+    assert tool is not None  # or it would not have begun
     own: dict[str, object] = {
         "call": found.call.id,
         "confines": decision.confines,
         "answers": found.answers,
         "mode": mode_of(world, running.record.view, world.lineage.parent),
+        "judge": partial(_judged, tool, world, running.record),
         "deferred": tuple(tool.spec for tool in world.deferred),
     }
     if world.files is not None:

@@ -11,7 +11,7 @@ from typing import cast
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.permissions.rules import ours, parse
+from refold.permissions.rules import DOMAIN, WEB, ours, parse
 from refold.values.modes import Mode, Verdict
 
 _MODES: dict[str, Mode] = {
@@ -89,6 +89,8 @@ def _one(written: str, verdict: Verdict, left: list[str]) -> list[str]:
         text = _file(name, pattern, verdict, written, left)
     elif pattern in ("", "*"):
         text = name
+    elif name in WEB and pattern.startswith(DOMAIN):
+        text = f"{name}({pattern})"
     else:
         text = name if verdict != "allow" else ""
         left.append(_changed(written, text, f"rules for {name} take no pattern here"))

@@ -13,10 +13,12 @@ from refold.permissions.rules import (
     CODE,
     COMMANDS,
     LEAVE_PLAN,
+    WEB,
     Rule,
     allowing,
     forbidding,
     may_read,
+    names_host,
     reads,
 )
 from refold.values.modes import Mode
@@ -33,6 +35,7 @@ def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> D
         return decide_command(access, mode, rules, facts)
     return (
         forbidding(access, "deny", rules, facts)
+        or _private(access, rules)
         or _planning(access, mode, facts)
         or forbidding(access, "ask", rules, facts)
         or _for_the_person(access)
@@ -86,6 +89,22 @@ def _planning(access: Access, mode: Mode, facts: Facts) -> Decision | None:
         return None
     reason = (
         f"in plan mode nothing is changed or run, and {access.tool} could: {LEAVE_PLAN}"
+    )
+    return Decision("deny", reason=reason)
+
+
+def _private(access: Access, rules: Sequence[Rule]) -> Decision | None:
+    """Addresses inside are refused in every mode, unless a rule names the host."""
+    if access.tool not in WEB:
+        return None
+    from refold.values.web_address import host_of, is_local_name
+
+    host = host_of(access.subject)
+    if not (access.private or is_local_name(host)) or names_host(access, rules):
+        return None
+    reason = (
+        f"{host} is this machine or in a private network, which pages must not reach "
+        f"through us: only an allow rule that names it permits that, {access.tool}(domain:{host})"
     )
     return Decision("deny", reason=reason)
 

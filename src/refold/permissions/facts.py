@@ -41,6 +41,7 @@ class Access(Struct, frozen=True):
     files: tuple[Target, ...] = ()
     cwd: str = ""
     network: bool = False  # a command that is to reach the network
+    private: bool = False  # the host of a web address leads to a private IP address
 
 
 def as_written(path: str) -> str:

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from refold.permissions.facts import Access, Facts, Target
-from refold.permissions.rules import COMMANDS, EDITS
+from refold.permissions.rules import COMMANDS, DOMAIN, EDITS, WEB
 
 if TYPE_CHECKING:
     from refold.permissions.shell.plain_script import SimpleCommand
@@ -62,6 +62,11 @@ def narrowest(access: Access, facts: Facts) -> str:
         return _for_file(access, access.files[0], facts) if len(access.files) == 1 else ""
     if not access.subject or access.tool.startswith("mcp__"):
         return access.tool
+    if access.tool in WEB:
+        from refold.values.web_address import host_of
+
+        host = host_of(access.subject)
+        return f"{access.tool}({DOMAIN}{host})" if host and not set(host) & _UNUSUAL else ""
     plain = access.subject.strip() == access.subject and not set(access.subject) & _UNUSUAL
     return (
         f"{access.tool}({access.subject})" if plain and "\0" not in access.subject else ""

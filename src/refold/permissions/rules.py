@@ -2,8 +2,8 @@
 
 A rule is `tool` or `tool(pattern)`. For `bash` the pattern is a command line, word by word (`*` and
 `?` within a word), and a last ` *` or `:*` matches further words. For tools that read or change
-files it is a path (`path_patterns`), for others a text with `*`. A name such as `mcp__github__*` may
-contain `*`, too. A rule for one tool that changes files covers all of them, and a rule for reading a
+files it is a path (`path_patterns`), for `web_fetch` a host (`domain:example.org`), for others a text
+with `*`. A name such as `mcp__github__*` may contain `*`, too. A rule for one tool that changes files covers all of them, and a rule for reading a
 file covers every tool that reads files.
 
 An allow rule covers only what it spells; deny and ask rules match wherever their pattern may be
@@ -28,6 +28,8 @@ COMMANDS = frozenset(("bash",))
 CODE = frozenset(("python",))  # only walls around it keep it to looking
 EDITS = frozenset(("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit"))
 LOOKS = frozenset(("read_file", "grep", "glob", "list_files"))
+WEB = frozenset(("web_fetch",))
+DOMAIN = "domain:"
 _ALSO = {
     "Bash": "bash", "shell": "bash", "Read": "read_file", "read": "read_file",
     "Edit": "edit_file", "edit": "edit_file", "Write": "edit_file", "write": "edit_file",
@@ -37,7 +39,7 @@ _ALSO = {
 }  # fmt: skip
 _WRITTEN = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
 _UNUSUAL = set("*?")
-_Kind = Literal["command", "file", "text"]
+_Kind = Literal["command", "file", "text", "address"]
 LEAVE_PLAN = "call exit_plan_mode(plan) to ask the person to go on"
 
 
@@ -115,6 +117,9 @@ def _holds(rule: Rule, example: str) -> bool:
             else path_patterns.forbids(rule.pattern, path, facts) != "no"
         ),
         "text": lambda: fnmatchcase(example, rule.pattern),
+        "address": lambda: (_covers_url if allow else _may_cover_url)(
+            rule.pattern, example
+        ),
     }
     return ways[kind_of(tool, Effect.SELF)]()
 
@@ -131,6 +136,8 @@ def kind_of(tool: str, effect: Effect) -> _Kind:
     """What the pattern of a rule is compared with, for calls of this tool."""
     if tool in COMMANDS:
         return "command"
+    if tool in WEB:
+        return "address"
     if tool in EDITS or tool in LOOKS or effect in (Effect.LOOK, Effect.CHANGE):
         return "file"
     return "text"
@@ -233,13 +240,45 @@ def _forbids(rule: Rule, access: Access, facts: Facts) -> bool:
         return any(
             path_patterns.forbids(rule.pattern, name, facts) != "no" for name in names
         )
+    if access.tool in WEB:
+        return _may_cover_url(rule.pattern, access.subject)
     return fnmatchcase(access.subject.casefold(), rule.pattern.casefold())
 
 
 def _allows(rule: Rule, access: Access) -> bool:
     if not rule.pattern:
         return True
+    if access.tool in WEB:
+        return _covers_url(rule.pattern, access.subject)
     return fnmatchcase(access.subject, rule.pattern)
+
+
+def _covers_url(pattern: str, url: str) -> bool:
+    from refold.values.web_address import covers, host_of
+
+    if pattern.startswith(DOMAIN):
+        return covers(pattern.removeprefix(DOMAIN), host_of(url))
+    return bool(host_of(url)) and fnmatchcase(url, pattern)
+
+
+def _may_cover_url(pattern: str, url: str) -> bool:
+    """A host includes those below it; what is no URL may be any."""
+    from refold.values.web_address import covers_below, host_of
+
+    if pattern.startswith(DOMAIN):
+        host = host_of(url)
+        return not host or covers_below(pattern.removeprefix(DOMAIN), host)
+    return fnmatchcase(url.casefold(), pattern.casefold())
+
+
+def names_host(access: Access, rules: Sequence[Rule]) -> bool:
+    """Does an allow rule name the host of this call literally, without `*`?"""
+    return any(
+        rule.pattern.startswith(DOMAIN)
+        and "*" not in rule.pattern
+        and _allows(rule, access)
+        for rule in about(rules, "allow", access)
+    )
 
 
 def _allows_target(rule: Rule, target: Target, access: Access, facts: Facts) -> bool:

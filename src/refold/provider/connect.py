@@ -65,10 +65,13 @@ def proxy_for(where: Endpoint, environ: Mapping[str, str]) -> str:
     return found.get("https_proxy") or found.get("all_proxy") or ""
 
 
-async def dial(where: Endpoint, proxy: str = "") -> ByteStream:
-    """Connect. Raises `OSError` (of which `ssl.SSLError` is one) when it cannot."""
+async def dial(where: Endpoint, proxy: str = "", *, address: str = "") -> ByteStream:
+    """Connect. Raises `OSError` (of which `ssl.SSLError` is one) when it cannot.
+
+    `address` is the IP address to connect to, if the caller has resolved the name.
+    """
     if not proxy:
-        stream: ByteStream = await anyio.connect_tcp(where.host, where.port)
+        stream: ByteStream = await anyio.connect_tcp(address or where.host, where.port)
     else:
         stream = await _through(proxy, where)
     if not where.tls:

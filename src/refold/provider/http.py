@@ -410,7 +410,7 @@ class Http:
             try:
                 return HttpConnection(await dial(self._place, self._proxy))
             except OSError as error:
-                raise self._unreachable(_why(error)) from error
+                raise self._unreachable(unreachable_because(error)) from error
             except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
                 raise self._unreachable("it hung up before we could ask") from error
         raise self._unreachable(f"no connection within {self._timeouts.connect:g} s")
@@ -432,7 +432,8 @@ class Http:
         return error
 
 
-def _why(error: OSError) -> str:
+def unreachable_because(error: OSError) -> str:
+    """Why a connection failed, in words that follow a colon."""
     root: BaseException = error
     while (cause := root.__cause__) is not None:
         root = cause

@@ -16,6 +16,7 @@ import msgspec
 
 from refold.errors import JournalError, ToolFailed
 from refold.journal.board.task_graph import Board, folded
+from refold.permissions.facts import Decision
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.port import (
@@ -27,8 +28,10 @@ from refold.place.port import (
     Finished,
 )
 from refold.tools.contract import Context, Reply, Tool
+from refold.tools.page_text import WebPage
 from refold.tools.python_tool import Ran
 from refold.tools.task import Report, TaskRequest
+from refold.tools.web import Judge
 from refold.values.claims import Checked, Claim
 from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.display import Asking, Diff
@@ -191,6 +194,19 @@ class PythonInMemory:
         return Ran("\n".join(cells), summary=f"{len(cells)} cells")
 
 
+class PagesInMemory:
+    """The web: pages by their address. A page is plain text."""
+
+    def __init__(self, pages: Mapping[str, str] | None = None) -> None:
+        self.pages = dict(pages or {"https://example.org/": "An example."})
+
+    async def fetch(self, url: str, judge: Judge) -> WebPage:
+        await anyio.lowlevel.checkpoint()
+        if url not in self.pages:
+            raise ToolFailed(f"{url} answered with status 404 (Not Found).")
+        return WebPage(url, "text/plain", "utf-8", self.pages[url].encode())
+
+
 class ToolDirectory:
     """A directory, and the dependencies of tools that work there.
 
@@ -213,6 +229,7 @@ class ToolDirectory:
         self.checks = NothingSeen()
         self.children = ChildrenInMemory()
         self.repl = PythonInMemory()
+        self.web = PagesInMemory()
         self.known = dict[str, str]()
         self.said = list[str]()
 
@@ -234,6 +251,8 @@ class ToolDirectory:
             "children": self.children,
             "repl": self.repl,
             "call": self.call_id,
+            "web": self.web,
+            "judge": _allowed,
             "known": self.known,
             "directory": self.directory,
             "progress": self.said.append,
@@ -253,6 +272,10 @@ class ToolDirectory:
 
 async def _nobody(asking: Asking) -> str:
     raise ToolFailed(f"No user is there to be asked {asking.question!r}.")
+
+
+def _allowed(subject: str, private: bool) -> Decision:
+    return Decision("allow", reason=f"{subject} may be read")
 
 
 @contextmanager

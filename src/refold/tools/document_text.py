@@ -1,22 +1,19 @@
-"""Files that are not plain text, as text: notebooks, PDF, a description of others."""
+"""Files that are not plain text, as text: notebooks, PDF, HTML, a description of others.
+
+PDF and HTML are read in processes of their own with bounds: some files of a few kilobytes take
+gigabytes, or crash a library.
+"""
 
 import sys
-from tempfile import TemporaryFile
+from importlib.util import find_spec
 from typing import Any, cast
 
 import msgspec
 
-from refold import programs
 from refold.errors import ToolFailed
+from refold.tools.bounded_process import CannotRead, TooMuch, cannot, printed
 
-_READ_PDF = (
-    "import sys; sys.path[:] = sys.argv[1:]; "
-    "from refold.tools.document_text import print_pdf; print_pdf()"
-)
-_SECONDS = 20.0
-_MEMORY = 1024 * 1024 * 1024  # bytes of address space
 _LONGEST = 10_000_000  # characters
-_CANNOT = 3
 
 _KINDS = (
     (b"\x7fELF", "a program"),
@@ -41,38 +38,50 @@ def pdf(content: bytes, name: str) -> str:
             f"{name} is a PDF. Reading those needs: pip install 'refold[docs]'"
         ) from error
     del pypdfium2
-    with TemporaryFile() as file:
-        file.write(content)
-        file.seek(0)
-        words = [sys.executable, "-I", "-c", _READ_PDF, *sys.path]
-        try:
-            done = programs.run(words, _SECONDS, stdin=file, env={}, memory=_MEMORY)
-        except (OSError, programs.TimedOut) as error:
-            raise ToolFailed(f"{name} is a PDF that takes too much to read.") from error
-    if not done.returncode:
-        return done.stdout.decode(errors="replace")
-    why = done.stderr.decode(errors="replace").strip().splitlines()
-    if done.returncode == _CANNOT and why:
-        raise ToolFailed(f"{name} is a PDF that cannot be opened: {why[-1]}.")
-    raise ToolFailed(
-        f"{name} is a PDF that takes more than {_MEMORY >> 20} MB of memory or {_SECONDS:.0f} s "
-        "to read. Take out single pages with another program, and read those."
+    try:
+        return printed(print_pdf, content, name)
+    except TooMuch as error:
+        raise ToolFailed(
+            f"{name} is a PDF that takes {error} to read. Take out single pages with another "
+            "program, and read those."
+        ) from error
+    except CannotRead as error:
+        raise ToolFailed(f"{name} is a PDF that cannot be opened: {error}.") from error
+
+
+def html(text: str, url: str) -> str:
+    """A page as Markdown. Links are made absolute; what a browser hides is left out."""
+    if find_spec("html_to_markdown") is None:
+        raise ToolFailed(f"{url} is HTML. Reading that needs: pip install 'refold[web]'")
+    try:
+        return printed(print_html, text.encode(errors="replace"), url)
+    except (TooMuch, CannotRead) as error:
+        raise ToolFailed(
+            f"{url} is HTML that cannot be made Markdown: it takes {error} to read."
+        ) from error
+
+
+def print_html(url: str) -> None:
+    """The HTML on standard input as Markdown, in a process with bounds."""
+    import html_to_markdown
+
+    options = html_to_markdown.ConversionOptions(
+        base_url=url, inline_data_media="alt_text_only", compact_tables=True
     )
+    found = html_to_markdown.convert(sys.stdin.buffer.read().decode(), options)
+    sys.stdout.buffer.write((found.content or "").encode(errors="replace"))
 
 
-def print_pdf() -> None:
-    """The text of the PDF on standard input, page by page: in a process with bounds.
-
-    A few kilobytes of a PDF can unpack to gigabytes.
-    """
+def print_pdf(_name: str) -> None:
+    """The text of the PDF on standard input, page by page, in a process with bounds."""
     import pypdfium2  # pyright: ignore[reportMissingTypeStubs] - it has none
 
     out = sys.stdout.buffer
     try:
         document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
     except pypdfium2.PdfiumError as error:
-        sys.stderr.write(str(error))
-        sys.exit(_CANNOT)
+        cannot(str(error))
+        return
     left = _LONGEST
     for number in range(len(document)):
         page = ("\n" if number else "") + _page(document, number)

@@ -14,14 +14,13 @@ from msgspec import Meta
 from refold.errors import BadInput, JournalError, ToolFailed
 from refold.place.port import Files
 from refold.tools.contract import ReadRange, Reply, tool
-from refold.tools.document_text import binary_kind, notebook, pdf
 from refold.tools.images import image_data, image_type
 from refold.tools.text_files import folded, piece, written
 from refold.values.display import Note
 from refold.values.printable_names import escaped
 from refold.values.tools import Effect
 
-_BLOB = "blob:"
+BLOB = "blob:"
 
 
 class BlobReader(Protocol):
@@ -40,7 +39,7 @@ async def read_file(
     blobs: BlobReader,
 ) -> Reply:
     """Read a file as numbered lines. Also PDF, notebooks, images, and blob:… from cut output."""
-    if path.startswith(_BLOB):
+    if path.startswith(BLOB):
         return await _blob(path, first, count, blobs)
     return await to_thread.run_sync(partial(_file, path, first, count, files))
 
@@ -77,6 +76,8 @@ def _shown(content: bytes, name: str, kind: str, seen: tuple[ReadRange, ...]) ->
 
 def _text(content: bytes, name: str) -> tuple[str, str]:
     """The text, with LF alone, and what is odd about it."""
+    from refold.tools.document_text import binary_kind, notebook, pdf  # not for a start
+
     if image_type(content):
         return "", ""
     if content.startswith(b"%PDF-"):
@@ -94,7 +95,7 @@ def _text(content: bytes, name: str) -> tuple[str, str]:
 
 async def _blob(path: str, first: int, count: int, blobs: BlobReader) -> Reply:
     try:
-        content = await blobs.get(path.removeprefix(_BLOB))
+        content = await blobs.get(path.removeprefix(BLOB))
     except JournalError as error:
         raise ToolFailed(f"There is no {path!r}: use the name as it was given.") from error
     text = content.decode(errors="replace").replace("\r\n", "\n")

@@ -12,7 +12,6 @@ from msgspec import Meta
 
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, tool
-from refold.tools.document_text import binary_kind
 from refold.tools.text_files import written
 from refold.values.display import Note
 from refold.values.tools import Effect
@@ -71,6 +70,8 @@ async def read_skill(
     content = await to_thread.run_sync(partial(skills.content, name, file))
     found = written(content)
     if found is None:
+        from refold.tools.document_text import binary_kind
+
         raise ToolFailed(
             f"{file} is {binary_kind(content)} ({len(content):,} bytes), not text: "
             "use it by its whole path."

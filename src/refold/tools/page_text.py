@@ -1,0 +1,146 @@
+"""A page of the web as text for a model: its character set, its format, and what is odd about it.
+
+`document_text` reads HTML and PDF. The text is marked as coming from outside.
+"""
+
+import codecs
+import re
+
+from msgspec import Struct
+
+from refold.errors import BadInput, ToolFailed
+from refold.tools.contract import Reply
+from refold.tools.document_text import html, pdf
+from refold.tools.images import image_data, image_type
+from refold.tools.text_files import written
+from refold.values.display import Note
+from refold.values.text import from_outside
+
+_HTML = ("text/html", "application/xhtml+xml")
+_BEGINS = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b",
+                     re.IGNORECASE | re.DOTALL)  # fmt: skip
+_META = re.compile(
+    rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
+)
+_LOOKED_AT = 4_096  # bytes in which a page says how it is written
+_HARDLY = 80  # characters: a page with scripts and no more text is probably made by them
+_FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)  # title and description
+# What browsers read them as.
+_MEANT = {"iso-8859-1": "windows-1252", "latin-1": "windows-1252", "us-ascii": "windows-1252",
+          "ascii": "windows-1252", "gb2312": "gb18030", "gbk": "gb18030"}  # fmt: skip
+# Codecs of Python that no page is written in, or that turn text into something else.
+_NO_CHARSET = (
+    "utf_7",
+    "idna",
+    "punycode",
+    "unicode_escape",
+    "raw_unicode_escape",
+    "undefined",
+)
+_BY_JAVASCRIPT = (
+    "the page has scripts and hardly any text: probably it is made by JavaScript, which is "
+    "not run here; look for an API, a feed or another source"
+)
+
+
+class WebPage(Struct, frozen=True):
+    """A page as it came: `url` is where the redirects led, `kind` is like "text/html"."""
+
+    url: str
+    kind: str
+    charset: str
+    content: bytes
+    whole: bool = True  # false: it is longer than what is read of a page
+    redirects: tuple[str, ...] = ()
+
+
+def reply(page: WebPage) -> Reply:
+    """Raises `ToolFailed` where it has no text."""
+    note = (
+        Note(f"read {page.url}, {page.kind or 'no type'}, {len(page.content):,} bytes"),
+    )
+    if kind := image_type(page.content):
+        return _image(page, kind, note)
+    text, oddities = _text(page)
+    if page.redirects:
+        oddities = (f"redirected from {page.redirects[0]}", *oddities)
+    if not page.whole:
+        oddities = (f"only the first {len(page.content):,} bytes were read", *oddities)
+    about = "".join(f"({each})\n" for each in oddities)
+    return Reply(about + from_outside(text, page.url), note, whole=page.whole)
+
+
+def _image(page: WebPage, kind: str, note: tuple[Note, ...]) -> Reply:
+    about = f"{page.url} is an image, {kind}, {len(page.content):,} bytes."
+    try:
+        found = image_data(page.content, page.url)
+    except BadInput as error:
+        raise ToolFailed(f"{about} It cannot be shown: {error}") from error
+    return Reply(f"{about} It comes from outside.", note, images=(found,))
+
+
+def _text(page: WebPage) -> tuple[str, tuple[str, ...]]:
+    if page.content.startswith(b"%PDF-"):
+        if not page.whole:
+            raise ToolFailed(
+                f"{page.url} is a PDF with more than {len(page.content):,} bytes, which are "
+                "not read. Download it with bash, and read the file."
+            )
+        return pdf(page.content, page.url), ("the words of a PDF",)
+    if page.kind in _HTML or (not page.kind and _BEGINS.match(page.content[:_LOOKED_AT])):
+        source, oddities = decoded(page)
+        text = html(source, page.url)
+        body = _FRONT.sub("", text)
+        if len(body.strip()) < _HARDLY and "<script" in source.lower():
+            oddities = (*oddities, _BY_JAVASCRIPT)
+        return text or "(The page holds no text.)", oddities
+    if _is_binary(page):
+        raise ToolFailed(
+            f"{page.url} is {page.kind or 'binary data'} ({len(page.content):,} bytes), not text."
+        )
+    return decoded(page)
+
+
+def _is_binary(page: WebPage) -> bool:
+    kind = page.kind.partition("/")[0]
+    if kind in ("audio", "video", "font", "image") and not page.kind.endswith("+xml"):
+        return True
+    return not page.charset.startswith("utf-16") and written(page.content) is None
+
+
+def decoded(page: WebPage) -> tuple[str, tuple[str, ...]]:
+    """The text, and a sentence if it is not written as the server says."""
+    content = page.content
+    for mark, name in (
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+    ):
+        if content.startswith(mark):
+            return content[len(mark) :].decode(name, "replace"), ()
+    declared = _META.search(content[:_LOOKED_AT])
+    tried = (page.charset, declared[1].decode("ascii").lower() if declared else "", "utf-8")
+    for name in filter(None, tried):
+        if (text := _as(content, name, whole=page.whole)) is not None:
+            first = next(filter(None, tried))
+            odd = () if name == first else (f"it is not {first}, and was read as {name}",)
+            return text, odd
+    first = next(filter(None, tried))
+    text = content.decode("cp1252", "replace")
+    return text, (f"it is not {first}, and was read as windows-1252",)
+
+
+def _as(content: bytes, name: str, *, whole: bool) -> str | None:
+    try:
+        codec = codecs.lookup(_MEANT.get(name, name))
+    except (LookupError, ValueError):
+        return None
+    if codec.name.replace("-", "_") in _NO_CHARSET or not getattr(
+        codec, "_is_text_encoding", True
+    ):
+        return None
+    try:
+        # The end of what was cut off may be half a character.
+        return codecs.getincrementaldecoder(codec.name)().decode(content, final=whole)
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,38 @@
+"""The tool `web_fetch`: one page or file of the web, as text.
+
+It knows the web through a port, which `web.client` implements. `page_text` makes the text, and what
+it returns is marked as coming from outside. `judge` asks permissions about a redirect.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from anyio import to_thread
+from msgspec import Meta
+
+from refold.permissions.facts import Decision
+from refold.tools.contract import Reply, tool
+from refold.values.tools import Effect
+
+if TYPE_CHECKING:
+    from refold.tools.page_text import WebPage
+
+# What permissions say of a URL; true: its host leads to a private address.
+Judge = Callable[[str, bool], Decision]
+
+
+class Web(Protocol):
+    async def fetch(self, url: str, judge: Judge) -> "WebPage":
+        """Follows redirects that `judge` allows. Raises `ToolFailed`."""
+        ...
+
+
+@tool(Effect.NET)
+async def web_fetch(
+    url: Annotated[str, Meta(description="https://…")], *, web: Web, judge: Judge
+) -> Reply:
+    """Read a web page as Markdown; also text, JSON, PDF and images."""
+    page = await web.fetch(url, judge)
+    from refold.tools.page_text import reply
+
+    return await to_thread.run_sync(reply, page)

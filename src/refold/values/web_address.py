@@ -1,0 +1,131 @@
+"""Web addresses: how a URL is read, which hosts a pattern covers, which IP addresses are private.
+
+Permissions and the web client both use it, so a rule is compared with exactly the host that
+is connected to. Pure: names are resolved by `web.client`.
+"""
+
+import ipaddress
+from fnmatch import fnmatchcase
+from urllib.parse import quote, urljoin, urlsplit
+
+from msgspec import Struct
+
+_PORTS = {"http": 80, "https": 443}
+_LONGEST = 4_000  # characters
+_KEPT = "/?#[]@!$&'()*+,;=:%-._~"  # what `quote` leaves as it is
+# They lead to this machine's hypervisor, and count as public elsewhere.
+_METADATA = frozenset(("168.63.129.16", "192.0.0.192", "fd00:ec2::254"))
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class WebAddress(Struct, frozen=True):
+    """`host` is in small letters and ASCII, an IPv6 address without brackets."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str  # path and query
+
+    @property
+    def origin(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}"
+
+    def __str__(self) -> str:
+        return self.origin + self.target
+
+
+def web_address(url: str) -> WebAddress:
+    """Read a URL. Raises `ValueError` with what is wrong with it."""
+    text = url.strip()
+    if len(text) > _LONGEST:
+        raise ValueError(f"a web address has at most {_LONGEST:,} characters")
+    if any(
+        letter.isspace() or not letter.isprintable() or letter == "\\" for letter in text
+    ):
+        raise ValueError(f"{url!r} is not a web address: it holds a blank or a backslash")
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise ValueError(f"{url!r} is not a web address: {error}") from error
+    if parts.scheme not in _PORTS or not host:
+        raise ValueError(f"{url!r} is not a web address: write https://host/path")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"{url!r} holds a user name, which is not sent: leave it out")
+    target = quote(parts.path or "/", safe=_KEPT)
+    if parts.query:
+        target += "?" + quote(parts.query, safe=_KEPT)
+    return WebAddress(parts.scheme, _ascii(host, url), port or _PORTS[parts.scheme], target)
+
+
+def joined(base: WebAddress, location: str) -> WebAddress:
+    """Where a redirect leads. Raises `ValueError`."""
+    return web_address(urljoin(str(base), location.strip()))
+
+
+def host_of(url: str) -> str:
+    """The host of a URL, or "" if it cannot be read."""
+    try:
+        return web_address(url).host
+    except ValueError:
+        return ""
+
+
+def covers(pattern: str, host: str) -> bool:
+    """Does `pattern` name this host? `*` stands for any letters: `*.example.org`."""
+    return bool(host) and fnmatchcase(host, pattern.strip().lower().rstrip("."))
+
+
+def covers_below(pattern: str, host: str) -> bool:
+    """The same, and every host below the one that the pattern names."""
+    return covers(pattern, host) or covers(f"*.{pattern.strip()}", host)
+
+
+def is_local_name(host: str) -> bool:
+    """Does the name alone say that the host is private? Others have to be resolved."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    return is_private(host)
+
+
+def is_private(address: str) -> bool:
+    """Is this an IP address of this machine, of a network of one's own, or of metadata?"""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return any(map(_private, (found, *_inside(found))))
+
+
+def _private(found: IpAddress) -> bool:
+    if str(found) in _METADATA or found.is_multicast:
+        return True
+    if isinstance(found, ipaddress.IPv4Address):
+        return not found.is_global
+    if found in _NAT64 or found.ipv4_mapped is not None:
+        return False  # the IPv4 address in it decides
+    return not found.is_global or found.is_reserved or found.is_site_local
+
+
+def _inside(found: IpAddress) -> tuple[IpAddress, ...]:
+    """The IPv4 addresses that an IPv6 address leads to."""
+    if isinstance(found, ipaddress.IPv4Address):
+        return ()
+    held = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+    if found in _NAT64:
+        held.append(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF))
+    return tuple(each for each in held if each is not None)
+
+
+def _ascii(host: str, url: str) -> str:
+    try:
+        name = host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError as error:
+        raise ValueError(
+            f"{url!r} is not a web address: no host has such a name"
+        ) from error
+    return name.lower().rstrip(".")

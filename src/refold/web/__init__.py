@@ -1,0 +1,1 @@
+"""Reads the web for tools: pages, and the answers of search services."""

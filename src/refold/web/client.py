@@ -1,0 +1,254 @@
+"""Reads one web page, within limits of time and size, and from public addresses only.
+
+Names are resolved here, the IP addresses are checked, and the connection goes to a checked one:
+a name that leads elsewhere a moment later changes nothing. Every redirect is judged like the first
+address. `provider.http` speaks HTTP, `permissions` judges, `unpack` bounds what is compressed,
+`robots` reads robots.txt, and `tools.page_text` makes text of a page.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import anyio
+from anyio.abc import ByteStream
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.permissions.facts import Decision
+from refold.provider.connect import Endpoint, dial, proxy_for
+from refold.provider.error_mapping import ResponseStart
+from refold.provider.http import Broken, HttpConnection, unreachable_because
+from refold.tools.page_text import WebPage
+from refold.tools.web import Judge
+from refold.values.web_address import WebAddress, is_private, joined, web_address
+from refold.web.robots import Robots, robots
+from refold.web.unpack import Unpacker
+
+AGENT = "refold"
+
+_ACCEPT = (
+    "text/markdown, text/html;q=0.9, application/json;q=0.9, text/plain;q=0.9, */*;q=0.5"
+)
+_REDIRECTS = (301, 302, 303, 307, 308)
+_KNOWN_SITES = 64  # robots.txt files that are remembered
+
+# The IP addresses of a host.
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+class FetchLimits(Struct, frozen=True):
+    """What one page may take, redirects and robots.txt included."""
+
+    seconds: float = 30.0
+    size: int = 5_000_000  # bytes, unpacked
+    redirects: int = 5
+    robots: int = 500_000  # bytes of a robots.txt that are read
+
+
+class _Answer(Struct, frozen=True):
+    start: ResponseStart
+    content: bytes = b""
+    whole: bool = True
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """The addresses that this machine knows for a name."""
+    try:
+        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError("no host has such a name") from error
+    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+class WebClient:
+    """Of one session. Keeps no cookies and no connections."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        obey_robots: bool = True,
+        limits: FetchLimits | None = None,
+        resolve: Resolve = resolve,
+    ) -> None:
+        self._environ, self._obeys, self._resolve = environ, obey_robots, resolve
+        self._limits = limits or FetchLimits()
+        self._sites = dict[str, Robots]()
+
+    async def fetch(self, url: str, judge: Judge) -> WebPage:
+        """Raises `ToolFailed` in one sentence."""
+        seconds = self._limits.seconds
+        with anyio.move_on_after(seconds):
+            return await self._followed(url, judge)
+        raise ToolFailed(f"{url} took more than {seconds:g} s in all: nothing was kept.")
+
+    async def _followed(self, url: str, judge: Judge) -> WebPage:
+        where = _read(url)
+        passed = list[str]()
+        while True:
+            await self._check_robots(where, judge)
+            answer = await self._asked(where, judge, self._limits.size)
+            if answer.start.status not in _REDIRECTS:
+                return _page(where, answer, passed)
+            if len(passed) == self._limits.redirects:
+                raise ToolFailed(
+                    f"{url} redirects more than {self._limits.redirects} times, at last to "
+                    f"{where}: nothing was read."
+                )
+            passed.append(str(where))
+            where = _next(where, answer.start, judge)
+
+    async def _check_robots(self, where: WebAddress, judge: Judge) -> None:
+        if not self._obeys:
+            return
+        found = self._sites.get(where.origin)
+        if found is None:
+            found = await self._robots(where, judge)
+            if len(self._sites) >= _KNOWN_SITES:
+                del self._sites[next(iter(self._sites))]
+            self._sites[where.origin] = found
+        if not found.allows(where.target):
+            raise ToolFailed(
+                f"{where} was not read: {where.origin}/robots.txt asks programs to keep "
+                "out. The setting web.robots = false ignores that."
+            )
+
+    async def _robots(self, where: WebAddress, judge: Judge) -> Robots:
+        file = WebAddress(where.scheme, where.host, where.port, "/robots.txt")
+        limit = self._limits
+        for _ in range(limit.redirects):
+            answer = await self._asked(file, judge, limit.robots)
+            if answer.start.status not in _REDIRECTS:
+                break
+            try:
+                file = _next(file, answer.start, judge)
+            except ToolFailed:  # as if there were none
+                return Robots()
+        else:
+            return Robots()
+        if answer.start.status != 200:
+            return Robots()
+        return robots(answer.content.decode(errors="replace"), AGENT)
+
+    async def _asked(self, where: WebAddress, judge: Judge, limit: int) -> _Answer:
+        """One request and its answer, of which at most `limit` bytes are read."""
+        line: HttpConnection | None = None
+        try:
+            line = HttpConnection(await self._connected(where, judge))
+            return await _exchange(line, where, limit, self._limits.seconds)
+        except Broken as error:
+            raise ToolFailed(f"{where.origin} {error}.") from error
+        except OSError as error:
+            why = unreachable_because(error)
+            raise ToolFailed(f"{where.origin} cannot be reached: {why}.") from error
+        except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
+            raise ToolFailed(f"{where.origin} hung up before it was asked.") from error
+        finally:
+            if line is not None:
+                with anyio.CancelScope(shield=True):
+                    await line.aclose()
+
+    async def _connected(self, where: WebAddress, judge: Judge) -> ByteStream:
+        _refuse_denied(judge(str(where), False))
+        place = Endpoint(where.host, where.port, where.scheme == "https")
+        proxy = proxy_for(place, self._environ)
+        addresses: Sequence[str] = ()
+        try:
+            addresses = await self._resolve(where.host, where.port)
+        except OSError:
+            if not proxy:
+                raise
+        if any(map(is_private, addresses)):
+            _refuse_denied(judge(str(where), True))
+        if proxy:  # it resolves the name itself, perhaps as one that we cannot
+            return await dial(place, proxy)
+        return await self._first(place, addresses)
+
+    async def _first(self, place: Endpoint, addresses: Sequence[str]) -> ByteStream:
+        """A connection to the first of the checked addresses that answers."""
+        failed: OSError = OSError("its name has no address")
+        for address in addresses:
+            try:
+                return await dial(place, address=address)
+            except OSError as error:
+                failed = error
+        raise failed
+
+
+async def _exchange(
+    line: HttpConnection, where: WebAddress, limit: int, seconds: float
+) -> _Answer:
+    host = where.origin.partition("//")[2]
+    headers = (
+        ("host", host),
+        ("user-agent", AGENT),
+        ("accept", _ACCEPT),
+        ("accept-encoding", "gzip, deflate"),
+        ("connection", "close"),
+    )
+    await line.send(where.target, headers, None, seconds)
+    start = await line.head()
+    if start.status != 200:
+        return _Answer(start)
+    unpacker = Unpacker(start.headers.get("content-encoding", ""), limit)
+    while not unpacker.full and (chunk := await line.next_chunk()):
+        unpacker.add(chunk)
+    return _Answer(start, unpacker.content, whole=not unpacker.full)
+
+
+def _page(where: WebAddress, answer: _Answer, passed: Sequence[str]) -> WebPage:
+    status = answer.start.status
+    if status != 200:
+        raise ToolFailed(f"{where} answered with status {status}{_meaning(status)}.")
+    kind, _, rest = answer.start.headers.get("content-type", "").partition(";")
+    charset = ""
+    for each in rest.split(";"):
+        name, _, value = each.partition("=")
+        if name.strip().lower() == "charset":
+            charset = value.strip().strip("'\"").lower()
+    kind = kind.strip().lower()
+    return WebPage(str(where), kind, charset, answer.content, answer.whole, tuple(passed))
+
+
+def _meaning(status: int) -> str:
+    from http import HTTPStatus
+
+    try:
+        return f" ({HTTPStatus(status).phrase})"
+    except ValueError:
+        return ""
+
+
+def _read(url: str) -> WebAddress:
+    try:
+        return web_address(url)
+    except ValueError as error:
+        raise ToolFailed(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+
+
+def _next(where: WebAddress, start: ResponseStart, judge: Judge) -> WebAddress:
+    """Where a redirect leads. A host that was not approved is left to another call."""
+    location = start.headers.get("location", "")
+    if not location:
+        raise ToolFailed(f"{where} redirects and does not say where.")
+    try:
+        found = joined(where, location)
+    except ValueError as error:
+        raise ToolFailed(f"{where} redirects, but {error}.") from error
+    decision = judge(str(found), False)
+    _refuse_denied(decision)
+    if found.host != where.host and decision.verdict != "allow":
+        raise ToolFailed(
+            f"{where} redirects to another host, {found}. Nothing was read from there: call "
+            "web_fetch with that address if it is meant."
+        )
+    if where.scheme == "https" and found.scheme == "http":
+        raise ToolFailed(
+            f"{where} redirects to {found}, without encryption. Nothing was read from there."
+        )
+    return found
+
+
+def _refuse_denied(decision: Decision) -> None:
+    if decision.verdict == "deny":
+        raise ToolFailed(f"Refused: {decision.reason}. Nothing was read from there.")

@@ -1,0 +1,295 @@
+"""The web client against hostile servers on loopback."""
+
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.permissions.facts import Decision
+from refold.testing.wire_server import Answer, Answering, Pause, WireServer, wire_server
+from refold.tools.page_text import WebPage
+from refold.web.client import FetchLimits, WebClient
+
+PLAIN = {"content-type": "text/plain; charset=utf-8"}
+SMALL = FetchLimits(seconds=20.0, size=1_000, redirects=3, robots=500)
+
+
+def allowed(url: str, private: bool) -> Decision:
+    return Decision("allow")
+
+
+def only_public(url: str, private: bool) -> Decision:
+    return Decision("deny", reason="it is private") if private else Decision("allow")
+
+
+def asks(url: str, private: bool) -> Decision:
+    """The call itself was approved; nothing else is allowed."""
+    return Decision("ask")
+
+
+def named(*addresses: str) -> Callable[[str, int], Awaitable[Sequence[str]]]:
+    """A resolver that answers with these, one after the other, whatever is asked."""
+    waiting = iter(addresses)
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        await anyio.lowlevel.checkpoint()
+        return [next(waiting)]
+
+    return resolve
+
+
+LOOPBACK = ("127.0.0.1",) * 9
+
+
+def fetched(
+    *answers: Answer | Answering,
+    path: str = "/",
+    judge: Callable[[str, bool], Decision] = allowed,
+    addresses: Sequence[str] = LOOPBACK,
+    limits: FetchLimits = SMALL,
+    obey_robots: bool = False,
+    environ: dict[str, str] | None = None,
+) -> tuple[WebPage | str, WireServer]:
+    """The page at http://site.example, or the sentence, and the server."""
+
+    async def run() -> tuple[WebPage | str, WireServer]:
+        async with wire_server(*answers) as server:
+            port = server.url.rpartition(":")[2]
+            client = WebClient(
+                environ or {},
+                obey_robots=obey_robots,
+                limits=limits,
+                resolve=named(*addresses),
+            )
+            url = f"http://site.example:{port}{path}"
+            try:
+                return await client.fetch(url, judge), server
+            except ToolFailed as error:
+                return str(error).replace(f":{port}", ""), server
+
+    return anyio.run(run)
+
+
+def content(found: WebPage | str) -> bytes:
+    assert isinstance(found, WebPage), found
+    return found.content
+
+
+def paths(server: WireServer) -> list[str]:
+    return [heard.path for heard in server.heard]
+
+
+def to(location: str, status: int = 302) -> Answer:
+    return Answer(status=status, headers={"location": location, "content-length": "0"})
+
+
+def test_a_page_is_read_from_the_address_that_was_resolved() -> None:
+    page, server = fetched(Answer(b"Hello.", headers=PLAIN), path="/a?b=c")
+
+    assert isinstance(page, WebPage)
+    assert (page.kind, page.charset, page.content, page.whole) == (
+        "text/plain", "utf-8", b"Hello.", True,
+    )  # fmt: skip
+    (heard,) = server.heard
+    assert heard.path == "/a?b=c"
+    assert heard.headers["host"].startswith("site.example:")
+    assert {"cookie", "authorization", "referer"} & set(heard.headers) == set()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.169.254", "10.0.0.1"])
+def test_a_name_that_leads_to_a_private_address_is_not_connected_to(address: str) -> None:
+    said, server = fetched(Answer(b"secret"), judge=only_public, addresses=[address])
+
+    assert said == "Refused: it is private. Nothing was read from there."
+    assert server.connections == 0
+
+
+def test_a_name_that_is_rebound_between_two_hops_is_judged_anew() -> None:
+    seen = list[tuple[str, bool]]()
+
+    def judge(url: str, private: bool) -> Decision:
+        seen.append((url.partition("example")[0], private))
+        third = len([each for each in seen if each[1]]) > 1
+        return Decision("deny", reason="it is private") if third else Decision("allow")
+
+    said, server = fetched(to("/two"), Answer(b"secret"), judge=judge)
+
+    assert said == "Refused: it is private. Nothing was read from there."
+    assert paths(server) == ["/"]
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["http://127.0.0.1:1/", "http://169.254.169.254/latest/meta-data/", "http://[::1]/"],
+)
+def test_a_redirect_to_a_denied_address_is_not_followed(location: str) -> None:
+    def judge(url: str, private: bool) -> Decision:
+        inside = "site.example" not in url
+        return Decision("deny", reason="it is private") if inside else Decision("allow")
+
+    said, server = fetched(to(location), judge=judge)
+
+    assert said == "Refused: it is private. Nothing was read from there."
+    assert server.connections == 1
+
+
+def test_a_redirect_to_another_host_is_left_to_a_call_of_its_own() -> None:
+    said, _ = fetched(to("https://other.example/x"), judge=asks)
+
+    assert said == (
+        "http://site.example/ redirects to another host, https://other.example/x. Nothing "
+        "was read from there: call web_fetch with that address if it is meant."
+    )
+
+
+def test_a_redirect_on_the_same_host_is_followed_with_the_approval_of_the_call() -> None:
+    page, server = fetched(to("/b", 301), to("c", 308), Answer(b"There."), judge=asks)
+
+    assert content(page) == b"There."
+    assert paths(server) == ["/", "/b", "/c"]
+    assert isinstance(page, WebPage)
+    assert [url.rpartition("/")[2] for url in page.redirects] == ["", "b"]
+
+
+def test_redirects_are_counted() -> None:
+    said, server = fetched(lambda _: to("/again"))
+
+    assert isinstance(said, str)
+    assert "redirects more than 3 times" in said
+    assert len(server.heard) == 4
+
+
+@pytest.mark.parametrize(
+    "location", ["file:///etc/passwd", "gopher://x/", "", "http://a b/"]
+)
+def test_a_redirect_that_is_no_web_address_is_not_followed(location: str) -> None:
+    said, server = fetched(to(location))
+
+    assert isinstance(said, str)
+    assert "redirects" in said
+    assert server.connections == 1
+
+
+def test_a_page_longer_than_the_limit_is_cut() -> None:
+    page, _ = fetched(lambda _: Answer((b"x" * 700,) * 50_000, headers=PLAIN))
+
+    assert isinstance(page, WebPage)
+    assert (len(page.content), page.whole) == (1_000, False)
+
+
+def packed_zeros(kind: int) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, kind)
+    return b"".join(packer.compress(bytes(1 << 20)) for _ in range(50)) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "kind"), [("gzip", 31), ("x-gzip", 31), ("deflate", 15), ("deflate", -15)]
+)
+def test_what_is_packed_is_unpacked_up_to_the_limit(encoding: str, kind: int) -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, kind)
+    words = packer.compress(b"Hello.") + packer.flush()
+    headers = {**PLAIN, "content-encoding": encoding}
+
+    short, _ = fetched(Answer(words, headers=headers))
+    bomb, _ = fetched(Answer(packed_zeros(kind), headers=headers))
+
+    assert content(short) == b"Hello."
+    assert isinstance(bomb, WebPage)
+    assert (bomb.content, bomb.whole) == (bytes(1_000), False)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "said"),
+    [
+        ("br", b"\x1b", "packed the page as 'br', which was not asked for"),
+        ("gzip, gzip", b"x", "packed the page as 'gzip, gzip'"),
+        ("gzip", b"not packed", "sent what is not packed as it says"),
+    ],
+)
+def test_what_cannot_be_unpacked_is_said(encoding: str, body: bytes, said: str) -> None:
+    found, _ = fetched(Answer(body, headers={"content-encoding": encoding}))
+
+    assert isinstance(found, str)
+    assert said in found
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer((b"x", *[Pause(0.02)] * 500), headers=PLAIN),  # one byte at a time
+        Answer(before=10.0),
+        Answer(b"x", then="hang"),
+    ],
+)
+def test_a_server_that_takes_its_time_is_left_at_the_limit(answer: Answer) -> None:
+    found, _ = fetched(answer, limits=FetchLimits(seconds=0.1))
+
+    assert isinstance(found, str)
+    assert "took more than 0.1 s in all" in found
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(b"no", status=404), "http://site.example/ answered with status 404 (Not Found)."),
+        (Answer(status=599), "http://site.example/ answered with status 599."),
+        (Answer(raw=b"SSH-2.0\r\n\r\n"), "http://site.example did not answer with HTTP"),
+        (Answer(b"ha", headers={"content-length": "5"}, then="cut"),
+         "http://site.example broke off in the middle of its answer"),
+        (Answer(raw=b"HTTP/1.1 200 OK\r\nx: " + b"y" * 400_000), "http://site.example did not"),
+    ],
+)  # fmt: skip
+def test_a_failure_is_one_sentence(answer: Answer, said: str) -> None:
+    found, _ = fetched(answer)
+
+    assert isinstance(found, str)
+    assert found.startswith(said), found
+
+
+def test_a_host_that_nobody_knows_is_named() -> None:
+    async def run() -> str:
+        async def unknown(host: str, port: int) -> Sequence[str]:
+            raise OSError("no such name")
+
+        with pytest.raises(ToolFailed) as failure:
+            await WebClient({}, resolve=unknown).fetch("http://nowhere.example/", allowed)
+        return str(failure.value)
+
+    assert anyio.run(run) == "http://nowhere.example cannot be reached: no such name."
+
+
+FORBIDS = Answer(b"User-agent: *\nDisallow: /private", headers=PLAIN)
+
+
+def test_robots_txt_is_asked_for_once_and_kept_to() -> None:
+    async def run() -> tuple[list[str], str]:
+        async with wire_server(FORBIDS, lambda _: Answer(b"Hello.")) as server:
+            client = WebClient({}, resolve=named(*LOOPBACK))
+            url = server.url.replace("127.0.0.1", "site.example")
+            await client.fetch(f"{url}/a", allowed)
+            await client.fetch(f"{url}/b", allowed)
+            with pytest.raises(ToolFailed) as failure:
+                await client.fetch(f"{url}/private/c", allowed)
+            return paths(server), str(failure.value)
+
+    asked, said = anyio.run(run)
+
+    assert asked == ["/robots.txt", "/a", "/b"]
+    assert "asks programs to keep out. The setting web.robots = false ignores that." in said
+
+
+@pytest.mark.parametrize("answer", [Answer(status=404), Answer(status=503), to("ftp://x/")])
+def test_without_a_robots_txt_every_page_may_be_read(answer: Answer) -> None:
+    page, _ = fetched(answer, Answer(b"Hello."), obey_robots=True)
+
+    assert content(page) == b"Hello."
+
+
+def test_a_page_that_a_redirect_leads_to_has_to_be_allowed_by_robots_txt() -> None:
+    said, server = fetched(FORBIDS, to("/private/x"), obey_robots=True)
+
+    assert isinstance(said, str)
+    assert "asks programs to keep out" in said
+    assert paths(server) == ["/robots.txt", "/"]

@@ -1,0 +1,130 @@
+"""`web_fetch` in a session: what is asked, what is refused, and what the journal keeps."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold import Agent, Result
+from refold.testing.providers import ScriptedProvider
+from refold.testing.wire_server import Answer, WireServer, wire_server
+from refold.values.messages import ToolResult
+from refold.web.client import WebClient
+
+PLAIN = {"content-type": "text/plain"}
+
+
+def fetch(url: str) -> list[tuple[str, str]]:
+    return [("web_fetch", json.dumps({"url": url}))]
+
+
+class Turn:
+    """A turn that calls web_fetch once: what the model read, and what the server heard."""
+
+    def __init__(
+        self, directory: Path, result: Result, read: str, server: WireServer
+    ) -> None:
+        self.directory, self.result, self.read = directory, result, read
+        self.heard = [heard.path for heard in server.heard]
+
+
+@pytest.fixture
+def turn(tmp_path: Path, home: Path) -> Callable[..., Turn]:
+    def taken(
+        url: str,
+        *answers: Answer,
+        allow: Sequence[str] = (),
+        mode: str | None = None,
+        names: dict[str, str] | None = None,
+    ) -> Turn:
+        async def resolve(host: str, port: int) -> Sequence[str]:
+            await anyio.lowlevel.checkpoint()
+            return [(names or {}).get(host, host)]
+
+        async def run() -> Turn:
+            async with wire_server(*answers) as server:
+                port = server.url.rpartition(":")[2]
+                provider = ScriptedProvider(fetch(url.replace("PORT", port)), "Done.")
+                agent = Agent(
+                    provider=provider,
+                    directory=tmp_path,
+                    mode=mode,  # pyright: ignore[reportArgumentType]
+                    settings={"permissions.allow": list(allow)},
+                    house={"web": WebClient({}, obey_robots=False, resolve=resolve)},
+                )
+                async with agent.session() as session:
+                    result = await session.run("Go.")
+                (read,) = [
+                    part.text for sent in provider.heard[-1].messages
+                    for part in sent.message.parts if isinstance(part, ToolResult)
+                ]  # fmt: skip
+                return Turn(tmp_path, result, read, server)
+
+        return anyio.run(run)
+
+    return taken
+
+
+def test_a_page_of_an_allowed_host_is_read_without_asking(
+    turn: Callable[..., Turn],
+) -> None:
+    found = turn(
+        "http://localhost:PORT/a",
+        Answer(b"Hello.", headers=PLAIN),
+        allow=["web_fetch(domain:localhost)"],
+        names={"localhost": "127.0.0.1"},
+    )
+
+    assert "Hello." in found.read
+    assert found.result.denials == ()
+    assert found.heard == ["/a"]
+
+
+def test_unattended_a_host_without_a_rule_is_refused(turn: Callable[..., Turn]) -> None:
+    found = turn("http://site.example:PORT/", names={"site.example": "127.0.0.1"})
+
+    assert "no rule allows web_fetch here" in found.read
+    assert found.heard == []
+
+
+def test_bypass_does_not_reach_a_private_address_by_a_public_name(
+    turn: Callable[..., Turn],
+) -> None:
+    found = turn(
+        "http://site.example:PORT/", mode="bypass", names={"site.example": "127.0.0.1"}
+    )
+
+    assert "site.example is this machine or in a private network" in found.read
+    assert "web_fetch(domain:site.example)" in found.read
+    assert found.heard == []
+
+
+def test_a_redirect_to_the_metadata_service_is_refused_in_mode_bypass(
+    turn: Callable[..., Turn],
+) -> None:
+    found = turn(
+        "http://site.example:PORT/",
+        Answer(status=302, headers={"location": "http://169.254.169.254/latest/"}),
+        mode="bypass",
+        allow=["web_fetch(domain:site.example)"],
+        names={"site.example": "127.0.0.1"},
+    )
+
+    assert "169.254.169.254 is this machine or in a private network" in found.read
+    assert found.heard == ["/"]
+
+
+def test_a_long_page_is_cut_and_kept_whole(turn: Callable[..., Turn]) -> None:
+    found = turn(
+        "http://site.example:PORT/",
+        Answer(b"line of the page\n" * 5_000, headers=PLAIN),
+        allow=["web_fetch(domain:site.example)"],
+        names={"site.example": "127.0.0.1"},
+    )
+
+    assert len(found.read) < 31_000
+    assert 'read_file with path "blob:' in found.read
+    assert found.read.startswith("[outside ")
+    assert "[end of outside " in found.read
