@@ -75,6 +75,8 @@ FURTHER: list[some.SearchStrategy[Any]] = [
     some.sampled_from([
         news.Checkpointed((), changed=(("/f", "changed"),)), news.Compacted("full"),
         news.Imported("s"), news.Forked("s", 9), news.AnswerRejected(("no",)), news.RequestChecked(("no",)), news.FilesShown(("x",), (("a", "0"),)), news.SessionResumed(),
+        news.HookRan("PreToolUse", "h", "k", 0, "a", arguments=raw("{}")), news.HookRan("UserPromptSubmit", "h", "k", 1, outcome="blocked"),
+        news.HookRan("Stop", "h", "k", 2, outcome="blocked", reason="no"), news.HookRan("PreCompact", "h", outcome="blocked"),
     ]),
 ]  # fmt: skip
 # Turns are what a fold of all at once is quicker for: no journal does without several.
@@ -167,6 +169,7 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.ChildEnded("child-1", "answered", "done"), news.Forked("s", 9),
         news.NestedCallMade(ToolCall("a.1", "book", Raw(b"{}")), "a"), news.VariablesSaved("a", "0" * 64),
         news.VariableInjected("context", "0" * 64), news.Imported("s"), news.Renamed("walk"), news.Tagged(("rain",)), news.Titled("A walk"),
+        news.HookRan("Stop", "check", "k", 2, context="more"),
     ]  # fmt: skip
     view = fold(placed([*said, plan, asked, born, wants]))
 

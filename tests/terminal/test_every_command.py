@@ -143,6 +143,7 @@ ROWS: Mapping[str, Typing] = {
     "background": Typing("/background", "/background x", seen=(
         "No subagent runs in the background.", "type /background, not /background x.*")),
     "stop": Typing("/stop", seen=("no subagent is running",)),
+    "hooks": Typing("/hooks", seen=(r"There are no hooks here\..*",)),
     "mcp": Typing("/mcp", seen=(r"There are no MCP servers here\..*",)),
     "skills": Typing("/skills", seen=(r"  /code-review \[task\] .*",)),
     "memory": Typing("/memory", seen=("There are no notes yet. .*",)),
@@ -220,15 +221,15 @@ def test_what_there_is_not_is_named_with_the_nearest_and_not_pretended(
     names = {name for each in commands() for name in each.names}
 
     rows = desk().tell(
-        "/resum", "/loadd", "/plugin", "/help hooks", f"/{HOSTILE}", "/\x1b[2Jx"
+        "/resum", "/loadd", "/plugin", "/help teams", f"/{HOSTILE}", "/\x1b[2Jx"
     )
 
-    assert names.isdisjoint({"teams", "plugin", "hooks", "init"})
+    assert names.isdisjoint({"teams", "plugin", "init"})
     assert rows[:4] == [
         "There is no command /resum. Did you mean /resume?",
         "There is no command /loadd. Did you mean /load?",
         "There is no command /plugin. /help lists all commands.",
-        "There is no command /hooks. /help lists all commands.",
+        "There is no command /teams. /help lists all commands.",
     ]
     assert "There is no command /\\x1b[2jx. /help lists all commands." in rows
 

@@ -19,7 +19,7 @@ from refold.agents.registry import Registry, choose_agent, registry
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
 from refold.app.policies import policies
-from refold.app.search_places import has_mcp_files, skill_scope
+from refold.app.search_places import has_hook_files, has_mcp_files, skill_scope
 from refold.app.session_opener import SessionOpener, Storage
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
 from refold.app.tool_dependencies import SessionResources, SharedResources
@@ -49,6 +49,7 @@ from refold.values.modes import Mode
 if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
+    from refold.app.session_hooks import HooksFor
     from refold.journal.store.fork import Fork
     from refold.skills.slash_commands import Shortcuts
 
@@ -82,6 +83,7 @@ class App:
         self.agents.find(settings.agent, "main")
         self.system_prompt.check()
         self.mcp = self._mcp_servers()
+        self.hooks = self._hooks()
         self._shared = SharedResources(
             settings,
             options,
@@ -91,6 +93,7 @@ class App:
             self.agents,
             self.mcp,
             environ,
+            self.hooks,
         )
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
@@ -288,6 +291,16 @@ class App:
         )
         log, learn = self.log, self.models.masks.learn
         return McpServers(here, self.workspace, self.paths, self.environ, log, learn)
+
+    def _hooks(self) -> "HooksFor | None":
+        """None where no file configures a hook: then nothing of it is imported."""
+        if not has_hook_files(self.directory, self.paths):
+            return None
+        from refold.app.session_hooks import HooksFor, configured
+
+        here = configured(self.directory, self.paths, trust=self.options.trust)
+        mask = self.models.masks.mask
+        return HooksFor(here, self.environ, mask) if here else None
 
     def _system_prompt(self) -> SystemPromptBuilder:
         ground = SessionGround(

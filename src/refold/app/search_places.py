@@ -1,5 +1,5 @@
 """The folders around a directory in which skills, templates and agents are searched, and the
-files that configure MCP servers.
+files that configure MCP servers and hooks.
 
 It is separate from `workspace` because shell completion waits for it, and needs no files,
 commands or sandbox.
@@ -9,17 +9,24 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from refold.config.paths import MCP_FILES, Paths, home
+from refold.config.paths import HOOK_FILES, MCP_FILES, Paths, home
 from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
 
 USER_MCP_FILE = "mcp_servers.json"
+USER_HOOKS_FILE = "hooks.json"
 
 
 def has_mcp_files(directory: str, paths: Paths) -> bool:
     """Whether any file may configure an MCP server here. Every start asks."""
     below = (os.path.join(directory, name) for name in MCP_FILES)
     return any(map(os.path.lexists, (str(paths.config / USER_MCP_FILE), *below)))
+
+
+def has_hook_files(directory: str, paths: Paths) -> bool:
+    """Whether any file may configure a hook here. Every start asks."""
+    below = (os.path.join(directory, name) for name in HOOK_FILES)
+    return any(map(os.path.lexists, (str(paths.config / USER_HOOKS_FILE), *below)))
 
 
 def skill_scope(

@@ -74,6 +74,8 @@ class SessionOpener:
             id_=id_,
             session_options=session_options,
         )
+        if shared.hooks is not None:
+            session.at_end = turn_context.at_end
         return session, turn_context
 
     def turn_context(

@@ -41,6 +41,7 @@ from refold.values.tools import Effect
 if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
+    from refold.app.session_hooks import HooksFor
     from refold.journal.board.board_file import TaskBoard
     from refold.tools.page_text import WebPage
 
@@ -61,6 +62,7 @@ class SharedResources(Struct, frozen=True):
     agents: Registry = Registry()
     mcp: "McpServers | None" = None
     environ: Mapping[str, str] = {}
+    hooks: "HooksFor | None" = None
 
 
 class SessionResources(Struct, frozen=True):

@@ -7,6 +7,7 @@ each request stays the same.
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -34,6 +35,9 @@ from refold.prompts import system_text
 from refold.prompts.system_text import RenderedPrompt
 from refold.session.recorder import Recorder
 from refold.values.tools import Effect
+
+if TYPE_CHECKING:
+    from refold.app.session_hooks import SessionHooks
 
 MAIN = "main"
 GONE = "the agent {agent!r} of this session is not there any more: main works instead"
@@ -182,6 +186,7 @@ class TurnContext:
                 else Lineage(shared=self._call_locks)
             ),
             background=self._beside,
+            hooks=self._hooks,
         )
 
     def _told(self, agent: Profile, traits: Traits, view: View) -> RenderedPrompt:
@@ -234,10 +239,33 @@ class TurnContext:
         if key not in self._policies:
             shared = self._shared
             lent = shared.models.price if self._child else None
-            self._policies[key] = policies(
+            own = policies(
                 shared.settings, self._schema, steps, lent, coded=coded, checked=checked
             )
+            # No rank of theirs is another's where the order could matter.
+            self._policies[key] = (*own, *self._hooked())
         return self._policies[key]
+
+    def _hooked(self) -> tuple[Policy, ...]:
+        if self._hooks is None:
+            return ()
+        from refold.engine.policies.hooked_turn import hooked_turn
+
+        return hooked_turn(self._hooks.matching, child=self._child is not None)
+
+    @cached_property
+    def _hooks(self) -> "SessionHooks | None":
+        found = self._shared.hooks
+        if found is None:
+            return None
+        return found.at(self._shared.workspace, self._resources.journal)
+
+    async def at_end(self) -> None:
+        """The session is being closed, and a turn of it was run here."""
+        if self._hooks is not None:
+            from refold.engine.run_hooks import at_end
+
+            await at_end(self._world(self._record.view), self._record)
 
     def _aide(self) -> Model:
         """The small model, for calls outside of the conversation."""

@@ -51,6 +51,7 @@ _LISTED = (
     Subcommand("agents", "agents", "list agents and their problems"),
     Subcommand("spec", "spec", "check, show and convert files of declared agents"),
     Subcommand("mcp", "mcp", "add, list, remove and test MCP servers"),
+    Subcommand("hooks", "hooks", "list and test your hooks"),
     Subcommand("rlm", "rlm", "answer a question about files of any size"),
     Subcommand("context", "session_views:CONTEXT", "show the context usage of a session"),
     Subcommand(

@@ -144,6 +144,11 @@ class Session(SessionOrders):
         return self._app.mcp
 
     @property
+    def hooks(self) -> Sequence[tuple[str, str]]:
+        """The hooks that count here: what each does, and the file that has it."""
+        return self._app.hooks.listed if self._app.hooks else ()
+
+    @property
     def questions(self) -> "tuple[Question, ...]":
         """The calls that wait for `answer`."""
         from refold.client.questions import questions

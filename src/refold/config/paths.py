@@ -14,6 +14,8 @@ from refold.errors import BadInput
 
 # In the directory of a project: its MCP servers.
 MCP_FILES = (".mcp.json", "mcp_servers.json")
+# And its hooks.
+HOOK_FILES = (".refold/hooks.json", ".claude/settings.json", ".claude/settings.local.json")
 
 
 class Paths(Struct, frozen=True):

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from refold.config.layers import Layer, Origin, from_text
 from refold.config.load import settled
-from refold.config.paths import MCP_FILES
+from refold.config.paths import HOOK_FILES, MCP_FILES
 from refold.config.settings import RuleWithCases
 from refold.errors import BadInput, said_by
 from refold.prompts.instructions import of_project
@@ -63,7 +63,7 @@ class ProjectFile(Struct, frozen=True):
     name: str
     sha256: str
     settings: tuple[tuple[str, Origin], ...] = ()
-    content: bytes = b""  # of a file without settings: MCP servers, agents
+    content: bytes = b""  # of a file without settings: MCP servers, agents, hooks
 
 
 class Project(Struct, frozen=True):
@@ -106,6 +106,12 @@ def in_words(found: Project) -> tuple[str, ...]:
 
             words = servers_in_words(read_servers(file.content, file.name))
             said = [on_one_line(line) for line in words]
+        elif file.name in HOOK_FILES:
+            from refold.hooks.configuration import in_words as hooks_in_words
+            from refold.hooks.configuration import read as read_hooks
+
+            hooks = read_hooks(file.content, file.name, trusted_with_all=False)
+            said = [on_one_line(line) for line in hooks_in_words(hooks)]
         elif file.content:
             said = [on_one_line(line) for line in _lines(file.content)]
         lines += (f"  {line}" for line in said or ("(nothing)",))
@@ -126,11 +132,31 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
     for called, content in small_files(folder, ".", MCP_FILES, is_own).items():
         name, mark = called.removeprefix("./"), sha256(content).hexdigest()
         yield ProjectFile(name, mark, content=content)
+    yield from _hook_files(folder, is_own)
     for top in (DIRECTORY, "."):
         for called, content in small_files(folder, top, AGENT_FILES, is_own).items():
             if top == DIRECTORY or re.search(_DECLARES, content):
                 name = os.path.normpath(called)
                 yield ProjectFile(name, sha256(content).hexdigest(), content=content)
+
+
+def _hook_files(
+    folder: str, is_own: Callable[[os.stat_result], bool]
+) -> Iterator[ProjectFile]:
+    """Files with hooks, checked: one that makes no sense might have refused something."""
+    for name in HOOK_FILES:
+        top, _, file = name.partition("/")
+        for called, content in small_files(folder, top, (file,), is_own).items():
+            if top == DIRECTORY or re.search(rb'"hooks"\s*:', content):
+                from refold.hooks.configuration import read as read_hooks
+
+                read_hooks(content, called, trusted_with_all=False)
+                yield ProjectFile(called, sha256(content).hexdigest(), content=content)
+
+
+def hook_files_in(found: Project) -> dict[str, bytes]:
+    """The files of hooks, by name."""
+    return {f.name: f.content for f in found.files if f.name in HOOK_FILES}
 
 
 def any_agent_file(directory: Path, config: Path) -> bool:

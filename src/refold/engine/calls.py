@@ -77,6 +77,8 @@ async def run(call_id: str, world: World, record: Record) -> None:
     while (found := record.view.conversation.call(call_id)) and found.result is None:
         whole = record.unmasked(found.call) or found.call
         match found.stage:
+            case "called" if world.hooks and await _hook_ran(found, whole, world, record):
+                pass  # the next one, or what the last has left of the call
             case "called":
                 await _open(whole, begin(whole, world, record.view), world, record)
             case "allowed":
@@ -87,7 +89,11 @@ async def run(call_id: str, world: World, record: Record) -> None:
             case "started" if in_doubt(found, world, record):
                 await record(Ended(call_id, "unknown", UNKNOWN))
             case "started":
-                await do(found, world, record, run_alone)
+                end = await do(found, world, record, run_alone)
+                if world.hooks:
+                    from refold.engine import run_hooks
+
+                    await run_hooks.after_call(whole, end, world, record)
             case _:
                 return
     world.prepared.drop(call_id)
@@ -110,8 +116,11 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
 def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
     """The events that are recorded together with the response that makes the call.
 
-    None if the user has to be asked and the preview has to be made first.
+    None if the user has to be asked and the preview has to be made first, and if hooks may
+    have something to say.
     """
+    if world.hooks is not None:  # they are run before
+        return []
     opening = begin(call, world, view)
     return [] if to_preview(call, opening[0], world) else opening
 
@@ -167,16 +176,35 @@ async def _open(
     question = to_preview(call, opening[0], world)
     if question is None:
         await record(*opening, kept=must_keep(opening, (call,), world), by="rules")
-        return
-    async with world.prepared.in_order:  # questions come up in the order of the calls
-        event = await with_preview(call, question, world, record)
-        await record(event, kept=must_keep((event,), (call,), world), by="rules")
+    else:
+        async with world.prepared.in_order:  # questions come up in the order of the calls
+            event = await with_preview(call, question, world, record)
+            await record(event, kept=must_keep((event,), (call,), world), by="rules")
+    if world.hooks is not None:
+        await _notified(call, opening[0], world, record)
+
+
+async def _notified(call: ToolCall, opening: Event, world: World, record: Record) -> None:
+    from refold.engine import run_hooks
+
+    if isinstance(opening, Judged) and opening.verdict == "ask":
+        await run_hooks.question_put(call, world, record)
+
+
+async def _hook_ran(found: OpenCall, whole: ToolCall, world: World, record: Record) -> bool:
+    from refold.engine import run_hooks  # few sessions have hooks
+
+    return await run_hooks.before_call(found, whole, world, record)
 
 
 def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
     look = world.prepared.look(call, tool, world.facts())
     by = partial(world.prepared.decide, call.id)
     found = judge(look.access, world, view, above=world.lineage.parent, by=by)
+    if (known := view.conversation.call(call.id)) and known.hooks:
+        from refold.engine.run_hooks import with_hooks
+
+        found = with_hooks(found, known.hooks)
     verdict, reason = found.verdict, found.reason
     if verdict == "ask" and not world.attended:
         verdict, reason = "deny", f"{reason}, and {NOBODY}"

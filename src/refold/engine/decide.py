@@ -19,6 +19,7 @@ from refold.engine.request_words import Expected
 from refold.journal.events.kinds import Outcome
 from refold.journal.state.fold import View
 from refold.values.control import CompactionKind
+from refold.values.modes import HookEvent
 
 
 class RunCalls(Struct, frozen=True):
@@ -81,6 +82,17 @@ class Draw(Struct, frozen=True):
     """Request a larger grant for the budget of this session."""
 
 
+class RunHook(Struct, frozen=True):
+    """Run the next hook of this event that has not been run yet.
+
+    `about` is the seq of what it is about; `names` are what its matcher may match.
+    """
+
+    on: HookEvent
+    about: int
+    names: tuple[str, ...] = ()
+
+
 class TakeUp(Struct, frozen=True):
     """Deliver these messages to the model."""
 
@@ -103,7 +115,7 @@ class Note(Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    RunCalls | SettleCalls | Reject | CheckRequest | Wait | EndTurn | CompactConversation | TakeUp | ShowFiles | Draw | AskModel
+    RunCalls | SettleCalls | Reject | CheckRequest | Wait | EndTurn | CompactConversation | TakeUp | ShowFiles | Draw | RunHook | AskModel
 )  # fmt: skip
 
 
@@ -124,8 +136,8 @@ class Choice(Struct, frozen=True):
 
 # No call is left behind for an end, and no end is put off by more words.
 _RANK: dict[type[Action], int] = {
-    RunCalls: 0, SettleCalls: 0, Reject: 1, CheckRequest: 1, Wait: 2, EndTurn: 3, CompactConversation: 4, TakeUp: 5,
-    ShowFiles: 6, Draw: 7, AskModel: 8,
+    RunCalls: 0, SettleCalls: 0, Reject: 1, CheckRequest: 1, Wait: 2, RunHook: 3, EndTurn: 4, CompactConversation: 5,
+    TakeUp: 6, ShowFiles: 7, Draw: 8, AskModel: 9,
 }  # fmt: skip
 
 

@@ -93,13 +93,14 @@ class Running:
 
 async def do(
     found: OpenCall, world: World, record: Record, run_call: RunCall | None = None
-) -> None:
+) -> Ended:
     """Execute a call that has been started, and record its result."""
     call = found.call
     whole, tool = record.unmasked(call), world.tool(call.name)
     if whole is None or tool is None:
-        await record(Ended(call.id, "unknown", SECRET))
-        return
+        end = Ended(call.id, "unknown", SECRET)
+        await record(end)
+        return end
     running = Running(call.id, record, run_call)
     end = Ended(call.id, "stopped", "")
     try:
@@ -108,6 +109,7 @@ async def do(
         if end.outcome == "stopped":
             end = running.stopped()
         await record(end)
+    return end
 
 
 def refused(why: str) -> str:

@@ -23,6 +23,7 @@ from refold.engine.decide import (
     EndTurn,
     Reject,
     RunCalls,
+    RunHook,
     SettleCalls,
     ShowFiles,
     TakeUp,
@@ -64,10 +65,8 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
             await record(*(calls.settled(c, reason, world, record) for c in left), by=by)
         case Reject() | TakeUp() as action:
             await record(_event_of(action), by=by)
-        case ShowFiles() | CheckRequest() as action:
-            from refold.engine import request_files  # of small models
-
-            await request_files.handle(action, world, record, by)
+        case ShowFiles() | CheckRequest() | RunHook() as action:
+            await _seldom(action, world, record, by)
         case CompactConversation() as action:
             # Most sessions end before they need this.
             from refold.engine.summarize import compact_conversation
@@ -83,6 +82,20 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
             await record(TurnEnded(outcome, reason), kept=True, by=by)
         case _:
             assert_never(choice.action)
+
+
+async def _seldom(
+    action: ShowFiles | CheckRequest | RunHook, world: World, record: Record, by: str
+) -> None:
+    """What most sessions never need is imported here."""
+    if isinstance(action, RunHook):
+        from refold.engine import run_hooks
+
+        await run_hooks.run_due(action, world, record)
+    else:
+        from refold.engine import request_files  # of small models
+
+        await request_files.handle(action, world, record, by)
 
 
 def _event_of(action: Reject | TakeUp) -> AnswerRejected | Delivered:

@@ -64,6 +64,11 @@ async def compact_conversation(
     before = record.view.conversation
     if before.calls:
         return
+    if world.hooks is not None and action.kind == "full":
+        from refold.engine.run_hooks import before_compaction
+
+        if await before_compaction(action.wanted, action.focus, world, record):
+            return
     match action.kind:
         case "prune":
             event = _pruned(action, record.view, world)

@@ -7,7 +7,7 @@ sessions of one tree share while they run.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from msgspec import Raw, Struct, field
@@ -26,8 +26,12 @@ from refold.provider.port import Pictures, Provider
 from refold.tools.contract import Tool
 from refold.values.live import Live
 from refold.values.messages import ToolCall
-from refold.values.modes import Effort, Mode
+from refold.values.modes import Effort, HookEvent, Mode
 from refold.values.usage import NO_LIMIT, Budget, Estimate, Usage
+
+if TYPE_CHECKING:
+    from refold.hooks.answers import HookAnswer
+    from refold.hooks.configuration import Hook
 
 
 class Blobs(Protocol):
@@ -143,6 +147,18 @@ class Background(Protocol):
     def __call__(self) -> AbstractAsyncContextManager[None]: ...
 
 
+class Hooks(Protocol):
+    """The user's hooks, as they are configured for a session. `engine.run_hooks` runs them."""
+
+    def matching(self, on: HookEvent, *names: str) -> "Sequence[Hook]":
+        """Those of this event whose matcher fits one of these names. Pure."""
+        ...
+
+    async def run(self, hook: "Hook", about: Mapping[str, object]) -> "HookAnswer":
+        """Run it to its end, within its time. Raises nothing of its own."""
+        ...
+
+
 class Lineage(Struct, frozen=True):
     """Where in a tree of sessions one is, and what it has of those above it."""
 
@@ -186,6 +202,7 @@ class World(Struct, frozen=True):
     lineage: Lineage = field(default_factory=Lineage)
     background: Background | None = None
     prepared: PreparedCalls = field(default_factory=PreparedCalls)  # the calls under way
+    hooks: Hooks | None = None  # None: none is configured
 
     def tool(self, name: str) -> Tool | None:
         every = (*self.tools, *self.deferred)

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 
 import anyio
+from msgspec.structs import replace
 
 from refold.errors import JournalError
 from refold.journal.events import codec
-from refold.journal.events.child_events import NestedCallMade
+from refold.journal.events.child_events import HookRan, NestedCallMade
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Event, JournalRepaired, ModelAnswered
 from refold.journal.state.fold import View, apply, cause_of, fold
@@ -197,6 +198,8 @@ class Recorder:
         except UnicodeEncodeError:  # from a file name that is no UTF-8, or half an emoji
             event = cleaned(event)
             data = codec.dump(event)
+        if isinstance(event, HookRan) and bytes(event.arguments) != b"null":
+            whole |= self._changed(event)
         if self._masks.mask(data) == data:  # nearly always, and cheap to see
             return event, data
         masked = self._masks.masked(event)
@@ -206,6 +209,12 @@ class Recorder:
         if isinstance(event, NestedCallMade):
             whole[event.call.id] = event.call
         return masked, codec.dump(masked)
+
+    def _changed(self, event: HookRan) -> dict[str, ToolCall]:
+        """The call with the arguments that a hook gave it, whole."""
+        found = self.view.conversation.call(event.call_id)
+        call = found and replace(found.call, arguments=event.arguments)
+        return {event.call_id: call} if call else {}
 
 
 def _what_is_lost(lease: Lease, head: Head) -> str:

@@ -9,6 +9,8 @@ responses. Neither uses a disk or a network.
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from hashlib import sha256
 
+from msgspec.structs import replace
+
 from refold.engine.decide import Choice, decide
 from refold.engine.world import World
 from refold.errors import ProviderError
@@ -141,7 +143,8 @@ class Trail:
     def world(self) -> World:
         """The dependencies of the running turn, as they would be now."""
         if self._world is None:
-            self._world = self._world_for(self.view)
+            # What hooks said is in the journal; none is run again.
+            self._world = replace(self._world_for(self.view), hooks=None)
             if self.view.turn.seq:
                 told, now = (
                     self.view.conversation.system_prompt,

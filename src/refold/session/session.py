@@ -6,7 +6,7 @@ dependencies of each turn, so a model that was chosen between two turns applies 
 second.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 from typing import Self
@@ -73,6 +73,8 @@ class Session:
         self._one_turn = anyio.Lock()
         self._step = anyio.CancelScope()
         self.beside = False  # is something done between two turns?
+        self.at_end: Callable[[], Awaitable[None]] | None = None  # if a turn was run here
+        self._worked = False
         self.left_bypass = False  # did everything run unasked, until it was opened here?
 
     @classmethod
@@ -187,6 +189,10 @@ class Session:
         return await self.record.append_if(news, kept=True, by="person")
 
     async def close(self) -> None:
+        if self.at_end is not None and self._worked:
+            with anyio.CancelScope(shield=True):  # each of its hooks has a limit
+                await self.at_end()
+            self._worked = False
         await self.record.close()
         self.hub.close()
 
@@ -213,6 +219,7 @@ class Session:
     async def _turn(self) -> None:
         if not self.view.turn.seq:
             return
+        self._worked = True
         world = self._world_for(self.view)
         if (system_prompt := world.system_prompt()) != self.view.conversation.system_prompt:
             await self.record(system_prompt)

@@ -1,4 +1,7 @@
-"""Permission modes, verdicts, effort levels and outcomes. Imports nothing: flags need it."""
+"""Permission modes, verdicts, effort levels, outcomes and the events of hooks.
+
+Imports nothing: flags need it.
+"""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -44,4 +47,10 @@ Effort: TypeAlias = Literal["", "off", "low", "medium", "high", "max"]
 Outcome: TypeAlias = Literal[
     "answered", "final", "plan_ready", "interrupted", "cancelled",
     "step_limit", "budget", "stuck", "denied", "failed",
+]  # fmt: skip
+
+# What programs of the user are run for, by the names of Claude Code.
+HookEvent: TypeAlias = Literal[
+    "PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop",
+    "SubagentStop", "PreCompact", "Notification",
 ]  # fmt: skip

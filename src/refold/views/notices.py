@@ -7,6 +7,7 @@ last command failed, and which files could not be written. Pure.
 import os
 from collections.abc import Iterator, Sequence
 
+from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import Compacted
 from refold.journal.state.failures import CommandFailure
 from refold.journal.state.fold import View
@@ -25,6 +26,28 @@ ESTIMATED = (
 _CLAIMS_NOTHING = ("interrupted", "cancelled", "plan_ready")
 _UNWRITTEN = 5  # files
 _SHORT = 100  # characters of a command, or of a reason
+
+
+def hook_notice(event: HookRan) -> str:
+    """What a hook did, in a sentence; "" if it only had no objection."""
+    name = on_one_line(event.hook)
+    of = f"The {event.on} hook {cut(name, _LONGEST)}"
+    changes = bytes(event.arguments) != b"null"
+    match event.outcome:
+        case "blocked":
+            said = f"{of} blocked: {event.reason}"
+        case "failed":
+            said = f"{of} failed: {event.reason}"
+        case "passed" if event.asks:
+            said = f"{of} wants you to be asked: {event.reason}"
+        case "passed" if changes:
+            said = f"{of} changed the input of the call."
+        case "passed" if event.context:
+            said = f"{of} added text for the model."
+        case _:
+            said = f"{of}: {event.notice}" if event.notice else ""
+            return on_one_line(said)
+    return on_one_line(f"{said} {event.notice}".rstrip())
 
 
 def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:

@@ -1,15 +1,15 @@
-"""The kinds of events about subagents, and about code that a model writes.
+"""The kinds of events about subagents, about code that a model writes, and about hooks.
 
 Part of `kinds`; the same rules apply.
 """
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from refold.values.display import Diff
 from refold.values.messages import ToolCall
-from refold.values.modes import Outcome
+from refold.values.modes import HookEvent, Outcome
 from refold.values.usage import NO_LIMIT, Budget, Spent
 
 
@@ -168,3 +168,24 @@ class Forked(Struct, frozen=True):
     seq: int
     h: str = ""  # the hash of that line
     id: str = ""  # the id of this session that is sent to providers
+
+
+class HookRan(Struct, frozen=True):
+    """A hook of the user has ended. It is not run again for the same call or event.
+
+    `context` is for the model, `notice` for the user. `arguments` replace those of the
+    call; null: they stay.
+    """
+
+    on: HookEvent
+    hook: str  # its command, or its entry point, as it is written, perhaps cut
+    key: str = ""  # tells it apart from the other hooks
+    about: int = 0  # the seq of the message, response or event that it was run for
+    call_id: str = ""  # the call that it was run for
+    outcome: Literal["passed", "blocked", "failed"] = "passed"
+    reason: str = ""  # why it blocked or failed
+    asks: bool = False  # the user has to be asked about the call
+    context: str = ""
+    arguments: Raw = Raw(b"null")
+    notice: str = ""
+    seconds: float = 0.0

@@ -25,6 +25,7 @@ from refold.journal.events.child_events import (
     ChildGranted,
     ChildStopped,
     Forked,
+    HookRan,
     NestedCallMade,
     VariableInjected,
     VariablesRestored,
@@ -455,7 +456,7 @@ Event: TypeAlias = (
     | ExternalEditsFound | Imported | MemoryExtracted
     | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
     | NestedCallMade | VariableInjected | VariablesSaved | VariablesRestored | Forked
-    | Checkpointed | FilesRestored | ModelChosen
+    | Checkpointed | FilesRestored | ModelChosen | HookRan
     | EffortChosen | Renamed | Tagged | Titled | Noted | Unknown
 )  # fmt: skip
 

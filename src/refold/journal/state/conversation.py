@@ -22,6 +22,7 @@ from refold.journal.events.kinds import (
     Ended,
     Entry,
     FilesShown,
+    HookRan,
     Imported,
     Judged,
     MessageEdited,
@@ -63,11 +64,11 @@ ELSEWHERE = (
 
 _ENDED_KEPT = 64  # ended calls of code that stay visible to what waits for them
 
-CallNews: TypeAlias = Judged | Answered | Started | Ended
+CallNews: TypeAlias = Judged | Answered | Started | Ended | HookRan
 HEARS = (
     Said, Delivered, ModelAsked, ModelAnswered, ModelFailed, AnswerRejected, FilesShown, SystemPromptSet,
     Judged, MessageEdited, Answered, Started, Ended, CompactionRequested, Compacted, NestedCallMade, VariablesSaved,
-    Imported,
+    Imported, HookRan,
 )  # fmt: skip
 
 
@@ -84,6 +85,7 @@ class OpenCall(Struct, frozen=True):
     result: ToolResult | None = None
     nested: NestedCallMade | None = None  # if code made it, within another call
     changes: tuple[Diff, ...] = ()  # what it would do to files, shown with the question
+    hooks: tuple[HookRan, ...] = ()  # those that were run before it
 
 
 class Undelivered(Struct, frozen=True):
@@ -155,7 +157,7 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
             )
         case CompactionRequested() | Compacted() | Imported() | MessageEdited():
             return _reset(conversation, entry.event, entry.seq)
-        case NestedCallMade() | VariablesSaved():
+        case NestedCallMade() | VariablesSaved() | HookRan():
             return _by_code(conversation, entry.event, entry.seq)
         case _:
             return conversation
@@ -178,12 +180,27 @@ def _answered(
 
 
 def _by_code(
-    conversation: Conversation, event: NestedCallMade | VariablesSaved, seq: int
+    conversation: Conversation, event: NestedCallMade | VariablesSaved | HookRan, seq: int
 ) -> Conversation:
     if isinstance(event, VariablesSaved):
         return replace(conversation, variables=event.blob, variable_parts=event.parts)
+    if isinstance(event, HookRan):
+        return _hooked(conversation, event, seq)
     made = OpenCall(event.call, since=seq, called=seq, nested=event)
     return replace(conversation, nested=(*conversation.nested, made))
+
+
+def _hooked(conversation: Conversation, event: HookRan, seq: int) -> Conversation:
+    match event:
+        case HookRan("PreToolUse"):
+            return _call_advanced(conversation, event, seq)
+        case HookRan("UserPromptSubmit", outcome="blocked"):
+            left = tuple(w for w in conversation.undelivered if w.seq != event.about)
+            return replace(conversation, undelivered=left)
+        case HookRan("PreCompact", outcome="blocked"):
+            return replace(conversation, compaction=None)
+        case _:
+            return conversation
 
 
 def _imported(conversation: Conversation, seq: int) -> Conversation:
@@ -271,6 +288,8 @@ def _advanced(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
             return replace(call, stage="ended", since=seq, result=result)
         case Started():
             return replace(call, stage="started", since=seq, started=seq)
+        case HookRan():
+            return _with_hook(call, event)
         case Judged():
             return replace(
                 call,
@@ -286,6 +305,12 @@ def _advanced(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
                 return call
             stage = "allowed" if allowed else "denied"
             return replace(call, stage=stage, since=seq, reason=reason, answers=answers)
+
+
+def _with_hook(call: OpenCall, event: HookRan) -> OpenCall:
+    hooks, changed = (*call.hooks, event), bytes(event.arguments) != b"null"
+    made = replace(call.call, arguments=event.arguments) if changed else call.call
+    return replace(call, hooks=hooks, call=made)
 
 
 def _controlled(conversation: Conversation, control: Control) -> Conversation:

@@ -43,6 +43,7 @@ from refold.journal.state import (
     conversation,
     failures,
     file_hashes,
+    hook_runs,
     plans,
     recent_calls,
     reminders,
@@ -57,6 +58,7 @@ from refold.journal.state.children import Children
 from refold.journal.state.conversation import Conversation
 from refold.journal.state.failures import Failures
 from refold.journal.state.file_hashes import FileHashes
+from refold.journal.state.hook_runs import HookRuns
 from refold.journal.state.plans import Plans
 from refold.journal.state.recent_calls import RecentCalls
 from refold.journal.state.reminders import Reminders
@@ -91,6 +93,7 @@ class View(Struct, frozen=True):
     recent_calls: RecentCalls = RecentCalls()
     reminders: Reminders = Reminders()
     failures: Failures = Failures()
+    hook_runs: HookRuns = HookRuns()
     marks: Log[Mark] = field(default_factory=Log[Mark])
 
     def marked(self, seq: int) -> Mark | None:
@@ -101,7 +104,7 @@ _PARTS = {
     "conversation": conversation, "account": account, "turn": turn,
     "rights": rights, "plans": plans, "file_hashes": file_hashes, "session": session_info,
     "checkpoints": checkpoints, "changed_files": changed_files, "children": children,
-    "recent_calls": recent_calls, "reminders": reminders, "failures": failures,
+    "recent_calls": recent_calls, "reminders": reminders, "failures": failures, "hook_runs": hook_runs,
 }  # fmt: skip
 Part: TypeAlias = tuple[str, Callable[[Any, Entry], Any]]
 Listeners: TypeAlias = Mapping[type, tuple[Part, ...]]

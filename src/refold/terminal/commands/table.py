@@ -222,6 +222,8 @@ def _knowledge() -> tuple[SlashCommand, ...]:
         SlashCommand("mcp", "list the MCP servers, show one, or accept its changed tools",
                 "[NAME|accept NAME]", words=("accept",), at_once=True, group="knowledge",
                 more="A tool that changes is blocked until you accept it. refold mcp adds servers."),
+        SlashCommand("hooks", "list the hooks that are run in this session", at_once=True,
+                group="knowledge", more="refold hooks test EVENT runs them."),
         SlashCommand("memory", "show, forget or update the notes kept between sessions",
                 "[show|forget N|update]", words=("show", "forget", "update"), group="knowledge"),
         SlashCommand("note", "save a note, as does a line that begins with #", "TEXT",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from refold.journal.events.child_events import ChildBorn, ChildEnded, Forked
+from refold.journal.events.child_events import ChildBorn, ChildEnded, Forked, HookRan
 from refold.journal.events.kinds import (
     AgentChosen,
     AnswerRejected,
@@ -38,6 +38,7 @@ from refold.views.notices import (
     ESTIMATED,
     changed_elsewhere,
     compaction_notice,
+    hook_notice,
     unsent_notice,
     warnings,
 )
@@ -49,7 +50,7 @@ HEARS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, JournalRepaired, AnswerRejected, RequestChecked, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped,
-    ModelAnswered, ModelFailed,
+    ModelAnswered, ModelFailed, HookRan,
 ))  # fmt: skip
 _LONGEST = 60  # cells of words that are quoted
 
@@ -140,6 +141,8 @@ def _mishap(entry: Entry) -> Line | None:
             return line("The answer was not accepted: trying again.", "dim")
         case RequestChecked(problems) if problems:
             return line(f"Checked: {on_one_line(' '.join(problems))}", "dim")
+        case HookRan() as ran if said := hook_notice(ran):
+            return line(said, "dim" if ran.outcome == "passed" else "warn")
         case Settled(failed=why) if why:
             said = f"A background model call failed: {visible(why)}"
             return line(said, "warn")

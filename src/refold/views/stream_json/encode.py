@@ -17,6 +17,7 @@ from refold.journal.events.child_events import (
     ChildGranted,
     ChildStopped,
     Forked,
+    HookRan,
     NestedCallMade,
     VariableInjected,
     VariablesRestored,
@@ -38,6 +39,7 @@ from refold.values.live import (
 )
 from refold.values.messages import Thinking, ToolCall
 from refold.values.usage import Budget
+from refold.views.notices import hook_notice
 from refold.views.stream_json import documents, live_documents
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import (
@@ -268,6 +270,8 @@ def _of_session(event: Event, seq: int) -> Iterator[OfEvent]:
             yield BudgetChosen(seq=seq, **_limits(budget))
         case kinds.StepLimitSet(steps):
             yield StepsChosen(seq=seq, steps=steps or None)
+        case HookRan() as ran if said := hook_notice(ran):
+            yield documents.Notice(seq=seq, text=said)
         case kinds.JournalRepaired(lost):
             text = f"the journal was damaged at its end: {lost}"
             yield documents.Notice(seq=seq, text=text)

@@ -1,0 +1,157 @@
+"""`refold hooks list|test`: the hooks that count here, and what they answer to an event.
+
+A list runs nothing. `test` runs the hooks of one event with a made-up document, as a session
+would, and shows what each says. `app.session_hooks` finds and runs them.
+"""
+
+import json
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import msgspec
+
+from refold.app.session_hooks import HooksFor, SessionHooks, configured, user_file
+from refold.app.workspace import Where, Workspace
+from refold.config.folder_settings import load_here, project_here, unheeded
+from refold.config.paths import Paths, here, paths
+from refold.config.secret_values import masks_of
+from refold.errors import BadInput
+from refold.headless.streams import complain, write
+from refold.hooks.answers import HookAnswer
+from refold.hooks.configuration import EVENTS, Hook, describe
+from refold.hooks.tool_names import told_input, told_name
+from refold.values.modes import HookEvent
+from refold.views.escape import on_one_line
+
+_SAMPLES: Mapping[HookEvent, Mapping[str, object]] = {
+    "PreToolUse": {"tool_use_id": "test"},
+    "PostToolUse": {"tool_use_id": "test", "tool_response": {"text": "", "success": True}},
+    "UserPromptSubmit": {"prompt": "Hello."},
+    "SessionStart": {"source": "startup", "model": ""},
+    "SessionEnd": {"reason": "other"},
+    "Stop": {"stop_hook_active": False, "last_assistant_message": "Done."},
+    "SubagentStop": {"stop_hook_active": False, "last_assistant_message": "Done."},
+    "PreCompact": {"trigger": "manual", "custom_instructions": ""},
+    "Notification": {
+        "message": "refold needs your permission to use Bash",
+        "notification_type": "permission_prompt",
+    },
+}
+# What the matcher of an event without a tool is compared with.
+_MATCHED = {"SessionStart": "source", "SessionEnd": "reason", "PreCompact": "trigger",
+            "Notification": "notification_type"}  # fmt: skip
+
+
+def add_arguments(hooks: ArgumentParser) -> None:
+    what = hooks.add_subparsers(dest="what", metavar="WHAT", required=True)
+    listing = what.add_parser("list", help="list the hooks that count here; runs none")
+    listing.add_argument("--json", action="store_true", help="print JSON lines")
+    test = what.add_parser("test", help="run the hooks of an event, and show what they say")
+    test.add_argument("event", metavar="EVENT", choices=EVENTS, help=", ".join(EVENTS))
+    test.add_argument("--tool", default="bash", metavar="NAME", help="the tool of the call")
+    test.add_argument(
+        "--input", default="{}", metavar="JSON", help="the arguments of the call"
+    )
+
+
+def run(found: Namespace) -> int:
+    places, directory = paths(os.environ), here()
+    hooks = configured(str(directory), places)
+    off = unheeded(*project_here(directory, places))
+    if found.what == "list":
+        _list(hooks, places, as_json=found.json)
+        status = 0
+    else:
+        arguments = _arguments(found.input)
+        status = _test(found.event, found.tool, arguments, hooks, places, directory)
+    if off:
+        complain(on_one_line(off))
+    return status
+
+
+def _list(hooks: tuple[Hook, ...], places: Paths, *, as_json: bool) -> None:
+    for hook in hooks:
+        if as_json:
+            row = {
+                "event": hook.on, "matcher": hook.matcher, "command": hook.command,
+                "entry_point": hook.entry_point, "timeout": hook.seconds,
+                "sandbox": hook.sandbox, "required": hook.required, "source": hook.source,
+            }  # fmt: skip
+            write(msgspec.json.encode(row).decode() + "\n")
+        else:
+            write(f"{on_one_line(describe(hook))}\n    {on_one_line(hook.source)}\n")
+    if not hooks and not as_json:
+        write(f"There are no hooks here. Yours go into {user_file(places)}.\n")
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"--input is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadInput('--input must be an object, such as \'{"command": "ls"}\'')
+    return cast("dict[str, Any]", found)
+
+
+def _test(
+    event: HookEvent,
+    tool: str,
+    arguments: Mapping[str, object],
+    hooks: tuple[Hook, ...],
+    places: Paths,
+    directory: Path,
+) -> int:
+    settings = load_here(directory, places, os.environ, {}).settings
+    workspace = Workspace(settings, places, os.environ, Where(directory))
+    mask = masks_of(os.environ, places).mask
+    session = HooksFor(hooks, os.environ, mask).at(workspace, None)
+    about: dict[str, object] = {
+        "session_id": "test", "cwd": str(directory), "permission_mode": "default",
+        "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLES[event],
+    }  # fmt: skip
+    names = (str(about[_MATCHED[event]]),) if event in _MATCHED else ()
+    if "tool_use_id" in about:
+        names = (tool,)
+        said = told_input(tool, arguments)
+        about |= {"tool_name": told_name(tool), "tool_input": said, "tool": tool}
+    try:
+        return anyio.run(_tried, session, session.matching(event, *names), about)
+    finally:
+        workspace.close()
+
+
+async def _tried(
+    session: SessionHooks, hooks: tuple[Hook, ...], about: Mapping[str, object]
+) -> int:
+    broken = False
+    for hook in hooks:
+        begun = time.monotonic()
+        answer = await session.run(hook, about)
+        took = time.monotonic() - begun
+        write(f"{on_one_line(hook.name)}  {answer.outcome} after {took:.1f} s\n")
+        for line in _lines(answer):
+            write(f"    {on_one_line(line)}\n")
+        broken = broken or answer.outcome == "failed"
+    if not hooks:
+        write("No hook fits this event.\n")
+    return 1 if broken else 0
+
+
+def _lines(answer: HookAnswer) -> list[str]:
+    asks = ["the user is asked about the call"] if answer.asks else []
+    changes = answer.arguments is not None
+    new = json.dumps(answer.arguments, ensure_ascii=False)
+    return [
+        *asks,
+        *([f"reason: {answer.reason}"] if answer.reason else []),
+        *([f"for the model: {answer.context}"] if answer.context else []),
+        *([f"for you: {answer.notice}"] if answer.notice else []),
+        *([f"changes the input to: {new}"] if changes else []),
+        *(["the turn is stopped"] if answer.stop else []),
+    ]

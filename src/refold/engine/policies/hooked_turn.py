@@ -1,0 +1,91 @@
+"""Runs the user's hooks at the points of a turn, and tells the model what they add.
+
+These are the first request of a session, each message before it is delivered, and the end of
+the turn, which a hook may put off. Hooks of single calls are run by the seam
+(`engine.run_hooks`), which also performs what is proposed here. A turn that is stopped runs
+none. The limits of a turn hold for one that hooks prolong, too.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from refold.engine.decide import EndTurn, Note, Policy, Reject, RunHook
+from refold.engine.policies.conversation import due, is_last_word
+from refold.journal.state.conversation import REQUESTERS
+from refold.journal.state.fold import View
+from refold.values.modes import HookEvent
+
+if TYPE_CHECKING:
+    from refold.hooks.configuration import Hook
+
+ADDS = "<reminder>A hook of the person adds this:\n{text}</reminder>"
+NOT_YET = (
+    "<reminder>A hook of the person does not let you finish yet: {reason}\n"
+    "Do what it asks, then finish.</reminder>"
+)
+REFUSED = "a hook did not let the message through: {reason}"
+
+
+def hooked_turn(
+    matching: "Callable[..., Sequence[Hook]]", *, child: bool
+) -> tuple[Policy, ...]:
+    """`matching` is `world.Hooks.matching`. The end of a child has an event of its own."""
+    end: HookEvent = "SubagentStop" if child else "Stop"
+
+    def is_due(view: View, action: RunHook) -> bool:
+        ran, on, about = view.hook_runs.ran, action.on, action.about
+        hooks = matching(on, *action.names)
+        return any((on, about, hook.key) not in ran for hook in hooks)
+
+    def hooks_due(view: View) -> RunHook | Reject | EndTurn | None:
+        if view.turn.stopped or view.turn.failed is not None or view.conversation.calls:
+            return None
+        found = (action for action in _points(view, end) if is_due(view, action))
+        return next(found, None) or _consequence(view)
+
+    return hooks_due, hook_context
+
+
+def hook_context(view: View) -> Note | None:
+    """What hooks add, with the next request."""
+    found = view.hook_runs.context
+    return Note(ADDS.format(text=_tame("\n".join(found)))) if found else None
+
+
+def _points(view: View, end: HookEvent) -> Sequence[RunHook]:
+    source, began = view.hook_runs.began
+    if view.turn.open_request is not None:
+        return ()
+    starts = [RunHook("SessionStart", began, (source,))] if began else []
+    waiting, now = view.conversation.undelivered, due(view)
+    asked = [w.seq for w in waiting if w.seq in now and w.said.sender in REQUESTERS]
+    submits = [RunHook("UserPromptSubmit", seq) for seq in asked]
+    return (*starts, *submits, *([RunHook(end, _last(view))] if _ends(view) else ()))
+
+
+def _consequence(view: View) -> Reject | EndTurn | None:
+    runs = view.hook_runs
+    if runs.sent_back:
+        return Reject(tuple(NOT_YET.format(reason=_tame(each)) for each in runs.sent_back))
+    nothing_new = not due(view) and _last(view) < view.turn.seq
+    if runs.refused and nothing_new:
+        return EndTurn("failed", REFUSED.format(reason=runs.refused))
+    return None
+
+
+def _ends(view: View) -> bool:
+    """Whether the model has finished. A response that was refused is no end to put off."""
+    if due(view) or view.turn.planned:
+        return False
+    last = view.turn.last_answer
+    said = last is not None and last.stop != "refused" and is_last_word(view)
+    return view.turn.final is not None or said
+
+
+def _last(view: View) -> int:
+    messages = view.conversation.messages
+    return messages[-1].seq if messages else 0
+
+
+def _tame(text: str) -> str:
+    return text.replace("</reminder>", "")

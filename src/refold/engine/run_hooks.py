@@ -1,0 +1,228 @@
+"""Runs the user's hooks for the events of a session, and records what each said.
+
+A hook may refuse a call, have the user asked, add text for the model, or change the
+arguments of a call, which is then judged as if the model had made it so. It can make nothing
+weaker: `with_hooks` knows no way from deny or ask to allow. Each end is recorded before the
+next hook is run, so that a session which is resumed runs none twice. What a hook is, and how
+it is started, is behind `world.Hooks`; `policies.hooked_turn` decides when those of a turn
+are due.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Raw
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from refold.engine.authorize import mode_of
+from refold.engine.checkpoint import changed
+from refold.engine.decide import RunHook
+from refold.engine.world import Record, World
+from refold.hooks.tool_names import input_of, told_input, told_name
+from refold.journal.events.child_events import HookRan
+from refold.journal.events.kinds import Ended, Event, Stopped
+from refold.journal.state.conversation import OpenCall
+from refold.journal.state.fold import View
+from refold.permissions.facts import Decision
+from refold.values.messages import ToolCall
+from refold.values.modes import Mode
+
+if TYPE_CHECKING:
+    from refold.hooks.answers import HookAnswer
+    from refold.hooks.configuration import Hook
+
+_BLOCK_OF_RESULT = "A hook about the result of {tool} ({hook}): {reason}"
+_CHANGED = (
+    "A hook ({hook}) has changed the input of your call {tool}. It was called with: {input}"
+)
+_MODES: Mapping[Mode, str] = {
+    "accept-edits": "acceptEdits",
+    "bypass": "bypassPermissions",
+    "rules-only": "rulesOnly",
+}
+_ASKED_TO_COMPACT = "manual"
+
+
+async def before_call(
+    found: OpenCall, whole: ToolCall, world: World, record: Record
+) -> bool:
+    """Run the next hook of PreToolUse. False: none is left, or one has refused the call."""
+    arguments = _object(whole)
+    if world.hooks is None or world.tool(whole.name) is None or arguments is None:
+        return False
+    done = {ran.key for ran in found.hooks}
+    if any(ran.outcome == "blocked" for ran in found.hooks):
+        return False
+    for hook in world.hooks.matching("PreToolUse", whole.name):
+        if hook.key not in done:
+            await _one(hook, _about(whole, arguments), world, record, call=whole)
+            return True
+    return False
+
+
+def with_hooks(found: Decision, hooks: Sequence[HookRan]) -> Decision:
+    """The decision on a call, as strict as the strictest of these hooks or stricter."""
+    for ran in hooks:
+        if ran.outcome == "blocked" and found.verdict != "deny":
+            found = _by_hook(replace(found, verdict="deny"), ran)
+        elif ran.asks and found.verdict == "allow":
+            found = _by_hook(replace(found, verdict="ask", once=True), ran)
+    return found
+
+
+async def after_call(call: ToolCall, end: Ended, world: World, record: Record) -> None:
+    """Run the hooks of PostToolUse, once the result is recorded."""
+    arguments = _object(call)
+    if world.hooks is None or end.outcome not in ("done", "failed") or arguments is None:
+        return
+    response = {"text": end.text, "success": end.outcome == "done"}
+    about = {**_about(call, arguments), "tool_response": response}
+    for hook in world.hooks.matching("PostToolUse", call.name):
+        await _one(hook, about, world, record, call=call)
+
+
+async def question_put(call: ToolCall, world: World, record: Record) -> None:
+    """Run the hooks of Notification: the user is asked about this call."""
+    if world.hooks is None:
+        return
+    message = f"refold needs your permission to use {told_name(call.name)}"
+    about = {"message": message, "notification_type": "permission_prompt"}
+    for hook in world.hooks.matching("Notification", "permission_prompt"):
+        await _one(hook, about, world, record, call=call)
+
+
+async def before_compaction(asked: bool, focus: str, world: World, record: Record) -> bool:
+    """Run the hooks of PreCompact. True: one blocks it; only the user's own can be blocked.
+
+    One that the window needs is done all the same, or the session would be stuck.
+    """
+    trigger = _ASKED_TO_COMPACT if asked else "auto"
+    about = {"trigger": trigger, "custom_instructions": focus}
+    blocked = False
+    for hook in world.hooks.matching("PreCompact", trigger) if world.hooks else ():
+        ran = await _one(hook, about, world, record)
+        blocked = blocked or ran.outcome == "blocked"
+    return blocked and asked
+
+
+async def at_end(world: World, record: Record) -> None:
+    """Run the hooks of SessionEnd."""
+    for hook in world.hooks.matching("SessionEnd", "other") if world.hooks else ():
+        await _one(hook, {"reason": "other"}, world, record)
+
+
+async def run_due(action: RunHook, world: World, record: Record) -> None:
+    """Run the next hook that a policy found to be due. The policy then looks again."""
+    if world.hooks is None:
+        return
+    view, on, about = record.view, action.on, action.about
+    for hook in world.hooks.matching(on, *action.names):
+        if (on, about, hook.key) not in view.hook_runs.ran:
+            await _one(hook, _of_turn(view, action), world, record, about_seq=about)
+            return
+
+
+def _of_turn(view: View, action: RunHook) -> Mapping[str, object]:
+    match action.on:
+        case "SessionStart":
+            model = view.conversation.system_prompt.model
+            return {"source": view.hook_runs.began[0], "model": model}
+        case "UserPromptSubmit":
+            waiting = view.conversation.undelivered
+            return {"prompt": next(w.said.text for w in waiting if w.seq == action.about)}
+        case _:
+            active, answer = view.hook_runs.active, view.turn.answer
+            return {"stop_hook_active": active, "last_assistant_message": answer}
+
+
+async def _one(
+    hook: "Hook",
+    about: Mapping[str, object],
+    world: World,
+    record: Record,
+    *,
+    call: ToolCall | None = None,
+    about_seq: int = 0,
+) -> HookRan:
+    """Run one hook and record its end, and the stop that it wants."""
+    assert world.hooks is not None  # who calls this has found the hook there
+    view, begun = record.view, time.monotonic()
+    document = {
+        "session_id": view.session.id,
+        "cwd": view.session.directory,
+        "permission_mode": _mode(world, view),
+        "hook_event_name": hook.on,
+        "agent": world.lineage.address,
+        "agent_type": world.prompt.agent,
+        **about,
+    }
+    try:
+        answer = await world.hooks.run(hook, document)
+    finally:
+        changed(world)
+    ran = _ran(hook, answer, call, about_seq, time.monotonic() - begun)
+
+    def news(view: View) -> tuple[Event, ...]:
+        stops = answer.stop and view.turn.seq and not view.turn.stopped
+        stopped = (Stopped(f"the hook {hook.name} stopped it: {answer.reason}"),)
+        return (ran, *(stopped if stops else ()))
+
+    await record.append_if(news, by="hook")
+    return ran
+
+
+def _ran(
+    hook: "Hook", answer: "HookAnswer", call: ToolCall | None, about: int, seconds: float
+) -> HookRan:
+    context, reason = answer.context, answer.reason
+    arguments = Raw(b"null")
+    if call is not None and answer.arguments is not None:
+        new = input_of(call.name, _object(call) or {}, answer.arguments)
+        arguments = Raw(encode(new))
+        said = _CHANGED.format(hook=hook.name, tool=call.name, input=arguments_text(new))
+        context = "\n".join(filter(None, (context, said)))
+    if call is not None and hook.on == "PostToolUse" and answer.outcome == "blocked":
+        said = _BLOCK_OF_RESULT.format(tool=call.name, hook=hook.name, reason=reason)
+        context = "\n".join(filter(None, (context, said)))
+    return HookRan(
+        hook.on, hook.name, hook.key, about, call.id if call else "", answer.outcome, reason,
+        answer.asks, context, arguments, answer.notice, round(seconds, 3),
+    )  # fmt: skip
+
+
+def arguments_text(arguments: Mapping[str, object]) -> str:
+    """Arguments for the model to read."""
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _by_hook(found: Decision, ran: HookRan) -> Decision:
+    reason = (
+        f"the hook {ran.hook} says: {ran.reason}" if ran.reason else f"the hook {ran.hook}"
+    )
+    return replace(found, rule=f"hook {ran.hook}", source="hooks", reason=reason)
+
+
+def _about(call: ToolCall, arguments: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "tool_name": told_name(call.name),
+        "tool_input": told_input(call.name, arguments),
+        "tool_use_id": call.id,
+        "tool": call.name,
+    }
+
+
+def _mode(world: World, view: View) -> str:
+    mode = mode_of(world, view, world.lineage.parent)
+    return _MODES.get(mode, mode)
+
+
+def _object(call: ToolCall) -> dict[str, Any] | None:
+    """The arguments of a call; None if they are not an object, which its tool refuses."""
+    try:
+        found = json.loads(bytes(call.arguments))
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None

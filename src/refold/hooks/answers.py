@@ -1,0 +1,123 @@
+"""What a hook answered, of its exit status and what it printed, or of what it returned.
+
+The protocol is that of Claude Code. A hook can deny, ask and add. Its "allow" means that it
+has no objection, and nothing more: what runs without asking, the rules and the mode decide.
+Pure.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Literal, cast
+
+from msgspec import Struct
+
+from refold.hooks.configuration import Hook
+from refold.values.modes import HookEvent
+from refold.values.text import clean
+
+BLOCKS = 2  # the exit status
+MOST = 1024 * 1024  # bytes that a hook may print
+_CONTEXT = 10_000  # characters for the model
+_LINE = 1_000  # characters of a reason
+# What these print, if it is not JSON, is text for the model.
+_SPEAK = ("UserPromptSubmit", "SessionStart")
+
+
+class HookAnswer(Struct, frozen=True):
+    """`arguments` replace those of the call; None: they stay. `stop` ends the turn."""
+
+    outcome: Literal["passed", "blocked", "failed"] = "passed"
+    reason: str = ""
+    asks: bool = False
+    context: str = ""
+    arguments: Mapping[str, object] | None = None
+    notice: str = ""
+    stop: bool = False
+
+
+def failed(hook: Hook, why: str) -> HookAnswer:
+    """A hook that did not do what a hook does: named, and a block only if it is required."""
+    outcome = "blocked" if hook.required and hook.on == "PreToolUse" else "failed"
+    return HookAnswer(outcome, _cut(why, _LINE))
+
+
+def of_program(hook: Hook, code: int | None, printed: str, errors: str) -> HookAnswer:
+    """The answer of a command that has ended by itself."""
+    if code == BLOCKS:
+        return HookAnswer("blocked", _cut(errors, _CONTEXT) or "it gave no reason")
+    if code != 0:
+        said = f": {_first(errors)}" if errors.strip() else ""
+        return failed(hook, f"it ended with status {code}{said}")
+    text = printed.strip()
+    if text.startswith("{"):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            return failed(hook, f"it printed something that is not JSON: {error}")
+        return of_document(hook, found)
+    return HookAnswer(context=_cut(text, _CONTEXT) if hook.on in _SPEAK else "")
+
+
+def of_document(hook: Hook, found: object) -> HookAnswer:
+    """The answer as an object; None says nothing."""
+    if found is None:
+        return HookAnswer()
+    if not isinstance(found, dict):
+        return failed(hook, f"it answered {_first(repr(found))}, which is not an object")
+    said = cast("dict[str, object]", found)
+    inner = said.get("hookSpecificOutput", {})
+    if not isinstance(inner, dict):
+        return failed(hook, "its hookSpecificOutput is not an object")
+    of_event = cast("dict[str, object]", inner)
+    decision = _decision(hook.on, said, of_event)
+    if decision not in ("allow", "ask", "deny"):
+        return failed(hook, f"it decided {_first(repr(decision))}: say allow, ask or deny")
+    arguments: object = of_event.get("updatedInput")
+    if not isinstance(arguments, dict | None):
+        return failed(hook, "its updatedInput is not an object")
+    reason = _text(of_event, "permissionDecisionReason") or _text(said, "reason")
+    stop = said.get("continue") is False
+    if stop:
+        reason = _text(said, "stopReason") or reason or "it gave no reason"
+    return HookAnswer(
+        "blocked" if decision == "deny" else "passed",
+        reason or ("it gave no reason" if decision != "allow" else ""),
+        asks=decision == "ask",
+        context=_text(of_event, "additionalContext"),
+        arguments=_changed(hook.on, cast("dict[str, object] | None", arguments)),
+        notice=_text(said, "systemMessage"),
+        stop=stop,
+    )
+
+
+def _decision(
+    on: HookEvent, said: Mapping[str, object], inner: Mapping[str, object]
+) -> object:
+    """In the words of PreToolUse. For all other events `decision` is block or nothing."""
+    words = {"approve": "allow", "block": "deny", "allow": "allow", "deny": "deny"}
+    found = inner.get("permissionDecision") if on == "PreToolUse" else None
+    if found is not None:
+        return found
+    decision = said.get("decision")
+    return "allow" if decision is None else words.get(str(decision), decision)
+
+
+def _changed(
+    on: HookEvent, arguments: Mapping[str, object] | None
+) -> Mapping[str, object] | None:
+    return arguments if on == "PreToolUse" else None
+
+
+def _text(said: Mapping[str, object], name: str) -> str:
+    value = said.get(name)
+    return _cut(value, _CONTEXT) if isinstance(value, str) else ""
+
+
+def _cut(text: str, most: int) -> str:
+    text = clean(text).strip()
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _first(text: str) -> str:
+    lines = text.strip().splitlines()
+    return _cut(lines[0], 300) if lines else ""

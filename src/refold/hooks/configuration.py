@@ -1,0 +1,189 @@
+"""Hooks as they are configured: reads `hooks.json` and the settings files of Claude Code.
+
+A file is an object from events to lists of `{"matcher": …, "hooks": […]}`, alone or under the
+key `hooks`. What cannot be understood is an error and not left out: a hook that is missing
+may be one that was meant to refuse something. Pure. `app.session_hooks` finds the files and
+runs the hooks.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, cast, get_args
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.hooks.tool_names import names_of
+from refold.values.modes import HookEvent
+
+EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
+_SECONDS: Mapping[str, float] = {"SessionEnd": 5.0, "Notification": 10.0}
+_USUAL, _MOST = 60.0, 600.0  # seconds
+_EVERY = ("", "*")
+_SHOWN = 200  # characters of a command
+
+
+class Hook(Struct, frozen=True, dict=True):
+    """One hook. It is a shell command, or a function that a package offers as an entry point.
+
+    `required`: if it fails, the call that it was run for is refused. Without `sandbox` it
+    can do what the user can.
+    """
+
+    on: HookEvent
+    matcher: str = ""
+    command: str = ""
+    entry_point: str = ""
+    seconds: float = _USUAL
+    sandbox: bool = True
+    required: bool = False
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        """What is run, on one line, perhaps cut."""
+        what = " ".join((self.command or self.entry_point).split())
+        return what if len(what) <= _SHOWN else f"{what[: _SHOWN - 1]}…"
+
+    @cached_property
+    def key(self) -> str:
+        """Tells it apart from other hooks, as long as it is not changed."""
+        parts = (self.on, self.matcher, self.command, self.entry_point, self.source)
+        return sha256("\0".join(parts).encode(errors="replace")).hexdigest()[:16]
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self.matcher)
+
+    def fits(self, names: Sequence[str]) -> bool:
+        """Whether it is run for what has one of these names; without names always."""
+        if self.matcher in _EVERY or not names:
+            return True
+        return any(self._pattern.fullmatch(name) for name in names)
+
+
+def matching(hooks: Sequence[Hook], on: HookEvent, *names: str) -> tuple[Hook, ...]:
+    """The hooks of an event, in their order. A tool is found by all its names."""
+    if on in ("PreToolUse", "PostToolUse"):
+        names = tuple(alias for name in names for alias in names_of(name))
+    return tuple(hook for hook in hooks if hook.on == on and hook.fits(names))
+
+
+def read(content: bytes, source: str, *, trusted_with_all: bool) -> tuple[Hook, ...]:
+    """The hooks in a file, in its order. Raises `BadInput` that names what is wrong.
+
+    `trusted_with_all` false is for a project's file: its hooks stay in the sandbox, and may
+    not name an entry point.
+    """
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{source}: the hooks cannot be read: {error}") from error
+    if isinstance(found, dict) and "hooks" in found:
+        found = cast("dict[str, object]", found)["hooks"]
+    if not isinstance(found, dict):
+        raise BadInput(f"{source}: hooks must be an object from events to lists of hooks")
+    hooks = tuple(_of_events(cast("dict[str, object]", found), source))
+    for hook in hooks:
+        if not trusted_with_all and (hook.entry_point or not hook.sandbox):
+            what = "name an entry point" if hook.entry_point else "leave the sandbox"
+            raise BadInput(
+                f"{source}: a hook of a project must not {what}: write it into your own "
+                "hooks.json if you want it"
+            )
+    return hooks
+
+
+def in_words(hooks: Sequence[Hook]) -> tuple[str, ...]:
+    """A line for each, for a screen."""
+    return tuple(map(describe, hooks))
+
+
+def describe(hook: Hook) -> str:
+    """When it is run, and what is run."""
+    if hook.entry_point:
+        return f"{_when(hook)} calls: {hook.entry_point}"
+    how = "" if hook.sandbox else " (outside the sandbox)"
+    return f"{_when(hook)} runs{how}: {hook.command}"
+
+
+def _when(hook: Hook) -> str:
+    return hook.on if hook.matcher in _EVERY else f"{hook.on} of {hook.matcher}"
+
+
+def _of_events(found: Mapping[str, object], source: str) -> Iterator[Hook]:
+    for event, groups in found.items():
+        if event not in EVENTS:
+            raise BadInput(
+                f"{source}: there is no hook event {event!r}; the events are "
+                f"{', '.join(EVENTS)}"
+            )
+        where = f"{source}: hooks.{event}"
+        for group in _objects(groups, where):
+            matcher = _text(group, "matcher", where)
+            _check_pattern(matcher, where)
+            for said in _objects(group.get("hooks"), f"{where}, hooks"):
+                yield _hook(event, matcher, said, source)
+
+
+def _hook(on: HookEvent, matcher: str, said: Mapping[str, object], source: str) -> Hook:
+    where, kind = f"{source}: hooks.{on}", said.get("type", "command")
+    fields = {"command": "command", "python": "entry_point"}
+    if kind not in fields:
+        raise BadInput(f"{where}: the type {kind!r} is not known: use command or python")
+    field = fields[str(kind)]
+    what = _text(said, field, where)
+    if not what.strip():
+        raise BadInput(f"{where}: a hook of the type {kind} needs a {field!r}")
+    return Hook(
+        on,
+        matcher,
+        **{field: what},
+        seconds=_seconds(said.get("timeout"), on, where),
+        sandbox=_flag(said, "sandbox", where, usual=True),
+        required=_flag(said, "required", where, usual=False),
+        source=source,
+    )
+
+
+def _seconds(given: object, on: HookEvent, where: str) -> float:
+    if given is None:
+        return _SECONDS.get(on, _USUAL)
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
+        raise BadInput(f"{where}: timeout cannot be {given!r}: give seconds above 0")
+    return min(float(given), _MOST)
+
+
+def _flag(said: Mapping[str, object], name: str, where: str, *, usual: bool) -> bool:
+    value = said.get(name, usual)
+    if not isinstance(value, bool):
+        raise BadInput(f"{where}: {name} cannot be {value!r}: give true or false")
+    return value
+
+
+def _text(said: Mapping[str, object], name: str, where: str) -> str:
+    value = said.get(name, "")
+    if not isinstance(value, str) or "\0" in value:
+        raise BadInput(f"{where}: {name} cannot be {value!r}: give a text")
+    return value
+
+
+def _check_pattern(matcher: str, where: str) -> None:
+    try:
+        re.compile("" if matcher in _EVERY else matcher)
+    except re.error as error:
+        raise BadInput(
+            f"{where}: the matcher {matcher!r} is not a regular expression: {error}"
+        ) from error
+
+
+def _objects(value: object, where: str) -> Iterator[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise BadInput(f"{where} must be a list")
+    for each in cast("list[object]", value):
+        if not isinstance(each, dict):
+            raise BadInput(f"{where} must hold objects, and {each!r} is none")
+        yield cast("dict[str, Any]", each)

@@ -1,0 +1,59 @@
+"""Tools and their inputs by the names that hooks of Claude Code expect, and back.
+
+So that hooks which people have already are run for our tools and understand their calls. Our
+own names work, too. Pure.
+"""
+
+from collections.abc import Mapping
+
+# The first name is the one that a hook is told.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "bash": ("Bash",), "edit_file": ("Edit",), "multi_edit": ("MultiEdit", "Edit"),
+    "write_file": ("Write",), "apply_patch": ("Edit", "Write", "MultiEdit"),
+    "notebook_edit": ("NotebookEdit",), "read_file": ("Read",), "list_files": ("LS",),
+    "glob": ("Glob",), "grep": ("Grep",), "task": ("Task", "Agent"),
+    "todo_write": ("TodoWrite",), "exit_plan_mode": ("ExitPlanMode",),
+    "enter_plan_mode": ("EnterPlanMode",), "ask_user": ("AskUserQuestion",),
+    "web_fetch": ("WebFetch",), "web_search": ("WebSearch",), "read_skill": ("Skill",),
+}  # fmt: skip
+# Our parameters by the names that they have there.
+_PARAMETERS: Mapping[str, Mapping[str, str]] = {
+    "edit_file": {"file_path": "path", "old_string": "old", "new_string": "new"},
+    "multi_edit": {"file_path": "path"},
+    "write_file": {"file_path": "path"},
+    "read_file": {"file_path": "path"},
+    "notebook_edit": {"notebook_path": "path"},
+    "task": {"subagent_type": "agent", "description": "title"},
+}
+
+
+def names_of(tool: str) -> tuple[str, ...]:
+    """All names that a matcher may use for this tool of ours."""
+    return (tool, *_NAMES.get(tool, ()))
+
+
+def told_name(tool: str) -> str:
+    """The name that a hook is told."""
+    return _NAMES.get(tool, (tool,))[0]
+
+
+def told_input(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    """The arguments of a call by our names, and by those that hooks may expect."""
+    theirs = _PARAMETERS.get(tool, {})
+    more = {name: arguments[ours] for name, ours in theirs.items() if ours in arguments}
+    return {**arguments, **more}
+
+
+def input_of(
+    tool: str, before: Mapping[str, object], changed: Mapping[str, object]
+) -> dict[str, object]:
+    """Our arguments, of an input that a hook changed. `before` were those of the call.
+
+    Where both names of a parameter are there, the changed one counts.
+    """
+    theirs = _PARAMETERS.get(tool, {})
+    found = {name: value for name, value in changed.items() if name not in theirs}
+    for name, ours in theirs.items():
+        if name in changed and (ours not in found or found[ours] == before.get(ours)):
+            found[ours] = changed[name]
+    return found

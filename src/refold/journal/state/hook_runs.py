@@ -1,0 +1,92 @@
+"""What hooks have been run for, and what they said to the model that it has not read yet.
+
+What they said about a call is part of the call (`conversation`). Which hooks there are is
+not known here; `engine.policies.hooked_turn` compares.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import (
+    AnswerRejected,
+    Compacted,
+    Entry,
+    HookRan,
+    Imported,
+    ModelAsked,
+    SessionResumed,
+    SessionStarted,
+    TurnStarted,
+)
+
+# The policy that tells the model what hooks add.
+TELLING = "hook_context"
+
+HEARS = (
+    SessionStarted, SessionResumed, Compacted, Imported, TurnStarted, ModelAsked, AnswerRejected,
+    HookRan,
+)  # fmt: skip
+
+
+class HookRuns(Struct, frozen=True):
+    """`began` is the event for which hooks of SessionStart may be due, with its source."""
+
+    began: tuple[str, int] = ("", 0)
+    ran: tuple[tuple[str, int, str], ...] = ()  # event, what it was about, key of the hook
+    context: tuple[str, ...] = ()  # for the next request
+    refused: str = ""  # why a message of this turn was not delivered
+    sent_back: tuple[str, ...] = ()  # why the turn may not end yet
+    active: bool = False  # this turn goes on only because a hook wanted it
+
+
+def apply(runs: HookRuns, entry: Entry) -> HookRuns:
+    match entry.event:
+        case HookRan():
+            return _ran(runs, entry.event)
+        case ModelAsked(policies=policies):
+            return _asked(runs, told=TELLING in policies)
+        case AnswerRejected() if runs.sent_back:
+            return replace(runs, sent_back=())
+        case TurnStarted() if runs.active or runs.refused or runs.sent_back:
+            return replace(runs, refused="", sent_back=(), active=False)
+        case SessionStarted() | SessionResumed() | Compacted():
+            return _began(runs, entry.event, entry.seq)
+        case Imported():  # a file may be forged: nothing in it speaks to the model
+            return HookRuns()
+        case _:
+            return runs
+
+
+def _began(
+    runs: HookRuns, event: SessionStarted | SessionResumed | Compacted, seq: int
+) -> HookRuns:
+    match event:
+        case SessionStarted():
+            return replace(runs, began=("startup", seq))
+        case SessionResumed():
+            return replace(runs, began=("resume", seq))
+        case Compacted("prune"):
+            return runs
+        case Compacted():
+            return replace(runs, began=("compact", seq))
+
+
+def _asked(runs: HookRuns, *, told: bool) -> HookRuns:
+    if not (runs.ran or runs.began[1] or runs.sent_back or (told and runs.context)):
+        return runs
+    context = () if told else runs.context
+    return replace(runs, began=("", 0), ran=(), context=context, sent_back=())
+
+
+def _ran(runs: HookRuns, event: HookRan) -> HookRuns:
+    ran = (*runs.ran, (event.on, event.about, event.key))
+    context = (*runs.context, event.context) if event.context else runs.context
+    runs = replace(runs, ran=runs.ran if event.call_id else ran, context=context)
+    if event.outcome != "blocked":
+        return runs
+    if event.on == "UserPromptSubmit":
+        return replace(runs, refused=event.reason or "it gave no reason")
+    if event.on in ("Stop", "SubagentStop"):
+        reasons = (*runs.sent_back, event.reason or "it gave no reason")
+        return replace(runs, sent_back=reasons, active=True)
+    return runs

@@ -1,0 +1,202 @@
+"""Hooks at the seam and at the points of a turn, without programs: a port that answers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from refold.engine.policies.hooked_turn import hooked_turn
+from refold.engine.run_hooks import with_hooks
+from refold.engine.world import World
+from refold.hooks.answers import HookAnswer
+from refold.hooks.configuration import Hook, matching
+from refold.journal.events.child_events import HookRan
+from refold.journal.events.kinds import Ended, Judged, ModelAsked
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore
+from refold.permissions.facts import Decision
+from refold.testing.providers import Line, ScriptedProvider
+from refold.values.messages import Text
+from refold.values.modes import HookEvent, Verdict
+from tests.engine.house import BOOK, POLICIES, entries, opened, run, world
+
+Says = Callable[[Hook, Mapping[str, object]], HookAnswer]
+
+
+class Port:
+    """Implements `world.Hooks` by a function; `heard` are the documents of all runs."""
+
+    def __init__(self, says: Says, *on: HookEvent) -> None:
+        self.hooks = [Hook(event, command=f"h{n}") for n, event in enumerate(on)]
+        self._says, self.heard = says, list[tuple[str, Mapping[str, object]]]()
+
+    def matching(self, on: HookEvent, *names: str) -> Sequence[Hook]:
+        return matching(self.hooks, on, *names)
+
+    async def run(self, hook: Hook, about: Mapping[str, object]) -> HookAnswer:
+        self.heard.append((hook.name, about))
+        return self._says(hook, about)
+
+
+def hooked(port: Port, *lines: Line, **more: object) -> World:
+    policies = (*POLICIES, *hooked_turn(port.matching, child=False))
+    given = world(ScriptedProvider(*lines), **more)
+    return replace(given, policies=policies, hooks=port)
+
+
+def ends(store: MemoryStore) -> list[tuple[str, str]]:
+    found = (e.event for e in entries(store) if isinstance(e.event, Ended))
+    return [(each.outcome, each.text) for each in found]
+
+
+class Crash(BaseException):
+    """The process dies."""
+
+
+def test_a_resumed_session_runs_no_hook_again_that_had_finished() -> None:
+    def dies(hook: Hook, about: Mapping[str, object]) -> HookAnswer:
+        if hook.name == "h1":
+            raise Crash
+        return HookAnswer(context="first")
+
+    store, orders = MemoryStore(), list[str]()
+    before = Port(dies, "PreToolUse", "PreToolUse")
+    with pytest.raises(Crash):
+        run(store, hooked(before, [BOOK], orders=orders), "Taxi, please.")
+
+    after = Port(lambda hook, about: HookAnswer(), "PreToolUse", "PreToolUse")
+    anyio.run(_resumed, store, hooked(after, "Done.", orders=orders))
+
+    assert [name for name, _ in before.heard] == ["h0", "h1"]
+    assert [name for name, _ in after.heard] == ["h1"]
+    assert orders == ["taxi"]
+
+
+async def _resumed(store: MemoryStore, given: World) -> View:
+    async with await opened(store, given) as session:
+        return await session.go()
+
+
+VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
+STRICT = {"allow": 0, "ask": 1, "deny": 2}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "asks"),
+    list(product(VERDICTS, ("passed", "blocked", "failed"), (False, True))),
+)
+def test_no_hook_makes_a_decision_weaker(
+    verdict: Verdict, outcome: str, asks: bool
+) -> None:
+    ran = HookRan("PreToolUse", "h", outcome=outcome, asks=asks)  # pyright: ignore[reportArgumentType]
+
+    found = with_hooks(Decision(verdict, "rule"), (ran,))
+
+    assert STRICT[found.verdict] >= STRICT[verdict]
+    assert outcome != "blocked" or found.verdict == "deny"
+    assert not asks or found.verdict != "allow"
+
+
+def test_a_changed_input_is_judged_as_if_the_model_had_said_it() -> None:
+    port = Port(lambda hook, about: HookAnswer(arguments={"what": "boat"}), "PreToolUse")
+    store, orders = MemoryStore(), list[str]()
+
+    run(store, hooked(port, [BOOK], "Done.", orders=orders), "Taxi, please.")
+
+    judged = [e.event for e in entries(store) if isinstance(e.event, Judged)]
+    asked = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
+    assert orders == ["boat"]
+    assert len(judged) == 1
+    assert ends(store) == [("done", "boat ordered")]
+    assert '{"what": "boat"}' in asked[1].notes[0]
+
+
+def test_a_secret_in_a_changed_input_reaches_the_tool_and_not_the_journal() -> None:
+    port = Port(lambda hook, about: HookAnswer(arguments={"what": "boat"}), "PreToolUse")
+    store, orders = MemoryStore(), list[str]()
+
+    async def talk() -> None:
+        given = hooked(port, [("book", '{"what": "taxi-secret"}')], "Done.", orders=orders)
+        async with await opened(store, given, secrets=("taxi-secret",)) as session:
+            await session.inbox.say("Go.")
+            await session.go()
+
+    anyio.run(talk)
+
+    assert orders == ["boat"]
+    assert all(b"taxi-secret" not in line for line in anyio.run(store.read))
+
+
+def test_a_new_secret_of_a_hook_reaches_the_tool_whole() -> None:
+    new = {"what": "boat-secret"}
+    port = Port(lambda hook, about: HookAnswer(arguments=new), "PreToolUse")
+    store, orders = MemoryStore(), list[str]()
+
+    async def talk() -> None:
+        given = hooked(port, [BOOK], "Done.", orders=orders)
+        async with await opened(store, given, secrets=("boat-secret",)) as session:
+            await session.inbox.say("Go.")
+            await session.go()
+
+    anyio.run(talk)
+
+    assert orders == ["boat-secret"]
+    assert all(b"boat-secret" not in line for line in anyio.run(store.read))
+
+
+def test_a_hook_that_never_lets_the_turn_end_is_ended_by_the_step_limit() -> None:
+    port = Port(lambda hook, about: HookAnswer("blocked", "more"), "Stop")
+
+    view = run(MemoryStore(), hooked(port, *["Done."] * 9), "Go.")
+
+    assert view.turn.outcome == "step_limit"
+    assert [about["stop_hook_active"] for _, about in port.heard][:2] == [False, True]
+
+
+def test_a_refused_message_never_reaches_the_model_and_its_reason_ends_the_turn() -> None:
+    provider = ScriptedProvider("Never.")
+    port = Port(lambda hook, about: HookAnswer("blocked", "rude"), "UserPromptSubmit")
+    given = replace(world(provider), hooks=port)
+    given = replace(given, policies=(*POLICIES, *hooked_turn(port.matching, child=False)))
+
+    view = run(MemoryStore(), given, "Rudely.")
+
+    assert provider.heard == []
+    assert (view.turn.outcome, view.turn.reason) == (
+        "failed",
+        "a hook did not let the message through: rude",
+    )
+    assert view.conversation.undelivered == ()
+
+
+def test_what_hooks_add_is_read_with_the_next_request_and_once() -> None:
+    port = Port(
+        lambda hook, about: HookAnswer(context=f"from {hook.on}"),
+        "SessionStart", "UserPromptSubmit", "PostToolUse",
+    )  # fmt: skip
+    store = MemoryStore()
+
+    view = run(store, hooked(port, [BOOK], "Done.", orders=[]), "Go.")
+
+    asked = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
+    told = [part.text for s in view.conversation.messages for part in s.message.parts
+            if isinstance(part, Text) and "A hook" in part.text]  # fmt: skip
+    assert len(asked) == 2
+    assert told == [
+        "<reminder>A hook of the person adds this:\n"
+        "from SessionStart\nfrom UserPromptSubmit</reminder>",
+        "<reminder>A hook of the person adds this:\nfrom PostToolUse</reminder>",
+    ]
+
+
+def test_a_hook_can_stop_the_turn() -> None:
+    port = Port(lambda hook, about: HookAnswer(reason="late", stop=True), "PostToolUse")
+
+    view = run(MemoryStore(), hooked(port, [BOOK], "Never.", orders=[]), "Go.")
+
+    assert (view.turn.outcome, view.turn.reason) == (
+        "interrupted",
+        "the hook h0 stopped it: late",
+    )

@@ -1,0 +1,184 @@
+"""Files of hooks: what they say, what is refused, and what an answer of a hook means."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from refold.errors import BadInput
+from refold.hooks.answers import HookAnswer, of_document, of_program
+from refold.hooks.configuration import EVENTS, Hook, matching, read
+from refold.hooks.tool_names import input_of, told_input
+
+GUARD = {"type": "command", "command": "guard"}
+
+
+def file(**events: object) -> bytes:
+    return json.dumps({"hooks": events}).encode()
+
+
+def hooks_of(content: bytes, *, own: bool = True) -> tuple[Hook, ...]:
+    return read(content, "hooks.json", trusted_with_all=own)
+
+
+def test_a_file_of_claude_code_is_read_with_what_else_it_has() -> None:
+    content = json.dumps({
+        "permissions": {"deny": []},
+        "hooks": {
+            "PreToolUse": [
+                {"matcher": "Edit|Write", "hooks": [{**GUARD, "timeout": 5}, GUARD]},
+            ],
+            "Stop": [{"hooks": [{"type": "command", "command": "done"}]}],
+        },
+    }).encode()  # fmt: skip
+
+    found = hooks_of(content)
+
+    assert found == (
+        Hook("PreToolUse", "Edit|Write", "guard", seconds=5.0, source="hooks.json"),
+        Hook("PreToolUse", "Edit|Write", "guard", source="hooks.json"),
+        Hook("Stop", "", "done", source="hooks.json"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("matcher", "tool", "fits"),
+    [
+        ("Bash", "bash", True), ("bash", "bash", True), ("", "bash", True), ("*", "grep", True),
+        ("Edit|Write", "edit_file", True), ("Edit|Write", "apply_patch", True),
+        ("Edit", "notebook_edit", False), ("Read", "bash", False),
+        ("mcp__github__.*", "mcp__github__push", True), ("mcp__github", "mcp__github__x", False),
+    ],
+)  # fmt: skip
+def test_a_matcher_finds_a_tool_by_any_of_its_names(
+    matcher: str, tool: str, fits: bool
+) -> None:
+    hooks = hooks_of(file(PreToolUse=[{"matcher": matcher, "hooks": [GUARD]}]))
+
+    assert bool(matching(hooks, "PreToolUse", tool)) is fits
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"{", "hooks.json: the hooks cannot be read:"),
+        (b"[]", "hooks.json: hooks must be an object"),
+        (file(BeforeTool=[]), "there is no hook event 'BeforeTool'"),
+        (file(Stop={}), "hooks.Stop must be a list"),
+        (file(Stop=[{"hooks": [{"type": "prompt"}]}]), "the type 'prompt' is not known"),
+        (file(Stop=[{"hooks": [{"type": "command"}]}]), "needs a 'command'"),
+        (file(Stop=[{"hooks": [{**GUARD, "timeout": 0}]}]), "timeout cannot be 0"),
+        (file(Stop=[{"hooks": [{**GUARD, "sandbox": 1}]}]), "sandbox cannot be 1"),
+        (file(PreToolUse=[{"matcher": "(", "hooks": [GUARD]}]), "is not a regular expr"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_that_names_it(content: bytes, says: str) -> None:
+    with pytest.raises(BadInput) as error:
+        hooks_of(content)
+
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"sandbox": False}, {"type": "python", "entry_point": "mine"}],
+)
+def test_a_hook_of_a_project_stays_in_the_sandbox(more: dict[str, object]) -> None:
+    content = file(Stop=[{"hooks": [{**GUARD, **more}]}])
+
+    with pytest.raises(BadInput) as error:
+        hooks_of(content, own=False)
+
+    assert "a hook of a project must not" in str(error.value)
+    assert hooks_of(content, own=True)
+
+
+PRE = Hook("PreToolUse", command="guard")
+SAYS = Hook("UserPromptSubmit", command="guard")
+
+
+def inner(**more: object) -> str:
+    return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **more}})
+
+
+@pytest.mark.parametrize(
+    ("hook", "code", "printed", "errors", "answer"),
+    [
+        (PRE, 0, "", "", HookAnswer()),
+        (PRE, 0, "all is well", "", HookAnswer()),
+        (SAYS, 0, "It rains.\n", "", HookAnswer(context="It rains.")),
+        (PRE, 2, "", "no\n", HookAnswer("blocked", "no")),
+        (PRE, 2, "", "", HookAnswer("blocked", "it gave no reason")),
+        (PRE, 1, "", "oh\nno", HookAnswer("failed", "it ended with status 1: oh")),
+        (PRE, 0, inner(permissionDecision="allow"), "", HookAnswer()),
+        (PRE, 0, inner(permissionDecision="deny", permissionDecisionReason="no"), "",
+         HookAnswer("blocked", "no")),
+        (PRE, 0, inner(permissionDecision="ask"), "",
+         HookAnswer(reason="it gave no reason", asks=True)),
+        (PRE, 0, inner(updatedInput={"a": 1}), "", HookAnswer(arguments={"a": 1})),
+        (SAYS, 0, inner(updatedInput={"a": 1}, permissionDecision="deny"), "", HookAnswer()),
+        (SAYS, 0, '{"decision": "block", "reason": "no"}', "", HookAnswer("blocked", "no")),
+        (PRE, 0, '{"decision": "approve"}', "", HookAnswer()),
+        (PRE, 0, '{"continue": false, "stopReason": "late"}', "",
+         HookAnswer(reason="late", stop=True)),
+        (PRE, 0, '{"systemMessage": "hi"}', "", HookAnswer(notice="hi")),
+        (PRE, 0, inner(permissionDecision="yes"), "",
+         HookAnswer("failed", "it decided 'yes': say allow, ask or deny")),
+        (PRE, 0, inner(updatedInput=[]), "",
+         HookAnswer("failed", "its updatedInput is not an object")),
+    ],
+)  # fmt: skip
+def test_an_answer_is_read_as_documented(
+    hook: Hook, code: int, printed: str, errors: str, answer: HookAnswer
+) -> None:
+    assert of_program(hook, code, printed, errors) == answer
+
+
+def test_a_required_hook_that_fails_refuses_the_call() -> None:
+    required = Hook("PreToolUse", command="guard", required=True)
+
+    assert of_program(required, 1, "", "").outcome == "blocked"
+    assert of_program(PRE, 1, "", "").outcome == "failed"
+
+
+JSON = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.text(max_size=5),
+    lambda inside: (
+        some.lists(inside, max_size=3)
+        | some.dictionaries(
+            some.sampled_from(
+                [
+                    "hookSpecificOutput",
+                    "permissionDecision",
+                    "decision",
+                    "continue",
+                    "updatedInput",
+                ]
+            ),
+            inside,
+            max_size=3,
+        )
+    ),
+)
+
+
+@given(JSON, some.sampled_from(EVENTS))
+def test_whatever_a_hook_answers_is_understood_or_named(found: object, on: str) -> None:
+    answer = of_document(Hook(on, command="x"), found)  # pyright: ignore[reportArgumentType]
+
+    assert answer.outcome in ("passed", "blocked", "failed")
+    assert answer.outcome == "passed" or answer.reason
+
+
+def test_an_input_is_told_by_both_names_and_the_changed_one_counts() -> None:
+    ours = {"path": "a", "content": "x"}
+    told = told_input("write_file", ours)
+
+    assert told == {"path": "a", "content": "x", "file_path": "a"}
+    assert input_of("write_file", ours, {**told, "file_path": "b"}) == {**ours, "path": "b"}
+    assert input_of("write_file", ours, {**told, "path": "c"}) == {**ours, "path": "c"}
+    assert input_of("write_file", ours, {"file_path": "d", "content": "y"}) == {
+        "path": "d",
+        "content": "y",
+    }

@@ -1,0 +1,441 @@
+"""Hooks in sessions: each event fires, and what a hook says counts as documented."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from refold import Agent, Effect, Reply, tool
+from refold.client.questions import Question
+from refold.client.session import Session
+from refold.config.project import in_words, project
+from refold.config.trusted_folders import Folders
+from refold.journal.events.child_events import HookRan
+from refold.journal.events.kinds import Compacted, Ended, Entry
+from refold.process_groups import lives
+from refold.testing.providers import Line, ScriptedProvider
+from tests.cli.running import call, refold, script
+from tests.place.walled import needs_bubblewrap
+from tests.server.serving import order, said, server
+from tests.terminal.at_home import Desk
+
+pytestmark = pytest.mark.slow  # each hook is a program
+
+LOG = 'cat >> "$CLAUDE_PROJECT_DIR/log"; echo >> "$CLAUDE_PROJECT_DIR/log"'
+
+
+@tool(Effect.RUN)
+async def act(what: str) -> Reply:
+    """Do something."""
+    return Reply(f"did {what}")
+
+
+class Place:
+    """A home with hooks of the user's own, and a workspace."""
+
+    def __init__(self, directory: Path) -> None:
+        self.home, self.work = directory / "home", directory / "work"
+        self.home.mkdir()
+        self.work.mkdir()
+
+    def hooks(self, **events: object) -> None:
+        (self.home / "hooks.json").write_text(json.dumps({"hooks": events}))
+
+    def agent(self, *lines: Line, **more: Any) -> Agent:
+        more.setdefault("settings", {"permissions.allow": ["act"]})
+        more.setdefault("provider", ScriptedProvider(*lines))
+        return Agent(
+            directory=self.work,
+            home=self.home,
+            tools=[act],
+            **more,
+        )
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        text = (self.work / "log").read_text()
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+    def run(self, agent: Agent, *messages: str) -> list[Entry]:
+        async def talk() -> list[Entry]:
+            async with agent.session() as session:
+                for each in messages:
+                    await session.run(each)
+                return await entries_of(session)
+
+        return anyio.run(talk)
+
+
+async def entries_of(session: Session) -> list[Entry]:
+    return list(await session.reports.entries())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def of(entries: Sequence[Entry], kind: type) -> list[Any]:
+    return [each.event for each in entries if isinstance(each.event, kind)]
+
+
+def command(line: str, matcher: str = "", **more: object) -> list[object]:
+    return [{"matcher": matcher, "hooks": [{"type": "command", "command": line, **more}]}]
+
+
+CALL: Line = [("act", '{"what": "it"}')]
+
+
+def test_each_event_of_a_turn_fires_with_its_document(place: Place) -> None:
+    every = (
+        "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop",
+        "SessionEnd",
+    )  # fmt: skip
+    place.hooks(**{event: command(LOG) for event in every})
+
+    place.run(place.agent(CALL, "Done."), "Go.")
+
+    assert [each["hook_event_name"] for each in place.log] == list(every)
+    before = place.log[2]
+    assert (before["tool_name"], before["tool_input"]) == ("act", {"what": "it"})
+    assert place.log[3]["tool_response"] == {"text": "did it", "success": True}
+
+
+def test_status_2_refuses_a_call_and_the_model_reads_why(place: Place) -> None:
+    place.hooks(PreToolUse=command("echo not today >&2; exit 2", "act"))
+
+    entries = place.run(place.agent(CALL, "Done."), "Go.")
+
+    (end,) = of(entries, Ended)
+    assert end.outcome == "refused"
+    assert "not today" in end.text
+
+
+def test_allow_of_a_hook_allows_nothing(place: Place) -> None:
+    said = {"hookSpecificOutput": {"permissionDecision": "allow"}}
+    place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'"))
+
+    entries = place.run(place.agent(CALL, "Done.", settings={}), "Go.")
+
+    assert [end.outcome for end in of(entries, Ended)] == ["refused"]
+
+
+def test_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(place: Place) -> None:
+    said = {
+        "hookSpecificOutput": {
+            "permissionDecision": "ask",
+            "permissionDecisionReason": "big",
+        }
+    }
+    place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'"))
+    asked = list[tuple[str, str]]()
+
+    async def yes(question: Question) -> bool:
+        asked.append((question.tool, question.reason))
+        return True
+
+    entries = place.run(place.agent(CALL, "Done.", approve=yes), "Go.")
+
+    assert [end.outcome for end in of(entries, Ended)] == ["done"]
+    assert len(asked) == 1
+    assert asked[0][0] == "act"
+    assert asked[0][1].endswith("says: big")
+
+
+def test_a_changed_command_is_asked_about_as_it_will_be_run(place: Place) -> None:
+    said = {"hookSpecificOutput": {"updatedInput": {"command": "echo changed > made"}}}
+    place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'", "Bash"))
+    asked = list[object]()
+
+    async def yes(question: Question) -> bool:
+        asked.append(question.arguments)
+        return True
+
+    line: Line = [("bash", '{"command": "echo model"}')]
+    place.run(place.agent(line, "Done.", approve=yes), "Go.")
+
+    assert asked == [{"command": "echo changed > made"}]
+    assert (place.work / "made").read_text() == "changed\n"
+
+
+def test_a_changed_command_that_no_rule_allows_is_refused(place: Place) -> None:
+    said = {"hookSpecificOutput": {"updatedInput": {"command": "touch made"}}}
+    place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'", "Bash"))
+    rules = {"permissions.allow": ["bash(echo *)"]}
+
+    line: Line = [("bash", '{"command": "echo model"}')]
+    entries = place.run(place.agent(line, "Done.", settings=rules), "Go.")
+
+    assert [end.outcome for end in of(entries, Ended)] == ["refused"]
+    assert not (place.work / "made").exists()
+
+
+def test_the_user_is_notified_of_a_question(place: Place) -> None:
+    place.hooks(Notification=command(LOG))
+
+    async def no(question: Question) -> bool:
+        return False
+
+    place.run(place.agent(CALL, "Done.", settings={}, approve=no), "Go.")
+
+    (told,) = place.log
+    assert told["notification_type"] == "permission_prompt"
+    assert told["message"] == "refold needs your permission to use act"
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "reason"),
+    [
+        ("sleep 600", {"timeout": 0.3}, "it ran longer than 0.3 seconds, and was ended"),
+        ("kill -9 $$", {}, "it ended with status 137"),
+        ("no-such-program", {}, "it ended with status 127"),
+        ("echo '{garbage'", {}, "it printed something that is not JSON"),
+        ("yes", {}, "it printed more than 1024 KiB, and was ended"),
+        ("yes >&2; exit 1", {"timeout": 1}, "it ran longer than 1 seconds, and was ended"),
+        ("exec <&-; exit 3", {}, "it ended with status 3"),
+    ],
+)
+def test_a_hook_that_misbehaves_is_ended_and_named_and_blocks_nothing(
+    place: Place, line: str, more: dict[str, object], reason: str
+) -> None:
+    place.hooks(PreToolUse=command(line, **more))
+
+    entries = place.run(place.agent(CALL, "Done."), "Go.")
+
+    (ran,) = of(entries, HookRan)
+    assert (ran.hook, ran.outcome) == (line, "failed")
+    assert ran.reason.startswith(reason)
+    assert [end.outcome for end in of(entries, Ended)] == ["done"]
+
+
+def test_a_required_hook_that_hangs_refuses_the_call(place: Place) -> None:
+    place.hooks(PreToolUse=command("sleep 600", timeout=0.3, required=True))
+
+    entries = place.run(place.agent(CALL, "Done."), "Go.")
+
+    assert [end.outcome for end in of(entries, Ended)] == ["refused"]
+
+
+def test_what_a_hook_leaves_running_is_ended(place: Place) -> None:
+    pid = place.work / "pid"
+    place.hooks(
+        PreToolUse=command(
+            f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {pid}", sandbox=False
+        )
+    )
+
+    place.run(place.agent(CALL, "Done."), "Go.")
+
+    assert not lives(int(pid.read_text()))
+
+
+def test_no_key_reaches_a_hook(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789012345678901234567890123")
+    monkeypatch.setenv("COLOUR_OF_MINE", "red")
+    line = 'env > "$CLAUDE_PROJECT_DIR/$REFOLD_HOOK_EVENT"'
+    place.hooks(SessionStart=command(line), Stop=command(line, sandbox=False))
+
+    place.run(place.agent("Done."), "Go.")
+
+    inside = (place.work / "SessionStart").read_text()
+    outside = (place.work / "Stop").read_text()
+    assert "COLOUR_OF_MINE" not in inside
+    assert "COLOUR_OF_MINE=red" in outside
+    assert "sk-0123" not in inside + outside
+
+
+def test_a_hook_changes_nothing_outside_of_the_workspace_unless_you_say_so(
+    place: Place,
+) -> None:
+    needs_bubblewrap()
+    outside = place.home / "made"
+    place.hooks(
+        SessionStart=command(f"touch {outside}"),
+        Stop=command(f"touch {outside}-2", sandbox=False),
+    )
+
+    entries = place.run(place.agent("Done."), "Go.")
+
+    first, second = of(entries, HookRan)
+    assert (first.outcome, second.outcome) == ("failed", "passed")
+    assert first.reason.endswith("(it ran in the sandbox)")
+    assert not outside.exists()
+    assert (place.home / "made-2").exists()
+
+
+def test_a_stop_hook_sends_the_model_back_once(place: Place) -> None:
+    line = "grep -q '\"stop_hook_active\":true' || { echo run the tests >&2; exit 2; }"
+    place.hooks(Stop=command(line))
+    provider = ScriptedProvider("Done.", "Now really.")
+
+    place.run(place.agent(provider=provider), "Go.")
+
+    assert len(provider.heard) == 2
+    last = provider.heard[1].messages[-1].message.parts[-1]
+    assert "run the tests" in getattr(last, "text", "")
+
+
+def test_a_hook_before_compaction_can_keep_the_conversation(place: Place) -> None:
+    place.hooks(PreCompact=command(f"{LOG}; exit 2", "manual"))
+
+    async def talk() -> list[Entry]:
+        async with place.agent("One.", "Two.").session() as session:
+            await session.run("Go.")
+            await session.compact()
+            return await entries_of(session)
+
+    entries = anyio.run(talk)
+
+    assert [each["trigger"] for each in place.log] == ["manual"]
+    assert of(entries, Compacted) == []
+
+
+TASK: Line = [("task", '{"agent": "code", "prompt": "Do it."}')]
+
+
+def test_each_event_fires_in_a_subagent(place: Place) -> None:
+    every = (
+        "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "SubagentStop",
+        "SessionEnd", "Stop",
+    )  # fmt: skip
+    place.hooks(**{event: command(LOG) for event in every})
+
+    place.run(place.agent(TASK, CALL, "Child is done.", "Done."), "Go.")
+
+    child = [e["hook_event_name"] for e in place.log if e["agent"] != "root"]
+    root = [e["hook_event_name"] for e in place.log if e["agent"] == "root"]
+    assert child == [
+        "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "SubagentStop",
+        "SessionEnd",
+    ]  # fmt: skip
+    assert root == [
+        "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
+    ]  # fmt: skip
+
+
+def test_a_hook_refuses_the_call_of_a_subagent(place: Place) -> None:
+    place.hooks(PreToolUse=command("exit 2", "act"))
+
+    place.run(place.agent(TASK, CALL, "It may not.", "Done."), "Go.")
+
+    (journal,) = place.home.rglob("child-1/events.jsonl")
+    assert b'"refused"' in journal.read_bytes()
+
+
+def test_hooks_of_a_folder_count_only_when_it_is_trusted(place: Place) -> None:
+    file = place.work / ".claude" / "settings.json"
+    file.parent.mkdir()
+    hooks = {"hooks": {"SessionStart": command(LOG)}}
+    file.write_text(json.dumps(hooks))
+
+    place.run(place.agent("Done."), "Go.")
+    before = (place.work / "log").exists()
+    folder = project(place.work, place.home / "config.toml")
+    Folders(place.home / "folders.toml").trust(folder)
+    place.run(place.agent("Done."), "Go.")
+    trusted = len(place.log)
+    file.write_text(json.dumps({"hooks": {"SessionStart": command(f"{LOG} ")}}))
+    place.run(place.agent("Done."), "Go.")
+
+    assert not before
+    assert in_words(folder) == (
+        ".claude/settings.json:",
+        f"  SessionStart runs: {LOG}",
+    )
+    assert trusted == len(place.log) == 1
+
+
+def test_each_event_fires_for_a_client_of_the_server(home: Path, tmp_path: Path) -> None:
+    """The server's sessions have the home of the test."""
+    (home / "refold").mkdir(parents=True, exist_ok=True)
+    every = (
+        "SessionStart",
+        "UserPromptSubmit",
+        "PreToolUse",
+        "PostToolUse",
+        "Stop",
+        "SessionEnd",
+    )
+    hooks = {event: command(LOG) for event in every} | {"Notification": command(LOG)}
+    (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
+    line = [("bash", '{"command": "touch made"}')]
+
+    async def talk() -> None:
+        async with server(tmp_path, line, "Done.") as client:
+            id_ = await client.begin()
+            async with client.follow(id_) as socket:
+                await order(socket, "user_message", text="Hi.", client_key="k1")
+                asked = (await said(socket, "tool_approval_request"))[-1]
+                await order(
+                    socket, "tool_approval_response",
+                    call_id=asked["call_id"], hash=asked["hash"], allowed=True,
+                )  # fmt: skip
+                await said(socket, "result")
+
+    anyio.run(talk)
+
+    (log,) = tmp_path.rglob("log")
+    fired = [
+        json.loads(row)["hook_event_name"] for row in log.read_text().split("\n") if row
+    ]
+    assert fired == [
+        "SessionStart", "UserPromptSubmit", "PreToolUse", "Notification", "PostToolUse",
+        "Stop", "SessionEnd",
+    ]  # fmt: skip
+
+
+def test_each_event_fires_at_a_terminal(home: Path, tmp_path: Path) -> None:
+    (home / "refold").mkdir(parents=True, exist_ok=True)
+    every = (
+        "SessionStart",
+        "UserPromptSubmit",
+        "PreToolUse",
+        "PostToolUse",
+        "Stop",
+        "SessionEnd",
+    )
+    hooks = {event: command(LOG) for event in every} | {"PreCompact": command(LOG)}
+    (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
+    answers: tuple[Line, ...] = ([("bash", '{"command": "echo hi"}')], "Done.", "Summary.")
+
+    rows = Desk(tmp_path).tell("Go.", "/hooks", "/compact", answers=answers)
+
+    fired = [
+        json.loads(row)["hook_event_name"]
+        for row in (tmp_path / "log").read_text().split("\n")
+        if row
+    ]
+    assert fired == [
+        "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "PreCompact",
+        "SessionEnd",
+    ]  # fmt: skip
+    assert f"SessionStart runs: {LOG}" in "".join(rows)
+
+
+def test_each_event_fires_in_a_process_without_a_user(home: Path, tmp_path: Path) -> None:
+    (home / "refold").mkdir(parents=True, exist_ok=True)
+    every = (
+        "SessionStart",
+        "UserPromptSubmit",
+        "PreToolUse",
+        "PostToolUse",
+        "Stop",
+        "SessionEnd",
+    )
+    hooks = {event: command(LOG) for event in every}
+    (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
+    lines = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
+
+    with refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=60)
+
+    fired = [
+        json.loads(row)["hook_event_name"]
+        for row in (tmp_path / "log").read_text().split("\n")
+        if row
+    ]
+    assert (process.returncode, out, err) == (0, b"Done.\n", b"")
+    assert fired == list(every)

@@ -1,0 +1,106 @@
+"""`refold hooks`: what counts here, and what each hook says to an event."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+
+
+def shown(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(["hooks", *arguments])
+    out, err = capfd.readouterr()
+    return status, out, err
+
+
+@pytest.fixture
+def file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (home / "refold").mkdir(parents=True, exist_ok=True)
+    return home / "refold" / "hooks.json"
+
+
+def test_a_list_says_where_hooks_go(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert shown(capfd, "list") == (
+        0,
+        f"There are no hooks here. Yours go into {file}.\n",
+        "",
+    )
+
+
+def test_a_list_shows_each_hook_and_its_file(
+    file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hooks = [
+        {"matcher": "Bash", "hooks": [{"command": "guard \x1b[31m"}]},
+        {"hooks": [{"command": "tell", "sandbox": False}]},
+        {"hooks": [{"type": "python", "entry_point": "mine"}]},
+    ]
+    file.write_text(json.dumps({"PreToolUse": hooks}))
+
+    status, out, _ = shown(capfd, "list")
+    rows = [json.loads(row) for row in shown(capfd, "list", "--json")[1].splitlines()]
+
+    assert status == 0
+    assert out.splitlines()[::2] == [
+        "PreToolUse of Bash runs: guard \\x1b[31m",
+        "PreToolUse runs (outside the sandbox): tell",
+        "PreToolUse calls: mine",
+    ]
+    assert [row["matcher"] for row in rows] == ["Bash", "", ""]
+
+
+def test_hooks_of_a_folder_that_is_not_trusted_are_named_and_not_listed(
+    file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".refold").mkdir()
+    (tmp_path / ".refold" / "hooks.json").write_text(
+        json.dumps({"Stop": [{"hooks": [{"command": "evil"}]}]})
+    )
+
+    _, out, err = shown(capfd, "list")
+
+    assert "evil" not in out
+    assert ".refold/hooks.json" in err
+    assert "not trusted" in err
+
+
+def test_a_broken_file_is_an_error_that_names_it(
+    file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("{")
+
+    status, _, err = shown(capfd, "list")
+
+    assert status == 1
+    assert str(file) in err
+
+
+def test_an_entry_point_that_nobody_offers_is_named(
+    file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(
+        json.dumps({"Stop": [{"hooks": [{"type": "python", "entry_point": "nobodys"}]}]})
+    )
+
+    status, out, _ = shown(capfd, "test", "Stop")
+
+    assert status == 1
+    assert "no installed package offers the entry point 'nobodys' of refold.hooks" in out
+
+
+@pytest.mark.slow
+def test_a_matcher_that_does_not_fit_runs_nothing(
+    file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(
+        json.dumps({"PreToolUse": [{"matcher": "Edit", "hooks": [{"command": "exit 2"}]}]})
+    )
+
+    found = [
+        shown(capfd, "test", "PreToolUse", "--tool", tool) for tool in ("bash", "edit_file")
+    ]
+
+    assert found[0] == (0, "No hook fits this event.\n", "")
+    assert found[1][1].startswith("exit 2  blocked after")

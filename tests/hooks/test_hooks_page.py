@@ -1,0 +1,78 @@
+"""The examples of docs/hooks.md do what the page says."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.cli.main import main
+from refold.hooks.answers import HookAnswer, of_document
+from refold.hooks.configuration import EVENTS, Hook, read
+
+PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_every_event_is_in_the_table_of_the_page() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| [a-z]", PAGE, re.MULTILINE)
+
+    assert set(EVENTS) <= set(rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("example", "given", "seen"),
+    [
+        (0, {"command": "git push"}, ["blocked", "reason: Pushing is done by hand here."]),
+        (0, {"command": "git status"}, ["passed"]),
+        (1, {"command": "npm install x"},
+         ["passed", 'changes the input to: {"command": "npm install x --dry-run"}']),
+        (1, {"command": "ls"}, ["passed"]),
+    ],
+)  # fmt: skip
+def test_an_example_answers_as_the_page_says(
+    example: int,
+    given: dict[str, str],
+    seen: list[str],
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (home / "refold").mkdir(parents=True, exist_ok=True)
+    (home / "refold" / "hooks.json").write_text(blocks("json")[example])
+    monkeypatch.chdir(tmp_path)
+
+    status = main(["hooks", "test", "PreToolUse", "--input", json.dumps(given)])
+
+    first, *others = capfd.readouterr().out.splitlines()
+    outcome = first.rpartition("  ")[2].partition(" after ")[0]
+    assert status == 0
+    assert [outcome, *(line.strip() for line in others)] == seen
+
+
+def test_the_function_of_the_page_refuses_to_push() -> None:
+    names = dict[str, Any]()
+    exec(blocks("python")[0], names)
+    no_push, hook = names["no_push"], Hook("PreToolUse", entry_point="no-push")
+
+    refused = of_document(hook, no_push({"tool_input": {"command": "git push"}}))
+    passed = of_document(hook, no_push({"tool_input": {"command": "ls"}}))
+
+    assert refused == HookAnswer("blocked", "Pushing is done by hand here.")
+    assert passed == HookAnswer()
+
+
+def test_the_line_for_a_function_is_read() -> None:
+    line = re.search(r"`(\{\"type\": \"python\".*?\})`", PAGE)
+
+    assert line
+    content = json.dumps({"Stop": [{"hooks": [json.loads(line[1])]}]}).encode()
+    assert read(content, "x", trusted_with_all=True) == (
+        Hook("Stop", entry_point="no-push", source="x"),
+    )
