@@ -14,7 +14,8 @@ from refold.skills.front_matter import split
 from refold.tools.python_tool import NAME as PYTHON
 
 BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
-_RARE = ("apply_patch", "notebook_edit", "claim", "python", *BOARD)
+_DATA = ("json_query", "calc")
+_RARE = ("apply_patch", "notebook_edit", "claim", "python", *BOARD, *_DATA)
 _LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")
 _MINDS = ("think", "todo_write", "compact")
 _PLANS = ("enter_plan_mode", "exit_plan_mode")  # the user plans with the main agent only
@@ -49,6 +50,7 @@ def _plan() -> Profile:
     return replace(
         _from_file("plan"),
         tools=(*_LOOKS, *_MINDS, *_SKILLS, *planning),
+        deferred=_DATA,
         effects=LOOKING,
         mode="plan",
         then="main",
@@ -59,6 +61,7 @@ def _research() -> Profile:
     return replace(
         _from_file("research"),
         tools=(*_LOOKS, *_MINDS, *_SKILLS, "ask_user"),
+        deferred=_DATA,
         effects=LOOKING,
     )
 

@@ -6,6 +6,7 @@ The profile of an agent selects some of them; rules limit what they may access.
 from refold.tools.apply_patch import apply_patch
 from refold.tools.claims import claim
 from refold.tools.contract import Tool
+from refold.tools.data import calc, json_query
 from refold.tools.edit import edit_file, multi_edit, write_file
 from refold.tools.find import glob, list_files
 from refold.tools.grep import grep
@@ -36,7 +37,7 @@ def builtin() -> tuple[Tool, ...]:
         *(write_file, edit_file, multi_edit, apply_patch, notebook_edit),
         *(bash, python, task, think, todo_write, compact, history_search, claim),
         *(task_create, task_get, task_update, task_list, task_claim),
-        web_fetch,
+        *(web_fetch, json_query, calc),
         *(memory_write, list_skills, read_skill),
         *(ask_user, enter_plan_mode, exit_plan_mode),
     )

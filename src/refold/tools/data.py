@@ -1,0 +1,57 @@
+"""The tools `json_query` and `calc`: data without a program that has to be run.
+
+`exact_calc` evaluates, `json_query` runs in a process with bounds. Python code is for
+`python_tool`.
+"""
+
+from functools import partial
+from typing import Annotated
+
+from anyio import to_thread
+from msgspec import Meta
+
+from refold.errors import JournalError, ToolFailed
+from refold.place.port import Files
+from refold.tools.contract import Reply, tool
+from refold.tools.read import BLOB, BlobReader
+from refold.values.display import Note
+from refold.values.tools import Effect
+
+
+@tool(Effect.LOOK, path="path")
+async def json_query(
+    expression: Annotated[str, Meta(description="like people[?age > `30`].name")],
+    path: Annotated[str, Meta(description="a JSON file, JSON Lines, or blob:…")] = "",
+    json: Annotated[str, Meta(description="the data itself, instead of a path")] = "",
+    *,
+    files: Files,
+    blobs: BlobReader,
+) -> Reply:
+    """Query JSON with a JMESPath expression."""
+    if bool(path) == bool(json):
+        raise ToolFailed("Give either a path or the json itself.")
+    if not path:
+        content, name = json.encode(errors="replace"), "the json"
+    elif path.startswith(BLOB):
+        try:
+            content, name = await blobs.get(path.removeprefix(BLOB)), path
+        except JournalError as error:
+            raise ToolFailed(
+                f"There is no {path!r}: use the name as it was given."
+            ) from error
+    else:
+        real = files.real(path)
+        content, name = await to_thread.run_sync(files.read, real), files.called(real)
+    from refold.tools.jmespath_query import query
+
+    found = await to_thread.run_sync(partial(query, content, expression, name))
+    return Reply(found, (Note(f"queried {name}, {len(found):,} characters"),))
+
+
+@tool(Effect.LOOK)
+async def calc(expression: str) -> Reply:
+    """Calculate exactly: + - * / // % **, fractions, decimals, sqrt, log, round, factorial, comb, gcd, sum, min, max, pi."""
+    from refold.tools.exact_calc import calculated
+
+    found = await to_thread.run_sync(calculated, expression)
+    return Reply(found, (Note(found[:200]),))

@@ -1,0 +1,80 @@
+"""Runs a JMESPath expression over JSON, in a process with bounds.
+
+JMESPath has no loops, but an expression of a hundred characters can double a list a hundred
+times. `data` has the tool.
+"""
+
+import json
+import sys
+from typing import Any
+
+from refold.errors import ToolFailed
+from refold.tools.bounded_process import CannotRead, TooMuch, cannot, printed
+
+_LONGEST = 1_000  # characters of an expression
+_OUTPUT = 2_000_000  # characters of a result
+
+
+def query(content: bytes, expression: str, name: str) -> str:
+    """The result as indented JSON. Raises `ToolFailed`."""
+    if len(expression) > _LONGEST:
+        raise ToolFailed(f"An expression has at most {_LONGEST:,} characters.")
+    if "\0" in expression:
+        raise ToolFailed("An expression holds no NUL.")
+    try:
+        return printed(print_query, content, expression)
+    except CannotRead as error:
+        raise ToolFailed(f"{name} cannot be queried: {error}.") from error
+    except TooMuch as error:
+        raise ToolFailed(
+            f"The query of {name} takes {error}: make the expression smaller."
+        ) from error
+
+
+def print_query(expression: str) -> None:
+    """The query over the JSON on standard input."""
+    import jmespath  # pyright: ignore[reportMissingTypeStubs] - it has none
+    from jmespath.exceptions import (  # pyright: ignore[reportMissingTypeStubs]
+        JMESPathError,
+    )
+
+    try:
+        found: Any = jmespath.search(  # pyright: ignore[reportUnknownMemberType]
+            expression, _read(sys.stdin.buffer.read())
+        )
+        _write(found)
+    except JMESPathError as error:
+        cannot(f"the expression {expression!r} is wrong: {error}".rstrip("."))
+    except ValueError as error:
+        cannot(f"it is not JSON ({error})")
+    except RecursionError:
+        cannot("it is nested too deeply")
+
+
+def _read(content: bytes) -> Any:
+    """JSON, or JSON Lines as a list."""
+    text = content.decode("utf-8-sig")
+    try:
+        return json.loads(text)
+    except ValueError:
+        rows = [row for row in text.splitlines() if row.strip()]
+        if len(rows) < 2:
+            raise
+        try:
+            return [json.loads(row) for row in rows]
+        except ValueError:
+            pass
+        raise
+
+
+def _write(found: Any) -> None:
+    left = _OUTPUT
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=1)
+    for piece in encoder.iterencode(found):
+        sys.stdout.buffer.write(piece[:left].encode(errors="replace"))
+        left -= len(piece)
+        if left <= 0:
+            sys.stdout.buffer.write(
+                f"\n(Only the first {_OUTPUT:,} characters of the result are here.)".encode()
+            )
+            return
