@@ -83,7 +83,7 @@ class App:
         self.agents.find(settings.agent, "main")
         self.system_prompt.check()
         self.mcp = self._mcp_servers()
-        self.hooks = self._hooks()
+        self.hooks = _hooks(self)
         self._shared = SharedResources(
             settings,
             options,
@@ -292,16 +292,6 @@ class App:
         log, learn = self.log, self.models.masks.learn
         return McpServers(here, self.workspace, self.paths, self.environ, log, learn)
 
-    def _hooks(self) -> "HooksFor | None":
-        """None where no file configures a hook: then nothing of it is imported."""
-        if not has_hook_files(self.directory, self.paths):
-            return None
-        from refold.app.session_hooks import HooksFor, configured
-
-        here = configured(self.directory, self.paths, trust=self.options.trust)
-        mask = self.models.masks.mask
-        return HooksFor(here, self.environ, mask) if here else None
-
     def _system_prompt(self) -> SystemPromptBuilder:
         ground = SessionGround(
             roots=self.workspace.roots,
@@ -309,6 +299,16 @@ class App:
             unread=self.workspace.files.unread,
         )
         return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)
+
+
+def _hooks(app: App) -> "HooksFor | None":
+    """None where no file configures a hook: then nothing of it is imported."""
+    if not has_hook_files(app.directory, app.paths):
+        return None
+    from refold.app.session_hooks import HooksFor, configured
+
+    here = configured(app.directory, app.paths, trust=app.options.trust)
+    return HooksFor(here, app.environ, app.models.masks.mask) if here else None
 
 
 def _named_tools(
