@@ -54,6 +54,7 @@ NOT_RUN = {
     "refold serve --port 3500": "it serves until it is stopped; tests/server start it",
     "refold serve --port 0 --script answers.jsonl": "the same",
     "refold web": "the same, and a browser",
+    "refold mcp serve": "it serves another agent; tests/task_server starts it",
     "refold acp": "it serves an editor; tests/acp starts it",
     "refold memory forget 3": "three notes, which a model makes",
 }

@@ -1,4 +1,4 @@
-"""`refold mcp add|list|remove|test`: MCP servers, their tools, and what changed in them.
+"""`refold mcp add|list|remove|test|serve`: MCP servers, their tools, and what changed in them.
 
 A list starts nothing: it shows what is known. `test` connects to one server and shows the
 tools that differ from those that the user accepted. `app.mcp_servers` finds the servers.
@@ -21,6 +21,7 @@ from refold.app.mcp_servers import (
     user_file,
 )
 from refold.app.workspace import Where, Workspace
+from refold.cli import mcp_serve
 from refold.cli.output import confirmed
 from refold.config.folder_settings import load_here, project_here, unheeded
 from refold.config.paths import MCP_FILES, Paths, here, paths
@@ -65,6 +66,10 @@ def add_arguments(mcp: ArgumentParser) -> None:
     )
     test.add_argument("name", metavar="NAME")
     test.add_argument("-y", "--yes", action="store_true", help="accept changed tools")
+    serving = what.add_parser(
+        "serve", help="give tasks of other agents to refold, on stdio"
+    )
+    mcp_serve.add_arguments(serving)
 
 
 def run(found: Namespace) -> int:
@@ -77,6 +82,8 @@ def run(found: Namespace) -> int:
             return _list(_configured(places, directory), places, why, as_json=found.json)
         case "remove":
             return _remove(found.name, _file(found, places, directory))
+        case "serve":
+            return mcp_serve.run(found)
         case _:
             return _test(found.name, places, directory, accept=found.yes)
 

@@ -1,0 +1,54 @@
+"""`refold mcp serve`: tools of refold for other agents, on stdio.
+
+The tools are in `refold.task_server`, which needs the extra `mcp`. Here the options are read.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.cli.launch import command_names
+from refold.client.launch import Launch
+from refold.config.folder_settings import load_here
+from refold.config.paths import here, paths
+from refold.errors import RefoldError
+
+_MISSING = (
+    "serving other agents needs a package that is not installed here: pip install "
+    "'refold[mcp]', or, in a checkout, make run"
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("-m", "--model", default="", help="model of the tasks")
+    parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+
+
+def run(found: Namespace) -> int:
+    try:
+        from refold.task_server.stdio import serve
+    except ImportError as error:
+        raise RefoldError(f"{_MISSING} ({error})") from error
+    anyio.run(serve, here(), partial(launch_at, found), partial(os._exit, 0))
+    return 0
+
+
+def launch_at(found: Namespace, directory: Path, attended: bool) -> Launch:
+    """A start in a directory. Without a user, what would ask is denied."""
+    places = paths(os.environ)
+    loaded = load_here(directory, places, os.environ, {})
+    options = LaunchOptions(
+        directory=directory,
+        model=found.model,
+        attended=attended,
+        script=Path(found.script).absolute() if found.script else None,
+        notices=tuple(filter(None, (loaded.unheeded,))),
+        given=loaded.given,
+    )
+    app = App(loaded.settings, places, os.environ, options)
+    return Launch(app, {}, commands=command_names, notes=True)

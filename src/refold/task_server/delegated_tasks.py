@@ -1,0 +1,255 @@
+"""Tasks that another agent gave to refold, each a session of its own.
+
+A task runs in the background, whoever follows it. What would ask the user waits until the
+question is put; without a user it is denied, as in a run without a terminal. What a program
+at the other end sees of this is in `task_tools`.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import anyio
+from anyio import to_thread
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from refold.client.launch import Launch
+from refold.client.questions import Question
+from refold.client.result import Result
+from refold.client.session import Session
+from refold.client.types import Entry, events
+from refold.errors import BadInput, RefoldError, ToolFailed, first
+from refold.views.call_summary import label
+
+LaunchAt: TypeAlias = Callable[[Path, bool], Launch]  # in a directory; is a user there?
+Answer: TypeAlias = bool | str | Sequence[str]
+MOST_AT_ONCE = 8
+_MOST_KEPT = 32  # tasks that can be asked about
+_LONGEST_FILE = 1_000_000  # bytes
+_STOPPED = "the agent that gave the task has left"
+
+
+class _Put(Struct, frozen=True):
+    question: Question
+    answer: Callable[[Answer], None]
+
+
+class DelegatedTask:
+    """One session. Its turns run in a task group, and `changed` wakes who follows it."""
+
+    def __init__(self, launch: Launch, session: Session, group: TaskGroup) -> None:
+        self._launch, self._group = launch, group
+        self.session = session
+        self.result: Result | None = None
+        self.failure = ""
+        self._begun = list[str]()
+        self._told = 0
+        self._waiting = dict[str, _Put]()
+        self._news = anyio.Event()
+        session.on_event(self._heed)
+
+    @property
+    def id(self) -> str:
+        return self.session.id
+
+    @property
+    def state(self) -> Literal["working", "asking", "ended"]:
+        if self.result is not None or self.failure:
+            return "ended"
+        return "asking" if self._waiting else "working"
+
+    @property
+    def questions(self) -> Sequence[Question]:
+        return [each.question for each in self._waiting.values()]
+
+    def begin(self, text: str) -> None:
+        self.result, self.failure = None, ""
+        self._group.start_soon(self._run, text)
+
+    @property
+    def steps(self) -> Sequence[str]:
+        """What each call does that has begun, in one line."""
+        return self._begun
+
+    @property
+    def answer_text(self) -> str:
+        """The answer of the turn, or the plan that it ended with."""
+        plan = self.session.plan
+        if self.result is not None and self.result.outcome == "plan_ready" and plan:
+            return plan.text
+        return self.result.text if self.result is not None else ""
+
+    async def notices(self) -> Sequence[str]:
+        """What the user must know of where it works, once."""
+        return await to_thread.run_sync(self.session.notices)
+
+    async def changed(self) -> None:
+        await self._news.wait()
+
+    def new_steps(self) -> Sequence[str]:
+        """The calls that began since this was asked last."""
+        found, self._told = self._begun[self._told :], len(self._begun)
+        return found
+
+    def answer(self, key: str, said: Answer) -> bool:
+        """Answer the question with this key. False: it is gone."""
+        found = self._waiting.pop(key, None)
+        if found is not None:
+            found.answer(said)
+        return found is not None
+
+    async def approve(self, question: Question) -> Answer:
+        """Wait for the answer of the user, whom a call of `follow_task` asks."""
+        given, done = list[Answer](), anyio.Event()
+
+        def answer(said: Answer) -> None:
+            given.append(said)
+            done.set()
+
+        key = key_of(question)
+        self._waiting[key] = _Put(question, answer)
+        self._stir()
+        try:
+            await done.wait()
+        finally:
+            self._waiting.pop(key, None)
+            self._stir()
+        return given[0]
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Every file that it changed, by its name in the workspace."""
+        changed = self.session.view.changed_files.files
+        top = self.session.workspace.directory
+        return {os.path.relpath(real, top): kind for real, kind in changed.items()}
+
+    def read(self, path: str) -> str:
+        """A file that it changed. Raises `BadInput`; waits for a disk."""
+        kind = self.files.get(os.path.normpath(path))
+        if kind is None or kind == "deleted":
+            there = ", ".join(n for n, k in self.files.items() if k != "deleted") or "none"
+            raise BadInput(
+                f"{path!r} is not a file that this task changed; it changed {there}"
+            )
+        files = self.session.workspace.files
+        try:
+            real = files.real(path)
+            if why := files.unread(real):
+                raise BadInput(f"{path!r} may not be read: {why}")
+            return files.read(real, _LONGEST_FILE).decode(errors="replace")
+        except ToolFailed as error:
+            raise BadInput(str(error)) from error
+
+    async def close(self) -> None:
+        with suppress(RefoldError):
+            await self.session.interrupt(reason=_STOPPED)
+        with anyio.CancelScope(shield=True):
+            while self.state != "ended":
+                await self.changed()
+            await self._launch.aclose()
+        self._launch.finish_notes()
+
+    async def _run(self, text: str) -> None:
+        try:
+            self.result = await self.session.run(text)
+        except RefoldError as error:
+            self.failure = str(error)
+        except Exception as error:  # a bug in one task must not end the others
+            said = f"{type(error).__name__}: {first(error)}"
+            self.failure = f"refold itself failed: {said}"
+        self._stir()
+
+    def _heed(self, entry: Entry) -> None:
+        event = entry.event
+        if isinstance(event, events.ModelAnswered):
+            self._begun += [
+                label(call, self.session.tool(call.name)) for call in event.message.calls
+            ]
+            self._stir()
+
+    def _stir(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+
+class DelegatedTasks:
+    """All of one process. `root` is the directory that every workspace is, or is below."""
+
+    def __init__(self, root: Path, launch_at: LaunchAt, group: TaskGroup) -> None:
+        self._root, self._launch_at, self._group = root, launch_at, group
+        self._tasks = dict[str, DelegatedTask]()
+
+    async def start(self, text: str, workspace: str, *, attended: bool) -> DelegatedTask:
+        """Raises `BadInput` for a workspace elsewhere, or where too many run already."""
+        if not text.strip():
+            raise BadInput("the task is empty: say what is to be done")
+        self._room()
+        directory = await to_thread.run_sync(self._directory, workspace)
+        launch = await to_thread.run_sync(self._launch_at, directory, attended)
+        try:
+            launch.check_model()
+            opened = await launch.start()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await launch.aclose()
+            raise
+        found = list[DelegatedTask]()  # the session asks the task, which has the session
+        session = Session(launch, opened, lambda question: found[0].approve(question))
+        found.append(DelegatedTask(launch, session, self._group))
+        self._tasks[session.id] = found[0]
+        found[0].begin(text)
+        await self._close_old()
+        return found[0]
+
+    def find(self, id_: str) -> DelegatedTask:
+        if (found := self._tasks.get(id_)) is None:
+            raise BadInput(f"there is no task {id_!r}: start_task begins one")
+        return found
+
+    async def say(self, id_: str, text: str) -> DelegatedTask:
+        """For the turn that runs; if none does, this begins the next one."""
+        found = self.find(id_)
+        if found.state != "ended":
+            await found.session.steer(text)
+            return found
+        self._room()
+        found.begin(text)
+        return found
+
+    async def close(self) -> None:
+        """Stop what runs, and close all."""
+        for each in tuple(self._tasks.values()):
+            await each.close()
+
+    async def _close_old(self) -> None:
+        """Of those that have ended, the oldest are forgotten; their sessions stay."""
+        ended = [each for each in self._tasks.values() if each.state == "ended"]
+        for each in ended[: max(len(self._tasks) - _MOST_KEPT, 0)]:
+            del self._tasks[each.id]
+            await each.close()
+
+    def _room(self) -> None:
+        if sum(each.state != "ended" for each in self._tasks.values()) >= MOST_AT_ONCE:
+            raise BadInput(
+                f"{MOST_AT_ONCE} tasks run already: follow one to its end, or stop it"
+            )
+
+    def _directory(self, workspace: str) -> Path:
+        root = os.path.realpath(self._root)
+        found = os.path.realpath(os.path.join(root, workspace))
+        if found != root and not found.startswith(os.path.join(root, "")):
+            raise BadInput(
+                f"{workspace!r} is not {root} or below it: refold mcp serve works where it was "
+                "started"
+            )
+        if not os.path.isdir(found):
+            raise BadInput(f"{workspace!r} is not a directory")
+        return Path(found)
+
+
+def key_of(question: Question) -> str:
+    """An answer under this key is to this question as it is, and to no other."""
+    return f"{question.call_id}:{question.hash}"

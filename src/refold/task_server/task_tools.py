@@ -1,0 +1,214 @@
+"""The tools that other agents see, and how a question reaches the user at the other end.
+
+The agent that calls cannot answer for its user: a question is put by elicitation, which its
+program shows. Since 2026-07-28 the protocol carries it in the result of the call, and the
+answer with the repeated call; before that, in a request of its own. `delegated_tasks` has
+what runs.
+"""
+
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import anyio
+import mcp_types as types
+from anyio import to_thread
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel
+
+from refold import __version__
+from refold.client.questions import Question
+from refold.errors import RefoldError
+from refold.task_server.delegated_tasks import Answer, DelegatedTask, DelegatedTasks, key_of
+
+_LONGEST_WAIT = 600.0  # seconds of one call
+_LONGEST_QUESTION = 4_000  # characters
+_ABOUT = (
+    "Gives tasks to refold, an agent that works on files and runs commands in a sandbox. Start a "
+    "task, follow it until its state is ended, and read the files that it changed."
+)
+_CLOSED = "the user closed the question without an answer"
+
+
+class TaskState(BaseModel):
+    """How a task stands. `steps` are calls that began since it was asked last."""
+
+    task_id: str
+    state: Literal["working", "asking", "ended"]
+    steps: list[str] = []
+    questions: list[str] = []
+    outcome: str = ""
+    reason: str = ""
+    answer: str = ""
+    files: dict[str, str] = {}
+    denied: list[str] = []
+    notices: list[str] = []
+
+
+def server(tasks: DelegatedTasks) -> MCPServer:
+    made = MCPServer("refold", title="refold", version=__version__, instructions=_ABOUT)
+    tools = TaskTools(tasks)
+    for method in (
+        tools.start_task,
+        tools.follow_task,
+        tools.send_message,
+        tools.stop_task,
+        tools.read_changed_file,
+    ):
+        made.add_tool(method)
+    return made
+
+
+class TaskTools:
+    """Each method is a tool: its docstring is what the other agent reads."""
+
+    def __init__(self, tasks: DelegatedTasks) -> None:
+        self._tasks = tasks
+
+    async def start_task(self, task: str, ctx: Context, workspace: str = "") -> TaskState:
+        """Start a task. `task` is all that refold learns of it. `workspace` is the directory to work in, relative to where the server was started. Returns at once: follow_task waits."""
+        with _for_the_agent():
+            found = await self._tasks.start(task, workspace, attended=_can_ask(ctx))
+            state = state_of(found)
+            state.notices = list(await found.notices())
+        return state
+
+    async def follow_task(
+        self, task_id: str, ctx: Context, seconds: float = 60
+    ) -> TaskState | types.InputRequiredResult:
+        """Wait until the task has ended, `seconds` at most, and say how it stands. Questions of the task are put to the user meanwhile."""
+        with _for_the_agent():
+            task = self._tasks.find(task_id)
+        _take_answers(task, ctx)
+        with anyio.move_on_after(min(max(seconds, 0), _LONGEST_WAIT)):
+            while task.state != "ended":
+                if task.state == "asking" and _can_ask(ctx):
+                    question = task.questions[0]
+                    if not ctx.request_context.session.can_send_request:
+                        return _required(task)
+                    task.answer(key_of(question), await _asked(question, ctx))
+                    continue
+                await task.changed()
+                await _report(task, ctx)
+        return state_of(task)
+
+    async def send_message(self, task_id: str, text: str) -> TaskState:
+        """Tell a task something: while it works, or, when it has ended, what to do next."""
+        with _for_the_agent():
+            return state_of(await self._tasks.say(task_id, text))
+
+    async def stop_task(self, task_id: str) -> TaskState:
+        """Stop a task at once. Its files stay as they are."""
+        with _for_the_agent():
+            task = self._tasks.find(task_id)
+            await task.session.interrupt(reason="stopped by the agent that gave the task")
+            while task.state != "ended":
+                await task.changed()
+            return state_of(task)
+
+    async def read_changed_file(self, task_id: str, path: str) -> str:
+        """Read a file that the task changed, by its name in `files`."""
+        with _for_the_agent():
+            task = self._tasks.find(task_id)
+            return await to_thread.run_sync(task.read, path)
+
+
+def state_of(task: DelegatedTask) -> TaskState:
+    found = TaskState(
+        task_id=task.id, state=task.state, steps=list(task.new_steps()),
+        questions=[_in_words(each) for each in task.questions], files=dict(task.files),
+    )  # fmt: skip
+    if task.failure:
+        found.outcome, found.reason = "failed", task.failure
+    elif (result := task.result) is not None:
+        found.outcome, found.reason, found.answer = (
+            result.outcome,
+            result.reason,
+            task.answer_text,
+        )
+        found.denied = [f"{each.tool}: {each.reason}" for each in result.denials]
+    return found
+
+
+def _can_ask(ctx: Context) -> bool:
+    capabilities = ctx.client_capabilities
+    return capabilities is not None and capabilities.elicitation is not None
+
+
+async def _report(task: DelegatedTask, ctx: Context) -> None:
+    steps = task.steps
+    await ctx.report_progress(len(steps), message=steps[-1] if steps else None)
+
+
+async def _asked(question: Question, ctx: Context) -> Answer:
+    """Ask in a request of its own."""
+    try:
+        result = await ctx.request_context.session.elicit_form(
+            _in_words(question), _schema(question), related_request_id=ctx.request_id
+        )
+    except MCPError as error:
+        return f"the user could not be asked: {error}"
+    return _answer(question, result)
+
+
+def _required(task: DelegatedTask) -> types.InputRequiredResult:
+    """All that it asks, for the program at the other end to put to its user."""
+    return types.InputRequiredResult(
+        input_requests={
+            key_of(each): types.ElicitRequest(
+                params=types.ElicitRequestFormParams(
+                    message=_in_words(each), requested_schema=_schema(each)
+                )
+            )
+            for each in task.questions
+        }
+    )
+
+
+def _take_answers(task: DelegatedTask, ctx: Context) -> None:
+    given: Mapping[str, object] = ctx.input_responses or {}
+    for question in task.questions:
+        result = given.get(key_of(question))
+        if isinstance(result, types.ElicitResult):
+            task.answer(key_of(question), _answer(question, result))
+
+
+def _in_words(question: Question) -> str:
+    if question.asks:
+        return "\n".join(each.question for each in question.asks)
+    who = f"{question.who}: " if question.who else ""
+    about = json.dumps(question.arguments, ensure_ascii=False)[:_LONGEST_QUESTION]
+    return f"{who}May refold call {question.tool} with {about}? {question.reason}"
+
+
+def _schema(question: Question) -> dict[str, Any]:
+    if not question.asks:
+        allow = {"type": "boolean", "title": "Allow this call"}
+        return {"type": "object", "properties": {"allow": allow}, "required": ["allow"]}
+    fields = dict[str, Any]()
+    for number, each in enumerate(question.asks, 1):
+        fields[f"answer{number}"] = {"type": "string", "title": each.question}
+        if each.options and not each.many:
+            fields[f"answer{number}"]["enum"] = [option.label for option in each.options]
+    return {"type": "object", "properties": fields, "required": list(fields)}
+
+
+def _answer(question: Question, result: types.ElicitResult) -> Answer:
+    content = result.content or {}
+    if result.action != "accept":
+        return _CLOSED
+    if question.asks:
+        return [str(content.get(f"answer{n}", "")) for n, _ in enumerate(question.asks, 1)]
+    return content.get("allow") is True
+
+
+@contextmanager
+def _for_the_agent() -> Generator[None]:
+    """Errors of ours, as the other agent reads them."""
+    try:
+        yield
+    except RefoldError as error:
+        raise ToolError(str(error)) from error

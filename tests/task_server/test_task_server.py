@@ -1,0 +1,241 @@
+"""Another agent gives tasks to refold: the official MCP SDK's client drives `refold mcp serve`.
+
+The SDK takes long to import, in both processes: these tests are slow.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.cli.running import LONG, Document, call, command, refold, script
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+MODES = [
+    "legacy",
+    "auto",
+]  # a question in a request of its own, and in the result of a call
+READ = call("read_file", path="a.py")
+EDIT = call("edit_file", path="a.py", old="1", new="2")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    found = tmp_path / "work"
+    found.mkdir()
+    (found / "a.py").write_text("x = 1\n")
+    return found
+
+
+@asynccontextmanager
+async def served(
+    work: Path,
+    *lines: Document,
+    mode: str = "auto",
+    user: Callable[[Any], dict[str, object] | None] | None = None,
+) -> AsyncGenerator[Any]:
+    """A client of the server. `user` fills in a form, or declines it with None."""
+    import mcp_types as types
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    async def asked(context: Any, params: Any) -> types.ElicitResult:
+        assert user is not None
+        content: Any = user(params)
+        if content is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content=content)
+
+    program, *arguments = command("mcp", "serve", "--script", script(work.parent, *lines))
+    parameters = StdioServerParameters(
+        command=program, args=arguments, env=dict(os.environ), cwd=work
+    )
+    client = Client(
+        stdio_client(parameters), mode=mode,
+        elicitation_callback=None if user is None else asked,
+    )  # fmt: skip
+    with anyio.fail_after(60):
+        async with client:
+            yield client
+
+
+async def did(client: Any, tool: str, **arguments: object) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content[0].text
+    return result.structured_content
+
+
+async def refused(client: Any, tool: str, **arguments: object) -> str:
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    return result.content[0].text
+
+
+async def to_the_end(client: Any, task: str) -> dict[str, Any]:
+    begun = await did(client, "start_task", task=task)
+    return await did(client, "follow_task", task_id=begun["task_id"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_task_is_done_and_the_file_that_it_changed_is_read(work: Path, mode: str) -> None:
+    asked = list[str]()
+
+    def user(params: Any) -> dict[str, object]:
+        asked.append(params.message)
+        return {"allow": True}
+
+    async def check() -> None:
+        lines = (READ, EDIT, {"text": "Done."})
+        async with served(work, *lines, mode=mode, user=user) as client:
+            ended = await to_the_end(client, "Make x 2")
+            assert {k: ended[k] for k in ("state", "outcome", "answer", "files", "steps")} == {
+                "state": "ended", "outcome": "answered", "answer": "Done.",
+                "files": {"a.py": "changed"}, "steps": ["read_file a.py", "edit_file a.py"],
+            }  # fmt: skip
+            (question,) = asked
+            assert question.startswith("May refold call edit_file with ")
+            read = await did(
+                client, "read_changed_file", task_id=ended["task_id"], path="a.py"
+            )
+            assert read == {"result": "x = 2\n"}
+
+    anyio.run(check)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("said", [None, {"allow": False}], ids=["closed", "no"])
+def test_what_the_user_does_not_allow_is_not_done(
+    work: Path, mode: str, said: dict[str, object] | None
+) -> None:
+    async def check() -> None:
+        lines = (READ, EDIT, {"text": "I see."})
+        async with served(work, *lines, mode=mode, user=lambda _: said) as client:
+            ended = await to_the_end(client, "Make x 2")
+            assert (ended["answer"], ended["files"]) == ("I see.", {})
+            assert (work / "a.py").read_text() == "x = 1\n"
+
+    anyio.run(check)
+
+
+def test_without_a_user_what_would_ask_is_denied(work: Path) -> None:
+    async def check() -> None:
+        async with served(work, READ, EDIT, {"text": "I see."}) as client:
+            ended = await to_the_end(client, "Make x 2")
+            (denied,) = ended["denied"]
+            assert denied.startswith(
+                "edit_file: Refused: no rule allows edit_file here, and no"
+            )
+            assert (work / "a.py").read_text() == "x = 1\n"
+
+    anyio.run(check)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_question_of_the_model_is_answered_by_the_user(work: Path, mode: str) -> None:
+    options = [{"label": "red"}, {"label": "blue"}]
+    ask = call("ask_user", questions=[{"question": "Which colour?", "options": options}])
+    forms = list[Any]()
+
+    def user(params: Any) -> dict[str, object]:
+        forms.append(params)
+        return {"answer1": "blue"}
+
+    async def check() -> None:
+        async with served(work, ask, {"text": "Blue."}, mode=mode, user=user) as client:
+            ended = await to_the_end(client, "Ask")
+            assert (ended["outcome"], ended["answer"]) == ("answered", "Blue.")
+            assert [each.message for each in forms] == ["Which colour?"]
+
+    anyio.run(check)
+
+
+def test_a_task_is_stopped_and_told_what_to_do_next(work: Path) -> None:
+    lines = (call("bash", command="sleep 600"), {"text": "Next."})
+
+    async def check() -> None:
+        async with served(work, *lines, user=lambda _: {"allow": True}) as client:
+            begun = await did(client, "start_task", task="Wait")
+            id_ = begun["task_id"]
+            followed = await did(client, "follow_task", task_id=id_, seconds=1)
+            assert followed["state"] == "working"
+            stopped = await did(client, "stop_task", task_id=id_)
+            assert (stopped["state"], stopped["outcome"]) == ("ended", "interrupted")
+            await did(client, "send_message", task_id=id_, text="Go on")
+            ended = await did(client, "follow_task", task_id=id_)
+            assert ended["answer"] == "Next."
+
+    anyio.run(check)
+
+
+def test_tasks_work_only_where_the_server_was_started(work: Path) -> None:
+    async def check() -> None:
+        async with served(work, {"text": "x"}) as client:
+            for place in ("..", "/", str(work.parent)):
+                said = await refused(client, "start_task", task="x", workspace=place)
+                assert f"{place!r} is not {work} or below it" in said
+            (work / "sub").mkdir()
+            begun = await did(client, "start_task", task="x", workspace="sub")
+            said = await refused(
+                client, "read_changed_file", task_id=begun["task_id"], path="../a.py"
+            )
+            assert "'../a.py' is not a file that this task changed" in said
+            assert "there is no task 'no'" in await refused(
+                client, "follow_task", task_id="no"
+            )
+
+    anyio.run(check)
+
+
+def until_a_command_runs(home: Path) -> None:
+    last = time.monotonic() + LONG
+    while time.monotonic() < last:
+        if any(b'"Started"' in each.read_bytes() for each in home.rglob("events.jsonl")):
+            return
+    raise AssertionError("no command was started")
+
+
+@pytest.mark.parametrize("way", ["eof", "sigterm"])
+def test_it_ends_and_stops_what_runs(work: Path, home: Path, way: str) -> None:
+    waits = script(work.parent, call("bash", command="sleep 600"))
+    (home / "refold").mkdir(exist_ok=True)
+    (home / "refold" / "config.toml").write_text(
+        '[permissions]\nallow = ["bash(sleep *)"]\n'
+    )
+    hello = {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }  # fmt: skip
+    begin = {"name": "start_task", "arguments": {"task": "Wait"}}
+    arguments = ("mcp", "serve", "--script", waits)
+    with refold(*arguments, stdin=subprocess.PIPE, cwd=work) as process:
+        assert process.stdin
+        assert process.stdout
+        for id_, method, params in (
+            (1, "initialize", hello), (None, "notifications/initialized", {}),
+            (2, "tools/call", begin),
+        ):  # fmt: skip
+            message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+            line = json.dumps({k: v for k, v in message.items() if v is not None})
+            process.stdin.write(line.encode() + b"\n")
+            process.stdin.flush()
+            if id_:
+                process.stdout.readline()
+        until_a_command_runs(home)
+        if way == "sigterm":
+            process.send_signal(signal.SIGTERM)
+        else:
+            process.stdin.close()
+        assert process.wait(timeout=30) == 0
+
+    (journal,) = home.rglob("events.jsonl")
+    kinds = [json.loads(each)["kind"] for each in journal.read_text().splitlines()]
+    assert kinds[-1] == "TurnEnded"
