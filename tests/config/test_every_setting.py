@@ -52,7 +52,7 @@ from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
 from refold.tools.skills import read_skill
 from refold.tools.todo import todo_write
-from refold.tools.web import web_fetch
+from refold.tools.web import web_fetch, web_search
 from refold.tui.screen_modes import entering
 from refold.values.messages import Text, ToolResult
 from refold.values.usage import Usage
@@ -298,6 +298,18 @@ async def reads_what_a_site_excludes(build: Build) -> object:
         allow = {"permissions.allow": ["web_fetch(domain:127.0.0.1)"]}
         await said_by(build(provider=provider, tools=(web_fetch,), settings=allow))
         return any(heard.path == "/" for heard in server.heard)
+
+
+async def where_it_searches(build: Build) -> object:
+    """Is the service asked whose variable is set?"""
+    found = {"results": []}
+    async with wire_server(lambda _: Answer(json.dumps(found).encode())) as server:
+        provider = ScriptedProvider([("web_search", '{"query": "tea"}')], "Done.")
+        allow = {"permissions.allow": ["web_search"]}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SEARXNG_URL", server.url)
+            await said_by(build(provider=provider, tools=(web_search,), settings=allow))
+        return bool(server.heard)
 
 
 async def syncs(build: Build) -> object:
@@ -866,6 +878,7 @@ CHANGED: dict[str, Change] = {
     "backend.format": Change("xml", "False", "True", as_a_program_reads("format")),
     "backend.window_messages": Change(3, "4", "2", as_a_program_reads("window")),
     "local.keep_seconds": Change(77.0, 600.0, 77.0, kept_model),
+    "web.search": Change("brave", True, False, where_it_searches),
     "web.robots": Change(False, False, True, reads_what_a_site_excludes),
     "http.connect_seconds": Change(0.05, "more than half a second", True, connecting),
     "http.idle_seconds": Change(0.05, "more than half a second", True, idle),

@@ -33,7 +33,7 @@ from refold.skills.catalogue import Catalogue
 from refold.tools.contract import Tool
 from refold.tools.memory import Notebook
 from refold.tools.task import Choice, task, task_for
-from refold.tools.web import Judge, Web
+from refold.tools.web import Judge
 from refold.values.claims import Checked, Claim
 from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.tools import Effect
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from refold.app.project_memory import ProjectMemory
     from refold.app.session_hooks import HooksFor
     from refold.journal.board.board_file import TaskBoard
-    from refold.tools.page_text import WebPage
+    from refold.tools.page_text import SearchHits, WebPage
+    from refold.web.client import WebClient
 
 T = TypeVar("T")
 _OF_SKILLS = ("list_skills", "read_skill")
@@ -133,7 +134,7 @@ class LazyWeb:
         self._of = settings, environ
 
     @cached_property
-    def _client(self) -> Web:
+    def _client(self) -> "WebClient":
         from refold.web.client import WebClient
 
         settings, environ = self._of
@@ -141,6 +142,13 @@ class LazyWeb:
 
     async def fetch(self, url: str, judge: Judge) -> "WebPage":
         return await self._client.fetch(url, judge)
+
+    async def search(self, query: str, count: int) -> "SearchHits":
+        from refold.web.search import engine
+
+        settings, environ = self._of
+        service = engine(settings.web.search, environ)
+        return await self._client.search(service, query, count)
 
 
 class LazyChecks:

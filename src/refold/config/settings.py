@@ -181,6 +181,9 @@ class WebSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """How the tools `web_fetch` and `web_search` use the web."""
 
     robots: bool = True  # leave pages alone that robots.txt of their site excludes
+    search: Literal["auto", "brave", "tavily", "searxng", "duckduckgo"] = (
+        "auto"  # the search service; auto: the first that has its variable
+    )
 
 
 class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

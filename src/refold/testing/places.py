@@ -28,7 +28,7 @@ from refold.place.port import (
     Finished,
 )
 from refold.tools.contract import Context, Reply, Tool
-from refold.tools.page_text import WebPage
+from refold.tools.page_text import SearchHits, WebHit, WebPage
 from refold.tools.python_tool import Ran
 from refold.tools.task import Report, TaskRequest
 from refold.tools.web import Judge
@@ -205,6 +205,11 @@ class PagesInMemory:
         if url not in self.pages:
             raise ToolFailed(f"{url} answered with status 404 (Not Found).")
         return WebPage(url, "text/plain", "utf-8", self.pages[url].encode())
+
+    async def search(self, query: str, count: int) -> SearchHits:
+        await anyio.lowlevel.checkpoint()
+        found = [WebHit(u, u, t) for u, t in self.pages.items() if query in t]
+        return SearchHits("memory", tuple(found[:count]))
 
 
 class ToolDirectory:

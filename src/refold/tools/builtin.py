@@ -28,7 +28,7 @@ from refold.tools.todo import (
     todo_write,
 )
 from refold.tools.turn_control import compact, think
-from refold.tools.web import web_fetch
+from refold.tools.web import web_fetch, web_search
 
 
 def builtin() -> tuple[Tool, ...]:
@@ -37,7 +37,7 @@ def builtin() -> tuple[Tool, ...]:
         *(write_file, edit_file, multi_edit, apply_patch, notebook_edit),
         *(bash, python, task, think, todo_write, compact, history_search, claim),
         *(task_create, task_get, task_update, task_list, task_claim),
-        *(web_fetch, json_query, calc),
+        *(web_fetch, web_search, json_query, calc),
         *(memory_write, list_skills, read_skill),
         *(ask_user, enter_plan_mode, exit_plan_mode),
     )

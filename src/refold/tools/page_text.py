@@ -54,6 +54,44 @@ class WebPage(Struct, frozen=True):
     redirects: tuple[str, ...] = ()
 
 
+class WebHit(Struct, frozen=True):
+    """A page that a search found; `date` as the service writes it, or ""."""
+
+    title: str
+    url: str
+    text: str
+    date: str = ""
+
+
+class SearchHits(Struct, frozen=True):
+    service: str
+    hits: tuple[WebHit, ...]
+
+
+def search_reply(query: str, found: SearchHits) -> Reply:
+    many = "1 page" if len(found.hits) == 1 else f"{len(found.hits)} pages"
+    note = (Note(f"found {many} with {found.service}"),)
+    if not found.hits:
+        return Reply(f"{found.service} found nothing for {query!r}.", note)
+    text = "\n".join(f"{n}. {_hit(hit)}" for n, hit in enumerate(found.hits, 1))
+    return Reply(from_outside(text, found.service), note)
+
+
+def _hit(hit: WebHit) -> str:
+    date = f" ({_line(hit.date, 40)})" if hit.date else ""
+    lines = (
+        f"{_line(hit.title, 200)}{date}",
+        _line(hit.url, 2_000),
+        _line(hit.text, 1_500),
+    )
+    return "\n   ".join(filter(None, lines))
+
+
+def _line(text: str, most: int) -> str:
+    one = " ".join(text.split())
+    return one if len(one) <= most else f"{one[: most - 1]}…"
+
+
 def reply(page: WebPage) -> Reply:
     """Raises `ToolFailed` where it has no text."""
     note = (

@@ -1,4 +1,4 @@
-"""The tool `web_fetch`: one page or file of the web, as text.
+"""The tools `web_fetch` and `web_search`: pages of the web as text, and where to find them.
 
 It knows the web through a port, which `web.client` implements. `page_text` makes the text, and what
 it returns is marked as coming from outside. `judge` asks permissions about a redirect.
@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from anyio import to_thread
 from msgspec import Meta
 
+from refold.errors import ToolFailed
 from refold.permissions.facts import Decision
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
-    from refold.tools.page_text import WebPage
+    from refold.tools.page_text import SearchHits, WebPage
+
+_QUERY = 400  # characters
 
 # What permissions say of a URL; true: its host leads to a private address.
 Judge = Callable[[str, bool], Decision]
@@ -24,6 +27,10 @@ Judge = Callable[[str, bool], Decision]
 class Web(Protocol):
     async def fetch(self, url: str, judge: Judge) -> "WebPage":
         """Follows redirects that `judge` allows. Raises `ToolFailed`."""
+        ...
+
+    async def search(self, query: str, count: int) -> "SearchHits":
+        """Asks the service that is set. Raises `ToolFailed`."""
         ...
 
 
@@ -36,3 +43,16 @@ async def web_fetch(
     from refold.tools.page_text import reply
 
     return await to_thread.run_sync(reply, page)
+
+
+@tool(Effect.NET)
+async def web_search(
+    query: str, count: Annotated[int, Meta(ge=1, le=20)] = 8, *, web: Web
+) -> Reply:
+    """Search the web: titles, addresses and excerpts, for web_fetch to read."""
+    if not query.strip() or len(query) > _QUERY:
+        raise ToolFailed(f"A query has 1 to {_QUERY} characters: give a few words.")
+    found = await web.search(query, count)
+    from refold.tools.page_text import search_reply
+
+    return search_reply(query, found)

@@ -3,7 +3,7 @@
 Names are resolved here, the IP addresses are checked, and the connection goes to a checked one:
 a name that leads elsewhere a moment later changes nothing. Every redirect is judged like the first
 address. `provider.http` speaks HTTP, `permissions` judges, `unpack` bounds what is compressed,
-`robots` reads robots.txt, and `tools.page_text` makes text of a page.
+`robots` reads robots.txt, `search` knows the search services, and `tools.page_text` makes text of a page.
 """
 
 import socket
@@ -18,10 +18,11 @@ from refold.permissions.facts import Decision
 from refold.provider.connect import Endpoint, dial, proxy_for
 from refold.provider.error_mapping import ResponseStart
 from refold.provider.http import Broken, HttpConnection, unreachable_because
-from refold.tools.page_text import WebPage
+from refold.tools.page_text import SearchHits, WebPage
 from refold.tools.web import Judge
 from refold.values.web_address import WebAddress, is_private, joined, web_address
 from refold.web.robots import Robots, robots
+from refold.web.search import Engine, read
 from refold.web.unpack import Unpacker
 
 AGENT = "refold"
@@ -43,6 +44,14 @@ class FetchLimits(Struct, frozen=True):
     size: int = 5_000_000  # bytes, unpacked
     redirects: int = 5
     robots: int = 500_000  # bytes of a robots.txt that are read
+
+
+class _Request(Struct, frozen=True):
+    """`headers` are sent in addition to ours, or instead of them. A `body` makes it a POST."""
+
+    where: WebAddress
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
 
 
 class _Answer(Struct, frozen=True):
@@ -82,12 +91,25 @@ class WebClient:
             return await self._followed(url, judge)
         raise ToolFailed(f"{url} took more than {seconds:g} s in all: nothing was kept.")
 
+    async def search(self, found: Engine, query: str, count: int) -> SearchHits:
+        """Ask a search service. Its address is not judged: the user has chosen it."""
+        wanted = found.request(query, count)
+        request = _Request(_read(wanted.url), wanted.headers, wanted.body)
+        with anyio.move_on_after(self._limits.seconds):
+            answer = await self._asked(request, None, self._limits.size)
+            if not answer.whole:
+                raise ToolFailed(f"{found.name} answered with too much to read.")
+            return read(found, answer.start.status, answer.content, count)
+        raise ToolFailed(
+            f"{found.name} took more than {self._limits.seconds:g} s to answer."
+        )
+
     async def _followed(self, url: str, judge: Judge) -> WebPage:
         where = _read(url)
         passed = list[str]()
         while True:
             await self._check_robots(where, judge)
-            answer = await self._asked(where, judge, self._limits.size)
+            answer = await self._asked(_Request(where), judge, self._limits.size)
             if answer.start.status not in _REDIRECTS:
                 return _page(where, answer, passed)
             if len(passed) == self._limits.redirects:
@@ -117,7 +139,7 @@ class WebClient:
         file = WebAddress(where.scheme, where.host, where.port, "/robots.txt")
         limit = self._limits
         for _ in range(limit.redirects):
-            answer = await self._asked(file, judge, limit.robots)
+            answer = await self._asked(_Request(file), judge, limit.robots)
             if answer.start.status not in _REDIRECTS:
                 break
             try:
@@ -130,12 +152,13 @@ class WebClient:
             return Robots()
         return robots(answer.content.decode(errors="replace"), AGENT)
 
-    async def _asked(self, where: WebAddress, judge: Judge, limit: int) -> _Answer:
+    async def _asked(self, request: _Request, judge: Judge | None, limit: int) -> _Answer:
         """One request and its answer, of which at most `limit` bytes are read."""
+        where = request.where
         line: HttpConnection | None = None
         try:
             line = HttpConnection(await self._connected(where, judge))
-            return await _exchange(line, where, limit, self._limits.seconds)
+            return await _exchange(line, request, limit, self._limits.seconds)
         except Broken as error:
             raise ToolFailed(f"{where.origin} {error}.") from error
         except OSError as error:
@@ -148,8 +171,9 @@ class WebClient:
                 with anyio.CancelScope(shield=True):
                     await line.aclose()
 
-    async def _connected(self, where: WebAddress, judge: Judge) -> ByteStream:
-        _refuse_denied(judge(str(where), False))
+    async def _connected(self, where: WebAddress, judge: Judge | None) -> ByteStream:
+        if judge is not None:
+            _refuse_denied(judge(str(where), False))
         place = Endpoint(where.host, where.port, where.scheme == "https")
         proxy = proxy_for(place, self._environ)
         addresses: Sequence[str] = ()
@@ -158,7 +182,7 @@ class WebClient:
         except OSError:
             if not proxy:
                 raise
-        if any(map(is_private, addresses)):
+        if judge is not None and any(map(is_private, addresses)):
             _refuse_denied(judge(str(where), True))
         if proxy:  # it resolves the name itself, perhaps as one that we cannot
             return await dial(place, proxy)
@@ -176,17 +200,18 @@ class WebClient:
 
 
 async def _exchange(
-    line: HttpConnection, where: WebAddress, limit: int, seconds: float
+    line: HttpConnection, request: _Request, limit: int, seconds: float
 ) -> _Answer:
-    host = where.origin.partition("//")[2]
-    headers = (
-        ("host", host),
-        ("user-agent", AGENT),
-        ("accept", _ACCEPT),
-        ("accept-encoding", "gzip, deflate"),
-        ("connection", "close"),
-    )
-    await line.send(where.target, headers, None, seconds)
+    where = request.where
+    headers = {
+        "host": where.origin.partition("//")[2],
+        "user-agent": AGENT,
+        "accept": _ACCEPT,
+        "accept-encoding": "gzip, deflate",
+        "connection": "close",
+        **dict(request.headers),
+    }
+    await line.send(where.target, headers.items(), request.body, seconds)
     start = await line.head()
     if start.status != 200:
         return _Answer(start)
