@@ -71,6 +71,7 @@ model = "a/b"
 approval = "yolo"
 confirm = ["bash"]
 context_mode = "summarize"
+context_format = "json"
 max_context_words = 3000
 max_iterations = 5
 timeout = 12.5

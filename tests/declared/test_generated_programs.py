@@ -117,7 +117,7 @@ def api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             if "messages" not in body:  # Ollama is asked about the model
                 self.reply(b"{}", 404)
                 return
-            step = sum(message["role"] == "assistant" for message in without_system(body))
+            step = len(bodies)
             bodies.append(body)
             name, arguments = STEPS[step] if step < len(STEPS) else ("", {})
             if not body.get("stream"):
@@ -178,14 +178,25 @@ def comparable(bodies: list[dict[str, Any]]) -> list[Any]:
     return found
 
 
+MODES = [
+    "",
+    'context_mode = "fresh"\n',
+    'context_mode = "sliding"\nmax_messages = 3\n',
+    'context_mode = "summarize"\nmax_messages = 1\n',
+    'context_mode = "sliding"\nmax_messages = 3\ncontext_format = "markdown"\n',
+    'context_format = "xml"\n',
+]
+
+
 @pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.slow
 def test_an_api_gets_the_same_messages_and_the_files_are_the_same(
-    wire: str,
+    wire: str, mode: str
 ) -> None:
     with api(wire) as (url, bodies):
         agents(
-            f'[agents.one]\nbackend = "{wire}"\nmodel = "m-1"\nbase_url = "{url}"\n'
+            f'[agents.one]\nbackend = "{wire}"\nmodel = "m-1"\nbase_url = "{url}"\n{mode}'
             'tools = ["read", "write", "edit", "bash"]\nauto_tools = true\n'
         )
         ours()

@@ -153,7 +153,7 @@ class Connections:
         if name.startswith(SCRIPT):
             return self._scripted()
         if name.startswith(SMALL):
-            return self._kept(self._embedded(name))
+            return self._in_context(self._kept(self._embedded(name)))
         http = self._settings.http
         backoff = Backoff(
             retries=http.retries,
@@ -163,11 +163,23 @@ class Connections:
         )
         match self.named(name):
             case (ProviderSpec() as spec, model):
-                return RetryingProvider(self._server(spec, model), backoff, tell=self.log)
+                found = self._in_context(self._server(spec, model))
+                return RetryingProvider(found, backoff, tell=self.log)
             case (CommandSpec() as spec, model):
                 return RetryingProvider(self._program(spec, model), backoff, tell=self.log)
             case (PluginProvider(make=make), model):
-                return RetryingProvider(make(model, self._environ), backoff, tell=self.log)
+                found = self._in_context(make(model, self._environ))
+                return RetryingProvider(found, backoff, tell=self.log)
+
+    def _in_context(self, provider: Provider) -> Provider:
+        set_ = self._settings.backend
+        if set_.context in ("", "continue") and not set_.format:
+            return provider
+        from refold.provider.command.spec import ConversationFormat
+        from refold.provider.context_mode import InContext
+
+        wanted = ConversationFormat(set_.context, set_.format, set_.window_messages)
+        return InContext(provider, wanted)
 
     def _server(self, spec: ProviderSpec, model: str) -> Provider:
         from refold.provider.text_protocol.selection import calling, chosen

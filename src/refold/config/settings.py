@@ -145,10 +145,12 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Backend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the conversation is sent to another agent's command line."""
+    """How the conversation is sent to a model."""
 
     context: Context | Literal[""] = ""  # what is sent; "": the backend's default
-    format: Format | Literal[""] = ""  # how it is written; "": the backend's default
+    format: Format | Literal[""] = (
+        ""  # as one text; "": messages, to a command line "plain"
+    )
     window_messages: AtLeast0 = 0  # kept by "sliding", "summarize"; 0: its default
 
 

@@ -6,6 +6,7 @@ are then unused. `generate` decides what an agent needs.
 """
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -27,13 +28,17 @@ class Section(Struct, frozen=True):
 
 
 class Composition(Struct, frozen=True):
-    """What a file is made of. `program` is the name that tests import it by."""
+    """What a file is made of. `program` is the name that tests import it by.
+
+    `renamed` gives a name of a module another one, where two modules have the same.
+    """
 
     title: str
     sections: tuple[Section, ...]
     roots: frozenset[str]
     values: Mapping[str, Value] = {}
     program: str = ""
+    renamed: Mapping[str, tuple[str, str]] = {}
 
 
 class _Statement(Struct, frozen=True):
@@ -54,7 +59,7 @@ class _Module(Struct, frozen=True):
 def composed(wanted: Composition) -> str:
     """The text of the file."""
     modules = {
-        name: _parsed(name, wanted.values)
+        name: _parsed(name, wanted.values, wanted.renamed.get(name))
         for section in wanted.sections
         for name in section.modules
     }
@@ -96,8 +101,12 @@ def _joined(statements: Sequence[_Statement]) -> str:
     return "".join(pieces)
 
 
-def _parsed(name: str, values: Mapping[str, Value]) -> _Module:
+def _parsed(
+    name: str, values: Mapping[str, Value], renamed: tuple[str, str] | None
+) -> _Module:
     text = files(PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
+    if renamed:
+        text = re.sub(rf"\b{renamed[0]}\b", renamed[1], text)
     lines = text.splitlines()
     statements, imports = list[_Statement](), list[ast.Import | ast.ImportFrom]()
     end = 0

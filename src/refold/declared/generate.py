@@ -89,8 +89,16 @@ def generated(declared: Declared) -> GeneratedAgent:
         "SHOW_TOKENS": variant.show_tokens is not False,
         **backend.values,
     }
+    roots = frozenset(("main", *offered))
+    as_text = backend.api and variant.context_format
     program = Composition(
-        _title(variant), _sections(variant, backend), frozenset(("main", *offered)), values
+        _title(variant),
+        _sections(variant, backend),
+        roots,
+        values,
+        renamed=dict.fromkeys(_context(variant), ("in_context", "selected"))
+        if as_text
+        else {},
     )
     tests = frozenset(_TESTS[name] for name in offered)
     checks = Composition(
@@ -272,21 +280,29 @@ def _asking(variant: Variant, offered: Sequence[str]) -> frozenset[str]:
 
 
 def _sections(variant: Variant, backend: _Backend) -> tuple[Section, ...]:
-    mode = variant.context_mode or "continue"
-    notes = {"sliding": "note_count", "summarize": "note_digest"}
-    context = (notes[mode], "context_window") if mode in notes else (f"context_{mode}",)
     display = "display_status" if variant.display == "status" else "display_plain"
     calls = "words_native" if backend.api else "text_calls"
-    transcript = () if backend.api else (f"transcript_{variant.context_format or 'plain'}",)
+    context = _context(variant)
+    if variant.context_format or not backend.api:
+        context = (*context, f"transcript_{variant.context_format or 'plain'}")
+    if variant.context_format and backend.api:
+        context = (*context, "context_as_text")
     return (
         Section("Settings", ("settings",)),
         Section("The conversation", ("program_messages", "prompt")),
         Section("The terminal", (display,)),
         Section("Tools", ("tools",)),
-        Section("What the model is sent", (calls, "newest_request", *context, *transcript)),
+        Section("What the model is sent", (calls, "newest_request", *context)),
         Section("The model", backend.parts),
         Section("The loop", ("loop",)),
     )
+
+
+def _context(variant: Variant) -> tuple[str, ...]:
+    """The modules of its context mode."""
+    mode = variant.context_mode or "continue"
+    notes = {"sliding": "note_count", "summarize": "note_digest"}
+    return (notes[mode], "context_window") if mode in notes else (f"context_{mode}",)
 
 
 def _module_name(name: str) -> str:
@@ -371,7 +387,8 @@ def _sent(variant: Variant, backend: _Backend, values: Mapping[str, Value]) -> s
         "summarize": f"the newest message, the last {values['MAX_MESSAGES']} messages, and the beginning "
         "of each other one",
     }[mode]
-    form = "" if backend.api else f", as {variant.context_format or 'plain'} text"
+    form = variant.context_format or ("" if backend.api else "plain")
+    form = f", as {form} text" if form else ""
     return (
         f"Context mode `{mode}`: the model is sent {what}{form}, up to about "
         f"{values['MAX_CONTEXT_TOKENS']:,} tokens."

@@ -2,7 +2,7 @@
 
 import json
 
-from refold.declared.parts.program_messages import Message
+from refold.declared.parts.program_messages import Call, Message
 
 
 def speaker(message: Message) -> str:
@@ -12,9 +12,14 @@ def speaker(message: Message) -> str:
 
 def words(message: Message) -> str:
     """All that a message says, as text."""
-    calls = [
-        f"[calls {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]"
-        for call in message.calls
+    calls = [f"[calls {call.name} with {compact(call)}]" for call in message.calls]
+    results = [
+        f"[the {'call failed' if result.failed else 'result'}]\n{result.text}"
+        for result in message.results
     ]
-    results = [f"[the result]\n{result.text}" for result in message.results]
     return "\n\n".join(filter(None, [message.text, *calls, *results]))
+
+
+def compact(call: Call) -> str:
+    """The arguments of a call as JSON in one line."""
+    return json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))

@@ -161,14 +161,14 @@ def transcript(
 ) -> tuple[TranscriptLine, ...]:
     """The messages in their order. They begin with the guide, and `system` if any."""
     conversation = [spoken.message for spoken in messages]
-    whole = _whole(conversation, context, max(window, 1))
+    whole = whole_places(conversation, context, max(window, 1))
     told = [guide(system)]
     gap: list[Message] = []
     for place, message in enumerate(conversation):
         if place not in whole:
             gap.append(message)
             continue
-        told += _instead(gap, context)
+        told += instead(gap, context)
         gap = []
         told += said(message)
     return tuple(told)
@@ -192,7 +192,9 @@ def said(message: Message) -> list[TranscriptLine]:
     return [TranscriptLine(message.role, words)]
 
 
-def _whole(conversation: Sequence[Message], context: Context, window: int) -> set[int]:
+def whole_places(
+    conversation: Sequence[Message], context: Context, window: int
+) -> set[int]:
     """The places of the messages that are passed whole."""
     first, after = _newest(conversation)
     match context:
@@ -254,7 +256,7 @@ def _picture(image: Image) -> str:
     return f"[a picture, {called}, that cannot be shown here]"
 
 
-def _instead(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:
+def instead(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:
     """What replaces messages that are not included in full."""
     if not gap or context == "fresh":
         return []
