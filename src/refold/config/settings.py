@@ -148,9 +148,7 @@ class Backend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the conversation is sent to a model."""
 
     context: Context | Literal[""] = ""  # what is sent; "": the backend's default
-    format: Format | Literal[""] = (
-        ""  # as one text; "": messages, to a command line "plain"
-    )
+    format: Format | Literal[""] = ""  # as one text; "": messages where there can be
     window_messages: AtLeast0 = 0  # kept by "sliding", "summarize"; 0: its default
 
 
