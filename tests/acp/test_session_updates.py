@@ -55,6 +55,10 @@ def test_a_complete_answer_without_pieces_is_told_with_its_thoughts_first() -> N
     ]  # fmt: skip
 
 
+def test_a_piece_that_comes_after_the_complete_answer_is_not_told() -> None:
+    assert told(answer("Hello"), text(0, "Hel")) == [("agent_message_chunk", "Hello")]
+
+
 def test_thoughts_and_text_are_counted_apart() -> None:
     thought = ThinkingDelta(after=4, message=5, offset=0, text="Hm.")
     assert told(thought, text(0, "Yes"), answer("Yes.", "Hm.")) == [

@@ -54,7 +54,7 @@ class SessionUpdates:
 
     def __init__(self, show: Show, directory: str) -> None:
         self._show, self._directory = show, directory
-        self._said = _Pieces()
+        self._said, self._answered = _Pieces(), 0
         self._printed = dict[str, str]()  # by the ids of running calls
         self._edits = dict[str, list[FileEditToolCallContent]]()
 
@@ -112,6 +112,8 @@ class SessionUpdates:
     def _piece(
         self, document: live_documents.TextDelta | live_documents.ThinkingDelta
     ) -> Iterator[Update]:
+        if document.after < self._answered:  # late: news and events come by two ways
+            return
         thinking = isinstance(document, live_documents.ThinkingDelta)
         offset = 0 if document.offset is UNSET else document.offset
         message = 0 if document.message is UNSET else document.message
@@ -123,7 +125,7 @@ class SessionUpdates:
         for thinking, text in ((True, document.thinking), (False, document.text)):
             if rest := self._said.new(message, thinking, 0, text):
                 yield _chunk(rest, thinking, f"answer-{message}")
-        self._said = _Pieces()
+        self._said, self._answered = _Pieces(), document.seq
 
     def _output(self, document: live_documents.ToolProgress) -> Iterator[Update]:
         offset = 0 if document.offset is UNSET else document.offset
