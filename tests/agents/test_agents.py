@@ -137,13 +137,20 @@ def test_the_agent_of_the_person_has_every_tool_and_the_rare_ones_by_name() -> N
     given = tools_of(AGENTS.find("main"), TOOLS)
 
     assert names(given.deferred) == [
-        "apply_patch", "notebook_edit", "python", "claim", "task_create", "task_get",
+        "apply_patch", "notebook_edit", "background_run", "background_output",
+        "background_stop", "python", "claim", "task_create", "task_get",
         "task_update", "task_list", "task_claim", "web_search", "json_query",
         "calc",
     ]  # fmt: skip
     assert {*names(given.active), *names(given.deferred)} == {
         *names(TOOLS), "tool_search", "tool_call",
     }  # fmt: skip
+
+
+def test_an_agent_without_bash_runs_nothing_in_the_background_either() -> None:
+    given = tools_of(replace(AGENTS.find("main"), without=("bash",)), TOOLS)
+
+    assert not {"bash", "background_run"} & {*names(given.active), *names(given.deferred)}
 
 
 def test_a_child_plans_nothing_with_a_person() -> None:

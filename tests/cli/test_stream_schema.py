@@ -14,6 +14,8 @@ from refold.cli.main import main
 from refold.cli.schema import SCHEMAS, schema_text
 from refold.client.verify import claims_of
 from refold.journal.events.child_events import (
+    BackgroundEnded,
+    BackgroundStarted,
     ChildAnswered,
     ChildAsked,
     ChildBorn,
@@ -117,6 +119,8 @@ EVENTS: tuple[Event, ...] = (
     Settled(3, None, "p/m", None, "no line"), MemoryExtracted(5, 2, "p/m"),
     ChildBorn("child-1", "c1", "code", "Do it."), ChildEnded("child-1", "answered", "done"),
     ChildGranted("child-1", Budget(1.0)), ChildStopped("child-1", "no"),
+    BackgroundStarted("background-1", "make", "a", "/w", notify=True),
+    BackgroundEnded("background-1", "failed", 2, "", "no rule", "0" * 64),
     ChildAnswered("child-1/c7", True), ChildAnswered("child-1/c7", False, withdrawn=True),
     ChildAsked("child-1/c7", "child-1", "code", CALL, "no rule", "h"),
     NestedCallMade(CALL, "c0"), VariableInjected("v", "b" * 64, (("/a", "h"),)), Forked("other", 4),

@@ -70,6 +70,12 @@ FURTHER: list[some.SearchStrategy[Any]] = [
     some.builds(news.NestedCallMade, some.just(CALLS.calls[1]), some.just("a")),
     some.builds(news.Reserved, some.just("summary"), some.just("a/b"), some.just(0.5)),
     some.builds(news.Settled, some.integers(1, 9), some.just(Usage(1))),
+    some.builds(news.BackgroundStarted, some.just("background-1"), some.just("make"), notify=some.booleans()),
+    some.builds(
+        news.BackgroundEnded, some.just("background-1"),
+        some.sampled_from(["done", "failed", "stopped", "lost"]), told=some.booleans(),
+    ),
+    some.builds(news.ModelAsked, policies=some.just(("ended_commands",))),
     some.builds(news.ChildBorn, some.just("child-1"), *map(some.just, ("a", "b", "c"))),
     some.builds(news.ChildEnded, some.just("child-1"), *map(some.just, ("so", "done"))),
     some.sampled_from([
@@ -167,11 +173,13 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.ChildBorn("child-2", "a", "explore", "look"), news.ChildGranted("child-1", Budget(1.0)),
         wants, news.ChildAnswered("child-1/a"), news.ChildStopped("child-1"),
         news.ChildEnded("child-1", "answered", "done"), news.Forked("s", 9),
+        news.BackgroundStarted("background-2", "make"), news.BackgroundEnded("background-1", "done", 0),
         news.NestedCallMade(ToolCall("a.1", "book", Raw(b"{}")), "a"), news.VariablesSaved("a", "0" * 64),
         news.VariableInjected("context", "0" * 64), news.Imported("s"), news.Renamed("walk"), news.Tagged(("rain",)), news.Titled("A walk"),
         news.HookRan("Stop", "check", "k", 2, context="more"),
     ]  # fmt: skip
-    view = fold(placed([*said, plan, asked, born, wants]))
+    beside = news.BackgroundStarted("background-1", "make")
+    view = fold(placed([*said, plan, asked, born, wants, beside]))
 
     deaf = {
         type(e).__name__

@@ -13,7 +13,7 @@ from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import Rule, parse
 from refold.permissions.shell.script import read
-from refold.values.modes import Mode
+from refold.values.modes import Mode, Verdict
 from refold.values.tools import Confines, Effect
 from tests.permissions.places import STRICT, bash, judged, on_file, place, rules
 
@@ -353,3 +353,30 @@ def test_a_settings_file_of_another_agent_is_asked_about_in_every_mode() -> None
     ]
 
     assert {(each.verdict, each.once) for each in found} == {("ask", True)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "command",
+    ["make test", "ls", "rm -rf /", "npm run dev & curl x", "bash -c $X", "git push"],
+)
+@pytest.mark.parametrize(
+    "given", [{}, {"allow": ("bash(make *)", "bash(npm run *)")}, {"deny": ("bash(make *)",)}, {"ask": ("bash(git push *)", "bash(ls)")}]
+)  # fmt: skip
+def test_a_command_in_the_background_is_judged_as_one_of_bash(
+    mode: Mode, command: str, given: dict[Verdict, tuple[str, ...]]
+) -> None:
+    beside = replace(bash(command), tool="background_run")
+    written = [parse(rule, verdict) for verdict in given for rule in given[verdict]]
+
+    found = decide(beside, mode, written, FACTS)
+
+    assert found == decide(bash(command), mode, written, FACTS)
+
+
+def test_a_rule_for_the_background_says_nothing_of_bash() -> None:
+    beside = replace(RUN, tool="background_run")
+    rule = [parse("background_run(make *)", "deny")]
+
+    assert decide(beside, "default", rule, FACTS).verdict == "deny"
+    assert decide(RUN, "default", rule, FACTS).verdict == "ask"

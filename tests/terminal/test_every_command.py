@@ -141,7 +141,7 @@ ROWS: Mapping[str, Typing] = {
     "agents": Typing("/agents", seen=(r"\* main .*",)),
     "tree": Typing("/tree", seen=("No subagents: .*",)),
     "background": Typing("/background", "/background x", seen=(
-        "No subagent runs in the background.", "type /background, not /background x.*")),
+        "Nothing runs in the background.", "type /background, not /background x.*")),
     "stop": Typing("/stop", seen=("no subagent is running",)),
     "hooks": Typing("/hooks", seen=(r"There are no hooks here\..*",)),
     "mcp": Typing("/mcp", seen=(r"There are no MCP servers here\..*",)),

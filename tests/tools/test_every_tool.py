@@ -35,6 +35,9 @@ ARGUMENTS: dict[str, dict[str, object]] = {
     "apply_patch": {"patch": PATCH},
     "notebook_edit": {"path": "n.ipynb", "cell": 1, "source": "2"},
     "bash": {"command": "echo hello"},
+    "background_run": {"command": "sleep 60"},
+    "background_output": {"name": "background-1"},
+    "background_stop": {"name": "background-1"},
     "python": {"code": "1 + 1"},
     "task": {"prompt": "Count the tests.", "agent": "explore"},
     "think": {"thought": "so far so good"},
@@ -72,6 +75,7 @@ class TestEveryTool(ToolContract):
             anyio.run(place.board.add, NewTask("Mow the lawn"), "session", "another call")
             place.mode = "plan" if tool.spec.name == "exit_plan_mode" else "default"
             place.answers = ("yes",)
+            anyio.run(place.use, TOOLS["background_run"], {"command": "sleep 60"})
             yield ToolCase(tool, ARGUMENTS[tool.spec.name], place)
 
 
@@ -102,6 +106,11 @@ def test_what_a_tool_can_reach_is_what_it_names() -> None:
         "apply_patch": {"files", "known"},
         "notebook_edit": {"files", "known"},
         "bash": {"files", "commands", "confines", "directory", "progress"},
+        "background_run": {
+            *("files", "commands", "confines", "directory", "background", "call"),
+        },
+        "background_output": {"background"},
+        "background_stop": {"background"},
         "python": {"repl", "call", "progress"},
         "task": {"children", "call"},
         "think": set(),

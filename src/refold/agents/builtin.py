@@ -15,7 +15,10 @@ from refold.tools.python_tool import NAME as PYTHON
 
 BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 _DATA = ("json_query", "calc")
-_RARE = ("apply_patch", "notebook_edit", "claim", "python", *BOARD, *_DATA, "web_search")
+_RARE = (
+    "apply_patch", "notebook_edit", "claim", "python", "background_*", *BOARD, *_DATA,
+    "web_search",
+)  # fmt: skip
 _LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")
 _MINDS = ("think", "todo_write", "compact")
 _PLANS = ("enter_plan_mode", "exit_plan_mode")  # the user plans with the main agent only

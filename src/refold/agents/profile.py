@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from refold.permissions.rules import Rule, parse, reads
+from refold.permissions.rules import COMMANDS, Rule, parse, reads
 from refold.tools.contract import Tool
 from refold.tools.tool_search import finding
 from refold.values.modes import Mode
@@ -144,7 +144,7 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
     known = [
         tool
         for tool in every
-        if tool.effect in profile.effects and not _named(tool, profile.without)
+        if tool.effect in profile.effects and not _left_out(tool, profile.without)
     ]
     deferred = tuple(tool for tool in known if _named(tool, profile.deferred))
     active = tuple(
@@ -153,6 +153,12 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
     if any(tool.spec.name == CALLER for tool in active):  # a plug-in has taken the name
         return OfferedTools((*active, *deferred))
     return OfferedTools((*active, *finding(deferred)), deferred)
+
+
+def _left_out(tool: Tool, without: Sequence[str]) -> bool:
+    """Without `bash` an agent runs no command in any other way either."""
+    runs = tool.spec.name in COMMANDS and any(fnmatchcase("bash", each) for each in without)
+    return runs or _named(tool, without)
 
 
 def _named(tool: Tool, patterns: Sequence[str]) -> bool:

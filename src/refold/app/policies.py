@@ -19,7 +19,7 @@ from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.fulfilment import fulfilled, showing_named_files
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
-from refold.engine.policies.reminders import reminding
+from refold.engine.policies.reminders import ended_commands, reminding
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_refused, not_stuck, not_twice
@@ -80,6 +80,7 @@ def policies(
         after_a_stop,
         in_plan_mode(settings.permission_mode),
         *(reminding() if settings.reminders else ()),
+        ended_commands,
         hearing_children,
         # Before `converse` runs the calls.
         *((not_twice,) if checked else ()),

@@ -74,6 +74,7 @@ class SessionOpener:
             id_=id_,
             session_options=session_options,
         )
+        session.background = turn_context.background
         if shared.hooks is not None:
             session.at_end = turn_context.at_end
         return session, turn_context

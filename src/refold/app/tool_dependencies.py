@@ -24,6 +24,7 @@ from refold.app.system_prompt import SystemPromptBuilder
 from refold.app.workspace import Workspace
 from refold.config.settings import Settings
 from refold.errors import BadInput, JournalError, ToolFailed
+from refold.journal.state.background import BackgroundCommand
 from refold.permissions.rules import Rule
 from refold.place.port import Commands, Files, Snapshots
 from refold.session.full_history import History
@@ -32,6 +33,7 @@ from refold.session.redactor import Redactor
 from refold.skills.catalogue import Catalogue
 from refold.tools.contract import Tool
 from refold.tools.memory import Notebook
+from refold.tools.shell import BackgroundOutput, BackgroundRequest
 from refold.tools.task import Choice, task, task_for
 from refold.tools.web import Judge
 from refold.values.claims import Checked, Claim
@@ -39,6 +41,7 @@ from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
+    from refold.agents.background_commands import BackgroundCommands
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
     from refold.app.session_hooks import HooksFor
@@ -151,6 +154,40 @@ class LazyWeb:
         return await self._client.search(service, query, count)
 
 
+class LazyBackground:
+    """The background commands of a session: loaded when one is started or asked about."""
+
+    def __init__(self, record: Recorder) -> None:
+        self._record = record
+        self._made: BackgroundCommands | None = None
+
+    async def start(
+        self, call_id: str, request: BackgroundRequest, commands: Commands
+    ) -> str:
+        return await self._commands.start(call_id, request, commands)
+
+    async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
+        return await self._commands.output(name, all_of_it=all_of_it)
+
+    async def stop(self, name: str, *, told: bool = False) -> bool:
+        return await self._commands.stop(name, told=told)
+
+    def every(self) -> Sequence[BackgroundCommand]:
+        return self._record.view.background.commands
+
+    async def close(self) -> None:
+        if self._made is not None:
+            await self._made.close()
+
+    @property
+    def _commands(self) -> "BackgroundCommands":
+        if self._made is None:
+            from refold.agents.background_commands import BackgroundCommands
+
+            self._made = BackgroundCommands(self._record)
+        return self._made
+
+
 class LazyChecks:
     """The check of claims, loaded when something is claimed."""
 
@@ -182,6 +219,7 @@ class ToolDependencies:
             id_,
         )
         self._children, self._child = children, child
+        self.background = LazyBackground(record)
 
     def place(self, reading: Sequence[Rule] = ()) -> tuple[Files, Commands]:
         """Files and commands of the workspace, with what these rules deny left out."""
@@ -209,6 +247,7 @@ class ToolDependencies:
             "board": LazyBoard(self._resources.project, self._shared.models.masks),
             "directory": Path(workspace.directory),
             "children": self._children,
+            "background": self.background,
             "repl": self._resources.python,
             "web": LazyWeb(self._shared.settings, self._shared.environ),
             **self._shared.options.house,

@@ -20,6 +20,7 @@ from refold.app.models import SCRIPT, Models, Traits, answering
 from refold.app.policies import budget, policies, shares
 from refold.app.system_prompt import Material
 from refold.app.tool_dependencies import (
+    LazyBackground,
     SessionResources,
     SharedResources,
     ToolDependencies,
@@ -74,6 +75,11 @@ class TurnContext:
         self._call_locks = Shared()
         self._policies: dict[tuple[int, bool, bool], tuple[Policy, ...]] = {}
         self._since: str | None = None  # what is new since the session was left
+
+    @property
+    def background(self) -> LazyBackground:
+        """The background commands of the session."""
+        return self._tool_dependencies.background
 
     def notices(self) -> tuple[str, ...]:
         """What a user should know about this session: what does not fit, or no longer

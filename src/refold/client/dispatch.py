@@ -32,6 +32,7 @@ from refold.client.protocol import (
     SetModel,
     SetSteps,
     Steer,
+    StopBackground,
     StopChild,
 )
 from refold.client.workspace import SessionWorkspace
@@ -55,10 +56,11 @@ _Set: TypeAlias = (
 # `Session` takes the others: they lead to another place, or to another session.
 SessionOrder: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
-    | Interrupt | Cancel | Continue | CompactConversation | Rewind | StopChild | _Set
+    | Interrupt | Cancel | Continue | CompactConversation | Rewind | StopChild | StopBackground | _Set
 )  # fmt: skip
 BUSY = "a turn of this session is running already: wait, or stop it"
 NO_CHILD = "no subagent is running"
+NO_COMMAND = "no command is running in the background"
 
 
 class AlreadyAnswered(BadInput):
@@ -91,7 +93,7 @@ class Dispatcher:
                 return await self._answers(order)
             case PlanApproval():
                 return await self._plan(order)
-            case Interrupt() | Cancel() | Continue() | StopChild():
+            case Interrupt() | Cancel() | Continue() | StopChild() | StopBackground():
                 return await self._control(order)
             case CompactConversation():
                 return await self._compact(order)
@@ -169,7 +171,9 @@ class Dispatcher:
                 self._messages.append(order)
                 return True
 
-    async def _control(self, order: Interrupt | Cancel | Continue | StopChild) -> bool:
+    async def _control(
+        self, order: Interrupt | Cancel | Continue | StopChild | StopBackground
+    ) -> bool:
         inbox, view = self._engine.inbox, self._engine.view
         match order:
             case Interrupt() | Cancel() if self._scope is not None:
@@ -182,12 +186,8 @@ class Dispatcher:
                 return stopped
             case Cancel(reason):
                 return await inbox.cancel(reason)
-            case StopChild(child):
-                if not await inbox.stop_child(child):
-                    raise BadInput(
-                        f"no subagent {child!r} is running" if child else NO_CHILD
-                    )
-                return True
+            case StopChild() | StopBackground():
+                return await _stop_work(order, self._engine)
             case Continue():
                 if not self._engine.idle or self._messages:
                     raise BadInput("a turn is already running")
@@ -312,3 +312,22 @@ class Dispatcher:
                 f"{error}; rules for {order.call_id!r}: {', '.join(map(repr, offered))}"
             ) from error
         return rule
+
+
+async def _stop_work(order: StopChild | StopBackground, engine: Engine) -> bool:
+    """Stop what works beside the conversation."""
+    if isinstance(order, StopChild):
+        if not await engine.inbox.stop_child(order.child):
+            raise BadInput(
+                f"no subagent {order.child!r} is running" if order.child else NO_CHILD
+            )
+        return True
+    running = [each.name for each in engine.view.background.running]
+    if engine.background is None or not running:
+        raise BadInput(NO_COMMAND)
+    if order.name and order.name not in running:
+        there = ", ".join(running)
+        raise BadInput(f"no background command {order.name!r} is running; there is {there}")
+    for each in (order.name,) if order.name else running:
+        await engine.background.stop(each)
+    return True

@@ -219,7 +219,7 @@ class Launch:
         granted = left.view.rights.granted if same else ()
         try:
             if same:
-                await left.record.close()  # one writer: whoever records next opens it again
+                await left.pause()  # one writer: whoever records next opens it again
             engine = await app.resume(id_)
         except RefoldError:
             if app is not self.app:

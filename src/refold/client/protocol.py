@@ -180,6 +180,12 @@ class StopChild(_Order, frozen=True, tag="stop_child"):
     child: str = ""
 
 
+class StopBackground(_Order, frozen=True, tag="stop_background"):
+    """Stop a background command; "": all of them. The turn continues."""
+
+    name: str = ""
+
+
 class Rename(_Order, frozen=True, tag="rename"):
     """Call the session so; "": it has no name."""
 
@@ -228,7 +234,7 @@ Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
     | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
     | DeleteMessage | Fork | SetMode
-    | SetModel | SetEffort | SetAgent | SetBudget | SetSteps | SetDirectory | StopChild
+    | SetModel | SetEffort | SetAgent | SetBudget | SetSteps | SetDirectory | StopChild | StopBackground
     | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
 )  # fmt: skip
 KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)

@@ -37,6 +37,7 @@ from refold.client.protocol import (
     SetSteps,
     ShellOutput,
     Steer,
+    StopBackground,
     StopChild,
 )
 from refold.client.session_state import SessionState
@@ -271,9 +272,10 @@ class SessionOrders(SessionState):
         """How many model responses a turn may have; 0: as the settings say."""
         return await self.send(SetSteps(steps))
 
-    async def stop(self, child: str = "") -> bool:
-        """Stop a subagent and all below it; "": all of them. The turn continues."""
-        return await self.send(StopChild(child))
+    async def stop(self, name: str = "") -> bool:
+        """Stop a subagent and all below it ("": all of them), or a background command."""
+        beside = self.view.background.command(name) is not None
+        return await self.send(StopBackground(name) if beside else StopChild(name))
 
     async def rename(self, name: str) -> bool:
         """Call the session so; "": it has no name. Raises `BadInput` for what is none."""

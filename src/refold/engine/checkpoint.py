@@ -41,6 +41,8 @@ async def save(world: World, record: Record, *, answer: int = 0) -> None:
     """
     if world.snapshots is None or (answer and record.view.checkpoints.seq > answer):
         return
+    if record.view.background.running:  # they may have changed files at any time
+        world.snapshots.forget()
     try:
         taken = await world.snapshots.taken()
         saved = record.view.checkpoints

@@ -60,15 +60,20 @@ class ThrottledOutput:
 
 
 class OutputPipe:
-    """The output from a pipe of ours; `on_output` gets it as it arrives.
+    """The output from a pipe of ours; `on_output` gets it as it arrives, `printed` keeps it.
 
     `close` reads what is left and passes on the last of it; the pipe stays open.
     """
 
-    def __init__(self, reading: int, on_output: Callable[[str], None] | None) -> None:
+    def __init__(
+        self,
+        reading: int,
+        on_output: Callable[[str], None] | None,
+        printed: Printed | None = None,
+    ) -> None:
         os.set_blocking(reading, False)
         self.reading, self.open = reading, True
-        self.printed = Printed()
+        self.printed = printed or Printed()
         self._told = ThrottledOutput(on_output) if on_output else None
 
     @property

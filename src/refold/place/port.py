@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from refold.place.command_output import as_text
 from refold.place.limits import Limits
+from refold.values.kept_output import Printed
 from refold.values.tools import Confines
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
@@ -94,6 +95,7 @@ class CommandExtras(Struct, frozen=True):
     otherwise. With `own_tmp` it has a /tmp of its own, which is deleted at its end. `used`
     is called from time to time with the seconds that it has computed.
     `environ` are variables that the user named for it, in addition to the harmless ones.
+    `printed` gets its output, and can be read while it runs.
     """
 
     stdin: int | None = None
@@ -102,6 +104,7 @@ class CommandExtras(Struct, frozen=True):
     own_tmp: bool = False
     used: Callable[[float], None] | None = None
     environ: Mapping[str, str] = {}
+    printed: Printed | None = None
 
 
 NOTHING_MORE = CommandExtras()

@@ -121,7 +121,8 @@ class Supervisor:
 
     def _live(self) -> Finished:
         call = self._start()
-        output = OutputPipe(call.reading, self._tell if self._on_output else None)
+        tell = self._tell if self._on_output else None
+        output = OutputPipe(call.reading, tell, self._order.given.printed)
         watch = _Watch(call, self._limits, self._order.cwd)
         ended, why = False, ""
         taken = list[tuple[str, str]]()

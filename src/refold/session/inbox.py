@@ -309,5 +309,6 @@ def _verdict(
 
 def _stopping(events: Sequence[Event], view: View) -> Sequence[Event]:
     # Wishes that wait are about to become a turn; that one is stopped, too.
-    wishes = any(each.said.sender in REQUESTERS for each in view.conversation.undelivered)
+    waiting = (each.said for each in view.conversation.undelivered)
+    wishes = any(said.sender in REQUESTERS or said.wakes for said in waiting)
     return events if (view.turn.seq or wishes) and not view.turn.stopped else ()

@@ -9,7 +9,7 @@ second.
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import anyio
 from msgspec import Struct
@@ -20,6 +20,7 @@ from refold.engine.loop import run_turn
 from refold.engine.world import World
 from refold.errors import BadInput, first
 from refold.journal.events.kinds import (
+    BackgroundEnded,
     Entry,
     Event,
     ModeChanged,
@@ -43,6 +44,13 @@ from refold.values.modes import Mode
 from refold.values.usage import NOTHING, RunLimits, Usage
 
 WorldFor = Callable[[View], World]
+
+
+class RunningBackground(Protocol):
+    """The background commands of a session: they end with it."""
+
+    async def stop(self, name: str) -> bool: ...
+    async def close(self) -> None: ...
 
 
 class SessionOptions(Struct, frozen=True):
@@ -72,6 +80,7 @@ class Session:
         self._world_for = world_for
         self._one_turn = anyio.Lock()
         self._step = anyio.CancelScope()
+        self.background: RunningBackground | None = None  # its background commands
         self.beside = False  # is something done between two turns?
         self.at_end: Callable[[], Awaitable[None]] | None = None  # if a turn was run here
         self._worked = False
@@ -188,12 +197,19 @@ class Session:
 
         return await self.record.append_if(news, kept=True, by="person")
 
+    async def pause(self) -> None:
+        """Release the journal, for another to open. The background commands end."""
+        if self.background is not None:
+            with anyio.CancelScope(shield=True):
+                await self.background.close()
+        await self.record.close()
+
     async def close(self) -> None:
         if self.at_end is not None and self._worked:
             with anyio.CancelScope(shield=True):  # each of its hooks has a limit
                 await self.at_end()
             self._worked = False
-        await self.record.close()
+        await self.pause()
         self.hub.close()
 
     async def __aenter__(self) -> Self:
@@ -284,7 +300,8 @@ def _taken_up(
     # Whoever takes a session up may not know that everything runs unasked in it.
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
     resumed = SessionResumed(version, private, moved, roots, session_options.given)
-    return (resumed, *careful, *_cut_off(view))
+    lost = (BackgroundEnded(each.name, "lost") for each in view.background.running)
+    return (resumed, *careful, *_cut_off(view), *lost)
 
 
 def _cut_off(view: View) -> Iterator[Settled]:
@@ -310,6 +327,8 @@ def _fresh(view: View) -> list[int]:
     is a late report of a subagent: a turn that has ended does not begin again for it.
     """
     waiting = (
-        each for each in view.conversation.undelivered if each.said.sender in REQUESTERS
+        each
+        for each in view.conversation.undelivered
+        if each.said.sender in REQUESTERS or each.said.wakes
     )
     return [each.seq for each in waiting if each.seq > view.turn.stop_seq]

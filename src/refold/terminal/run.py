@@ -145,6 +145,7 @@ class PromptLoop:
             watch = self.terminal.session.watch(live=0)
             async with anyio.create_task_group() as group:
                 group.start_soon(self._put_aside)
+                group.start_soon(self._when_ended)
                 typed = await self._reader.words(self._prompt)
                 group.cancel_scope.cancel()
             if typed is not Key.ASIDE or self.terminal.session.ended:
@@ -162,6 +163,20 @@ class PromptLoop:
                 await socket.ordered()
         else:
             await self._until_work()
+        await self._aside()
+
+    async def _when_ended(self) -> None:
+        """Put the prompt aside when a background command has ended, for that is shown."""
+        session = self.terminal.session
+        before = {each.name for each in session.view.background.running}
+        while before <= {each.name for each in session.view.background.running}:
+            try:
+                await session.changed(after=session.view.seq)
+            except BadInput:  # it has ended, where it is open
+                return
+        await self._aside()
+
+    async def _aside(self) -> None:
         while True:
             if self._reader.put_aside():
                 return
@@ -198,6 +213,9 @@ class PromptLoop:
         mode = self.terminal.session.mode
         sign = self._printer.look.sign("prompt")
         before: Line = () if mode == "default" else (("warn", f"{mode} "),)
+        beside = len(self.terminal.session.view.background.running)
+        if beside:
+            before = (*before, ("dim", f"{beside} in background "))
         return (*before, ("person", f"{sign} "))
 
 

@@ -16,6 +16,8 @@ import msgspec
 
 from refold.errors import JournalError, ToolFailed
 from refold.journal.board.task_graph import Board, folded
+from refold.journal.events.kinds import BackgroundStarted
+from refold.journal.state.background import BackgroundCommand
 from refold.permissions.facts import Decision
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
@@ -30,6 +32,7 @@ from refold.place.port import (
 from refold.tools.contract import Context, Reply, Tool
 from refold.tools.page_text import SearchHits, WebHit, WebPage
 from refold.tools.python_tool import Ran
+from refold.tools.shell import BackgroundOutput, BackgroundRequest
 from refold.tools.task import Report, TaskRequest
 from refold.tools.web import Judge
 from refold.values.claims import Checked, Claim
@@ -71,6 +74,8 @@ class ScriptedCommands:
         found = Finished(0, answer.encode()) if isinstance(answer, str) else answer
         if on_output and found.text:
             on_output(found.text)
+        if given.printed is not None:
+            given.printed.add(found.start + found.end)
         return found
 
     def has(self, program: str) -> bool:
@@ -184,6 +189,41 @@ class ChildrenInMemory:
         return Report("child-1", "runs" if request.background else "done", request.prompt)
 
 
+class BackgroundInMemory:
+    """Implements `tools.shell.BackgroundRunner`: nothing runs, and all print their command."""
+
+    def __init__(self) -> None:
+        self.requests = dict[str, BackgroundRequest]()
+        self.stopped = list[str]()
+
+    async def start(
+        self, call_id: str, request: BackgroundRequest, commands: Commands
+    ) -> str:
+        name = f"background-{len(self.requests) + 1}"
+        self.requests[name] = request
+        return name
+
+    async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
+        return BackgroundOutput(self._known(name).command)
+
+    async def stop(self, name: str, *, told: bool = False) -> bool:
+        self._known(name)
+        new = name not in self.stopped
+        self.stopped.append(name)
+        return new
+
+    def every(self) -> Sequence[BackgroundCommand]:
+        return [
+            BackgroundCommand(BackgroundStarted(name, request.command))
+            for name, request in self.requests.items()
+        ]
+
+    def _known(self, name: str) -> BackgroundRequest:
+        if name not in self.requests:
+            raise ToolFailed(f"There is no background command {name!r}.")
+        return self.requests[name]
+
+
 class PythonInMemory:
     """Implements `tools.python_tool.Repl`: it says the code back that it would run."""
 
@@ -233,6 +273,7 @@ class ToolDirectory:
         self.board = BoardInMemory()
         self.checks = NothingSeen()
         self.children = ChildrenInMemory()
+        self.background = BackgroundInMemory()
         self.repl = PythonInMemory()
         self.web = PagesInMemory()
         self.known = dict[str, str]()
@@ -254,6 +295,7 @@ class ToolDirectory:
             "board": self.board,
             "checks": self.checks,
             "children": self.children,
+            "background": self.background,
             "repl": self.repl,
             "call": self.call_id,
             "web": self.web,

@@ -16,7 +16,12 @@ from refold.tools.plan import ask_user, enter_plan_mode, exit_plan_mode
 from refold.tools.python_tool import python
 from refold.tools.read import read_file
 from refold.tools.session_history import history_search
-from refold.tools.shell import bash
+from refold.tools.shell import (
+    background_output,
+    background_run,
+    background_stop,
+    bash,
+)
 from refold.tools.skills import list_skills, read_skill
 from refold.tools.task import task
 from refold.tools.todo import (
@@ -35,7 +40,8 @@ def builtin() -> tuple[Tool, ...]:
     return (
         *(read_file, list_files, glob, grep),
         *(write_file, edit_file, multi_edit, apply_patch, notebook_edit),
-        *(bash, python, task, think, todo_write, compact, history_search, claim),
+        *(bash, background_run, background_output, background_stop),
+        *(python, task, think, todo_write, compact, history_search, claim),
         *(task_create, task_get, task_update, task_list, task_claim),
         *(web_fetch, web_search, json_query, calc),
         *(memory_write, list_skills, read_skill),

@@ -1,24 +1,26 @@
-"""The tool `bash`: runs a shell command.
+"""The tools that run shell commands: `bash`, and `background_run` with its companions.
 
-The place starts, watches and stops the command; rules have decided before whether it may
-run. `careful` keeps redirections from overwriting files.
+The place starts, watches and stops a command; rules have decided before whether it may
+run. `agents.background_commands` keeps those that run in the background. `careful` keeps
+redirections from overwriting files.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from anyio import to_thread
-from msgspec import Meta
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
+from refold.journal.state.background import BackgroundCommand, end_text
 from refold.place.port import Commands, Files, Finished, Real
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.find import directory as a_directory
-from refold.values.display import Output
+from refold.values.display import Note, Output
 from refold.values.printable_names import escaped
 from refold.values.tools import Confines, Effect
 
@@ -36,6 +38,38 @@ _NO_NETWORK = (
 )
 _CURL_FOUND_NOBODY = (6, 7)  # and with -s it says nothing
 _NOT_WRITABLE = r"(?i:read-only file system|EROFS)|Device or resource busy"
+
+
+class BackgroundRequest(Struct, frozen=True):
+    """A command, and where and how confined it is to run."""
+
+    command: str
+    directory: str
+    confines: Confines
+    notify: bool = False  # wake the agent at its end
+
+
+class BackgroundOutput(Struct, frozen=True):
+    """`ended` says how the command ended; "": it runs."""
+
+    text: str
+    ended: str = ""
+    whole: bool = True
+
+
+class BackgroundRunner(Protocol):
+    """The background commands of a session. All raise `ToolFailed`.
+
+    `output` is what was printed since the last time, or all of it. `stop` waits for the end,
+    and is False if it had ended before; with `told` the model need not hear of it.
+    """
+
+    async def start(
+        self, call_id: str, request: BackgroundRequest, commands: Commands
+    ) -> str: ...
+    async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput: ...
+    async def stop(self, name: str, *, told: bool = False) -> bool: ...
+    def every(self) -> Sequence[BackgroundCommand]: ...
 
 
 @tool(Effect.RUN)
@@ -72,6 +106,74 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     said = f"{body}\n({'; '.join(remarks)})" if remarks else body
     shown = Output(command, _shortened(text, done), done.code, _ended(done, timeout))
     return Reply(said, (shown,), whole=whole)
+
+
+@tool(Effect.RUN)
+async def background_run(  # noqa: PLR0913 - the parameters are the schema
+    command: str,
+    cwd: str = "",
+    network: Annotated[
+        bool,
+        Meta(
+            description="it must reach the network, or other commands must reach it (then they "
+            "need network=true, too)"
+        ),
+    ] = False,
+    notify: Annotated[
+        bool, Meta(description="wake me when it ends, even if I have finished by then")
+    ] = False,
+    *,
+    files: Files,
+    commands: Commands,
+    confines: Confines,
+    directory: Path,
+    background: BackgroundRunner,
+    call: str,
+) -> Reply:
+    """Start a bash command in the background: a server, a watcher, a long build. It has no time limit, goes on after this turn, and ends with the session."""
+    where = str(directory)
+    if cwd:
+        where, _ = await to_thread.run_sync(partial(_inside, cwd, files))
+    request = BackgroundRequest(command, where, confines, notify)
+    name = await background.start(call, request, commands)
+    said = (
+        f"{name} runs. background_output({name!r}) reads what it prints, and "
+        f"background_stop({name!r}) ends it. You are told when it has ended."
+    )
+    return Reply(said, (Note(f"{name} runs in the background: {command}"),))
+
+
+@tool(Effect.SELF, subject="name")
+async def background_output(
+    name: Annotated[str, Meta(description='as in "background-1"; "": list them')] = "",
+    all: Annotated[bool, Meta(description="from the beginning")] = False,
+    *,
+    background: BackgroundRunner,
+) -> Reply:
+    """Read what a background command has printed since you last looked, or list the commands."""
+    if not name:
+        lines = [_line(each) for each in background.every() if not each.foreign]
+        text = "\n".join(lines) or "No command runs in the background."
+        return Reply(text, (Note(text),))
+    found = await background.output(name, all_of_it=all)
+    text = readable(found.text).rstrip("\n")
+    body = text or ("(no output)" if all else "(nothing new)")
+    how = found.ended or "it runs"
+    shown = Output(name, text[-_SHOWN:], None, found.ended)
+    return Reply(f"{body}\n({how})", (shown,), whole=found.whole)
+
+
+@tool(Effect.SELF)
+async def background_stop(name: str, *, background: BackgroundRunner) -> Reply:
+    """Stop a background command, with all that it started."""
+    stopped = await background.stop(name, told=True)
+    said = f"{name} is stopped." if stopped else f"{name} had ended before."
+    return Reply(said, (Note(said),))
+
+
+def _line(command: BackgroundCommand) -> str:
+    how = end_text(command.end) if command.end else "runs"
+    return f"{command.name}: {how}: {' '.join(command.started.command.split())}"
 
 
 def readable(text: str) -> str:
@@ -145,7 +247,7 @@ _NO_CLOBBER = "set -C; export SHELLOPTS; "  # also in the bash that a command st
 
 def careful(tool: Tool) -> Tool:
     """`tool`, if it is the shell with nothing overwritten by a redirection."""
-    if tool.spec.name != "bash":
+    if tool.spec.name not in ("bash", "background_run"):
         return tool
 
     async def run(command: str, **given: object) -> Reply:

@@ -304,8 +304,10 @@ def _status(model: Model) -> Line:
     todos = seen.conversation.todos
     done = sum(each.status == "done" for each in todos)
     running = sum(isinstance(b, Called) and b.stage == "running" for b in model.screen.open)
+    beside = len(seen.background.running)
     right = [
         f"{running} running" if running > 1 and not compact else "",
+        f"{beside} in background" if beside else "",
         f"{done}/{len(todos)} todos" if todos and not compact else "",
         share.replace(" of window", "") if compact else share,
         spent,

@@ -1,6 +1,10 @@
-"""Output that arrives in pieces: its beginning and end are kept, the middle is counted."""
+"""Output that arrives in pieces: its beginning and end are kept, the middle is counted.
+
+One thread may add to it while another reads.
+"""
 
 from collections import deque
+from threading import Lock
 
 KEPT_AT_EACH_END = 8 * 1024 * 1024  # bytes
 
@@ -11,6 +15,7 @@ class Printed:
         self._start = bytearray()
         self._end = deque[bytes]()
         self._in_end = 0
+        self._lock = Lock()
         self.dropped = 0
 
     @property
@@ -21,7 +26,22 @@ class Printed:
     def end(self) -> bytes:
         return b"".join(self._end)
 
+    def since(self, place: int) -> tuple[bytes, int, bytes, int]:
+        """What came after the first `place` bytes, and how many there are now.
+
+        It is in two pieces, with the number of bytes between them that were not kept.
+        """
+        with self._lock:
+            first, begins = len(self._start), len(self._start) + self.dropped
+            start, end = bytes(self._start[place:]), b"".join(self._end)
+            lost = max(0, begins - max(place, first))
+            return start, lost, end[max(0, place - begins) :], begins + self._in_end
+
     def add(self, piece: bytes) -> None:
+        with self._lock:
+            self._add(piece)
+
+    def _add(self, piece: bytes) -> None:
         if room := self._each_end - len(self._start):
             self._start += piece[:room]
             piece = piece[room:]

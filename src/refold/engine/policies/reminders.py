@@ -1,4 +1,4 @@
-"""Reminds the model of its todos, of changed files, and of the current directory.
+"""Reminds the model of todos, changed files, ended background commands, and its directory.
 
 Reminders are tagged, so that the model does not take them for a message of the user. Those
 about plan mode are in `plan_mode`, those about the end of a turn with the policy that ends
@@ -6,6 +6,7 @@ it.
 """
 
 from refold.engine.decide import Note, Policy
+from refold.journal.state.background import BackgroundCommand, end_text
 from refold.journal.state.fold import View
 from refold.journal.state.reminders import TODOS
 from refold.values.path_names import near
@@ -22,7 +23,9 @@ OTHER_PLACE = (
     "<reminder>This session works in {directory} now. Relative paths begin there; those "
     "that were said before began elsewhere.</reminder>"
 )
-_NAMED = 20  # todos or files
+ENDED_COMMANDS = "<reminder>Commands in the background have ended:\n{commands}</reminder>"
+_NAMED = 20  # todos, files or commands
+_TAIL = 400  # characters of the output of an ended command
 
 
 def reminding(every: int = 10) -> tuple[Policy, ...]:
@@ -53,6 +56,22 @@ def changed_files(view: View) -> Note | None:
     directory = view.session.directory
     lines = [f"- {_tame(near(path, directory))} ({kind})" for path, kind in found]
     return Note(CHANGED_FILES.format(files=_listed(lines)))
+
+
+def ended_commands(view: View) -> Note | None:
+    """Not to be switched off: the model was told that it would hear of it."""
+    if not view.background.untold:
+        return None
+    lines = [f"- {_how_it_ended(each)}" for each in view.background.news]
+    return Note(ENDED_COMMANDS.format(commands=_listed(lines))) if lines else None
+
+
+def _how_it_ended(command: BackgroundCommand) -> str:
+    end = command.end
+    assert end is not None  # it is among the news
+    said = f"{command.name} ({_tame(command.started.command)[:_TAIL]}): {end_text(end)}"
+    last = _tame(end.text)[-_TAIL:]
+    return f"{said}; it printed last: {last}" if last else said
 
 
 def _listed(lines: list[str]) -> str:

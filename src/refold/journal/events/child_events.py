@@ -1,4 +1,4 @@
-"""The kinds of events about subagents, about code that a model writes, and about hooks.
+"""The kinds of events about subagents, code that a model writes, hooks, and background commands.
 
 Part of `kinds`; the same rules apply.
 """
@@ -189,3 +189,29 @@ class HookRan(Struct, frozen=True):
     arguments: Raw = Raw(b"null")
     notice: str = ""
     seconds: float = 0.0
+
+
+class BackgroundStarted(Struct, frozen=True):
+    """A command was started in the background. `notify`: the agent wants to be woken at its end."""
+
+    name: str  # "background-1"
+    command: str
+    call_id: str = ""  # the call that started it
+    directory: str = ""  # where it runs
+    notify: bool = False
+
+
+class BackgroundEnded(Struct, frozen=True):
+    """A background command is no longer running. `text` is the end of its output.
+
+    "lost": refold was ended, or the session was left, while it ran. With `told` the model knows
+    it from the result of a call.
+    """
+
+    name: str
+    outcome: Literal["done", "failed", "stopped", "lost"]
+    code: int | None = None  # its exit code; null: it was ended by refold
+    reason: str = ""
+    text: str = ""
+    full_blob: str = ""  # the blob with all of a long output
+    told: bool = False

@@ -9,8 +9,8 @@ Three rules keep a journal readable in five years:
   change shape gets a new class.
 
 The envelope of a line (`codec`) says when, in which turn and by whom; `journal/state/`
-folds events into the state of a session. Events about subagents and code are in
-`child_events`.
+folds events into the state of a session. Events about subagents, code and background
+commands are in `child_events`.
 """
 
 from typing import Literal, TypeAlias
@@ -18,6 +18,8 @@ from typing import Literal, TypeAlias
 from msgspec import Raw, Struct
 
 from refold.journal.events.child_events import (
+    BackgroundEnded,
+    BackgroundStarted,
     ChildAnswered,
     ChildAsked,
     ChildBorn,
@@ -80,6 +82,7 @@ class Said(Struct, frozen=True):
     images: tuple[Image, ...] = ()
     # The part that the user typed, if a template or a pipe added the rest; null: all of it.
     typed: str | None = None
+    wakes: bool = False  # it may begin a turn, though neither the user nor a parent sent it
 
 
 class TurnStarted(Struct, frozen=True):
@@ -456,6 +459,7 @@ Event: TypeAlias = (
     | ExternalEditsFound | Imported | MemoryExtracted
     | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
     | NestedCallMade | VariableInjected | VariablesSaved | VariablesRestored | Forked
+    | BackgroundStarted | BackgroundEnded
     | Checkpointed | FilesRestored | ModelChosen | HookRan
     | EffortChosen | Renamed | Tagged | Titled | Noted | Unknown
 )  # fmt: skip

@@ -37,6 +37,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state import (
     account,
+    background,
     changed_files,
     checkpoints,
     children,
@@ -52,6 +53,7 @@ from refold.journal.state import (
     turn,
 )
 from refold.journal.state.account import Account
+from refold.journal.state.background import Background
 from refold.journal.state.changed_files import ChangedFiles
 from refold.journal.state.checkpoints import Checkpoints
 from refold.journal.state.children import Children
@@ -90,6 +92,7 @@ class View(Struct, frozen=True):
     checkpoints: Checkpoints = Checkpoints()
     changed_files: ChangedFiles = ChangedFiles()
     children: Children = Children()
+    background: Background = Background()
     recent_calls: RecentCalls = RecentCalls()
     reminders: Reminders = Reminders()
     failures: Failures = Failures()
@@ -103,7 +106,7 @@ class View(Struct, frozen=True):
 _PARTS = {
     "conversation": conversation, "account": account, "turn": turn,
     "rights": rights, "plans": plans, "file_hashes": file_hashes, "session": session_info,
-    "checkpoints": checkpoints, "changed_files": changed_files, "children": children,
+    "checkpoints": checkpoints, "changed_files": changed_files, "children": children, "background": background,
     "recent_calls": recent_calls, "reminders": reminders, "failures": failures, "hook_runs": hook_runs,
 }  # fmt: skip
 Part: TypeAlias = tuple[str, Callable[[Any, Entry], Any]]

@@ -208,10 +208,11 @@ def _agents() -> tuple[SlashCommand, ...]:
         SlashCommand("agents", "list the agents", at_once=True, group="agents"),
         SlashCommand("tree", "the running subagents, with progress and cost", at_once=True,
                 group="agents"),
-        SlashCommand("background", "the subagents that run in the background", at_once=True,
-                group="agents"),
-        SlashCommand("stop", "stop one subagent or all of them; the turn continues", "[child-1]",
+        SlashCommand("background", "the commands and subagents that run in the background",
                 at_once=True, group="agents"),
+        SlashCommand("stop", "stop one subagent or all of them; the turn continues", "[NAME]",
+                at_once=True, group="agents",
+                more="/stop background-1 stops a background command."),
     )  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """/tree: the running subagents, with progress and cost.
-/background: the subagents that run in the background.
-/stop: stop one subagent or all of them.
+/background: the commands and subagents that run in the background.
+/stop: stop a subagent or a background command, or all subagents.
 """
+
+import time
 
 from msgspec.structs import replace
 
@@ -9,6 +11,7 @@ from refold.errors import BadInput
 from refold.terminal.terminal import Terminal
 from refold.views.children_list import child_lines
 from refold.views.escape import on_one_line
+from refold.views.number_format import duration
 
 
 async def run(here: Terminal, rest: str) -> None:
@@ -23,8 +26,16 @@ async def run_background(here: Terminal, rest: str) -> None:
         raise BadInput(f"type /background, not /background {rest}: /stop NAME stops one")
     family = here.session.view.children
     beside = tuple(each for each in family.running if each.born.background)
+    commands = here.session.view.background.running
+    if not (beside or commands):
+        here.printer.say("Nothing runs in the background.")
+        return
+    now = time.time()
+    for each in commands:
+        ran = duration(max(now - each.at, 0.0))
+        words = f"  {on_one_line(each.started.command)}"
+        here.printer.line((("strong", each.name), ("plain", words), ("dim", f"  {ran}")))
     if not beside:
-        here.printer.say("No subagent runs in the background.")
         return
     moved = await here.session.reports.children_moved()
     only = replace(family, children=beside)
@@ -32,8 +43,12 @@ async def run_background(here: Terminal, rest: str) -> None:
 
 
 async def run_stop(here: Terminal, rest: str) -> None:
-    """Without a name, all of them; the turn goes on either way."""
+    """Without a name, all subagents; the turn goes on either way."""
     name = rest.strip()
+    if name in [each.name for each in here.session.view.background.running]:
+        await here.session.stop(name)
+        here.printer.say(f"Stopped {name}.", "dim")
+        return
     children = here.session.view.children.running
     running = [each.name for each in children]
     if not running:

@@ -2,7 +2,13 @@
 
 from collections.abc import Iterator
 
-from refold.journal.events.child_events import ChildBorn, ChildEnded, Forked, HookRan
+from refold.journal.events.child_events import (
+    BackgroundEnded,
+    ChildBorn,
+    ChildEnded,
+    Forked,
+    HookRan,
+)
 from refold.journal.events.kinds import (
     AgentChosen,
     AnswerRejected,
@@ -29,6 +35,7 @@ from refold.journal.events.kinds import (
     Tagged,
     TurnEnded,
 )
+from refold.journal.state.background import end_text
 from refold.journal.state.fold import View
 from refold.journal.state.turn import Turn
 from refold.views.children_list import child_begins, child_ended
@@ -50,7 +57,7 @@ HEARS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, JournalRepaired, AnswerRejected, RequestChecked, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped,
-    ModelAnswered, ModelFailed, HookRan,
+    ModelAnswered, ModelFailed, HookRan, BackgroundEnded,
 ))  # fmt: skip
 _LONGEST = 60  # cells of words that are quoted
 
@@ -65,6 +72,8 @@ def told(entry: Entry, window: int, before: View, view: View) -> Iterator[News]:
             found, begins = child_begins(born, view.children), born.child
         case ChildEnded() as end:
             found, report = child_ended(end, view.children, entry.at)
+        case BackgroundEnded() as ended:
+            found = _background_ended(ended, view)
         case Stopped() if not view.turn.seq and (waits := unsent_notice(view)):
             found = line(waits, "dim")  # no end of a turn will tell it
         case Rewound(mark):
@@ -172,6 +181,15 @@ def _of_files_and_plans(entry: Entry) -> Line | None:
             return line(said, "dim")
         case _:
             return None
+
+
+def _background_ended(end: BackgroundEnded, view: View) -> Line | None:
+    command = view.background.command(end.name)
+    if command is None:
+        return None
+    words = cut(on_one_line(command.started.command), _LONGEST)
+    said = f"{end.name} {on_one_line(end_text(end))} · {words}"
+    return line(said, "warn" if end.outcome in ("failed", "lost") else "dim")
 
 
 def _rewound(before: View, view: View, mark: int) -> Line:

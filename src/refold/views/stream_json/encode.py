@@ -45,6 +45,8 @@ from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import (
     AgentChanged,
     BudgetChosen,
+    CommandEnded,
+    CommandStarted,
     DirectoryChanged,
     EffortChanged,
     ModeChanged,
@@ -69,7 +71,7 @@ OfEvent: TypeAlias = (
     | EffortChanged | AgentChanged | documents.Notice | documents.TurnEnd | documents.SubagentStart | documents.SubagentEnd
     | documents.SubagentBudget | documents.SubagentStopped | documents.VariableHanded | documents.Variables | documents.VariablesRestored
     | documents.Forked | documents.Imported | documents.Delivered | documents.ModelStart | documents.ToolStart
-    | TitleChanged | DirectoryChanged | TaskUpdate | ModelRequest
+    | TitleChanged | DirectoryChanged | TaskUpdate | CommandStarted | CommandEnded | ModelRequest
     | ModelResponse
 )  # fmt: skip
 Document: TypeAlias = (
@@ -349,7 +351,7 @@ def _of_side(event: Event, seq: int) -> Iterator[OfEvent]:
 
 
 def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
-    """Subagents, variables of code, and copies."""
+    """Subagents, and what is in `_of_code`."""
     match event:
         case ChildBorn() as born:
             yield documents.SubagentStart(
@@ -377,7 +379,18 @@ def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
 
 
 def _of_code(event: Event, seq: int) -> Iterator[OfEvent]:
+    """Background commands, variables of code, and copies."""
     match event:
+        case kinds.BackgroundStarted(name, command, call_id, directory, notify):
+            yield CommandStarted(
+                seq=seq, name=name, call_id=call_id, command=command,
+                directory=directory, notify=notify,
+            )  # fmt: skip
+        case kinds.BackgroundEnded(name, outcome, code, reason, text, whole):
+            yield CommandEnded(
+                seq=seq, name=name, outcome=outcome, code=code, reason=reason, text=text,
+                whole=whole,
+            )  # fmt: skip
         case VariableInjected(name, blob, files, listed):
             yield documents.VariableHanded(
                 seq=seq, name=name, blob=blob, files=dict(files), listed=listed

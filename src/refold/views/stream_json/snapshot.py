@@ -50,6 +50,7 @@ class Status(Placed, frozen=True, kw_only=True, tag="status"):
     subagents_cost: Cost
     waiting: Sequence[str]  # ids of the calls that wait for a person
     subagents: Sequence[str]  # names of those that run
+    background: Sequence[str] = ()  # names of the background commands that run
 
 
 class SnapshotCall(Struct, frozen=True):
@@ -140,6 +141,29 @@ class DirectoryChanged(Written, frozen=True, kw_only=True, tag="workdir_changed"
     added: Sequence[str]
 
 
+class CommandStarted(Written, frozen=True, kw_only=True, tag="background_started"):
+    """A command runs in the background from here on. `notify`: its end wakes the agent."""
+
+    name: str
+    call_id: str
+    command: str
+    directory: str
+    notify: bool
+
+
+class CommandEnded(Written, frozen=True, kw_only=True, tag="background_ended"):
+    """A background command no longer runs. `code` is null if it was ended, `text` the end of
+    its output, and the blob `whole` all of a long one.
+    """
+
+    name: str
+    outcome: Literal["done", "failed", "stopped", "lost"]
+    code: int | None
+    reason: str
+    text: str
+    whole: str
+
+
 class ModelRequest(Written, frozen=True, kw_only=True, tag="llm_request"):
     """A model call as it was sent. Its body begins with the first `same_prefix` bytes of
     the last one with this `target`; the blob `body` has the rest.
@@ -174,6 +198,7 @@ def status(view: View, choices: Choices, waiting: Sequence[str]) -> Status:
         subagents_cost=account.children_spent.cost,
         waiting=waiting,
         subagents=[child.name for child in view.children.running],
+        background=[command.name for command in view.background.running],
     )
 
 

@@ -261,7 +261,7 @@ const REDUCERS = {
 };
 for (const type of [
   "answer_rejected", "files_changed_elsewhere", "message_edited", "files_restored", "forked", "budget", "steps",
-  "notice",
+  "notice", "background_ended",
 ]) REDUCERS[type] = (screen, doc) => news(screen, doc);
 
 // The log: a list that grows. Values share it, and a value knows how much of it is its own.

@@ -174,6 +174,7 @@ export const developer = {
     rewound: (d) => `rewound to before event ${d.to}`, forked: (d) => `copy of ${d.source} up to event ${d.event}`,
     imported: (d) => `imported from ${d.source}`, subagent_start: (d) => `${d.child} (${d.agent}) begins: ${d.task}`,
     subagent_end: (d) => `${d.child} ${d.status}${d.reason ? `: ${d.reason}` : ""}`,
+    background_ended: (d) => `${d.name} ${d.outcome}${d.reason ? `: ${d.reason}` : ""}`,
     answer_rejected: () => "the answer does not match the schema: trying again",
     files_changed_elsewhere: (d) => `changed outside: ${d.files.map((f) => f.path).join(", ")}`,
     files_restored: (d) => `${many(d.files, "file", "files")} restored to event ${d.checkpoint}`,
@@ -283,6 +284,8 @@ export const user = {
     compact: () => "I summarised the older part of our conversation to keep it in mind.",
     files_restored: (d) => `${many(d.files, "file is", "files are")} as before.`,
     files_changed_elsewhere: () => "Files were changed by another program, and I know.",
+    background_ended: (d) => (d.outcome === "done"
+      ? "What ran in the background is done." : "What ran in the background has ended."),
     notice: (d) => d.text, imported: () => "This conversation came from a file.",
     subagent_start: (d) => `A helper begins: ${d.task}`, subagent_end: (d) => (d.status === "failed"
       ? "A helper could not finish." : "A helper has finished."),

@@ -1,0 +1,209 @@
+"""The background commands of one session: starts and stops them, and records their ends.
+
+Implements `tools.shell.BackgroundRunner`. The commands run in the event loop of a thread of
+their own, because they outlive the turn, and the task, that started them. Each end is
+recorded in the loop of the session. `place` runs and confines the commands, and
+`journal/state/background.py` is what the session knows of them.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+from anyio import from_thread, to_thread
+from anyio.from_thread import start_blocking_portal
+from anyio.lowlevel import EventLoopToken, current_token
+
+from refold.errors import JournalError, ToolFailed
+from refold.journal.events.kinds import BackgroundEnded, BackgroundStarted, Event, Said
+from refold.journal.state.background import BackgroundCommand, end_text
+from refold.journal.state.fold import View
+from refold.place.command_output import as_text
+from refold.place.port import CommandExtras, Commands, Finished
+from refold.session.recorder import Recorder
+from refold.tools.shell import BackgroundOutput, BackgroundRequest
+from refold.values.kept_output import Printed
+from refold.values.text import marked
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+MOST = 16  # that run at a time
+_EACH_END = 1024 * 1024  # bytes of the output that are kept of its beginning and of its end
+_TAIL = 2_000  # characters of the output that the event of the end has
+_READABLE = 32  # commands whose output is kept in memory; of older ones the journal has it
+CLOSED = "the session was closed"
+ASKED = "it was asked for"
+WOKEN = "{name} ({command}) has {end}.{printed}"
+
+
+class _Command:
+    """A command while its output is in memory."""
+
+    def __init__(self, name: str, request: BackgroundRequest, commands: Commands) -> None:
+        self.name, self.request, self.commands = name, request, commands
+        self.printed, self.read = Printed(_EACH_END), 0
+        self.over, self.told = anyio.Event(), False
+        self.stopped = ""  # why it was asked to end
+        self._scope: anyio.CancelScope | None = None
+
+    async def run(self) -> Finished | str:
+        """In the thread: run it to its end. A string says why it could not be started."""
+        request = self.request
+        with anyio.CancelScope() as self._scope:
+            if self.stopped:
+                self._scope.cancel()
+            try:
+                return await self.commands.run(
+                    request.command,
+                    cwd=request.directory,
+                    seconds=None,
+                    confines=request.confines,
+                    given=CommandExtras(printed=self.printed),
+                )
+            except ToolFailed as error:
+                return str(error)
+        return Finished(None, b"")
+
+    def stop(self) -> None:
+        """In the thread."""
+        if self._scope is not None:
+            self._scope.cancel()
+
+
+class BackgroundCommands:
+    """Of the session with the journal `record`. `close` it with the session."""
+
+    def __init__(self, record: Recorder) -> None:
+        self._record = record
+        self._known = dict[str, _Command]()
+        self._portal: BlockingPortal | None = None
+        self._stack = ExitStack()
+
+    async def start(
+        self, call_id: str, request: BackgroundRequest, commands: Commands
+    ) -> str:
+        if len(self._running) >= MOST:
+            names = ", ".join(each.name for each in self._running)
+            raise ToolFailed(
+                f"{MOST} commands run in the background, and no more may: {names}. Stop one "
+                "with background_stop first."
+            )
+        name = ""
+
+        def news(view: View) -> Sequence[Event]:
+            nonlocal name
+            name, where = view.background.next_name, request.directory
+            return (
+                BackgroundStarted(name, request.command, call_id, where, request.notify),
+            )
+
+        await self._record.append_if(news, kept=True)
+        if self._portal is None:
+            made = start_blocking_portal(name="background commands")
+            self._portal = self._stack.enter_context(made)
+        command = self._known[name] = _Command(name, request, commands)
+        self._portal.start_task_soon(self._run, command, current_token())
+        return name
+
+    async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
+        known = self._find(name)
+        here, how = self._known.get(name), end_text(known.end) if known.end else ""
+        if here is None:  # it ran before the session was resumed, or long ago
+            assert known.end is not None  # what runs is in memory
+            end = known.end
+            blob = end.full_blob
+            text = (await self._record.get(blob)).decode() if blob else end.text
+            return BackgroundOutput(text, how)
+        start, lost, end, here.read = here.printed.since(0 if all_of_it else here.read)
+        if not lost:
+            return BackgroundOutput(as_text(start + end)[0], how)
+        gap = f"\n[{lost:,} bytes were not kept]\n"
+        return BackgroundOutput(as_text(start)[0] + gap + as_text(end)[0], how, whole=False)
+
+    async def stop(self, name: str, *, told: bool = False, reason: str = ASKED) -> bool:
+        """End it, and wait for that. False: it had ended. `told`: the model asked for it."""
+        self._find(name)
+        command = self._known.get(name)
+        if command is None or command.over.is_set():
+            return False
+        command.told, command.stopped = told, reason
+        assert self._portal is not None  # it runs there
+        self._portal.start_task_soon(command.stop)
+        await command.over.wait()
+        return True
+
+    async def close(self) -> None:
+        """End all of them: none outlives its session."""
+        for command in self._running:
+            await self.stop(command.name, reason=CLOSED)
+        await to_thread.run_sync(self._stack.close)
+        self._portal = None
+
+    @property
+    def _running(self) -> Sequence[_Command]:
+        return [each for each in self._known.values() if not each.over.is_set()]
+
+    def _find(self, name: str) -> BackgroundCommand:
+        background = self._record.view.background
+        found = background.command(name)
+        if found is None or found.foreign:
+            names = [each.name for each in background.commands if not each.foreign]
+            there = f"There are: {', '.join(names)}." if names else "There is none."
+            raise ToolFailed(f"There is no background command {name!r}. {there}")
+        return found
+
+    async def _run(self, command: _Command, session: EventLoopToken) -> None:
+        """In the thread: run it, and record its end in the loop of the session."""
+        found = await command.run()
+        ended = partial(self._ended, command, found)
+        with anyio.CancelScope(shield=True), suppress(RuntimeError):  # that loop has ended
+            await to_thread.run_sync(partial(from_thread.run, ended, token=session))
+
+    async def _ended(self, command: _Command, found: Finished | str) -> None:
+        try:
+            end = await self._end(command, found)
+            await self._record.append_if(
+                partial(self._news, end, command), kept=True, by=command.name
+            )
+        except JournalError:
+            pass  # the journal says that it runs; whoever opens it next says that it is lost
+        finally:
+            command.over.set()
+            self._forget()
+
+    async def _end(self, command: _Command, found: Finished | str) -> BackgroundEnded:
+        start, lost, end, _ = command.printed.since(0)
+        gap = f"\n[{lost:,} bytes were not kept]\n" if lost else ""
+        text = marked(as_text(start)[0] + gap + as_text(end)[0])[0]
+        blob = await self._record.put(text.encode()) if len(text) > _TAIL else ""
+        code = None if isinstance(found, str) else found.code
+        why = found if isinstance(found, str) else command.stopped or found.stopped
+        outcome: Literal["done", "failed", "stopped"] = (
+            "stopped" if command.stopped else "done" if code == 0 else "failed"
+        )
+        return BackgroundEnded(
+            command.name, outcome, code, why, text[-_TAIL:], blob, command.told
+        )
+
+    def _news(self, end: BackgroundEnded, command: _Command, view: View) -> Sequence[Event]:
+        known = view.background.command(end.name)
+        if known is None or not known.runs:
+            return ()
+        if not command.request.notify or end.outcome == "stopped":
+            return (end,)
+        last = end.text.strip()
+        words = WOKEN.format(
+            name=end.name,
+            command=" ".join(command.request.command.split()),
+            end=end_text(end),
+            printed=f" It printed last:\n{last}" if last else "",
+        )
+        return (end, Said(words, end.name, client_key=f"{end.name} ended", wakes=True))
+
+    def _forget(self) -> None:
+        ended = [name for name, each in self._known.items() if each.over.is_set()]
+        for name in ended[: max(0, len(self._known) - _READABLE)]:
+            del self._known[name]

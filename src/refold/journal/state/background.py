@@ -1,0 +1,110 @@
+"""The background commands of a session, and which ends the model knows. Does not rewind.
+
+`session.background` runs them; `engine/policies/reminders.py` tells the model.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import (
+    BackgroundEnded,
+    BackgroundStarted,
+    Entry,
+    Forked,
+    Imported,
+    ModelAsked,
+)
+
+HEARS = (BackgroundStarted, BackgroundEnded, ModelAsked, Forked, Imported)
+
+# The name of the policy whose note tells the model.
+ENDED = "ended_commands"
+_NAME = "background-"
+
+
+class BackgroundCommand(Struct, frozen=True):
+    """One command. `end` is None while it runs."""
+
+    started: BackgroundStarted
+    at: float = 0.0  # the journal's time of its start
+    end: BackgroundEnded | None = None
+    told: bool = False  # does the model know its end?
+    foreign: bool = False  # from before a fork or an import: it never ran here
+
+    @property
+    def name(self) -> str:
+        return self.started.name
+
+    @property
+    def runs(self) -> bool:
+        return self.end is None and not self.foreign
+
+
+class Background(Struct, frozen=True):
+    commands: tuple[BackgroundCommand, ...] = ()
+    untold: bool = False  # is there an end that the model does not know?
+
+    def command(self, name: str) -> BackgroundCommand | None:
+        return next((each for each in self.commands if each.name == name), None)
+
+    @property
+    def running(self) -> tuple[BackgroundCommand, ...]:
+        return tuple(each for each in self.commands if each.runs)
+
+    @property
+    def news(self) -> tuple[BackgroundCommand, ...]:
+        """The ended commands that the model is to be told of."""
+        if not self.untold:
+            return ()
+        return tuple(each for each in self.commands if each.end and not each.told)
+
+    @property
+    def next_name(self) -> str:
+        return f"{_NAME}{len(self.commands) + 1}"
+
+
+def apply(background: Background, entry: Entry) -> Background:
+    match entry.event:
+        case ModelAsked(policies=policies):
+            if not (background.untold and ENDED in policies):
+                return background
+            told = tuple(
+                replace(each, told=True) if each.end else each
+                for each in background.commands
+            )
+            return Background(told)
+        case BackgroundStarted() as started:
+            new = BackgroundCommand(started, entry.at)
+            return replace(background, commands=(*background.commands, new))
+        case BackgroundEnded() as end:
+            return _with_end(background, end)
+        case Forked() | Imported():
+            foreign = (
+                replace(each, foreign=True, told=True) for each in background.commands
+            )
+            return Background(tuple(foreign))
+        case _:
+            return background
+
+
+def _with_end(background: Background, end: BackgroundEnded) -> Background:
+    found = background.command(end.name)
+    if found is None or not found.runs:
+        return background
+    # One that wakes the agent says so in a message.
+    told = end.told or (found.started.notify and end.outcome in ("done", "failed"))
+    changed = replace(found, end=end, told=told)
+    commands = tuple(changed if each is found else each for each in background.commands)
+    return Background(commands, untold=background.untold or not told)
+
+
+def end_text(end: BackgroundEnded) -> str:
+    """How it ended, in words for the model and for a person."""
+    match end.outcome:
+        case "lost":
+            return "it no longer runs: the session was left while it ran"
+        case "stopped":
+            return f"stopped: {end.reason}"
+        case _:
+            why = f"exit code {end.code}" if end.code is not None else ""
+            return "ended" + (f": {end.reason or why}" if end.reason or why else "")

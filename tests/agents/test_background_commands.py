@@ -1,0 +1,387 @@
+"""Commands in the background, run by real processes in real sessions."""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from refold import Agent
+from refold.agents.background_commands import MOST
+from refold.client.session import Session
+from refold.errors import BadInput
+from refold.journal.events.kinds import BackgroundEnded, Said
+from refold.provider.port import Request
+from refold.testing.providers import Line, ScriptedProvider
+from refold.values.messages import Text, ToolResult
+
+FIRST = "background-1"
+UNTIL = "until test -e {file}; do sleep 0.01; done;"  # a command ends when a file is there
+
+
+def call(tool: str, **arguments: object) -> Sequence[tuple[str, str]]:
+    """A call of a deferred tool, as a model makes it."""
+    wanted = json.dumps({"name": tool, "arguments": arguments})
+    return [("tool_call", wanted)]
+
+
+def results(request: Request) -> list[str]:
+    """The results of calls in a request, oldest first."""
+    parts = (part for each in request.messages for part in each.message.parts)
+    return [part.text for part in parts if isinstance(part, ToolResult)]
+
+
+def words(request: Request) -> str:
+    """All text that the model is sent, without results."""
+    parts = (part for each in request.messages for part in each.message.parts)
+    return "\n".join(part.text for part in parts if isinstance(part, Text))
+
+
+@asynccontextmanager
+async def talking(
+    directory: Path, *lines: Line, id_: str = "", **settings: object
+) -> AsyncGenerator[tuple[Session, ScriptedProvider]]:
+    provider = ScriptedProvider(*lines)
+    agent = Agent(
+        provider=provider,
+        directory=directory / "work",
+        home=directory / "home",
+        mode="bypass",
+        settings={"sandbox.profile": "off", **settings},
+    )
+    (directory / "work").mkdir(exist_ok=True)
+    async with agent.session(id_) as session:
+        yield session, provider
+
+
+async def there(file: Path, *, content: bool = False) -> None:
+    """Wait for a file that a command makes, or until something is in it."""
+    while not file.exists() or (content and not file.read_bytes().endswith(b"\n")):
+        await anyio.sleep(0.01)
+
+
+def running(pattern: str) -> list[str]:
+    found = subprocess.run(("pgrep", "-f", f"^{pattern}"), capture_output=True, text=True)
+    return found.stdout.split()
+
+
+async def ended(session: Session, name: str = FIRST) -> BackgroundEnded:
+    """Wait for the end of a background command."""
+    while True:
+        seq, found = session.view.seq, session.view.background.command(name)
+        if found and found.end:
+            return found.end
+        await session.changed(after=seq)
+
+
+START, READ, STOP = "background_run", "background_output", "background_stop"
+
+
+def test_a_command_goes_on_after_its_turn(tmp_path: Path) -> None:
+    async def test() -> None:
+        command = f"echo one; {UNTIL.format(file='go')} echo two"
+        lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "So.")
+        async with talking(tmp_path, *lines) as (session, provider):
+            await session.run("Start it.")
+            running = [each.name for each in session.view.background.running]
+            (tmp_path / "work/go").touch()
+            end = await ended(session)
+            await session.run("And now?")
+
+            assert running == [FIRST]
+            assert end == BackgroundEnded(FIRST, "done", 0, "", "one\ntwo\n")
+            assert results(provider.heard[-1])[-1] == "one\ntwo\n(ended: exit code 0)"
+
+    anyio.run(test)
+
+
+def test_the_model_hears_of_an_end_once_and_no_turn_begins_for_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        command = f"{UNTIL.format(file='go')} echo oh; exit 3"
+        lines = (call(START, command=command), "It runs.", "I see.", "Yes.")
+        async with talking(tmp_path, *lines) as (session, provider):
+            await session.run("Start it.")
+            (tmp_path / "work/go").touch()
+            await ended(session)
+            work = session.has_work
+            await session.run("And now?")
+            await session.run("And then?")
+
+            note = f"{FIRST} ({command}): ended: exit code 3; it printed last: oh"
+            told = [words(request).count(note) for request in provider.heard]
+            assert (work, told) == (False, [0, 0, 1, 1])
+
+    anyio.run(test)
+
+
+def test_an_end_wakes_the_agent_if_it_asked_for_that(tmp_path: Path) -> None:
+    async def test() -> None:
+        command = f"{UNTIL.format(file='go')} echo built"
+        lines = (call(START, command=command, notify=True), "It runs.", "It is built.")
+        async with talking(tmp_path, *lines) as (session, provider):
+            await session.run("Build it.")
+            (tmp_path / "work/go").touch()
+            await ended(session)
+            await session.settle()
+
+            woken = f"{FIRST} ({command}) has ended: exit code 0. It printed last:\nbuilt"
+            said = [e.event for e in await session.reports.entries()]
+            assert Said(woken, FIRST, client_key=f"{FIRST} ended", wakes=True) in said
+            assert woken in words(provider.heard[-1])
+            assert session.result.text == "It is built."
+
+    anyio.run(test)
+
+
+def test_each_look_shows_what_came_since_the_last(tmp_path: Path) -> None:
+    async def test() -> None:
+        command = f"echo one; touch said; {UNTIL.format(file='go')} echo two; touch more; sleep 60"
+        lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "One.")
+        later = (
+            call(READ, name=FIRST),
+            call(READ, name=FIRST),
+            call(READ, name=FIRST, all=True),
+            "So.",
+        )
+        async with talking(tmp_path, *lines, *later) as (session, provider):
+            await session.run("Start it.")
+            await there(tmp_path / "work/said")
+            await session.run("Look.")
+            (tmp_path / "work/go").touch()
+            await there(tmp_path / "work/more")
+            await session.run("Look again.")
+
+            assert results(provider.heard[-1])[1:] == [
+                "one\n(it runs)", "two\n(it runs)", "(nothing new)\n(it runs)", "one\ntwo\n(it runs)",
+            ]  # fmt: skip
+
+    anyio.run(test)
+
+
+def test_a_stop_ends_all_that_the_command_started(tmp_path: Path) -> None:
+    async def test() -> None:
+        command = "setsid sleep 987 & sleep 986 & echo $! >pid; wait"
+        lines = (call(START, command=command), "It runs.", call(STOP, name=FIRST), "Done.")
+        async with talking(tmp_path, *lines) as (session, provider):
+            await session.run("Start it.")
+            await there(tmp_path / "work/pid")
+            await session.run("Stop it.")
+
+            assert results(provider.heard[-1])[-1] == f"{FIRST} is stopped."
+            assert await ended(session) == BackgroundEnded(
+                FIRST, "stopped", None, "it was asked for", told=True
+            )
+            assert running("sleep 98[67]") == []
+
+    anyio.run(test)
+
+
+def test_a_person_stops_a_command_and_the_model_hears_of_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        lines = (call(START, command="sleep 985"), "It runs.", "I see.")
+        async with talking(tmp_path, *lines) as (session, provider):
+            await session.run("Start it.")
+            await session.stop(FIRST)
+            with pytest.raises(BadInput, match="no command is running in the background"):
+                await session.stop(FIRST)
+            await session.run("And now?")
+
+            assert f"{FIRST} (sleep 985): stopped: it was asked for" in words(
+                provider.heard[-1]
+            )
+
+    anyio.run(test)
+
+
+def test_no_command_outlives_its_session(tmp_path: Path) -> None:
+    async def test() -> None:
+        lines = (call(START, command="echo so; touch said; exec sleep 984"), "It runs.")
+        async with talking(tmp_path, *lines) as (session, _):
+            await session.run("Start it.")
+            await there(tmp_path / "work/said")
+            id_ = session.id
+        lines = (call(READ, name=FIRST), call(READ), "I see.")
+        async with talking(tmp_path, *lines, id_=id_) as (session, provider):
+            await session.run("And now?")
+
+            how = "stopped: the session was closed"
+            listed = f"{FIRST}: {how}: echo so; touch said; exec sleep 984"
+            assert results(provider.heard[-1])[1:] == [f"so\n({how})", listed]
+            assert running("sleep 984") == []
+
+    anyio.run(test)
+
+
+def test_a_name_of_no_command_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    async def test() -> None:
+        lines = (
+            call(READ, name="no"),
+            call(START, command="true"),
+            call(STOP, name="no"),
+            "So.",
+        )
+        async with talking(tmp_path, *lines) as (session, provider):
+            await session.run("Look.")
+
+            found = results(provider.heard[-1])
+            assert found[0] == "There is no background command 'no'. There is none."
+            assert found[2] == f"There is no background command 'no'. There are: {FIRST}."
+
+    anyio.run(test)
+
+
+@pytest.mark.slow
+def test_no_more_than_sixteen_run_at_a_time(tmp_path: Path) -> None:
+    async def test() -> None:
+        starts = [call(START, command="sleep 983")] * (MOST + 1)
+        async with talking(tmp_path, *starts, "So.") as (session, provider):
+            await session.run("Start many.")
+
+            names = ", ".join(f"background-{n + 1}" for n in range(MOST))
+            assert results(provider.heard[-1])[-1] == (
+                f"16 commands run in the background, and no more may: {names}. Stop one with "
+                "background_stop first."
+            )
+
+    anyio.run(test)
+
+
+@pytest.mark.slow
+def test_a_server_is_used_by_three_turns_and_stopped(tmp_path: Path) -> None:
+    async def test() -> None:
+        serve = (
+            "import http.server as h; s = h.ThreadingHTTPServer(('127.0.0.1', 0), "
+            "h.SimpleHTTPRequestHandler); open('port', 'w').write(f'{s.server_port}\\n'); "
+            "s.serve_forever()"
+        )
+        command = f'{sys.executable} -c "{serve}"'
+        get = (
+            "bash",
+            json.dumps({"command": "curl -s http://127.0.0.1:$(cat port)/a.txt"}),
+        )
+        lines = (
+            call(START, command=command),
+            "It runs.",
+            *([get], "I see.") * 3,
+            call(STOP, name=FIRST),
+            "So.",
+        )
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work/a.txt").write_text("tea\n")
+        async with talking(tmp_path, *lines) as (session, provider):
+            await session.run("Serve.")
+            await there(tmp_path / "work/port", content=True)
+            for _ in range(3):
+                await session.run("Fetch it.")
+            port = (tmp_path / "work/port").read_text().strip()
+            await session.run("Stop.")
+
+            assert results(provider.heard[-1])[1:] == [
+                "tea",
+                "tea",
+                "tea",
+                f"{FIRST} is stopped.",
+            ]
+            with pytest.raises(URLError):
+                await to_thread.run_sync(urlopen, f"http://127.0.0.1:{port}/")
+
+    anyio.run(test)
+
+
+@pytest.mark.slow
+def test_a_gigabyte_of_output_is_kept_at_both_ends_only(tmp_path: Path) -> None:
+    async def test() -> None:
+        command = "echo first; head -c 1G /dev/zero | tr '\\0' x; echo; echo last"
+        lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "So.")
+        async with talking(tmp_path, *lines) as (session, provider):
+            await session.run("Print.")
+            end = await ended(session)
+            await session.run("Look.")
+
+            kept = sum(
+                f.stat().st_size for f in (tmp_path / "home").rglob("*") if f.is_file()
+            )
+            shown = results(provider.heard[-1])[-1]
+            assert (end.outcome, end.text[-5:]) == ("done", "last\n")
+            assert kept < 5 * 1024 * 1024
+            assert shown.startswith("first\n")
+            assert shown.endswith("last\n(ended: exit code 0)")
+
+    anyio.run(test)
+
+
+@pytest.mark.slow
+def test_a_fork_bomb_is_ended_by_the_limits(tmp_path: Path) -> None:
+    async def test() -> None:
+        lines = (call(START, command="bash bomb.sh"), "It runs.")
+        more: dict[str, object] = {"limits.command_processes": 60}
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work/bomb.sh").write_text("bomb() { bomb | bomb & }; bomb; sleep 60")
+        async with talking(tmp_path, *lines, **more) as (session, _):
+            await session.run("Go.")
+
+            assert await ended(session) == BackgroundEnded(
+                FIRST, "failed", None, "it ran more than 60 processes at a time"
+            )
+
+    anyio.run(test)
+
+
+_KILLED = """
+import anyio, json, sys
+from pathlib import Path
+from tests.agents.test_background_commands import START, call, talking
+
+async def main():
+    command = "sleep 98.2 & setsid sleep 98.2 & touch said; sleep 98.2"
+    profile = {"sandbox.profile": sys.argv[2]}
+    lines = (call(START, command=command), "It runs.")
+    async with talking(Path(sys.argv[1]), *lines, **profile) as (session, _):
+        await session.run("Start it.")
+        print(session.id, flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["workspace", "off"])
+def test_nothing_is_left_running_when_refold_is_killed(
+    tmp_path: Path, profile: str
+) -> None:
+    program = (sys.executable, "-c", _KILLED, str(tmp_path), profile)
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as refold:
+        assert refold.stdout is not None
+        id_ = refold.stdout.readline().strip()
+        anyio.run(there, tmp_path / "work/said")
+        before = running("sleep 98.2")
+        refold.kill()
+
+    async def test() -> None:
+        async with talking(tmp_path, call(READ), "I see.", id_=id_) as (session, provider):
+            await session.run("What runs?")
+            while running(
+                "sleep 98.2"
+            ):  # the kernel, or the next start, is about to end it
+                await anyio.sleep(0.01)
+
+            how = "it no longer runs: the session was left while it ran"
+            assert results(provider.heard[-1])[-1].startswith(f"{FIRST}: {how}: sleep 98.2")
+            assert how in words(provider.heard[0])
+
+    async def gone() -> None:
+        while running("sleep 98.2"):
+            await anyio.sleep(0.01)
+
+    assert len(before) >= 3
+    if profile == "workspace":
+        anyio.run(gone)  # the kernel ends what is in the sandbox
+    anyio.run(test)
