@@ -91,6 +91,14 @@ def parsed(
                 f"{called}: a file of agents ends in .toml, .yaml, .yml, .json or .pl"
             )
     source = Source(called, os.path.dirname(path), ours, lambda at: _line(text, kind, at))
+    if kind == ".json" and "agents" not in document:
+        from refold.declared.loop_config import FILES, agents_table
+
+        if os.path.basename(path) in FILES:
+            source = Source(
+                called, source.folder, ours, lambda at: _line(text, kind, at[2:])
+            )
+            document = agents_table(document, FilePath(path).stem, source)
     return agents_of(document, source, environ)
 
 

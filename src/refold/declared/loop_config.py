@@ -1,0 +1,59 @@
+"""The configuration of another agent loop as one declared agent: `uwsal.json` and `coro.json`.
+
+These files have one flat table, with the key in it. `variant` checks the keys that are the same
+here; what nothing here stands for is an error that says what to use instead.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from refold.declared.overlay import BACKENDS
+from refold.declared.variant import Source
+
+FILES = ("uwsal.json", "coro.json")
+_RENAMED = {
+    "max_chars": "max_context_chars", "max_words": "max_context_words",
+    "approval_mode": "approval", "protocol": "backend",
+}  # fmt: skip
+_PROTOCOLS = {"openai_compat": "openai-chat", "openai": "openai-chat"}
+_SERVERS = {
+    "openrouter.ai": "openrouter", "api.anthropic.com": "anthropic",
+    "api.openai.com": "openai-chat", "api.groq.com": "groq", "api.x.ai": "xai",
+    "api.deepseek.com": "deepseek", "api.mistral.ai": "mistral",
+}  # fmt: skip
+_INSTEAD = {
+    "mcp_servers": "put them into .mcp.json",
+    "token_budget": "set limits.dollars",
+    "security_profile": "set security_profile in your settings",
+    "tool_cache_ttl": "results are not cached: leave it out",
+}
+# Zero means "no limit" there, and so does a missing key here.
+_NO_LIMIT = ("max_chars", "max_words", "max_iterations", "token_budget", "tool_cache_ttl")
+
+
+def agents_table(document: Mapping[str, Any], name: str, source: Source) -> dict[str, Any]:
+    """The same as the table of a file of agents. Raises `BadInput`."""
+    given = {k: v for k, v in document.items() if not (k in _NO_LIMIT and v == 0)}
+    keys = cast("dict[str, Any]", given.pop("keys", None) or {})
+    for key, advice in _INSTEAD.items():
+        if given.get(key):
+            raise source.wrong(("agents", name, key), f"it is not read from here: {advice}")
+        given.pop(key, None)
+    table = {_RENAMED.get(key, key): value for key, value in given.items()}
+    backend = str(table.get("backend") or _served_by(str(table.get("base_url") or "")))
+    table["backend"] = _PROTOCOLS.get(backend, backend) if "protocol" in given else backend
+    key = (
+        keys.get(backend) or keys.get(BACKENDS.get(backend, "")) or table.pop("api_key", "")
+    )
+    table.pop("api_key", None)
+    if isinstance(key, str) and key.startswith("$"):
+        table["api_key_env"] = key.strip("${}")
+    elif key:
+        table["api_key"] = key
+    return {"default": name, "agents": {name: table}}
+
+
+def _served_by(base_url: str) -> str:
+    host = urlsplit(base_url).hostname or ""
+    return _SERVERS.get(host, "openai-chat")

@@ -1,0 +1,91 @@
+"""The files uwsal.json and coro.json of other agent loops, as declared agents."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.cli.main import main
+from refold.declared.agent_files import parsed
+from refold.declared.overlay import overlay_of
+from refold.declared.variant import Declared, written
+from refold.errors import BadInput
+
+
+def agent(name: str = "uwsal.json", *, ours: bool = True, **keys: Any) -> Declared:
+    text = json.dumps(keys, indent=1).encode()
+    (found,) = parsed(text, name, f"/here/{name}", {}, ours=ours).agents
+    return found
+
+
+def test_the_server_says_which_provider_it_is() -> None:
+    one = agent(
+        api_key="$KEY",
+        model="moonshotai/kimi-k2.5",
+        base_url="https://openrouter.ai/api/v1",
+    )
+    other = agent(
+        "coro.json", model="m", base_url="http://127.0.0.1:9/v1", protocol="openai_compat"
+    )
+
+    assert written(one.variant) == {
+        "backend": "openrouter", "model": "moonshotai/kimi-k2.5",
+        "base_url": "https://openrouter.ai/api/v1", "api_key_env": "KEY",
+    }  # fmt: skip
+    assert overlay_of(one).model == "openrouter/moonshotai/kimi-k2.5"
+    assert (other.variant.name, overlay_of(other).model) == ("coro", "openai-chat/m")
+
+
+def test_limits_and_modes_have_their_names_here_and_zero_is_no_limit() -> None:
+    found = agent(
+        backend="claude-code", model="opus", context_mode="sliding", max_messages=50,
+        max_chars=8000, max_words=0, max_iterations=0, timeout=300, approval_mode="auto_edit",
+        tool_cache_ttl=0, token_budget=0,
+    )  # fmt: skip
+
+    assert written(found.variant) == {
+        "backend": "claude-code", "model": "opus", "context_mode": "sliding", "max_messages": 50,
+        "max_context_chars": 8000, "timeout": 300.0, "approval": "auto_edit",
+    }  # fmt: skip
+
+
+def test_the_key_of_the_backend_is_used_with_a_warning_and_never_from_a_project() -> None:
+    keys = {"openrouter": "or-1", "anthropic": "an-1"}
+    found = agent(backend="claude", model="m", keys=keys, api_key="other")
+
+    assert found.variant.api_key == "an-1"
+    assert "has its key in the file" in overlay_of(found).notices[0]
+    with pytest.raises(BadInput, match="a project must not hold a key"):
+        agent(backend="claude", model="m", keys=keys, ours=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("mcp_servers", [{}], "uwsal.json:3: agents.uwsal.mcp_servers: it is not read from here: put"),
+        ("token_budget", 5.0, "uwsal.json:3: agents.uwsal.token_budget: it is not read from here: set"),
+        ("modle", "m", "uwsal.json:3: agents.uwsal.modle: there is no such key; did you mean model?"),
+    ],
+)  # fmt: skip
+def test_what_has_no_place_here_is_an_error_with_its_line(
+    key: str, value: object, expected: str
+) -> None:
+    with pytest.raises(BadInput) as raised:
+        agent(backend="ollama", **{key: value})
+
+    assert str(raised.value).startswith(expected)
+
+
+def test_it_is_imported_and_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    Path("coro.json").write_text('{"model": "m", "base_url": "https://api.x.ai/v1"}')
+
+    assert main(["spec", "import", "coro.json"]) == 0
+    assert main(["--agents", "coro.json", "--list-agents"]) == 0
+    out = capfd.readouterr().out
+    assert out.startswith('default = "coro"\n[agents.coro]\nbackend = "xai"\nmodel = "m"\n')
+    assert "\ncoro      Works with xai/m.  (coro.json)\n" in out
