@@ -20,6 +20,7 @@ Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error", "off"]
 SecurityProfile: TypeAlias = Literal["", "open", "cautious", "guarded", "paranoid"]
+SearchService: TypeAlias = Literal["auto", "brave", "tavily", "searxng", "duckduckgo"]
 Temperature: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
 Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
@@ -181,9 +182,7 @@ class WebSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """How the tools `web_fetch` and `web_search` use the web."""
 
     robots: bool = True  # leave pages alone that robots.txt of their site excludes
-    search: Literal["auto", "brave", "tavily", "searxng", "duckduckgo"] = (
-        "auto"  # the search service; auto: the first that has its variable
-    )
+    search: SearchService = "auto"  # auto: the first service that has its variable
 
 
 class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
