@@ -7,8 +7,8 @@ import pytest
 from refold.provider.catalog import find
 from refold.provider.known_models import PriceTier
 from refold.provider.model_figures import Figures, Listed, ListedModel, remember
-from refold.provider.plugins import PluginProvider
 from refold.provider.prices import FREE, Override, Rates
+from refold.provider.spec import PluginProvider
 from refold.testing.providers import ScriptedProvider
 
 OPENAI, OLLAMA, VLLM = find("openai"), find("ollama"), find("vllm")

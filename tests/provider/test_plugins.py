@@ -8,7 +8,7 @@ import pytest
 
 from refold import Agent
 from refold.errors import BadInput
-from refold.provider.plugins import plugged
+from refold.provider.spec import plugged
 
 MODULE = """
 from collections.abc import AsyncGenerator
@@ -55,7 +55,10 @@ def test_a_provider_of_a_package_answers_under_its_name(tmp_path: Path) -> None:
 
 
 def test_one_that_cannot_be_loaded_is_named_with_its_place() -> None:
-    with pytest.raises(BadInput, match="'broken' of echoing:nothing cannot be loaded: "):
+    with pytest.raises(
+        BadInput,
+        match=r"the provider 'broken' of echoing 1.0 \(echoing:nothing\) cannot be used: ",
+    ):
         plugged("broken")
 
 

@@ -36,6 +36,7 @@ from refold.memory.project import Pending, kept_in, project_of, written
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
+from refold.plugins import installed
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
 from refold.session.session import Session, SessionOptions
@@ -48,6 +49,7 @@ from refold.values.modes import Mode
 
 if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
+    from refold.app.plugin_parts import PluginParts
     from refold.app.project_memory import ProjectMemory
     from refold.app.session_hooks import HooksFor
     from refold.journal.store.fork import Fork
@@ -73,9 +75,11 @@ class App:
         self.home = Home(paths.data / "sessions")
         keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, keys, options, before)
-        self.tools = _named_tools(
-            builtin() if options.tools is None else options.tools, options.tool_names
-        )
+        own = builtin() if options.tools is None else options.tools
+        # A program that says which tools there are gets those, and nothing that is installed.
+        self.plugins = _plugged(_names(own), self.log) if options.tools is None else None
+        brought = self.plugins.tools if self.plugins else ()
+        self.tools = _named_tools((*own, *brought), options.tool_names)
         where = Where(options.directory, options.more_roots)
         self.workspace = Workspace(settings, paths, environ, where)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
@@ -94,6 +98,7 @@ class App:
             self.mcp,
             environ,
             self.hooks,
+            self.plugins.policies if self.plugins else (),
         )
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
@@ -211,6 +216,7 @@ class App:
             *(self._opened.notices() if self._opened else ()),
             *self.agents.notices(),
             *(self.mcp.notices() if self.mcp else ()),
+            *(self.plugins.notices if self.plugins else ()),
             *(self.skills.notices() if self.settings.skills else ()),
         )
 
@@ -299,6 +305,16 @@ class App:
             unread=self.workspace.files.unread,
         )
         return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)
+
+
+def _plugged(taken: frozenset[str], log: Tell) -> "PluginParts | None":
+    """None where no package offers such a plug-in: then nothing of it is imported."""
+    found = installed("refold.tools", "refold.policies", "refold.commands")
+    if not found:
+        return None
+    from refold.app.plugin_parts import parts
+
+    return parts(found, taken, log)
 
 
 def _hooks(app: App) -> "HooksFor | None":

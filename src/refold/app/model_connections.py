@@ -20,11 +20,10 @@ from refold.logs.logbook import Logbook
 from refold.provider import catalog
 from refold.provider.catalog import Connected, ProviderSpec
 from refold.provider.command.spec import CommandSpec
-from refold.provider.plugins import PluginProvider, plugged
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.retry import Backoff, RetryingProvider
 from refold.provider.settings import key_names
-from refold.provider.spec import Quirks, no_provider
+from refold.provider.spec import PluginProvider, Quirks, no_provider, plugged
 from refold.session.redactor import Redactor
 
 if TYPE_CHECKING:

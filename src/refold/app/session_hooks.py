@@ -31,6 +31,7 @@ from refold.hooks.answers import MOST, HookAnswer, failed, of_document, of_progr
 from refold.hooks.configuration import Hook, describe, matching, read
 from refold.place.commands import ShellCommands
 from refold.place.port import CommandExtras, Commands, Finished
+from refold.plugins import installed, unique
 from refold.safe_open import read_regular
 from refold.values.modes import HookEvent
 from refold.values.tools import Confines
@@ -212,15 +213,10 @@ async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer
 
 
 def _loaded(name: str) -> Callable[..., Any]:
-    from importlib.metadata import entry_points  # only for hooks of this type
-
-    found = list(entry_points(group=GROUP, name=name))
-    match found:
-        case []:
-            raise BadInput(
-                f"no installed package offers the entry point {name!r} of {GROUP}"
-            )
-        case [one]:
-            return one.load()
-        case _:
-            raise BadInput(f"several packages offer the entry point {name!r} of {GROUP}")
+    plugin = unique(installed(GROUP), name)
+    if plugin is None:
+        raise BadInput(f"no installed package offers the entry point {name!r} of {GROUP}")
+    found = plugin.load()
+    if not callable(found):
+        raise plugin.broken("it is not a function")
+    return found

@@ -23,6 +23,7 @@ from refold.app.python_setup import SessionPython
 from refold.app.system_prompt import SystemPromptBuilder
 from refold.app.workspace import Workspace
 from refold.config.settings import Settings
+from refold.engine.decide import Policy
 from refold.errors import BadInput, JournalError, ToolFailed
 from refold.journal.state.background import BackgroundCommand
 from refold.permissions.rules import Rule
@@ -67,6 +68,7 @@ class SharedResources(Struct, frozen=True):
     mcp: "McpServers | None" = None
     environ: Mapping[str, str] = {}
     hooks: "HooksFor | None" = None
+    policies: tuple[Policy, ...] = ()  # of plug-ins
 
 
 class SessionResources(Struct, frozen=True):

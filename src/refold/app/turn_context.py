@@ -249,7 +249,7 @@ class TurnContext:
                 shared.settings, self._schema, steps, lent, coded=coded, checked=checked
             )
             # No rank of theirs is another's where the order could matter.
-            self._policies[key] = (*own, *self._hooked())
+            self._policies[key] = (*own, *self._hooked(), *shared.policies)
         return self._policies[key]
 
     def _hooked(self) -> tuple[Policy, ...]:

@@ -52,6 +52,7 @@ _LISTED = (
     Subcommand("spec", "spec", "check, show and convert files of declared agents"),
     Subcommand("mcp", "mcp", "add, list, remove and test MCP servers"),
     Subcommand("hooks", "hooks", "list and test your hooks"),
+    Subcommand("plugins", "plugins", "list the plug-ins and their problems"),
     Subcommand("rlm", "rlm", "answer a question about files of any size"),
     Subcommand("context", "session_views:CONTEXT", "show the context usage of a session"),
     Subcommand(

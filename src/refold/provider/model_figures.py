@@ -18,9 +18,8 @@ from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.command.spec import CommandSpec
 from refold.provider.known_models import PriceTier
-from refold.provider.plugins import PluginProvider
 from refold.provider.prices import Overrides, Rates, find, override, rates, runs_here
-from refold.provider.spec import ProviderSpec
+from refold.provider.spec import PluginProvider, ProviderSpec
 from refold.safe_open import made
 
 

@@ -3,12 +3,14 @@
 `catalog` has the built-in ones, and connects.
 """
 
-from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 
 from refold.errors import BadInput
+from refold.plugins import installed, unique
+from refold.provider.port import Provider
 
 Wire: TypeAlias = Literal[
     "anthropic", "openai-responses", "openai-chat", "gemini", "ollama"
@@ -72,3 +74,27 @@ def no_provider(name: str, names: Iterable[str]) -> BadInput:
         f"did you mean {' or '.join(near)}?" if near else "refold models --all lists them"
     )
     return BadInput(f"there is no provider {name!r}; {way_out}")
+
+
+PLUGINS = "refold.providers"
+
+
+class PluginProvider(Struct, frozen=True):
+    """A provider that an installed package brings. `make` takes the model and the environment."""
+
+    name: str
+    make: Callable[[str, Mapping[str, str]], Provider]
+
+
+def plugged(name: str) -> PluginProvider | None:
+    """The provider of that name, if a package has one. Raises `BadInput` if it is broken.
+
+    Packages are searched only for a name that is not built in.
+    """
+    plugin = unique(installed(PLUGINS), name)
+    if plugin is None:
+        return None
+    found = plugin.load()
+    if not callable(found):
+        raise plugin.broken("it is not a function")
+    return PluginProvider(name, cast("Callable[..., Provider]", found))

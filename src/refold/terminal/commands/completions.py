@@ -49,6 +49,7 @@ def offers_of(session: Session, directory: Callable[[], str]) -> Complete:
         NamedCommand(each.name, on_one_line(each.about), each.usage)
         for each in (session.mcp.prompts() if session.mcp else ())
     ]
+    table += [NamedCommand(name, "a command of a plug-in", "") for name in session.commands]
     files = WorkspaceFiles(directory)
     return completing(table, _choices(session), directory, files.found)
 

@@ -5,6 +5,7 @@ A command's module is imported here when it is typed, so that a start does witho
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
+from inspect import isawaitable
 from keyword import iskeyword
 from typing import TypeAlias, cast
 
@@ -75,11 +76,30 @@ async def run_command(name: str, rest: str, here: Terminal) -> None:
                 text = await servers.expanded(prompt, rest)
                 await here.say(text, typed=f"/{name} {rest}".rstrip())
                 return
+    if (function := here.session.commands.get(name)) is not None:
+        await _of_plugin(name, function, rest, here)
+        return
     shortcuts = here.session.shortcuts
     if shortcuts.find(name) is None:
         raise BadInput(help.unknown(name, commands(), shortcuts.offered()))
     text = await _expanded(here, shortcuts, name, rest)
     await here.say(text, typed=f"/{name} {rest}".rstrip())
+
+
+async def _of_plugin(
+    name: str, function: Callable[..., object], rest: str, here: Terminal
+) -> None:
+    """Call it with the session and what was typed after its name; show what it returns."""
+    try:
+        said = function(here.session, rest)
+        if isawaitable(said):
+            said = await said
+    except RefoldError:
+        raise
+    except Exception as error:  # its bug must not take the session with it
+        raise BadInput(f"/{name} failed: {type(error).__name__}: {error}") from error
+    for row in str(said or "").splitlines():
+        here.printer.say(on_one_line(row))
 
 
 def run_of(command: SlashCommand) -> Run:

@@ -1,0 +1,6 @@
+"""A command of the session: /words. It gets the session and what was typed after its name."""
+
+
+async def words(session, rest: str) -> str:
+    said = session.view.conversation.user_messages
+    return f"You have written {sum(len(each.text.split()) for each in said)} words."

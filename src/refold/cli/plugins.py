@@ -1,0 +1,66 @@
+"""`refold plugins list`: the plug-ins that are installed beside refold, and their problems.
+
+Each is loaded, to find out whether it can be. `plugins` finds them.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
+import msgspec
+
+from refold.errors import BadInput
+from refold.headless.streams import write
+from refold.plugins import GROUPS, Plugin, installed
+from refold.values.log_level import Level
+from refold.views.escape import on_one_line
+
+NONE = "No installed package offers a plug-in. Install one beside refold, with pip or pipx inject."
+
+
+def add_arguments(plugins: ArgumentParser) -> None:
+    what = plugins.add_subparsers(dest="what", metavar="WHAT", required=True)
+    listing = what.add_parser("list", help="load and list the plug-ins, and their problems")
+    listing.add_argument("--json", action="store_true", help="print JSON lines")
+
+
+def run(found: Namespace) -> int:
+    every = sorted(installed(), key=lambda each: (GROUPS.index(each.group), each.name))
+    problems = [_problem(each, every) for each in every]
+    for plugin, problem in zip(every, problems, strict=True):
+        if found.json:
+            row = {**msgspec.to_builtins(plugin), "problem": problem}
+            write(msgspec.json.encode(row).decode() + "\n")
+        else:
+            kind = plugin.group.removeprefix("refold.")
+            write(
+                on_one_line(f"{kind}  {plugin.name}  {plugin.value}, {plugin.package}")
+                + "\n"
+            )
+            if problem:
+                write(f"    {on_one_line(problem)}\n")
+    if not every and not found.json:
+        write(f"{NONE}\n")
+    return 1 if any(problems) else 0
+
+
+def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
+    """Why it cannot be used; "" if it can."""
+    from refold.app.plugin_parts import parts
+    from refold.terminal.commands.table import names
+    from refold.tools.builtin import builtin
+
+    others = [e for e in every if (e.group, e.name) == (plugin.group, plugin.name)]
+    if len(others) > 1 and plugin.group != "refold.tools":
+        return f"{' and '.join(each.package for each in others)} have one of this name"
+    if plugin.group == "refold.commands" and plugin.name in names():
+        return "refold has a command of this name"
+    try:
+        plugin.load()
+    except BadInput as error:
+        return str(error)
+    taken = {tool.spec.name for tool in builtin()}
+    return " ".join(parts((plugin,), taken, _untold).notices)
+
+
+def _untold(level: Level, what: str, session: str = "") -> None:
+    """Nothing is logged by a list."""

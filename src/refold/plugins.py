@@ -1,0 +1,118 @@
+"""Plug-ins: entry points of installed packages, found without importing any of them.
+
+It reads the `entry_points.txt` of the packages on Python's path itself: `importlib.metadata`
+takes many times longer, and every start asks. What lies in the current directory is no
+installed package, unless refold's own environment is there: a workspace must not bring code
+into this process. What a plug-in is for is decided by who loads it: `provider.spec`,
+`app.session_hooks`, `app.plugin_parts`.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.safe_open import read_regular
+from refold.values.path_names import below
+
+GROUPS = (
+    "refold.tools", "refold.providers", "refold.policies", "refold.hooks", "refold.commands",
+)  # fmt: skip
+_MARK = b"[refold."
+_LARGEST = 256 * 1024  # bytes of one file
+
+
+class Plugin(Struct, frozen=True):
+    """One entry point. `value` is "module:attribute", `package` the name and version."""
+
+    group: str
+    name: str
+    value: str
+    package: str
+
+    def load(self) -> object:
+        """What it leads to. Raises `BadInput`, whatever the package does when imported."""
+        module, _, path = self.value.partition(":")
+        try:
+            found: object = import_module(module)
+            for part in filter(None, path.split(".")):
+                found = getattr(found, part)
+        except (Exception, SystemExit) as error:
+            raise self.broken(f"{type(error).__name__}: {error}") from error
+        return found
+
+    def broken(self, why: str) -> BadInput:
+        """The error about this plug-in."""
+        kind = self.group.removeprefix("refold.").removesuffix("s").replace("ie", "y")
+        return BadInput(
+            f"the {kind} {self.name!r} of {self.package} ({self.value}) cannot be used: {why}"
+        )
+
+
+def installed(*groups: str) -> tuple[Plugin, ...]:
+    """The plug-ins of these groups, or of all. One package is one, wherever it is found again."""
+    wanted, seen, found = groups or GROUPS, set[str](), list[Plugin]()
+    for package, text in _files():
+        name = package.partition(" ")[0].replace("_", "-").lower()
+        if name not in seen:
+            seen.add(name)
+            found += (each for each in _read(package, text) if each.group in wanted)
+    return tuple(found)
+
+
+def unique(found: Sequence[Plugin], name: str) -> Plugin | None:
+    """The one of this name. Raises `BadInput` where several packages have one."""
+    match [each for each in found if each.name == name]:
+        case []:
+            return None
+        case [one]:
+            return one
+        case several:
+            packages = " and ".join(each.package for each in several)
+            raise several[0].broken(f"{packages} have one of this name")
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    for folder in dict.fromkeys(filter(_counts, sys.path)):
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            stem, _, kind = name.rpartition(".")
+            if kind in ("dist-info", "egg-info"):
+                text = _content(os.path.join(folder, name, "entry_points.txt"))
+                if _MARK in text:
+                    yield stem.replace("-", " ", 1), text
+
+
+def _counts(folder: str) -> bool:
+    if not os.path.isabs(folder):
+        return False
+    try:
+        here = os.getcwd()
+    except OSError:
+        return True
+    return below(folder, sys.prefix) or not below(folder, here)
+
+
+def _content(path: str) -> bytes:
+    try:
+        return read_regular(path, _LARGEST)[0]
+    except OSError:
+        return b""
+
+
+def _read(package: str, text: bytes) -> Iterator[Plugin]:
+    group = ""
+    for row in text.decode("utf-8", "replace").splitlines():
+        line = row.strip()
+        if line.startswith("[") and line.endswith("]"):
+            group = line[1:-1].strip()
+            continue
+        name, sign, value = line.partition("=")
+        if sign and not line.startswith(("#", ";")):
+            yield Plugin(group, name.strip(), value.partition("[")[0].strip(), package)

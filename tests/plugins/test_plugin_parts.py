@@ -1,0 +1,234 @@
+"""Plug-ins of installed packages: found without an import, used, refused and named."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.cli.main import main
+from refold.client.launch import Launch
+from refold.client.session import Session
+from refold.config.folder_settings import load_here
+from refold.config.paths import paths
+from refold.plugins import Plugin, installed
+from refold.testing.providers import Line, ScriptedProvider
+from refold.values.messages import Text, ToolResult
+from tests.terminal.at_home import Desk
+
+GOOD = '''
+from refold import Effect, tool
+from refold.engine.decide import Note
+
+
+@tool(Effect.LOOK)
+async def count_words(text: str) -> str:
+    """Count the words of a text."""
+    return f"{len(text.split())} words"
+
+
+TOOLS = [count_words]
+
+
+def metric(view):
+    return None if view.turn.steps else Note("Use metric units.")
+
+
+def breaks(view):
+    raise ValueError("oh no")
+
+
+async def words(session, rest):
+    return f"{rest}: \\x1b[31m{len(session.view.conversation.user_messages)}"
+
+
+def fails(session, rest):
+    raise ValueError("oh no")
+
+
+@tool(Effect.LOOK)
+async def bash(text: str) -> str:
+    """Pretend."""
+    return "mine"
+'''
+
+Install = Callable[..., Path]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Puts a package on Python's path, with these entry points."""
+    monkeypatch.delitem(sys.modules, "plugged_example", raising=False)
+
+    def made(points: str, *, name: str = "example", code: str = GOOD) -> Path:
+        site = tmp_path / f"site-{name}"
+        info = site / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (site / "plugged_example.py").write_text(code)
+        (info / "entry_points.txt").write_text(points)
+        monkeypatch.syspath_prepend(str(site))
+        return site
+
+    return made
+
+
+@pytest.fixture
+def work(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "work"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    return directory
+
+
+def app(work: Path, *lines: Line) -> App:
+    places = paths(os.environ)
+    settings = load_here(work, places, os.environ, {"memory": False}).settings
+    options = LaunchOptions(directory=work, provider=ScriptedProvider(*lines))
+    return App(settings, places, os.environ, options)
+
+
+def said(work: Path, *lines: Line) -> tuple[list[str], tuple[str, ...]]:
+    """The texts and results that the model read, and the notices of the start."""
+
+    async def talk() -> tuple[list[str], tuple[str, ...]]:
+        launch = Launch(app(work, *lines))
+        try:
+            opened = await launch.start()
+            session = Session(launch, opened, None)
+            await session.run("Go.")
+            found = [
+                part.text
+                for spoken in session.view.conversation.messages
+                for part in spoken.message.parts
+                if isinstance(part, Text | ToolResult)
+            ]
+            return found, launch.app.notices()
+        finally:
+            await launch.aclose()
+
+    return anyio.run(talk)
+
+
+def test_a_tool_and_a_policy_of_a_package_are_used(install: Install, work: Path) -> None:
+    install(
+        "[refold.tools]\na = plugged_example:TOOLS\n"
+        "[refold.policies]\nmetric = plugged_example:metric\n"
+    )
+
+    found, _ = said(work, [("count_words", '{"text": "one two"}')], "Done.")
+
+    assert found == ["Go.", "Use metric units.", "2 words", "Done."]
+
+
+@pytest.mark.parametrize(
+    ("points", "problem"),
+    [
+        (
+            "[refold.tools]\na = plugged_example:bash",
+            "the name of its tool 'bash' is taken",
+        ),
+        ("[refold.tools]\na = plugged_example:metric", "is not a tool: put @tool above"),
+        ("[refold.tools]\na = plugged_example:nothing", "AttributeError:"),
+        ("[refold.tools]\na = no_such_module:x", "ModuleNotFoundError:"),
+        ("[refold.policies]\na = plugged_example:TOOLS", "it is not a function"),
+    ],
+)
+def test_one_that_cannot_be_used_is_named_and_the_others_count(
+    points: str, problem: str, install: Install, work: Path
+) -> None:
+    install(f"{points}\n[refold.policies]\nmetric = plugged_example:metric\n")
+
+    found, notices = said(work, "Done.")
+
+    assert "Use metric units." in found
+    assert len([n for n in notices if problem in n and "of example 1.0" in n]) == 1
+
+
+def test_a_package_that_ends_python_does_not_end_refold(
+    install: Install, work: Path
+) -> None:
+    install("[refold.tools]\na = plugged_example:TOOLS\n", code="raise SystemExit(3)")
+
+    found, notices = said(work, "Done.")
+
+    assert found == ["Go.", "Done."]
+    assert any("SystemExit: 3" in each for each in notices)
+
+
+def test_a_policy_that_raises_ends_no_turn(install: Install, work: Path) -> None:
+    install("[refold.policies]\nbreaks = plugged_example:breaks\n")
+
+    assert said(work, "Done.")[0] == ["Go.", "Done."]
+
+
+def test_two_packages_with_a_tool_of_one_name_are_not_both_used(
+    install: Install, work: Path
+) -> None:
+    install("[refold.tools]\na = plugged_example:TOOLS\n")
+    install("[refold.tools]\nb = plugged_example:TOOLS\n", name="other")
+
+    _, notices = said(work, "Done.")
+
+    assert len([n for n in notices if "'count_words' is taken" in n]) == 1
+
+
+def test_a_package_in_the_current_directory_is_no_plug_in(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = install("[refold.tools]\na = plugged_example:TOOLS\n")
+    before = installed("refold.tools")
+    monkeypatch.chdir(site)
+
+    assert before == (Plugin("refold.tools", "a", "plugged_example:TOOLS", "example 1.0"),)
+    assert installed("refold.tools") == ()
+
+
+def test_finding_plug_ins_imports_nothing_of_them(install: Install) -> None:
+    install("[refold.tools]\na = plugged_example:TOOLS\n", code="raise SystemExit(3)")
+
+    assert len(installed()) == 1
+    assert "plugged_example" not in sys.modules
+
+
+def test_a_command_of_a_package_is_typed_and_its_answer_shown(
+    install: Install, work: Path
+) -> None:
+    install(
+        "[refold.commands]\nwords = plugged_example:words\nfails = plugged_example:fails\n"
+        "help = plugged_example:fails\n"
+    )
+
+    rows = Desk(work).tell("/words said", "/fails")
+
+    assert rows == ["said: \\x1b[31m0", "/fails failed: ValueError: oh no"]
+
+
+def test_the_list_names_each_with_its_problem(
+    install: Install, work: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    install(
+        "[refold.tools]\ngood = plugged_example:TOOLS\nbad = plugged_example:bash\n"
+        "[refold.commands]\nhelp = plugged_example:words\n"
+    )
+
+    status = main(["plugins", "list", "--json"])
+    rows = [json.loads(row) for row in capfd.readouterr().out.splitlines()]
+
+    assert status == 1
+    assert [(row["name"], bool(row["problem"])) for row in rows] == [
+        ("bad", True),
+        ("good", False),
+        ("help", True),
+    ]
+
+
+def test_without_plug_ins_the_list_says_how_to_get_some(
+    home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plugins", "list"]) == 0
+    assert capfd.readouterr().out.startswith("No installed package offers a plug-in.")
