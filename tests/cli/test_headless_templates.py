@@ -46,6 +46,12 @@ def printed(
             "Fix the bug in a.py, and nothing else.",
             "/fix a.py the bug",
         ),
+        (
+            '@fix what="the bug" file=a.py',
+            "Fix the bug in a.py, and nothing else.",
+            '@fix what="the bug" file=a.py',
+        ),
+        ("@fix the bug", "@fix the bug", None),
         ("/etc/hosts is wrong", "/etc/hosts is wrong", None),
         ("/nothing of the kind", "/nothing of the kind", None),
         ("/model x", "/model x", None),

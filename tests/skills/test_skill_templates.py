@@ -89,12 +89,31 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         (FIX, "don't stop", {"file": "don't", "what": "stop"}),
         (NOTE, "--watch 'now", {"text": "--watch 'now"}),
         (PLAIN, "words", {}),
+        (FIX, 'what="the loop" file=a.py', {"file": "a.py", "what": "the loop"}),
+        (FIX, "file=a.py", {"file": "a.py"}),
+        (FIX, "file=a.py now", {"file": "file=a.py", "what": "now"}),
+        (FIX, "x=1 file=a.py", {"file": "x=1", "what": "file=a.py"}),
     ],
 )
 def test_words_are_shared_out_and_the_last_slot_takes_the_rest(
     template: Template, words: str, expected: dict[str, str]
 ) -> None:
     assert given(template, words) == expected
+
+
+def test_a_template_is_also_called_with_an_at_sign_and_named_values(here: Here) -> None:
+    file = here.project / ".refold/skills.md"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("## /fix <file> <what>\nFix {what} in {file}.\n\n## /model\nText.\n")
+    shortcuts = here.shortcuts("model")
+
+    assert {
+        typed: shortcuts.slashed(typed)
+        for typed in ("@fix file=a.py what=it", "@Fix", "@fix the loop", "@other a=b", "@model", "fix")
+    } == {
+        "@fix file=a.py what=it": "/fix file=a.py what=it", "@Fix": "/fix",
+        "@fix the loop": None, "@other a=b": None, "@model": "/skill:model", "fix": None,
+    }  # fmt: skip
 
 
 def test_what_is_missing_is_named() -> None:

@@ -87,6 +87,16 @@ def test_a_template_is_said_with_its_slots_filled(
     assert "Again." in rows
 
 
+def test_a_template_with_named_values_is_said_and_other_words_with_an_at_sign_stay(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    tonight = evening("Done.", "Again.")
+
+    tonight.tell("@fix what=it file=a.py", "@fix the rest", **known)
+
+    assert said(tonight) == ["Fix it in a.py, and nothing else.", "@fix the rest"]
+
+
 def test_a_template_without_what_it_needs_is_not_said(
     evening: Evenings, known: dict[str, Any]
 ) -> None:

@@ -154,9 +154,13 @@ class Launch:
 
         Raises `BadInput` where an argument is missing.
         """
-        found = re.fullmatch(_SHORTCUT, typed.strip())
+        given, shortcuts = typed.strip(), None
+        if given.startswith("@"):
+            shortcuts = self.app.shortcuts(self.commands())
+            given = shortcuts.slashed(given) or given
+        found = re.fullmatch(_SHORTCUT, given)
         if found is not None:
-            shortcuts, name = self.app.shortcuts(self.commands()), found[1]
+            shortcuts, name = shortcuts or self.app.shortcuts(self.commands()), found[1]
             if shortcuts.find(name) is not None:
                 text = shortcuts.expanded(name, found[2] or "", {})
                 return message.replace(typed, text, 1), typed

@@ -200,6 +200,16 @@ class Shortcuts:
             return skill or template
         return template or skill
 
+    def slashed(self, typed: str) -> str | None:
+        """`@name slot=value …` of a template as `/name …`; None if it is a message."""
+        found = re.fullmatch(r"@([\w-]+)((?:\s+[\w-]+=.*)?)", typed.strip(), re.DOTALL)
+        if found is None:
+            return None
+        template = self._templates.get(found[1].casefold())
+        if not isinstance(template, Template):
+            return None
+        return f"{self._written(template.name, self._taken)}{found[2]}"
+
     def missing(self, name: str, words: str) -> tuple[str, ...]:
         """The arguments that the user has to be asked for before `expanded`."""
         found = self.find(name)

@@ -25,6 +25,8 @@ _SLOTS = re.compile(r"(?:<([\w -]{1,40})>|\[([\w -]{1,40})\])\s*")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _WORD = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
 
+_PAIR = re.compile(r'([\w-]+)=(?:"([^"]*)"|\'([^\']*)\'|(\S+))(?:\s+|$)')
+
 
 class Slot(Struct, frozen=True):
     name: str
@@ -81,7 +83,12 @@ def templates(
 
 
 def given(template: Template, words: str) -> dict[str, str]:
-    """The values of the slots from the words after `/name`. The last slot takes the rest."""
+    """The values of the slots from the words after `/name`.
+
+    The last slot takes the rest. If all words are `slot=value`, the order does not matter.
+    """
+    if named := _named(template, words.strip()):
+        return named
     found, rest = dict[str, str](), words.strip()
     for at, slot in enumerate(template.slots):
         if not rest:
@@ -91,6 +98,19 @@ def given(template: Template, words: str) -> dict[str, str]:
         elif word := _WORD.match(rest):
             found[slot.name] = next(part for part in word.groups() if part is not None)
             rest = rest[word.end() :].strip()
+    return found
+
+
+def _named(template: Template, words: str) -> dict[str, str]:
+    """The values of `slot=value` words; nothing if any word is something else."""
+    slots = {slot.name.replace(" ", "_"): slot.name for slot in template.slots}
+    found, at = dict[str, str](), 0
+    while at < len(words):
+        pair = _PAIR.match(words, at)
+        if pair is None or pair[1] not in slots:
+            return {}
+        found[slots[pair[1]]] = next(part for part in pair.groups()[1:] if part is not None)
+        at = pair.end()
     return found
 
 

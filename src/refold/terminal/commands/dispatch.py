@@ -39,7 +39,7 @@ class CommandRunner:
         self._terminal = terminal
 
     def is_command(self, typed: str) -> bool:
-        return command_in(typed) is not None
+        return self._command_in(typed) is not None
 
     def is_immediate(self, typed: str) -> bool:
         name = (command_in(typed) or ("",))[0]
@@ -47,12 +47,18 @@ class CommandRunner:
         return found is not None and found.at_once
 
     async def run(self, typed: str) -> None:
-        if (found := command_in(typed)) is None:
+        if (found := self._command_in(typed)) is None:
             return
         try:
             await run_command(*self._meant(*found), self._terminal)
         except RefoldError as error:
             self._terminal.printer.line(sentence(error))
+
+    def _command_in(self, typed: str) -> tuple[str, str] | None:
+        """`@name slot=value …` of a template is a command, too."""
+        if typed.lstrip().startswith("@"):
+            typed = self._terminal.session.shortcuts.slashed(typed) or typed
+        return command_in(typed)
 
     def _meant(self, name: str, rest: str) -> tuple[str, str]:
         """The command behind an alias of the user's (`command_aliases`), or what was typed."""
