@@ -159,7 +159,7 @@ def test_every_field_counts(here: Here) -> None:
         role="judge",
         tools=("read_file", "mcp__*"),
         deferred=("apply_patch",),
-        without=("background_run", "bash"),
+        without=("background_run", "bash", "monitor"),
         ask=("edit_file(docs/**)",),
         deny=("bash(rm *)", "read_file(secrets/**)"),
         bounds=TurnLimits(steps=7),

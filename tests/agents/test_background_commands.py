@@ -3,9 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -14,12 +15,13 @@ import pytest
 from anyio import to_thread
 
 from refold import Agent
-from refold.agents.background_commands import MOST
+from refold.agents.background_commands import MOST, OutputWatch
 from refold.client.session import Session
 from refold.errors import BadInput
 from refold.journal.events.kinds import BackgroundEnded, Said
 from refold.provider.port import Request
 from refold.testing.providers import Line, ScriptedProvider
+from refold.values.kept_output import Printed
 from refold.values.messages import Text, ToolResult
 
 FIRST = "background-1"
@@ -46,7 +48,10 @@ def words(request: Request) -> str:
 
 @asynccontextmanager
 async def talking(
-    directory: Path, *lines: Line, id_: str = "", **settings: object
+    directory: Path,
+    *lines: Line,
+    id_: str = "",
+    settings: Mapping[str, object] = MappingProxyType({}),
 ) -> AsyncGenerator[tuple[Session, ScriptedProvider]]:
     provider = ScriptedProvider(*lines)
     agent = Agent(
@@ -138,6 +143,54 @@ def test_an_end_wakes_the_agent_if_it_asked_for_that(tmp_path: Path) -> None:
             assert session.result.text == "It is built."
 
     anyio.run(test)
+
+
+def test_a_monitored_command_wakes_the_agent_at_a_match_and_goes_on(tmp_path: Path) -> None:
+    async def test() -> None:
+        command = f"echo begun; {UNTIL.format(file='go')} printf 'now re'; sleep 0.1; echo ady; sleep 60"
+        lines = (
+            call("monitor", command=command, until="Error|ready"),
+            "I wait.",
+            "It is up.",
+        )
+        async with talking(tmp_path, *lines) as (session, provider):
+            await session.run("Tell me when it is up.")
+            idle = session.has_work
+            (tmp_path / "work/go").touch()
+            while not session.has_work:
+                await session.changed(after=session.view.seq)
+            await session.settle()
+
+            woken = f"{FIRST} ({command}) goes on, and has printed:\nnow ready"
+            assert not idle
+            assert woken in words(provider.heard[-1])
+            assert session.result.text == "It is up."
+            assert session.view.background.running[0].name == FIRST
+
+    anyio.run(test)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "found"),
+    [
+        (["one\nready\n"], ["ready"]),
+        (["rea", "dy now\n"], ["", "ready now"]),
+        (["read\ny"], [""]),
+        (["Err", "or"], ["", "Error"]),
+        (["x" * 5000 + "rea", "dy"], ["", "x" * 1000 + "ready"]),
+    ],
+)
+def test_a_watch_finds_the_line_however_it_is_cut(
+    pieces: Sequence[str], found: Sequence[str]
+) -> None:
+    printed = Printed()
+    watch = OutputWatch(printed, "ready|Error")
+    said = list[str]()
+    for piece in pieces:
+        printed.add(piece.encode())
+        said.append(watch.found())
+
+    assert said == found
 
 
 def test_each_look_shows_what_came_since_the_last(tmp_path: Path) -> None:
@@ -324,7 +377,7 @@ def test_a_fork_bomb_is_ended_by_the_limits(tmp_path: Path) -> None:
         more: dict[str, object] = {"limits.command_processes": 60}
         (tmp_path / "work").mkdir()
         (tmp_path / "work/bomb.sh").write_text("bomb() { bomb | bomb & }; bomb; sleep 60")
-        async with talking(tmp_path, *lines, **more) as (session, _):
+        async with talking(tmp_path, *lines, settings=more) as (session, _):
             await session.run("Go.")
 
             assert await ended(session) == BackgroundEnded(
@@ -343,7 +396,7 @@ async def main():
     command = "sleep 98.2 & setsid sleep 98.2 & touch said; sleep 98.2"
     profile = {"sandbox.profile": sys.argv[2]}
     lines = (call(START, command=command), "It runs.")
-    async with talking(Path(sys.argv[1]), *lines, **profile) as (session, _):
+    async with talking(Path(sys.argv[1]), *lines, settings=profile) as (session, _):
         await session.run("Start it.")
         print(session.id, flush=True)
         await anyio.sleep_forever()

@@ -355,6 +355,7 @@ def test_a_settings_file_of_another_agent_is_asked_about_in_every_mode() -> None
     assert {(each.verdict, each.once) for each in found} == {("ask", True)}
 
 
+@pytest.mark.parametrize("tool", ["background_run", "monitor"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "command",
@@ -364,9 +365,9 @@ def test_a_settings_file_of_another_agent_is_asked_about_in_every_mode() -> None
     "given", [{}, {"allow": ("bash(make *)", "bash(npm run *)")}, {"deny": ("bash(make *)",)}, {"ask": ("bash(git push *)", "bash(ls)")}]
 )  # fmt: skip
 def test_a_command_in_the_background_is_judged_as_one_of_bash(
-    mode: Mode, command: str, given: dict[Verdict, tuple[str, ...]]
+    tool: str, mode: Mode, command: str, given: dict[Verdict, tuple[str, ...]]
 ) -> None:
-    beside = replace(bash(command), tool="background_run")
+    beside = replace(bash(command), tool=tool)
     written = [parse(rule, verdict) for verdict in given for rule in given[verdict]]
 
     found = decide(beside, mode, written, FACTS)

@@ -6,7 +6,7 @@ recorded in the loop of the session. `place` runs and confines the commands, and
 `journal/state/background.py` is what the session knows of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -36,6 +36,9 @@ _TAIL = 2_000  # characters of the output that the event of the end has
 _READABLE = 32  # commands whose output is kept in memory; of older ones the journal has it
 CLOSED = "the session was closed"
 ASKED = "it was asked for"
+SEEN = "{name} ({command}) goes on, and has printed:\n{line}"
+_LONGEST_LINE = 2_000  # bytes of a line whose end is still to come
+_AROUND = 1_000  # bytes before and after the beginning of the text that are told
 WOKEN = "{name} ({command}) has {end}.{printed}"
 
 
@@ -47,9 +50,10 @@ class _Command:
         self.printed, self.read = Printed(_EACH_END), 0
         self.over, self.told = anyio.Event(), False
         self.stopped = ""  # why it was asked to end
+        self.watch = OutputWatch(self.printed, request.until) if request.until else None
         self._scope: anyio.CancelScope | None = None
 
-    async def run(self) -> Finished | str:
+    async def run(self, on_output: Callable[[str], None] | None) -> Finished | str:
         """In the thread: run it to its end. A string says why it could not be started."""
         request = self.request
         with anyio.CancelScope() as self._scope:
@@ -61,6 +65,7 @@ class _Command:
                     cwd=request.directory,
                     seconds=None,
                     confines=request.confines,
+                    on_output=on_output,
                     given=CommandExtras(printed=self.printed),
                 )
             except ToolFailed as error:
@@ -71,6 +76,25 @@ class _Command:
         """In the thread."""
         if self._scope is not None:
             self._scope.cancel()
+
+
+class OutputWatch:
+    """Looks through what is printed for the first line with one of some texts."""
+
+    def __init__(self, printed: Printed, until: str) -> None:
+        self._printed, self._place, self._begun = printed, 0, b""
+        self._wanted = [each.encode() for each in until.split("|") if each]
+
+    def found(self) -> str:
+        """That line, as far as it has been printed; "": there is none yet."""
+        start, lost, end, self._place = self._printed.since(self._place)
+        lines = ((b"" if lost else self._begun + start) + end).split(b"\n")
+        self._begun = lines[-1][-_LONGEST_LINE:]
+        for line in lines:
+            for at in filter(lambda at: at >= 0, map(line.find, self._wanted)):
+                around = line[max(0, at - _AROUND) : at + _AROUND]
+                return marked(as_text(around)[0])[0]
+        return ""
 
 
 class BackgroundCommands:
@@ -157,10 +181,30 @@ class BackgroundCommands:
 
     async def _run(self, command: _Command, session: EventLoopToken) -> None:
         """In the thread: run it, and record its end in the loop of the session."""
-        found = await command.run()
-        ended = partial(self._ended, command, found)
-        with anyio.CancelScope(shield=True), suppress(RuntimeError):  # that loop has ended
-            await to_thread.run_sync(partial(from_thread.run, ended, token=session))
+
+        async def tell(what: Callable[[], Coroutine[None, None, None]]) -> None:
+            with anyio.CancelScope(shield=True), suppress(RuntimeError):  # it has ended
+                await to_thread.run_sync(partial(from_thread.run, what, token=session))
+
+        found: Finished | str = ""
+        async with anyio.create_task_group() as group:
+
+            def look(_: str) -> None:
+                if command.watch is not None and (line := command.watch.found()):
+                    command.watch = None
+                    group.start_soon(tell, partial(self._seen, command, line))
+
+            found = await command.run(look if command.watch else None)
+        await tell(partial(self._ended, command, found))
+
+    async def _seen(self, command: _Command, line: str) -> None:
+        """A text that the agent waits for has been printed: wake it."""
+        text = " ".join(command.request.command.split())
+        words = SEEN.format(name=command.name, command=text, line=line)
+        key = f"{command.name} matched"
+        said = Said(words, command.name, client_key=key, wakes=True)
+        with suppress(JournalError):
+            await self._record.append_if(lambda _: (said,), kept=True, by=command.name)
 
     async def _ended(self, command: _Command, found: Finished | str) -> None:
         try:

@@ -16,7 +16,7 @@ from refold.tools.python_tool import NAME as PYTHON
 BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 _DATA = ("json_query", "calc")
 _RARE = (
-    "apply_patch", "notebook_edit", "claim", "python", "background_*", *BOARD, *_DATA,
+    "apply_patch", "notebook_edit", "claim", "python", "background_*", "monitor", "notify", *BOARD, *_DATA,
     "web_search",
 )  # fmt: skip
 _LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")

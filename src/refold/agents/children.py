@@ -46,8 +46,8 @@ from refold.values.modes import Mode
 from refold.values.tools import Effect
 from refold.values.usage import Estimate
 
-# Tools that no child gets: it neither plans with the user nor writes to memory.
-_NEVER = ("enter_plan_mode", "memory_write")
+# Tools that no child gets: it neither plans with the user nor calls them, nor writes to memory.
+_NEVER = ("enter_plan_mode", "memory_write", "notify")
 _WRITING = frozenset((Effect.CHANGE, Effect.RUN))
 _FIRST = Estimate(0.0, 0)  # the cost of the first call is not known yet
 

@@ -24,7 +24,7 @@ from refold.values.modes import Verdict
 from refold.values.path_names import steering
 from refold.values.tools import Effect
 
-COMMANDS = frozenset(("bash", "background_run"))
+COMMANDS = frozenset(("bash", "background_run", "monitor"))
 CODE = frozenset(("python",))  # only walls around it keep it to looking
 EDITS = frozenset(("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit"))
 LOOKS = frozenset(("read_file", "grep", "glob", "list_files"))

@@ -19,12 +19,13 @@ from refold.client.types import Entry, Watch
 from refold.errors import RefoldError
 from refold.terminal.input.reader import CTRL_C, SHORTCUTS, Key, TerminalReader
 from refold.terminal.prompts.waiting import Asker
-from refold.terminal.screen.bell import Bell, ring
+from refold.terminal.screen.bell import Bell, desktop_notice, ring
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import PlainProgress
 from refold.terminal.screen.transcript import Showing
 from refold.terminal.steering import Commands, NoCommands, Steering
 from refold.views.escape import visible
+from refold.views.notices import notification
 from refold.views.styled import Line
 
 TWICE = 2.0  # seconds in which a second Ctrl+C means it
@@ -70,6 +71,7 @@ class Work:
         self._pressed_at, self._hears = -math.inf, False
         self._compaction = anyio.CancelScope()
         self._cursor = PrintCursor()
+        self._notices = list[str]()
 
     @property
     def delayed(self) -> Sequence[str]:
@@ -102,6 +104,7 @@ class Work:
                     group.start_soon(self._tick)
                     group.start_soon(self._ask)
                     group.start_soon(self._listen)
+                    group.start_soon(self._notify)
                     failure = await self._go(start)
                     group.cancel_scope.cancel()
         finally:
@@ -256,7 +259,18 @@ class Work:
             except RefoldError as error:  # the disk would not take the answer
                 self._printer.line(sentence(error))
 
+    async def _notify(self) -> None:
+        """Call the person when the model does."""
+        while True:
+            while self._notices:
+                said = self._notices.pop(0)
+                self._printer.ring(ring(os.environ, said, self._printer.look.display))
+                await desktop_notice(os.environ, said)
+            await self._cursor.more()
+
     def _heed(self, entry: Entry) -> None:
+        if said := notification(entry, self._session.view):
+            self._notices.append(said)
         self._cursor.tell()
         self._asker.heed(entry)
 

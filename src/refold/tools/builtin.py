@@ -21,6 +21,7 @@ from refold.tools.shell import (
     background_run,
     background_stop,
     bash,
+    monitor,
 )
 from refold.tools.skills import list_skills, read_skill
 from refold.tools.task import task
@@ -32,7 +33,7 @@ from refold.tools.todo import (
     task_update,
     todo_write,
 )
-from refold.tools.turn_control import compact, think
+from refold.tools.turn_control import compact, notify, think
 from refold.tools.web import web_fetch, web_search
 
 
@@ -40,8 +41,8 @@ def builtin() -> tuple[Tool, ...]:
     return (
         *(read_file, list_files, glob, grep),
         *(write_file, edit_file, multi_edit, apply_patch, notebook_edit),
-        *(bash, background_run, background_output, background_stop),
-        *(python, task, think, todo_write, compact, history_search, claim),
+        *(bash, background_run, background_output, background_stop, monitor),
+        *(python, task, think, notify, todo_write, compact, history_search, claim),
         *(task_create, task_get, task_update, task_list, task_claim),
         *(web_fetch, web_search, json_query, calc),
         *(memory_write, list_skills, read_skill),

@@ -1,4 +1,4 @@
-"""The tools that run shell commands: `bash`, and `background_run` with its companions.
+"""The tools that run shell commands: `bash`, `background_run` with its companions, `monitor`.
 
 The place starts, watches and stops a command; rules have decided before whether it may
 run. `agents.background_commands` keeps those that run in the background. `careful` keeps
@@ -47,6 +47,7 @@ class BackgroundRequest(Struct, frozen=True):
     directory: str
     confines: Confines
     notify: bool = False  # wake the agent at its end
+    until: str = ""  # and when it prints one of these texts, with | between them
 
 
 class BackgroundOutput(Struct, frozen=True):
@@ -141,6 +142,36 @@ async def background_run(  # noqa: PLR0913 - the parameters are the schema
         f"background_stop({name!r}) ends it. You are told when it has ended."
     )
     return Reply(said, (Note(f"{name} runs in the background: {command}"),))
+
+
+@tool(Effect.RUN)
+async def monitor(  # noqa: PLR0913 - the parameters are the schema
+    command: str,
+    until: Annotated[
+        str,
+        Meta(min_length=1, description='texts to wait for, plain, as in "ready|Error"'),
+    ],
+    cwd: str = "",
+    network: Annotated[bool, Meta(description="it must reach the network")] = False,
+    *,
+    files: Files,
+    commands: Commands,
+    confines: Confines,
+    directory: Path,
+    background: BackgroundRunner,
+    call: str,
+) -> Reply:
+    """Start a bash command in the background, and be woken when it prints one of some texts, or ends. `tail -n 0 -F FILE` watches a log."""
+    where = str(directory)
+    if cwd:
+        where, _ = await to_thread.run_sync(partial(_inside, cwd, files))
+    request = BackgroundRequest(command, where, confines, notify=True, until=until)
+    name = await background.start(call, request, commands)
+    said = (
+        f"{name} runs. You get a message when it prints {' or '.join(until.split('|'))}, and "
+        f"when it ends. You may finish until then. background_stop({name!r}) ends it."
+    )
+    return Reply(said, (Note(f"{name} waits for {until}: {command}"),))
 
 
 @tool(Effect.SELF, subject="name")
@@ -247,7 +278,7 @@ _NO_CLOBBER = "set -C; export SHELLOPTS; "  # also in the bash that a command st
 
 def careful(tool: Tool) -> Tool:
     """`tool`, if it is the shell with nothing overwritten by a redirection."""
-    if tool.spec.name not in ("bash", "background_run"):
+    if tool.spec.name not in ("bash", "background_run", "monitor"):
         return tool
 
     async def run(command: str, **given: object) -> Reply:

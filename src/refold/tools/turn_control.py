@@ -1,7 +1,7 @@
-"""The tools `compact`, `think` and `finish`: they act on the turn and touch nothing outside.
+"""The tools `compact`, `think`, `notify` and `finish`: they touch no file and run nothing.
 
 `compact` asks the engine to compact the conversation. `think` does nothing: it is room to think
-between two calls. `finish` ends a turn with its answer, for small models, which go on calling
+between two calls. `notify` has the person called: each client does that in its own way. `finish` ends a turn with its answer, for small models, which go on calling
 until a call means "done"; a policy ends the turn.
 """
 
@@ -36,6 +36,15 @@ async def think(thought: str) -> Reply:
     """Think something through before going on. Nothing is done."""
     line = " ".join(thought.split())
     return Reply("Go on.", (Note(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"),))
+
+
+@tool(Effect.SELF)
+async def notify(
+    message: Annotated[str, Meta(min_length=1, description="one short sentence")],
+) -> Reply:
+    """Notify the person, who may be looking elsewhere, of something that cannot wait until they are back."""
+    line = " ".join(message.split())[:_SHOWN]
+    return Reply("The person is notified, if somebody is there.", (Note(line),))
 
 
 @tool(Effect.SELF)

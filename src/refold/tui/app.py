@@ -29,7 +29,7 @@ from refold.terminal.input.editor import editor_of
 from refold.terminal.input.line_editor.history import history
 from refold.terminal.prompts import plan as plans
 from refold.terminal.run import mode_after
-from refold.terminal.screen.bell import Bell, ring
+from refold.terminal.screen.bell import Bell, desktop_notice, ring
 from refold.terminal.screen.capabilities import Look, is_dumb, look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.terminfo import terminfo
@@ -318,6 +318,10 @@ class App:
         self._foreground.look = self._look
         self._foreground.repaint()
         return self._look
+
+    def notify(self, said: str) -> None:
+        write(ring(os.environ, said))
+        self._start(partial(desktop_notice, os.environ, said))
 
     def ring(self, why: str) -> None:
         if self._bell.over:

@@ -19,6 +19,7 @@ from refold.tui.host import DialogReader
 from refold.tui.messages import Facts, FactsChanged, Message, News, TranscriptLoaded
 from refold.values.live import ChildMoved
 from refold.views.escape import on_one_line
+from refold.views.notices import notification
 from refold.views.styled import Line
 
 _JUDGING = 0.3  # seconds a question waits for the others of the same answer
@@ -34,6 +35,10 @@ class Display(Protocol):
     def say(self, row: Line) -> None: ...
     def ring(self, why: str) -> None:
         """The person is wanted, who may look elsewhere."""
+        ...
+
+    def notify(self, said: str) -> None:
+        """The model calls the person."""
         ...
 
     async def run_delayed(self) -> None:
@@ -117,6 +122,8 @@ class Following:
                 self._moved.set()
 
     def _heed(self, entry: Entry) -> None:
+        if said := notification(entry, self._session.view):
+            self._display.notify(said)
         self._asker.heed(entry)
         self._tell()
 

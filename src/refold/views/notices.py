@@ -7,8 +7,10 @@ last command failed, and which files could not be written. Pure.
 import os
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from refold.journal.events.child_events import HookRan
-from refold.journal.events.kinds import Compacted
+from refold.journal.events.kinds import Compacted, Entry, Started
 from refold.journal.state.failures import CommandFailure
 from refold.journal.state.fold import View
 from refold.values.path_names import near
@@ -16,6 +18,7 @@ from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
+NOTIFY = "notify"  # the tool
 _NAMED = 3  # files
 _LONGEST = 60  # cells of unsent messages
 ESTIMATED = (
@@ -26,6 +29,20 @@ ESTIMATED = (
 _CLAIMS_NOTHING = ("interrupted", "cancelled", "plan_ready")
 _UNWRITTEN = 5  # files
 _SHORT = 100  # characters of a command, or of a reason
+
+
+def notification(entry: Entry, view: View) -> str:
+    """What a call of `notify` that begins here says to the user; "": it is no such call."""
+    if not isinstance(entry.event, Started):
+        return ""
+    found = view.conversation.call(entry.event.call_id)
+    if found is None or found.call.name != NOTIFY:
+        return ""
+    try:
+        said = msgspec.json.decode(found.call.arguments, type=dict[str, object])
+    except msgspec.DecodeError:
+        return ""
+    return on_one_line(" ".join(str(said.get("message", "")).split()))
 
 
 def hook_notice(event: HookRan) -> str:

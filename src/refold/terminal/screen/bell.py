@@ -1,4 +1,4 @@
-"""Notifies a user who looks elsewhere: the bell, and a desktop notice if the terminal has them.
+"""Notifies a user who looks elsewhere: by the bell, the terminal, or the desktop.
 
 A notice is for the display `line`, `status` has the bell, and `plain` nothing: its terminal
 may print whatever comes. What stands in a notice is made visible first, so that no text of
@@ -7,7 +7,11 @@ a model orders a terminal about. `work` decides when to ring.
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
+from anyio import CancelScope, to_thread
+
+from refold import programs
 from refold.terminal.screen.capabilities import Display
 from refold.views.escape import on_one_line
 from refold.views.wrap import cut
@@ -16,6 +20,7 @@ BELL = "\x07"
 _END = "\x1b\\"
 _TITLE = "refold"
 _WIDEST = 120  # cells
+_PATIENCE = 2.0  # seconds for the desktop to take a notice
 
 
 def ring(environ: Mapping[str, str], text: str, display: Display = "line") -> str:
@@ -37,6 +42,19 @@ def ring(environ: Mapping[str, str], text: str, display: Display = "line") -> st
     if environ.get("VTE_VERSION") or term.startswith(("foot", "rxvt-unicode")):
         return f"\x1b]777;notify;{_TITLE};{said}{_END}{BELL}"
     return BELL
+
+
+async def desktop_notice(environ: Mapping[str, str], text: str) -> None:
+    """Show a notice on the desktop, if there is one here and `notify-send`."""
+    if not (environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")):
+        return
+    program = programs.Programs(environ).find("notify-send")
+    if program:
+        said = cut(on_one_line(text), _WIDEST)
+        with suppress(OSError, programs.TimedOut):
+            words = (program, f"--app-name={_TITLE}", "--", _TITLE, said)
+            with CancelScope(shield=True):  # the turn may end before it is shown
+                await to_thread.run_sync(programs.run, words, _PATIENCE)
 
 
 class Bell:

@@ -1,0 +1,67 @@
+"""The tool `notify`: the terminal calls the person, and so does the desktop."""
+
+import io
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from refold.terminal.screen.bell import desktop_notice
+from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.printer import Printer
+from tests.terminal.test_conversation import Evening
+
+CALL = ("notify", '{"message": "The tests\\n pass.\\u001b]0;x\\u0007"}')
+PROGRAM = "#!/bin/sh\nprintf '%s\\n' \"$@\" >$0.heard\n"
+
+
+@pytest.fixture
+def desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A desktop whose `notify-send` writes down what it is given."""
+    program = tmp_path / "bin/notify-send"
+    program.parent.mkdir()
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("DISPLAY", ":9")
+    return program.with_name("notify-send.heard")
+
+
+def test_the_model_has_the_terminal_and_the_desktop_call_the_person(
+    tmp_path: Path, desktop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TMUX", "STY", "KITTY_WINDOW_ID", "TERM_PROGRAM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-kitty")
+    (tmp_path / "work").mkdir()
+    tonight = Evening(tmp_path / "work", [CALL], "Done.")
+    tonight.paper = Printer(tonight.out, replace(Look(), moves=True, display="line"))
+
+    tonight.tell("be quick", "/quit")
+
+    said = "The tests pass.\\x1b]0;x\\x07"
+    assert f"\x1b]99;;refold: {said}\x1b\\\x07" in tonight.out.getvalue()
+    assert desktop.read_text() == f"--app-name=refold\n--\nrefold\n{said}\n"
+
+
+def test_without_a_desktop_no_program_is_started(
+    desktop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DISPLAY")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+
+    anyio.run(desktop_notice, os.environ, "Look.")
+
+    assert not desktop.exists()
+
+
+def test_other_calls_call_nobody(tmp_path: Path, desktop: Path) -> None:
+    (tmp_path / "work").mkdir()
+    tonight = Evening(tmp_path / "work", [("think", '{"thought": "notify"}')], "Done.")
+    tonight.paper = Printer(io.StringIO(), replace(Look(), moves=True, display="line"))
+
+    tonight.tell("be quick", "/quit")
+
+    assert not desktop.exists()
