@@ -35,6 +35,7 @@ PROMPTS = {
     "research": (2, "afa6ae6d9367"),
     "review": (1, "d5b8e2610959"),
     "rlm": (2, "4fe30a04a9de"),
+    "web-research": (1, "e88e3c77b8c5"),
 }
 AGENTS = Registry()
 ONLY_LOOK = ("explore", "plan", "research", "review", "rlm")
@@ -67,6 +68,7 @@ SHORT = {"rlm": "e816989cf99b"}
 def test_these_agents_are_built_in() -> None:
     assert [agent.name for agent in AGENTS.every()] == [
         "main", "code", "explore", "plan", "research", "review", "rlm",
+        "web-research",
     ]  # fmt: skip
 
 
@@ -118,7 +120,7 @@ def test_a_name_that_is_none_is_told_what_is_near_and_what_there_is() -> None:
 
     assert str(error.value) == (
         "there is no agent 'explorer'. Did you mean 'explore'? "
-        "There are main, code, explore, plan, research, review, rlm"
+        "There are main, code, explore, plan, research, review, rlm, web-research"
     )
 
 
@@ -139,8 +141,8 @@ def test_the_agent_of_the_person_has_every_tool_and_the_rare_ones_by_name() -> N
     assert names(given.deferred) == [
         "apply_patch", "notebook_edit", "background_run", "background_output",
         "background_stop", "monitor", "python", "notify", "claim", "task_create", "task_get",
-        "task_update", "task_list", "task_claim", "web_search", "json_query",
-        "calc",
+        "task_update", "task_list", "task_claim", "web_search", "docs_lookup",
+        "json_query", "calc",
     ]  # fmt: skip
     assert {*names(given.active), *names(given.deferred)} == {
         *names(TOOLS), "tool_search", "tool_call",
@@ -243,14 +245,14 @@ def test_figures_are_put_into_the_words_for_a_small_model_too() -> None:
     assert Registry((own,), code_settings=SETTLED).find("mine").short == "1 25"
 
 
-def test_no_agent_that_only_looks_reaches_the_network() -> None:
+def test_of_the_agents_that_only_look_one_reaches_the_network() -> None:
     reaching = [
         a.name
         for a in AGENTS.every()
         if not a.effects & CHANGING and Effect.NET in a.effects
     ]
 
-    assert reaching == []
+    assert reaching == ["web-research"]
 
 
 def test_patterns_name_many_tools_and_the_deferred_ones_win() -> None:

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from refold.agents.profile import LOOKING, Profile, TurnLimits
 from refold.skills.front_matter import split
 from refold.tools.python_tool import NAME as PYTHON
+from refold.values.tools import Effect
 
 BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
-_DATA = ("json_query", "calc")
+_DATA = ("json_query", "calc", "docs_lookup")
 _RARE = (
     "apply_patch", "notebook_edit", "claim", "python", "background_*", "monitor", "notify", *BOARD, *_DATA,
     "web_search",
@@ -69,6 +70,19 @@ def _research() -> Profile:
     )
 
 
+def _web_research() -> Profile:
+    web = ("web_search", "web_fetch", "docs_lookup")
+    return replace(
+        _from_file("web-research"),
+        tools=(*web, *_LOOKS, *_MINDS, "ask_user"),
+        deferred=("json_query", "calc"),
+        effects=LOOKING | {Effect.NET},
+        bounds=TurnLimits(steps=30),
+        memory=False,
+        skills=False,
+    )
+
+
 def _review() -> Profile:
     return replace(
         _from_file("review"),
@@ -99,6 +113,7 @@ BUILTIN: Mapping[str, Callable[[], Profile]] = MappingProxyType(
         "research": _research,
         "review": _review,
         "rlm": _rlm,
+        "web-research": _web_research,
     }
 )
 ALIASES: Mapping[str, str] = MappingProxyType({"general": "code"})

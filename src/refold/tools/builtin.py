@@ -34,7 +34,7 @@ from refold.tools.todo import (
     todo_write,
 )
 from refold.tools.turn_control import compact, notify, think
-from refold.tools.web import web_fetch, web_search
+from refold.tools.web import docs_lookup, web_fetch, web_search
 
 
 def builtin() -> tuple[Tool, ...]:
@@ -44,7 +44,7 @@ def builtin() -> tuple[Tool, ...]:
         *(bash, background_run, background_output, background_stop, monitor),
         *(python, task, think, notify, todo_write, compact, history_search, claim),
         *(task_create, task_get, task_update, task_list, task_claim),
-        *(web_fetch, web_search, json_query, calc),
+        *(web_fetch, web_search, docs_lookup, json_query, calc),
         *(memory_write, list_skills, read_skill),
         *(ask_user, enter_plan_mode, exit_plan_mode),
     )

@@ -1,4 +1,4 @@
-"""The tools `web_fetch` and `web_search`: pages of the web as text, and where to find them.
+"""The tools `web_search`, `web_fetch` and `docs_lookup`: where pages are, pages, and packages.
 
 It knows the web through a port, which `web.client` implements. `page_text` makes the text, and what
 it returns is marked as coming from outside. `judge` asks permissions about a redirect.
@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from refold.errors import ToolFailed
 from refold.permissions.facts import Decision
+from refold.place.port import Files
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 
@@ -56,3 +57,16 @@ async def web_search(
     from refold.tools.page_text import search_reply
 
     return search_reply(query, found)
+
+
+@tool(Effect.LOOK)
+async def docs_lookup(
+    package: str,
+    query: Annotated[str, Meta(description="a name in it, or words; else its readme")] = "",
+    *,
+    files: Files,
+) -> Reply:
+    """Documentation of an installed Python or npm package: version, readme, signatures; else the sites that may have it."""
+    from refold.tools.package_docs import lookup
+
+    return await to_thread.run_sync(lookup, files, package, query)

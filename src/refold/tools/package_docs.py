@@ -1,0 +1,131 @@
+"""Documentation of an installed package: `docs_lookup` without the network.
+
+`python_docs` and `npm_docs` read what is installed in the workspace, without importing or
+running any of it. For a package that is not there, this module has the addresses of
+documentation sites; `web_fetch` reads them. `tools.web` has the tool.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from urllib.parse import quote
+
+from refold.errors import ToolFailed
+from refold.place.port import Files
+from refold.tools import npm_docs, python_docs
+from refold.tools.contract import Reply
+from refold.tools.package_symbols import PackageDocs, words_of
+from refold.values.display import Note
+from refold.values.text import from_outside
+
+NAME = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
+_WHOLE = 3  # symbols that are shown with all their documentation
+_DOC = 2_000  # characters of one symbol's documentation
+_README, _SECTION, _SECTIONS = 8_000, 2_000, 3
+_LINE = 160
+
+# For each language: files that say that a project is written in it, and its sites.
+SITES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({
+    "Python": (("pyproject.toml", "requirements.txt", "setup.py"),
+               ("https://pypi.org/project/{name}/", "https://{name}.readthedocs.io/",
+                "https://docs.python.org/3/search.html?q={query}")),
+    "JavaScript": (("package.json",),
+                   ("https://www.npmjs.com/package/{name}",
+                    "https://developer.mozilla.org/en-US/search?q={query}")),
+    "Rust": (("Cargo.toml",), ("https://docs.rs/{name}/latest/?search={query}",)),
+    "Go": (("go.mod",), ("https://pkg.go.dev/{name}",)),
+    "Clojure": (("deps.edn", "project.clj", "bb.edn"),
+                ("https://clojuredocs.org/search?q={query}", "https://cljdoc.org/d/{name}")),
+    "Ruby": (("Gemfile",), ("https://rubydoc.info/gems/{name}",)),
+    "Java": (("pom.xml", "build.gradle", "build.gradle.kts"),
+             ("https://javadoc.io/doc/{name}",)),
+    "Elixir": (("mix.exs",), ("https://hexdocs.pm/{name}",)),
+    "Haskell": (("stack.yaml", "cabal.project"),
+                ("https://hackage.haskell.org/package/{name}",
+                 "https://hoogle.haskell.org/?hoogle={query}")),
+    "PHP": (("composer.json",), ("https://packagist.org/packages/{name}",
+                                 "https://www.php.net/manual-lookup.php?pattern={query}")),
+    "C and C++": (("CMakeLists.txt", "meson.build"),
+                  ("https://en.cppreference.com/mwiki/index.php?search={query}",)),
+    "R": (("DESCRIPTION",), ("https://rdrr.io/cran/{name}/",)),
+})  # fmt: skip
+
+
+def lookup(files: Files, package: str, query: str) -> Reply:
+    """Raises `ToolFailed` if the name cannot be one."""
+    name = package.strip()
+    if not NAME.fullmatch(name) or ".." in name or len(query) > 200:
+        raise ToolFailed(
+            f"{package!r} is not the name of a package: give one such as httpx or @types/node."
+        )
+    found = [
+        docs
+        for read in (python_docs.installed, npm_docs.installed)
+        if (docs := read(files, name, query.strip())) is not None
+    ]
+    sites = _sites(files, name, query.strip())
+    if not found:
+        return Reply(
+            f"{name} is not installed in this workspace (.venv, venv, node_modules). Its "
+            f"documentation may be at:\n{sites}",
+            (Note(f"{name} is not installed"),),
+        )
+    text = "\n\n".join(from_outside(_written(each, query), each.where) for each in found)
+    more = "" if any(each.symbols for each in found) else f"\nOn the web:\n{sites}"
+    named = ", ".join(f"{each.name} {each.version}" for each in found)
+    return Reply(text + more, (Note(f"looked up {named}"),))
+
+
+def _written(docs: PackageDocs, query: str) -> str:
+    lines = [f"{docs.name} {docs.version}: {docs.summary}".rstrip(": ")]
+    lines += docs.links
+    if not words_of(query):
+        if docs.names:
+            lines.append(f"offers: {', '.join(docs.names[:100])}")
+        if docs.readme:
+            lines.append(f"\n{_cut(docs.readme, _README)}")
+        return "\n".join(lines)
+    for at, each in enumerate(docs.symbols):
+        doc = (
+            _cut(each.doc, _DOC)
+            if at < _WHOLE
+            else _cut(each.doc.partition("\n")[0], _LINE)
+        )
+        indented = "".join(f"\n    {row}".rstrip(" ") for row in doc.splitlines())
+        lines.append(f"\n{each.name} ({each.where})\n  {each.signature}{indented}")
+    sections = _sections(docs.readme, words_of(query))
+    lines += (f"\nfrom its readme:\n{_cut(each, _SECTION)}" for each in sections)
+    if not docs.symbols and not sections:
+        lines.append(f"\nNothing in it is about {query!r}.")
+        if docs.names:
+            lines.append(f"It offers: {', '.join(docs.names[:100])}")
+    return "\n".join(lines)
+
+
+def _sections(readme: str, words: Sequence[str]) -> Sequence[str]:
+    """The parts of a readme, by its headings, that hold all the words."""
+    parts = re.split(r"(?m)^(?=#{1,4} )", readme)
+    return [part.strip() for part in parts if all(w in part.casefold() for w in words)][
+        :_SECTIONS
+    ]
+
+
+def _cut(text: str, most: int) -> str:
+    text = text.strip()
+    return text if len(text) <= most else f"{text[:most].rstrip()}…"
+
+
+def _sites(files: Files, name: str, query: str) -> str:
+    """Addresses for the languages of this workspace, or, if it has none, for all."""
+    there = {each.name for each in files.items(files.real("."))}
+    own = {
+        language: sites
+        for language, (marks, sites) in SITES.items()
+        if there.intersection(marks)
+    }
+    chosen = own or {language: sites for language, (_, sites) in SITES.items()}
+    values = {"name": quote(name, safe="@/"), "query": quote(query or name, safe="")}
+    return "\n".join(
+        f"- {language}: {' '.join(site.format(**values) for site in sites)}"
+        for language, sites in chosen.items()
+    )

@@ -1,0 +1,92 @@
+"""What is known of an installed package, and which of its symbols a query means.
+
+`python_docs` and `npm_docs` fill it in, and `package_docs` writes it down.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.errors import ToolFailed
+from refold.place.port import Files
+
+_SYMBOLS = 10  # that are shown
+_FILE = 1_000_000  # bytes; longer ones are left out
+
+
+class Symbol(Struct, frozen=True):
+    """A function, class or type: `name` with all that it is in, `signature` in its language."""
+
+    name: str
+    signature: str
+    doc: str
+    where: str  # file:line
+
+
+class PackageDocs(Struct, frozen=True):
+    """What is installed of a package; `names` are those that it offers at its top."""
+
+    name: str
+    version: str
+    summary: str
+    where: str
+    readme: str = ""
+    links: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+
+
+def words_of(query: str) -> tuple[str, ...]:
+    """The words of a query, in small letters: `Client.get` is two."""
+    return tuple(re.findall(r"\w+", query.casefold()))
+
+
+def ranked(symbols: Iterable[Symbol], query: str) -> tuple[Symbol, ...]:
+    """Those that the query means, the best first."""
+    scored = [(score, each) for each in symbols if (score := _score(each, query)) > 0]
+    scored.sort(
+        key=lambda pair: (-pair[0], not pair[1].doc, len(pair[1].name), pair[1].name)
+    )
+    return tuple(each for _, each in scored[:_SYMBOLS])
+
+
+def _score(symbol: Symbol, query: str) -> int:
+    words, name = words_of(query), symbol.name.casefold()
+    if not words:
+        return 0
+    private = 3 if any(part.startswith("_") for part in symbol.name.split(".")) else 0
+    exact = query.casefold().removesuffix("()")
+    if name == exact or name.endswith(f".{exact}"):
+        return 20 - private
+    parts = re.findall(r"[a-z0-9]+", name)
+    if all(word in parts for word in words):
+        return 12 - private
+    if all(word in name for word in words):
+        return 9 - private
+    doc = f"{name} {symbol.doc.casefold()}"
+    return 5 - private if all(word in doc for word in words) else 0
+
+
+def with_query(docs: PackageDocs, symbols: Iterable[Symbol], query: str) -> PackageDocs:
+    return replace(docs, symbols=ranked(symbols, query))
+
+
+def names_in(files: Files, folder: str) -> Sequence[tuple[str, str]]:
+    """Name and kind of what is in a folder; nothing if it is none or may not be read."""
+    try:
+        real = files.real(folder)
+        if files.kind(real) != "directory":
+            return ()
+        return [(each.name, each.kind) for each in files.items(real)]
+    except ToolFailed:
+        return ()
+
+
+def text_of(files: Files, path: str) -> str:
+    """Empty if it is not there, is too long or may not be read."""
+    try:
+        return files.read(files.real(path), _FILE).decode(errors="replace")
+    except ToolFailed:
+        return ""

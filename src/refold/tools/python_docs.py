@@ -1,0 +1,180 @@
+"""Reads the documentation of a Python package that is installed in the workspace.
+
+It finds virtual environments by their names, reads the metadata of the distribution, and parses
+its source with `ast`: nothing is imported. `package_docs` writes what is found.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from posixpath import dirname
+
+from msgspec import Struct
+
+from refold.place.port import Files
+from refold.tools.package_symbols import (
+    PackageDocs,
+    Symbol,
+    names_in,
+    text_of,
+    with_query,
+    words_of,
+)
+
+_ENVIRONMENTS = (".venv", "venv", "env")
+_TOTAL, _FILES = 12_000_000, 2_000  # characters of all source files, and how many
+_NOT = re.compile(r"(?:^|/)(?:tests?|testing|_vendor|vendor|examples?)/")
+
+
+class _Distribution(Struct, frozen=True):
+    site: str  # the directory site-packages
+    info: str  # its .dist-info there
+    modules: tuple[str, ...]  # paths of its source files there
+
+
+def installed(files: Files, package: str, query: str) -> PackageDocs | None:
+    """None: it is not installed in any environment of the workspace."""
+    for site in _sites(files):
+        if (found := _distribution(files, site, package)) is not None:
+            return _read(files, found, package, query)
+    return None
+
+
+def _sites(files: Files) -> Iterator[str]:
+    for name in _ENVIRONMENTS:
+        for each, _ in names_in(files, f"{name}/lib"):
+            if each.startswith("python3"):
+                yield f"{name}/lib/{each}/site-packages"
+
+
+def _distribution(files: Files, site: str, package: str) -> _Distribution | None:
+    wanted = _normal(package)
+    infos = [each for each, _ in names_in(files, site) if each.endswith(".dist-info")]
+    for info in infos:
+        if _normal(info.partition("-")[0]) == wanted:
+            return _Distribution(site, info, _modules(files, site, info))
+    # Perhaps it is the name that is imported: yaml is of PyYAML.
+    for info in infos:
+        modules = _modules(files, site, info)
+        if any(each.startswith((f"{package}/", f"{package}.py")) for each in modules):
+            return _Distribution(site, info, modules)
+    return None
+
+
+def _modules(files: Files, site: str, info: str) -> tuple[str, ...]:
+    rows = text_of(files, f"{site}/{info}/RECORD").splitlines()
+    paths = [row.rsplit(",", 2)[0].strip('"') for row in rows]
+    usable = [
+        path
+        for path in paths
+        if path.endswith((".py", ".pyi")) and ".." not in path and not path.startswith("/")
+    ]
+    return tuple(sorted(usable, key=lambda path: (path.count("/"), path))[:_FILES])
+
+
+def _read(files: Files, found: _Distribution, package: str, query: str) -> PackageDocs:
+    head, _, readme = text_of(files, f"{found.site}/{found.info}/METADATA").partition(
+        "\n\n"
+    )
+    fields = [row.partition(": ") for row in head.splitlines() if ": " in row]
+
+    def field(name: str) -> str:
+        return next((value for key, _, value in fields if key == name), "")
+
+    tops = [m for m in found.modules if m.endswith("__init__.py")]
+    top = min(tops, key=lambda m: (m.startswith("_"), m.count("/")), default="")
+    top = top or next(iter(found.modules), "")
+    docs = PackageDocs(
+        field("Name") or package,
+        field("Version"),
+        field("Summary"),
+        f"{found.site}/{dirname(top) or top}",
+        readme.strip(),
+        tuple(value for key, _, value in fields if key in ("Project-URL", "Home-page")),
+        _offered(text_of(files, f"{found.site}/{top}")) if top else (),
+    )
+    words = words_of(query)
+    return with_query(docs, _symbols(files, found, words), query) if words else docs
+
+
+def _symbols(files: Files, found: _Distribution, words: Sequence[str]) -> Iterator[Symbol]:
+    """All that is defined in the files that hold every word, until the limits."""
+    left = _TOTAL
+    for path in found.modules:
+        if _NOT.search(path):
+            continue
+        text = text_of(files, f"{found.site}/{path}")
+        left -= len(text)
+        if left < 0:
+            return
+        named = f"{path} {text}".casefold()
+        if all(word in named for word in words):
+            yield from _defined(text, path, f"{found.site}/{path}")
+
+
+def _defined(text: str, path: str, where: str) -> Iterator[Symbol]:
+    module = re.sub(r"(?:/__init__)?\.pyi?$", "", path).replace("/", ".")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    doc = ast.get_docstring(tree) or ""
+    if doc:
+        yield Symbol(module, f"module {module}", doc, f"{where}:1")
+    yield from _within(tree, module, where)
+
+
+def _within(parent: ast.Module | ast.ClassDef, prefix: str, where: str) -> Iterator[Symbol]:
+    for node in parent.body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        name = f"{prefix}.{node.name}"
+        try:
+            signature = _signature(node)
+        except (RecursionError, ValueError):
+            continue
+        yield Symbol(
+            name, signature, ast.get_docstring(node) or "", f"{where}:{node.lineno}"
+        )
+        if isinstance(node, ast.ClassDef):
+            yield from _within(node, name, where)
+
+
+def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
+    if isinstance(node, ast.ClassDef):
+        bases = ", ".join(ast.unparse(base) for base in node.bases)
+        return f"class {node.name}({bases})" if bases else f"class {node.name}"
+    begin = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"{begin} {node.name}({ast.unparse(node.args)}){returns}"
+
+
+def _offered(text: str) -> tuple[str, ...]:
+    """The public names of a module: its `__all__`, or what it defines and imports."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    names = list[str]()
+    for node in tree.body:
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id="__all__")], value=ast.List() | ast.Tuple()
+            ):
+                listed = [ast.literal_eval(e) for e in node.value.elts if _istext_of(e)]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
+                return tuple(listed)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.append(node.name)
+            case ast.ImportFrom():
+                names += (alias.asname or alias.name for alias in node.names)
+            case _:
+                pass
+    return tuple(dict.fromkeys(n for n in names if not n.startswith("_") and n != "*"))
+
+
+def _istext_of(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
