@@ -141,6 +141,26 @@ def test_cancel_ends_a_running_command_and_the_turn(work: Path) -> None:
     anyio.run(check)
 
 
+def test_a_prompt_that_is_cancelled_at_once_ends(work: Path) -> None:
+    waits = call("bash", command="sleep 600")
+
+    async def check() -> None:
+        async with editor(work, *[waits] * 9, {"text": "Next."}) as at:
+            session = await at.new()
+            for _ in range(5):  # before, while and after the turn begins
+                async with anyio.create_task_group() as group:
+
+                    async def prompt() -> None:
+                        ended = await at.prompt(session, "Wait")
+                        assert ended.stop_reason == "cancelled"
+
+                    group.start_soon(prompt)
+                    await anyio.lowlevel.checkpoint()
+                    await at.agent.cancel(session_id=session)
+
+    anyio.run(check)
+
+
 def test_cancel_while_the_person_is_asked_ends_the_turn(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
 

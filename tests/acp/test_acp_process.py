@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from acp.exceptions import RequestError
 
 from tests.acp.editor import editor
 from tests.cli.running import call, command, refold
@@ -43,15 +45,32 @@ def test_a_line_that_is_not_a_message_is_answered_and_the_next_one_counts() -> N
     assert made["result"]["agentInfo"]["name"] == "refold"
 
 
-def test_it_ends_with_its_input_and_says_nothing_else(tmp_path: Path) -> None:
-    done = subprocess.run(
-        command("acp"), input=line(1, "initialize", protocolVersion=1), cwd=tmp_path,
-        capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
+def test_it_ends_with_its_input_and_says_nothing_else() -> None:
+    with refold("acp", stdin=subprocess.PIPE) as process:
+        made = asked(process, line(1, "initialize", protocolVersion=1))
+        out, err = process.communicate(timeout=60)
 
-    assert done.returncode == 0
-    assert all(json.loads(each)["jsonrpc"] == "2.0" for each in done.stdout.splitlines())
-    assert done.stderr == b""
+    assert made["id"] == 1
+    assert (process.returncode, out, err) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "{}/child-1", "no"])
+def test_only_a_session_of_its_own_is_loaded(work: Path, home: Path, name: str) -> None:
+    async def check() -> None:
+        async with editor(work, {"text": "Hi."}) as at:
+            session = await at.new()
+            await at.prompt(session, "Hi")
+            (journal,) = home.rglob("events.jsonl")
+            elsewhere = journal.parents[2] / "elsewhere"
+            shutil.copytree(journal.parent, elsewhere)
+            shutil.copytree(elsewhere, journal.parent / "children" / "child-1")
+            wanted = name.format(session)
+            with pytest.raises(RequestError, match="there is no session"):
+                await at.agent.load_session(
+                    cwd=str(work), session_id=wanted, mcp_servers=[]
+                )
+
+    anyio.run(check)
 
 
 def test_it_ends_on_sigterm_while_a_command_runs(work: Path, home: Path) -> None:

@@ -256,8 +256,8 @@ class EditorAgent:
         return found
 
     async def _conversation(self, id_: str, given: EditorConversation) -> Conversation:
-        exists = await to_thread.run_sync(self._host.stored.exists, id_)
-        if not exists:
+        # A name with a slash is that of a subagent, or leads out of the sessions.
+        if "/" in id_ or not await to_thread.run_sync(self._host.stored.exists, id_):
             raise BadInput(f"there is no session {id_!r}")
         return await self._host.open(id_, given)
 

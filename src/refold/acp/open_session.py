@@ -80,7 +80,8 @@ class _Turn:
 
     def __init__(self) -> None:
         self.key, self.message = f"acp-{uuid4().hex}", 0
-        self.begun = self.cancelled = False
+        # A turn has the message; it is to be stopped; it was, before it began.
+        self.begun = self.cancelled = self.dropped = False
         self.answer = ""  # how the newest response stopped
         self.result: documents.Result | None = None
         self.error = ""
@@ -147,6 +148,8 @@ class OpenSession:
             while True:
                 await turn.over.wait()
                 result = turn.result
+                if turn.dropped:
+                    return PromptResponse(stop_reason="cancelled")
                 if result is None:
                     raise RequestError(_FAILED, turn.error)
                 if result.plan is UNSET or not await self._judged(result.plan, turn):
@@ -233,16 +236,19 @@ class OpenSession:
                 await self._tell_options()
             case _:
                 if self._turn is not None:
-                    await self._of_turn(document, self._turn)
+                    self._of_turn(document, self._turn)
 
-    async def _of_turn(self, document: Document, turn: _Turn) -> None:
+    def _of_turn(self, document: Document, turn: _Turn) -> None:
         match document:
             case documents.UserMessage(client_key=key, seq=seq) if key == turn.key:
                 turn.message = seq
             case documents.Delivered(messages=messages) if turn.message in messages:
                 turn.begun = True
-            case documents.TurnStart() if turn.cancelled:
-                await self._order(Cancel())
+            case documents.TurnStart():
+                turn.begun = turn.begun or bool(turn.message)
+            case documents.Interrupted() if turn.message and not turn.begun:
+                turn.dropped = True  # no turn begins with that message any more
+                turn.end(None)
             case documents.AssistantMessage(stop=stop):
                 turn.answer = stop
             case documents.Error(reason=reason) if document.seq is UNSET:
