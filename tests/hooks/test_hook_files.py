@@ -47,6 +47,7 @@ def test_a_file_of_claude_code_is_read_with_what_else_it_has() -> None:
     [
         ("Bash", "bash", True), ("bash", "bash", True), ("", "bash", True), ("*", "grep", True),
         ("Edit|Write", "edit_file", True), ("Edit|Write", "apply_patch", True),
+        ("Bash", "background_run", True), ("bash", "monitor", True), ("Bash", "background_stop", False),
         ("Edit", "notebook_edit", False), ("Read", "bash", False),
         ("mcp__github__.*", "mcp__github__push", True), ("mcp__github", "mcp__github__x", False),
     ],

@@ -97,9 +97,10 @@ class Conversation(SharedSession):
 
     @property
     def busy(self) -> bool:
-        """A turn runs, or a client follows it."""
+        """A turn or a background command runs, or a client follows it."""
         session = self.session
-        at_work = session.running or session.compacting or not session.idle
+        beside = bool(session.view.background.running)
+        at_work = session.running or session.compacting or not session.idle or beside
         return bool(self.feed.followers) or (at_work and not self.cut_off)
 
     async def notices(self) -> Sequence[str]:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 # The first name is the one that a hook is told.
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    "bash": ("Bash",), "edit_file": ("Edit",), "multi_edit": ("MultiEdit", "Edit"),
+    "bash": ("Bash",), "background_run": ("Bash", "bash"), "monitor": ("Bash", "bash"),
+    "edit_file": ("Edit",), "multi_edit": ("MultiEdit", "Edit"),
     "write_file": ("Write",), "apply_patch": ("Edit", "Write", "MultiEdit"),
     "notebook_edit": ("NotebookEdit",), "read_file": ("Read",), "list_files": ("LS",),
     "glob": ("Glob",), "grep": ("Grep",), "task": ("Task", "Agent"),

@@ -1,0 +1,55 @@
+"""Background commands of a conversation that a server has open."""
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.server.serving import order, said, server
+
+pytestmark = pytest.mark.anyio
+
+FLAGS = {"permission_mode": "bypass", "sandbox.profile": "off"}
+
+
+def starting(command: str, *, notify: bool = False) -> list[tuple[str, str]]:
+    arguments = {"command": command, "notify": notify}
+    wanted = {"name": "background_run", "arguments": arguments}
+    return [("tool_call", json.dumps(wanted))]
+
+
+async def test_an_end_wakes_the_agent_of_a_conversation(tmp_path: Path) -> None:
+    command = "until test -e go; do sleep 0.01; done; echo built"
+    replies = (starting(command, notify=True), "It runs.", "It is built.")
+
+    async with server(tmp_path, *replies, flags=FLAGS) as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as socket:
+            await order(socket, "user_message", text="Build it.")
+            begun = await said(socket, "turn_end")
+            (tmp_path / "go").touch()
+            found = await said(socket, "turn_end")
+
+    assert "background_started" in [each["type"] for each in begun]
+    assert "background_ended" in [each["type"] for each in found]
+    texts = [each["text"] for each in found if each["type"] == "assistant_message"]
+    assert texts == ["It is built."]
+
+
+async def test_a_conversation_is_busy_until_its_command_is_stopped(tmp_path: Path) -> None:
+    replies = (starting("sleep 982"), "It runs.")
+
+    async with server(tmp_path, *replies, flags=FLAGS) as client:
+        id_ = await client.begin()
+        conversation = client.host.conversation(id_)
+        assert conversation is not None
+        async with client.follow(id_) as socket:
+            await order(socket, "user_message", text="Start it.")
+            await said(socket, "turn_end")
+        while conversation.feed.followers:
+            await anyio.sleep(0.01)
+        before = conversation.busy
+        await conversation.session.stop("background-1")
+
+        assert (before, conversation.busy) == (True, False)
