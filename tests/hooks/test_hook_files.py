@@ -19,7 +19,7 @@ def file(**events: object) -> bytes:
 
 
 def hooks_of(content: bytes, *, own: bool = True) -> tuple[Hook, ...]:
-    return read(content, "hooks.json", trusted_with_all=own)
+    return read(content, "hooks.json", trusted_with_all=own).hooks
 
 
 def test_a_file_of_claude_code_is_read_with_what_else_it_has() -> None:
@@ -79,6 +79,22 @@ def test_what_makes_no_sense_is_an_error_that_names_it(content: bytes, says: str
         hooks_of(content)
 
     assert says in str(error.value)
+
+
+def test_what_only_claude_code_knows_is_named_and_the_rest_is_run() -> None:
+    content = file(
+        PermissionRequest=[{"hooks": [GUARD]}],
+        Stop=[{"hooks": [{"type": "prompt", "prompt": "Done?"}, GUARD]}],
+    )
+
+    found = read(content, ".claude/settings.json", trusted_with_all=False, of_claude=True)
+
+    assert found.hooks == (Hook("Stop", command="guard", source=".claude/settings.json"),)
+    assert [each.partition("; ")[0] for each in found.problems] == [
+        "not run: .claude/settings.json: there is no hook event 'PermissionRequest'",
+        "not run: .claude/settings.json: hooks.Stop: the type 'prompt' is not known: use "
+        "command or python",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_the_user_is_notified_of_a_question(place: Place) -> None:
     ],
 )
 def test_a_hook_that_misbehaves_is_ended_and_named_and_blocks_nothing(
-    place: Place, line: str, more: dict[str, object], reason: str
+    place: Place, line: str, more: dict[str, Any], reason: str
 ) -> None:
     place.hooks(PreToolUse=command(line, **more))
 

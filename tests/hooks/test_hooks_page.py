@@ -73,6 +73,6 @@ def test_the_line_for_a_function_is_read() -> None:
 
     assert line
     content = json.dumps({"Stop": [{"hooks": [json.loads(line[1])]}]}).encode()
-    assert read(content, "x", trusted_with_all=True) == (
+    assert read(content, "x", trusted_with_all=True).hooks == (
         Hook("Stop", entry_point="no-push", source="x"),
     )

@@ -216,6 +216,7 @@ class App:
             *(self._opened.notices() if self._opened else ()),
             *self.agents.notices(),
             *(self.mcp.notices() if self.mcp else ()),
+            *(self.hooks.file.problems if self.hooks else ()),
             *(self.plugins.notices if self.plugins else ()),
             *(self.skills.notices() if self.settings.skills else ()),
         )
@@ -322,9 +323,12 @@ def _hooks(app: App) -> "HooksFor | None":
     if not has_hook_files(app.directory, app.paths):
         return None
     from refold.app.session_hooks import HooksFor, configured
+    from refold.hooks.configuration import HookFile
 
     here = configured(app.directory, app.paths, trust=app.options.trust)
-    return HooksFor(here, app.environ, app.models.masks.mask) if here else None
+    return (
+        HooksFor(here, app.environ, app.models.masks.mask) if here != HookFile() else None
+    )
 
 
 def _named_tools(

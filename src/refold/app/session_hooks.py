@@ -28,7 +28,7 @@ from refold.config.project import LARGEST, hook_files_in
 from refold.config.secret_values import is_secret
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.hooks.answers import MOST, HookAnswer, failed, of_document, of_program
-from refold.hooks.configuration import Hook, describe, matching, read
+from refold.hooks.configuration import Hook, HookFile, describe, matching, read
 from refold.place.commands import ShellCommands
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.plugins import installed, unique
@@ -121,38 +121,41 @@ class SessionHooks(Struct, frozen=True):
 class HooksFor(Struct, frozen=True):
     """The hooks that count in one start, for each session to have."""
 
-    hooks: Sequence[Hook]
+    file: HookFile
     environ: Mapping[str, str]
     mask: Callable[[bytes], bytes]
 
     @property
     def listed(self) -> tuple[tuple[str, str], ...]:
         """What each does, and the file that has it, for a screen."""
-        return tuple((describe(hook), hook.source) for hook in self.hooks)
+        return tuple((describe(hook), hook.source) for hook in self.file.hooks)
 
     def at(self, workspace: Workspace, journal: Path | None) -> SessionHooks:
         where = str(journal) if journal else ""
-        return SessionHooks(self.hooks, self.environ, workspace, self.mask, where)
+        return SessionHooks(self.file.hooks, self.environ, workspace, self.mask, where)
 
 
-def configured(directory: str, paths: Paths, *, trust: bool = False) -> tuple[Hook, ...]:
+def configured(directory: str, paths: Paths, *, trust: bool = False) -> HookFile:
     """The hooks that count here, the user's own first. Raises `BadInput` for a bad file."""
-    own, hooks = user_file(paths), list[Hook]()
+    own, files = user_file(paths), list[HookFile]()
     try:
         content = read_regular(own, LARGEST)[0]
     except FileNotFoundError:
         pass
     except OSError as error:
         raise BadInput(f"the hooks in {own} cannot be read: {said_by(error)}") from error
-    else:
-        hooks += read(content, str(own), trusted_with_all=True)
+    else:  # it may be a link to the settings of Claude Code
+        theirs = os.path.basename(os.path.realpath(own)).startswith("settings")
+        files.append(read(content, str(own), trusted_with_all=True, of_claude=theirs))
     if any(os.path.lexists(os.path.join(directory, name)) for name in HOOK_FILES):
         found, state = project_here(Path(directory), paths, trust=trust)
-        if state == "trusted":
-            for name, content in hook_files_in(found).items():
-                where = os.path.join(found.folder, name)
-                hooks += read(content, where, trusted_with_all=False)
-    return tuple(hooks)
+        for name, content in hook_files_in(found).items() if state == "trusted" else ():
+            where, theirs = os.path.join(found.folder, name), name.startswith(".claude")
+            files.append(read(content, where, trusted_with_all=False, of_claude=theirs))
+    return HookFile(
+        tuple(hook for file in files for hook in file.hooks),
+        tuple(problem for file in files for problem in file.problems),
+    )
 
 
 def user_file(paths: Paths) -> Path:

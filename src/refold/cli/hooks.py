@@ -23,7 +23,7 @@ from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import complain, write
 from refold.hooks.answers import HookAnswer
-from refold.hooks.configuration import EVENTS, Hook, describe
+from refold.hooks.configuration import EVENTS, Hook, HookFile, describe
 from refold.hooks.tool_names import told_input, told_name
 from refold.values.modes import HookEvent
 from refold.views.escape import on_one_line
@@ -69,13 +69,13 @@ def run(found: Namespace) -> int:
     else:
         arguments = _arguments(found.input)
         status = _test(found.event, found.tool, arguments, hooks, places, directory)
-    if off:
-        complain(on_one_line(off))
+    for notice in filter(None, (*hooks.problems, off)):
+        complain(on_one_line(notice))
     return status
 
 
-def _list(hooks: tuple[Hook, ...], places: Paths, *, as_json: bool) -> None:
-    for hook in hooks:
+def _list(file: HookFile, places: Paths, *, as_json: bool) -> None:
+    for hook in file.hooks:
         if as_json:
             row = {
                 "event": hook.on, "matcher": hook.matcher, "command": hook.command,
@@ -85,7 +85,7 @@ def _list(hooks: tuple[Hook, ...], places: Paths, *, as_json: bool) -> None:
             write(msgspec.json.encode(row).decode() + "\n")
         else:
             write(f"{on_one_line(describe(hook))}\n    {on_one_line(hook.source)}\n")
-    if not hooks and not as_json:
+    if not file.hooks and not as_json:
         write(f"There are no hooks here. Yours go into {user_file(places)}.\n")
 
 
@@ -103,7 +103,7 @@ def _test(
     event: HookEvent,
     tool: str,
     arguments: Mapping[str, object],
-    hooks: tuple[Hook, ...],
+    hooks: HookFile,
     places: Paths,
     directory: Path,
 ) -> int:

@@ -110,7 +110,12 @@ def in_words(found: Project) -> tuple[str, ...]:
             from refold.hooks.configuration import in_words as hooks_in_words
             from refold.hooks.configuration import read as read_hooks
 
-            hooks = read_hooks(file.content, file.name, trusted_with_all=False)
+            hooks = read_hooks(
+                file.content,
+                file.name,
+                trusted_with_all=False,
+                of_claude=not file.name.startswith(DIRECTORY),
+            )
             said = [on_one_line(line) for line in hooks_in_words(hooks)]
         elif file.content:
             said = [on_one_line(line) for line in _lines(file.content)]
@@ -150,7 +155,8 @@ def _hook_files(
             if top == DIRECTORY or re.search(rb'"hooks"\s*:', content):
                 from refold.hooks.configuration import read as read_hooks
 
-                read_hooks(content, called, trusted_with_all=False)
+                theirs = top != DIRECTORY
+                read_hooks(content, called, trusted_with_all=False, of_claude=theirs)
                 yield ProjectFile(called, sha256(content).hexdigest(), content=content)
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from refold.hooks.configuration import Hook
 from refold.values.modes import HookEvent
-from refold.values.text import clean
+from refold.values.text import clean, marked
 
 BLOCKS = 2  # the exit status
 MOST = 1024 * 1024  # bytes that a hook may print
@@ -114,7 +114,8 @@ def _text(said: Mapping[str, object], name: str) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    text = clean(text).strip()
+    # Invisible characters are meant for the model only.
+    text = marked(clean(text))[0].strip()
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

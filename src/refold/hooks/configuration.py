@@ -72,11 +72,21 @@ def matching(hooks: Sequence[Hook], on: HookEvent, *names: str) -> tuple[Hook, .
     return tuple(hook for hook in hooks if hook.on == on and hook.fits(names))
 
 
-def read(content: bytes, source: str, *, trusted_with_all: bool) -> tuple[Hook, ...]:
+class HookFile(Struct, frozen=True):
+    """What a file says. `problems` are sentences about hooks that are not run."""
+
+    hooks: tuple[Hook, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def read(
+    content: bytes, source: str, *, trusted_with_all: bool, of_claude: bool = False
+) -> HookFile:
     """The hooks in a file, in its order. Raises `BadInput` that names what is wrong.
 
     `trusted_with_all` false is for a project's file: its hooks stay in the sandbox, and may
-    not name an entry point.
+    not name an entry point. A file `of_claude` is written for another program: events and
+    types that are not known here are problems, and no errors.
     """
     try:
         found = json.loads(content)
@@ -86,7 +96,14 @@ def read(content: bytes, source: str, *, trusted_with_all: bool) -> tuple[Hook, 
         found = cast("dict[str, object]", found)["hooks"]
     if not isinstance(found, dict):
         raise BadInput(f"{source}: hooks must be an object from events to lists of hooks")
-    hooks = tuple(_of_events(cast("dict[str, object]", found), source))
+    hooks, problems = list[Hook](), list[str]()
+    for each in _of_events(cast("dict[str, object]", found), source):
+        if isinstance(each, Hook):
+            hooks.append(each)
+        elif of_claude:
+            problems.append(f"not run: {each.why}")
+        else:
+            raise BadInput(each.why)
     for hook in hooks:
         if not trusted_with_all and (hook.entry_point or not hook.sandbox):
             what = "name an entry point" if hook.entry_point else "leave the sandbox"
@@ -94,12 +111,12 @@ def read(content: bytes, source: str, *, trusted_with_all: bool) -> tuple[Hook, 
                 f"{source}: a hook of a project must not {what}: write it into your own "
                 "hooks.json if you want it"
             )
-    return hooks
+    return HookFile(tuple(hooks), tuple(problems))
 
 
-def in_words(hooks: Sequence[Hook]) -> tuple[str, ...]:
-    """A line for each, for a screen."""
-    return tuple(map(describe, hooks))
+def in_words(file: HookFile) -> tuple[str, ...]:
+    """A line for each hook and problem, for a screen."""
+    return (*map(describe, file.hooks), *file.problems)
 
 
 def describe(hook: Hook) -> str:
@@ -114,13 +131,18 @@ def _when(hook: Hook) -> str:
     return hook.on if hook.matcher in _EVERY else f"{hook.on} of {hook.matcher}"
 
 
-def _of_events(found: Mapping[str, object], source: str) -> Iterator[Hook]:
+class _NotKnown(Struct, frozen=True):
+    why: str
+
+
+def _of_events(found: Mapping[str, object], source: str) -> Iterator[Hook | _NotKnown]:
     for event, groups in found.items():
         if event not in EVENTS:
-            raise BadInput(
-                f"{source}: there is no hook event {event!r}; the events are "
-                f"{', '.join(EVENTS)}"
+            there_are = ", ".join(EVENTS)
+            yield _NotKnown(
+                f"{source}: there is no hook event {event!r}; the events are {there_are}"
             )
+            continue
         where = f"{source}: hooks.{event}"
         for group in _objects(groups, where):
             matcher = _text(group, "matcher", where)
@@ -129,11 +151,13 @@ def _of_events(found: Mapping[str, object], source: str) -> Iterator[Hook]:
                 yield _hook(event, matcher, said, source)
 
 
-def _hook(on: HookEvent, matcher: str, said: Mapping[str, object], source: str) -> Hook:
+def _hook(
+    on: HookEvent, matcher: str, said: Mapping[str, object], source: str
+) -> Hook | _NotKnown:
     where, kind = f"{source}: hooks.{on}", said.get("type", "command")
     fields = {"command": "command", "python": "entry_point"}
     if kind not in fields:
-        raise BadInput(f"{where}: the type {kind!r} is not known: use command or python")
+        return _NotKnown(f"{where}: the type {kind!r} is not known: use command or python")
     field = fields[str(kind)]
     what = _text(said, field, where)
     if not what.strip():
