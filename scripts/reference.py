@@ -104,7 +104,7 @@ def backends() -> str:
 
     rows = [
         f"| `{spec.name}/MODEL` | `{spec.argv[0]}` | {how_to(spec.install)} "
-        f"| {spec.tools_off_by or 'not possible: refold refuses it'} |"
+        f"| {spec.tools_off_by or 'not possible: [it runs in a sandbox](#a-program-with-tools-of-its-own)'} |"
         for spec in built_in()
     ]
     head = [

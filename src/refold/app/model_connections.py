@@ -212,13 +212,17 @@ class Connections:
         from refold.provider.text_protocol.protocol import TextProtocol
 
         set_ = self._settings.backend
+        conversation = ConversationFormat(set_.context, set_.format, set_.window_messages)
+        if spec.tools == "on":
+            from refold.app.sandboxed_program import SandboxedProgram
+
+            held = SandboxedProgram(spec, model, self._environ, conversation)
+            return TextProtocol(self._kept(held))
         found = connect(
             spec,
             model,
             environ=self._environ,
-            conversation=ConversationFormat(
-                set_.context, set_.format, set_.window_messages
-            ),
+            conversation=conversation,
             timeouts=ProgramTimeouts(idle=self._settings.http.idle_seconds),
             secrets=self._secrets,
         )

@@ -333,7 +333,7 @@ def prepared(
         files = _files(spec, slots)
         for name, content in files:
             (directory / name).write_bytes(content)
-        cwd = _empty(environ) or _made(directory / "empty")
+        cwd = empty_directory(environ) or _made(directory / "empty")
         variables = {
             **environ,
             **_NOBODY_THERE,
@@ -418,7 +418,7 @@ def _put(template: str, slots: Mapping[str, str]) -> str:
     return _SLOT.sub(lambda found: slots[found[0][1:-1]], template)
 
 
-def _empty(environ: Mapping[str, str]) -> str:
+def empty_directory(environ: Mapping[str, str]) -> str:
     """A constant empty directory, because some programs remember each one they ran in.
 
     "" if there is none that is empty.

@@ -110,8 +110,7 @@ def connect(
     if spec.tools == "on":
         raise BadInput(
             f"{spec.label} uses tools of its own and cannot be told not to, so no permission "
-            "of yours would hold: it needs the read-only sandbox, which is not there yet; "
-            "take another model"
+            "of yours would hold: it runs only in the read-only sandbox of a session"
         )
     program = os.path.expanduser(spec.argv[0])
     known = Programs(environ)
@@ -348,5 +347,6 @@ def _coro() -> CommandSpec:
         model_argv=("--model", "{model}"),
         stdin=False,
         tools="on",
+        keys=("OPENAI_API_KEY",),
         install="cargo install --git https://github.com/Blushyes/coro-code --bin coro",
     )

@@ -109,7 +109,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     """A program as a model. Placeholders such as `{model}` may be in every argument.
 
     `tools` says what about its own tools: it has "none", they are switched "off" by its
-    arguments, or they stay "on", and then it is not run.
+    arguments, or they stay "on", and then it runs only in a read-only sandbox.
     """
 
     name: str
@@ -234,8 +234,7 @@ def _check(where: str, name: str, given: ProgramSettings) -> None:
     if not given.tools:
         raise BadInput(
             f'{where} must say tools = "none": that this program runs nothing and changes '
-            "nothing by itself. One that does would need the read-only sandbox, which is "
-            "not there yet"
+            "nothing by itself; one that does cannot be a command of yours"
         )
     if given.window < 1:
         raise BadInput(f"{where}: window = {given.window} is not a number of messages")

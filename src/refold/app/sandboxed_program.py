@@ -1,0 +1,133 @@
+"""A command line whose own tools cannot be switched off, as a provider in a read-only sandbox.
+
+It sees the system's programs and an empty directory, but neither the home nor the workspace; it
+can write only to a /tmp that is deleted at its end, and may use the network to reach its model. What it
+does with its tools is not in the journal, which the response says. `provider.command` runs programs
+that have no tools, or none switched on, and needs no sandbox for them.
+"""
+
+import os
+import shlex
+from collections.abc import AsyncGenerator, Mapping
+
+import anyio
+
+from refold.errors import BadInput, ProviderError, Refused, ToolFailed, TooLong
+from refold.place.commands import ShellCommands
+from refold.place.port import CommandExtras, Finished
+from refold.place.sandbox import Sandbox, find
+from refold.place.sandbox_rules import Wish, keys
+from refold.programs import Programs
+from refold.provider.command import errors
+from refold.provider.command.backend import empty_directory
+from refold.provider.command.output import ProgramOutputReader
+from refold.provider.command.prompt import Prompts
+from refold.provider.command.spec import CommandSpec, ConversationFormat
+from refold.provider.port import Delta, Request, ThinkingDelta
+from refold.values.tools import Confines
+
+# Where its server is, and its model.
+_SETTINGS = ("OPENAI_BASE_URL", "OPENAI_MODEL", "CORO_BASE_URL", "CORO_MODEL")
+_SECONDS = 900.0  # it works by itself before it answers
+_LONGEST = 120 * 1024  # bytes of an argument that the system takes, with its quotes
+_OUTSIDE = (
+    "{label} has tools of its own and works in a read-only sandbox; what it does there is "
+    "not in the journal."
+)
+
+
+class SandboxedProgram:
+    """One program and model. Raises `BadInput` if it is not installed or cannot be held."""
+
+    def __init__(
+        self,
+        spec: CommandSpec,
+        model: str,
+        environ: Mapping[str, str],
+        conversation: ConversationFormat,
+    ) -> None:
+        self._spec, self._model = spec, model
+        self._environ = environ
+        self._prompts = Prompts(conversation.over(spec.conversation))
+        program = Programs(environ).find(spec.argv[0])
+        if not program:
+            raise BadInput(errors.missing(spec, spec.argv[0]))
+        self._program = os.path.realpath(program)
+        self._directory = os.path.realpath(_directory(spec, environ))
+        home = environ.get("HOME", "")
+        sandbox = _sandbox(environ, self._directory)
+        if sandbox.kind != "bubblewrap":
+            raise BadInput(
+                f"{spec.label} uses tools of its own and cannot be told not to, so it runs only in a "
+                "read-only sandbox, and there is none here: install bubblewrap, or take another model"
+            )
+        self._commands = ShellCommands(environ, lambda: sandbox).hiding(
+            lambda: tuple(keys(home))
+        )
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        yield ThinkingDelta(_OUTSIDE.format(label=self._spec.label))
+        prompt = self._prompts.prompt(request.messages, request.system)
+        done = await self._run(self._command(prompt))
+        reading = ProgramOutputReader(self._spec.output)
+        deltas = [*reading.feed(done.start + done.end), *reading.end()]
+        if failure := self._failure(done, reading):
+            raise failure
+        for delta in deltas:
+            yield delta
+        yield reading.done()
+
+    async def aclose(self) -> None:
+        await anyio.to_thread.run_sync(self._commands.close)
+
+    def _command(self, prompt: str) -> str:
+        spec, slots = self._spec, {"{prompt}": prompt, "{model}": self._model}
+        words = (*spec.argv[1:], *(spec.model_argv if self._model else ()))
+        command = shlex.join((self._program, *(slots.get(word, word) for word in words)))
+        if len(command.encode()) > _LONGEST:
+            raise TooLong(
+                f"the conversation is too long for {spec.label}, which takes it as an argument: "
+                "compact it, or set context_mode to sliding"
+            )
+        # Only its output is the response; what it says of a failure is needed as well.
+        return f"{command} 2>/tmp/errors || {{ code=$?; cat /tmp/errors; exit $code; }}"
+
+    async def _run(self, command: str) -> Finished:
+        seen = (*self._spec.keys, *_SETTINGS)
+        own = {name: self._environ[name] for name in seen if name in self._environ}
+        given = CommandExtras(
+            seen=(os.path.dirname(self._program),), own_tmp=True, environ=own
+        )
+        try:
+            return await self._commands.run(
+                command,
+                cwd=self._directory,
+                seconds=_SECONDS,
+                confines=Confines(network=True),
+                given=given,
+            )
+        except ToolFailed as error:
+            raise Refused(f"{self._spec.label} cannot be started: {error}") from error
+
+    def _failure(
+        self, done: Finished, reading: ProgramOutputReader
+    ) -> ProviderError | None:
+        said = done.end or done.start
+        text = said.decode(errors="replace")
+        if done.timed_out or done.stopped:
+            return errors.silent(self._spec, _SECONDS, text)
+        if done.code:
+            return errors.failing(self._spec, self._model, text, errors.ended(done.code))
+        return None if reading.said else errors.empty(self._spec, "", text)
+
+
+def _directory(spec: CommandSpec, environ: Mapping[str, str]) -> str:
+    if not (found := empty_directory(environ)):
+        raise BadInput(
+            f"there is no empty directory to run {spec.label} in: set REFOLD_HOME"
+        )
+    return found
+
+
+def _sandbox(environ: Mapping[str, str], directory: str) -> Sandbox:
+    return find(environ, Wish(roots=(directory,), profile="read-only", network=True))

@@ -1,0 +1,129 @@
+"""A program whose own tools cannot be switched off runs in a read-only sandbox, or not at all."""
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.app.sandboxed_program import SandboxedProgram
+from refold.errors import BadInput, ProviderError
+from refold.place.sandbox import find as found_sandbox
+from refold.place.sandbox_rules import Wish
+from refold.provider.command.backends import find
+from refold.provider.command.spec import ConversationFormat
+from refold.provider.port import Delta, Done, Request, TextDelta, ThinkingDelta
+from refold.values.growing import Log
+from refold.values.messages import Message, Spoken, Text
+from tests.provider.command.fakes import shell
+
+needs_bubblewrap = pytest.mark.skipif(
+    found_sandbox(os.environ, Wish(roots=("/",))).kind != "bubblewrap",
+    reason="bubblewrap does not work here",
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with a key and a project with a file; `bin` is on the PATH."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "home/.ssh").mkdir(parents=True)
+    (tmp_path / "home/.ssh/id").write_text("a key")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/file").write_text("a file")
+    return tmp_path
+
+
+def answered(home: Path, body: str, text: str = "Hello.", **more: str) -> list[Delta]:
+    shell(home / "bin", body, "coro")
+    environ = {
+        "PATH": f"{home / 'bin'}:/usr/bin:/bin",
+        "HOME": str(home / "home"),
+        "REFOLD_HOME": str(home),
+        **more,
+    }
+    made = SandboxedProgram(
+        find("coro"), "", environ, ConversationFormat("fresh", "plain", 20)
+    )
+    request = Request(Log([Spoken(1, Message("user", (Text(text),)))]), system="Be brief.")
+
+    async def run() -> list[Delta]:
+        try:
+            return [delta async for delta in made.stream(request)]
+        finally:
+            await made.aclose()
+
+    return anyio.run(run)
+
+
+def text_of(deltas: list[Delta]) -> str:
+    return "".join(each.text for each in deltas if isinstance(each, TextDelta))
+
+
+@needs_bubblewrap
+def test_it_gets_the_conversation_and_says_that_its_work_is_not_in_the_journal(
+    home: Path,
+) -> None:
+    deltas = answered(home, 'printf "%s|" "$#" "$1"', text="it's $HOME `id`")
+
+    said = text_of(deltas)
+    assert said.startswith("1|System: Below is a conversation")
+    assert "\n\nBe brief.\n\nUser: it's $HOME `id`|" in said
+    assert isinstance(deltas[0], ThinkingDelta)
+    assert deltas[0].text.endswith(
+        "read-only sandbox; what it does there is not in the journal."
+    )
+    assert isinstance(deltas[-1], Done)
+
+
+@needs_bubblewrap
+def test_it_changes_no_file_and_sees_neither_home_nor_project(home: Path) -> None:
+    canaries = [
+        home / "project/canary",
+        home / "home/canary",
+        home / "empty/canary",
+        home / "bin/canary",
+    ]
+    body = "\n".join(
+        [
+            *(f"(echo x > {path}) 2>/dev/null && echo wrote {path}" for path in canaries),
+            f"cat {home}/project/file {home}/home/.ssh/id 2>/dev/null && echo read",
+            "echo x > /tmp/own && echo own",
+        ]
+    )
+
+    assert text_of(answered(home, body)) == "own"
+    assert [path for path in canaries if path.exists()] == []
+    assert not Path("/tmp/own").exists()
+
+
+@needs_bubblewrap
+def test_it_sees_its_own_key_and_no_other(home: Path) -> None:
+    body = 'echo warning >&2; echo "$OPENAI_API_KEY $ANTHROPIC_API_KEY $CORO_MODEL"'
+
+    said = text_of(
+        answered(home, body, OPENAI_API_KEY="one", ANTHROPIC_API_KEY="two", CORO_MODEL="m")
+    )
+    assert said == "one  m"
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(
+    ("body", "expected"), [("echo broken >&2; exit 3", "broken"), ("true", "coro")]
+)
+def test_a_failure_is_an_error_that_names_it(home: Path, body: str, expected: str) -> None:
+    with pytest.raises(ProviderError, match=expected):
+        answered(home, body)
+
+
+def test_without_bubblewrap_it_is_refused(home: Path) -> None:
+    (home / "bin/bash").symlink_to("/bin/bash")
+    shell(home / "bin", "true", "coro")
+    environ = {
+        "PATH": str(home / "bin"),
+        "HOME": str(home / "home"),
+        "REFOLD_HOME": str(home),
+    }
+
+    with pytest.raises(BadInput, match="there is none here: install bubblewrap"):
+        SandboxedProgram(find("coro"), "", environ, ConversationFormat())
