@@ -13,8 +13,18 @@ from refold.engine.world import World
 from refold.hooks.answers import HookAnswer
 from refold.hooks.configuration import Hook, matching
 from refold.journal.events.child_events import HookRan
-from refold.journal.events.kinds import Ended, Judged, ModelAsked
-from refold.journal.state.fold import View
+from refold.journal.events.kinds import (
+    Compacted,
+    Ended,
+    Entry,
+    Event,
+    Imported,
+    Judged,
+    ModelAsked,
+    SessionResumed,
+    SessionStarted,
+)
+from refold.journal.state.fold import View, fold
 from refold.journal.store.port import MemoryStore
 from refold.permissions.facts import Decision
 from refold.testing.providers import Line, ScriptedProvider
@@ -200,3 +210,22 @@ def test_a_hook_can_stop_the_turn() -> None:
         "interrupted",
         "the hook h0 stopped it: late",
     )
+
+
+@pytest.mark.parametrize(
+    ("events", "source"),
+    [
+        ([SessionStarted("/")], "startup"),
+        ([SessionStarted("/"), ModelAsked()], ""),
+        ([SessionStarted("/"), ModelAsked(), SessionResumed()], "resume"),
+        ([SessionStarted("/"), ModelAsked(), Compacted("full")], "compact"),
+        ([SessionStarted("/"), ModelAsked(), Compacted("prune")], ""),
+        ([SessionStarted("/"), SessionResumed(), Imported("s")], ""),
+    ],
+)
+def test_the_hooks_of_a_session_start_are_due_until_the_model_is_asked(
+    events: list[Event], source: str
+) -> None:
+    view = fold(Entry(seq, event) for seq, event in enumerate(events, start=1))
+
+    assert view.hook_runs.began[0] == source
