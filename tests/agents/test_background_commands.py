@@ -253,6 +253,23 @@ def test_a_person_stops_a_command_and_the_model_hears_of_it(tmp_path: Path) -> N
     anyio.run(test)
 
 
+def test_after_a_compaction_the_model_knows_what_runs(tmp_path: Path) -> None:
+    async def test() -> None:
+        lines = (call(START, command="true"), call(START, command="sleep 981"), "They run.")
+        later = ("A summary.", "Yes.")
+        async with talking(tmp_path, *lines, *later) as (session, provider):
+            await session.run("Start it.")
+            await ended(session)
+            await session.compact()
+            await session.run("Go on.")
+
+            told = words(provider.heard[-1])
+            assert "Commands that run in the background:\n- background-2: sleep 981" in told
+            assert "- background-1" not in told.split("</reminder>")[0]
+
+    anyio.run(test)
+
+
 def test_no_command_outlives_its_session(tmp_path: Path) -> None:
     async def test() -> None:
         lines = (call(START, command="echo so; touch said; exec sleep 984"), "It runs.")

@@ -1,7 +1,8 @@
 """What a compaction preserves: taken from the journal, not from a model. Pure.
 
 The user's own messages, the todos, the plan and the changed files are repeated in full as
-far as they fit, each with the number of its event, so that the original can be found.
+far as they fit, each with the number of its event, so that the original can be found. The
+running background commands are named.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ def preserved_text(view: View, kept: int, room: int, why: str = "") -> str:
         *_todos(view, int(room * _TODOS)),
         *_plan(view, int(room * _PLAN)),
         *_files(view, int(room * _FILES)),
+        *_running(view),
     ]
     left = max(_LEAST, room - sum(len(part) for part in rest))
     told = [w for w in view.conversation.user_messages if not kept or w.delivered < kept]
@@ -113,6 +115,15 @@ def _plan(view: View, room: int) -> Iterator[str]:
         note = f"\n[… the rest: history_search with event {plan.seq} …]"
         text = text[: max(room, _LEAST)] + note
     yield f"The plan ({plan.state}) [{plan.seq}]:\n{text}"
+
+
+def _running(view: View) -> Iterator[str]:
+    """The commands in the background, which are few: the model may have to stop them."""
+    lines = [
+        f"- {each.name}: {_short(each.started.command)}" for each in view.background.running
+    ]
+    if lines:
+        yield "Commands that run in the background:\n" + "\n".join(lines)
 
 
 def _files(view: View, room: int) -> Iterator[str]:

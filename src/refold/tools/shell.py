@@ -184,8 +184,9 @@ async def background_output(
     """Read what a background command has printed since you last looked, or list the commands."""
     if not name:
         lines = [_line(each) for each in background.every() if not each.foreign]
-        text = "\n".join(lines) or "No command runs in the background."
-        return Reply(text, (Note(text),))
+        text = "\n".join(lines) or "No command was started in the background."
+        many = "1 command" if len(lines) == 1 else f"{len(lines)} commands"
+        return Reply(text, (Note(f"{many} in the background so far"),))
     found = await background.output(name, all_of_it=all)
     text = readable(found.text).rstrip("\n")
     body = text or ("(no output)" if all else "(nothing new)")
