@@ -43,6 +43,21 @@ def test_a_file_of_claude_code_is_read_with_what_else_it_has() -> None:
 
 
 @pytest.mark.parametrize(
+    ("event", "given", "seconds"),
+    [
+        ("Stop", {}, 60.0), ("Stop", {"timeout": 9999}, 600.0), ("Notification", {}, 10.0),
+        ("SessionEnd", {}, 5.0), ("SessionEnd", {"timeout": 9999}, 30.0),
+    ],
+)  # fmt: skip
+def test_the_time_of_a_hook_is_limited_whatever_the_file_says(
+    event: str, given: dict[str, object], seconds: float
+) -> None:
+    (hook,) = hooks_of(file(**{event: [{"hooks": [{**GUARD, **given}]}]}))
+
+    assert hook.seconds == seconds
+
+
+@pytest.mark.parametrize(
     ("matcher", "tool", "fits"),
     [
         ("Bash", "bash", True), ("bash", "bash", True), ("", "bash", True), ("*", "grep", True),

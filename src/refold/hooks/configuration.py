@@ -22,6 +22,7 @@ from refold.values.modes import HookEvent
 EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
 _SECONDS: Mapping[str, float] = {"SessionEnd": 5.0, "Notification": 10.0}
 _USUAL, _MOST = 60.0, 600.0  # seconds
+_AT_THE_END = 30.0  # seconds that leaving may take, at most
 _EVERY = ("", "*")
 _SHOWN = 200  # characters of a command
 
@@ -178,7 +179,7 @@ def _seconds(given: object, on: HookEvent, where: str) -> float:
         return _SECONDS.get(on, _USUAL)
     if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
         raise BadInput(f"{where}: timeout cannot be {given!r}: give seconds above 0")
-    return min(float(given), _MOST)
+    return min(float(given), _AT_THE_END if on == "SessionEnd" else _MOST)
 
 
 def _flag(said: Mapping[str, object], name: str, where: str, *, usual: bool) -> bool:

@@ -7,7 +7,7 @@ second.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -18,7 +18,7 @@ from refold.engine.decide import ASKED_FOR, CompactConversation, decide
 from refold.engine.external_edits import look_elsewhere
 from refold.engine.loop import run_turn
 from refold.engine.world import World
-from refold.errors import BadInput, first
+from refold.errors import BadInput, JournalError, first
 from refold.journal.events.kinds import (
     BackgroundEnded,
     Entry,
@@ -206,9 +206,10 @@ class Session:
 
     async def close(self) -> None:
         if self.at_end is not None and self._worked:
-            with anyio.CancelScope(shield=True):  # each of its hooks has a limit
-                await self.at_end()
             self._worked = False
+            # Each of its hooks has a limit; a journal that failed is only released.
+            with anyio.CancelScope(shield=True), suppress(JournalError):
+                await self.at_end()
         await self.pause()
         self.hub.close()
 
