@@ -320,3 +320,45 @@ def test_ctrl_c_stops_a_call_and_the_conversation_goes_on(here: Path) -> None:
     child.close()
 
     assert child.exitstatus == 0
+
+
+@pytest.mark.slow
+def test_the_status_line_counts_and_is_erased_and_elsewhere_it_is_a_plain_line(
+    here: Path,
+) -> None:
+    prog = here / "prog"
+    prog.write_text("#!/bin/sh\ncat > /dev/null\necho Fine.\n")
+    prog.chmod(0o755)
+    Path("a.toml").write_text(
+        f'[agents.one]\ncommand = ["{prog}"]\nown_tools = "none"\ndisplay = "status"\n'
+    )
+    program = program_in(generate("a.toml", "one"))
+    environ = {"TERM": "xterm", "PATH": os.environ["PATH"]}
+    child = pexpect.spawn(
+        sys.executable, ["-S", "-I", str(program), "hi"], encoding="utf-8", timeout=20, env=environ
+    )  # fmt: skip
+    child.expect(pexpect.EOF)
+    shown = str(child.before)
+    child.close()
+
+    assert shown.startswith("\r\x1b[K[asking one 0 s]\r\x1b[K")
+    assert shown.endswith("\r\x1b[K\r\nFine.\r\n\r\n")
+    assert python("-I", str(program), "hi") == "[asking one ...]\n\nFine.\n\n"
+
+
+def test_the_agents_of_the_seed_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--agents", str(SEED), "--list-agents"]) == 0
+
+    names = [line.split()[0] for line in capfd.readouterr().out.splitlines()]
+    assert [name for name in names if name in OF_SEED] == sorted(OF_SEED, key=names.index)
+    assert {*OF_SEED} <= {*names}
+
+
+def test_the_readme_says_how_to_run_it_and_what_asks() -> None:
+    text = (generate("agents.toml", "cloud") / "README.md").read_text()
+
+    assert "python3 cloud.py                   start a conversation\n" in text
+    assert "a key in the environment variable `OPENROUTER_API_KEY`." in text
+    assert "`write_file`, `edit_file` and `bash`; `bash` ask before they run." not in text
+    assert "`bash` asks before it runs." in text
+    assert "last 20 messages, and the beginning of each other one, as json text" in text

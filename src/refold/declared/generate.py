@@ -330,11 +330,8 @@ def _readme(
     left_out: Sequence[str],
 ) -> str:
     asking = sorted(cast("frozenset[str]", values["CONFIRM"]))
-    asks = (
-        f"{_listed(asking)} ask before they run"
-        if asking
-        else "none of them asks before it runs"
-    )
+    verb = "asks before it runs" if len(asking) == 1 else "ask before they run"
+    asks = f"{_listed(asking)} {verb}" if asking else "none of them asks before it runs"
     missing = (
         f" This agent also has {_listed(left_out)}; the program does not."
         if left_out
@@ -344,14 +341,11 @@ def _readme(
     return f"""\
 # {variant.name}
 
-{about}An agent in one Python file. It needs Python 3.11 or newer, nothing else from Python, and
+{about}An agent in one Python file, for Linux and macOS. It needs Python 3.11 or newer, no packages, and
 {backend.needs}.
 
 ```
-python3 {module}.py                    start a conversation
-python3 {module}.py "fix the test"     do one task, and end
-python3 {module}.py --yes "fix it"     the same, without asking before a tool runs
-python3 -m unittest                    test it with a fake model
+{_commands(module)}
 ```
 
 It works in the current directory. Ctrl+C stops a response, and Ctrl+D ends the conversation.
@@ -376,6 +370,17 @@ model is told.
 
 `refold spec generate` made this from an agent of that name in a file of agents.
 """
+
+
+def _commands(module: str) -> str:
+    rows = {
+        f"python3 {module}.py": "start a conversation",
+        f'python3 {module}.py "fix the test"': "do one task, and end",
+        f'python3 {module}.py --yes "fix it"': "the same, without asking before a tool runs",
+        "python3 -m unittest": "test it with a fake model",
+    }
+    wide = max(map(len, rows)) + 4
+    return "\n".join(f"{command:{wide}}{about}" for command, about in rows.items())
 
 
 def _sent(variant: Variant, backend: _Backend, values: Mapping[str, Value]) -> str:
