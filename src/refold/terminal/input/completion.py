@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from refold.values.printable_names import escaped, unescaped
 from refold.views.picker import Offer
+from refold.views.wrap import cut
 
 QUOTE = '"'
 # A file that is being named at the end: @"with spaces", or @without.
@@ -22,6 +23,7 @@ _SHELL_WORD = re.compile(r"^\s*!.*?([\w./~+@%:,=-]*)$", re.DOTALL)
 _SHELL_SAFE = re.compile(r"[\w./~+@%:,=-]+")
 DIRECTORY = "[DIR]"  # what a command takes
 _MOST = 50  # names offered at once
+_COMMAND = 32  # cells of a command with what it takes: what it is for stands beside it
 _LEAST = 2  # letters of a name that is looked for everywhere
 
 
@@ -108,7 +110,7 @@ def names_a_file(before: str) -> bool:
 def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[Offer]:
     for each in commands:
         if each.name.startswith(before[1:].lower()):
-            shown = f"/{each.name} {each.takes}".rstrip()
+            shown = cut(f"/{each.name} {each.takes}".rstrip(), _COMMAND)
             yield Offer(f"/{each.name}", len(before), each.about, shown)
 
 

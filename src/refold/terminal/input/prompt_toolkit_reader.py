@@ -61,6 +61,7 @@ from refold.views.wrap import wrap_line
 
 _FAR_ENOUGH = 4_096  # characters before the cursor that can matter
 _TYPED_AHEAD = 0.1  # seconds in which that comes
+_MENU = 11  # rows for the menu of completions, the one below it included
 _VI = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
 _Answer = str | Later | Key
 
@@ -94,6 +95,7 @@ class PromptToolkitReader:
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
         self._draft, begun, self._shortcuts = "", text or self._draft, not text
+        self._editor.reserve_space_for_menu = max(min(_MENU, self._printer.status_room), 6)
         try:
             found = await self._ask(
                 self._editor, lambda: self._with_vi(prompt()), default=begun
@@ -191,7 +193,6 @@ class PromptToolkitReader:
             completer=Offers(self._complete) if self._complete else None,
             complete_in_thread=True,
             complete_while_typing=Condition(self._names_something),
-            reserve_space_for_menu=6,
             enable_history_search=False,
             input_processors=[TabsProcessor(char1=" ", char2=" ")],
             **self._common,
