@@ -50,6 +50,7 @@ from refold.journal.events.kinds import (
     Judged,
     MemoryExtracted,
     MessageEdited,
+    MessageWithdrawn,
     ModeChanged,
     ModelAnswered,
     ModelAsked,
@@ -145,7 +146,7 @@ STATE = Choices(
 )
 
 
-MOVED = (Rewound(3), MessageEdited(3, "new"), MessageEdited(3))
+MOVED = (Rewound(3), MessageEdited(3, "new"), MessageEdited(3), MessageWithdrawn(3))
 
 
 def written() -> list[dict[str, Any]]:

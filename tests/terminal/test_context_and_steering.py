@@ -311,6 +311,32 @@ def test_alt_enter_behind_words_that_come_in_one_piece_queues_them(
     assert [(e.text, e.when) for e in kinds(tonight, Said)][1:] == [("later", "next")]
 
 
+@pytest.mark.parametrize("up", ["\x1b[A", "\x1bOA"])
+def test_up_withdraws_the_newest_queued_message_to_change_it(
+    evening: Evenings, up: str
+) -> None:
+    tonight = evening([UNTIL], "Done.", "And that.")
+    queued = [pressed("paint it\x1b\r"), pressed("sell it\x1b\r")]
+
+    rows = while_it_works(
+        tonight, [*queued, pressed(up), shown(tonight, "", "give it"), finish], Later("give it away"),
+    )  # fmt: skip
+
+    said = [e.text for e in kinds(tonight, Said)]
+    assert said == ["go", "paint it", "sell it", "give it away"]
+    assert "withdrawn: sell it" in rows
+    assert "paint itgive it away" in heard(tonight)
+    assert "sell it" not in heard(tonight)
+
+
+def test_up_does_nothing_while_no_message_waits(evening: Evenings) -> None:
+    tonight = evening([UNTIL], "Done.")
+
+    rows = while_it_works(tonight, [pressed("\x1b[A\x0f"), finish])
+
+    assert not any("withdrawn" in row for row in rows)
+
+
 def test_a_stop_keeps_queued_words_and_enter_sends_them(evening: Evenings) -> None:
     tonight = evening([UNTIL], "I heard.")
 

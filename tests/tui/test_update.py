@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from refold.client.protocol import Interrupt, StopChild
 from refold.journal.events.child_events import ChildBorn
-from refold.journal.events.kinds import Frame, ModelAsked, TurnEnded
+from refold.journal.events.kinds import Frame, ModelAsked, Said, TurnEnded
+from refold.tui.composer import Composer
 from refold.tui.messages import (
     Answer,
     Asked,
@@ -16,6 +17,7 @@ from refold.tui.messages import (
     Complete,
     Copy,
     CycleMode,
+    EditQueued,
     Facts,
     FactsChanged,
     Key,
@@ -37,6 +39,7 @@ from refold.tui.messages import (
     Suspend,
     Tick,
     Typed,
+    Unqueued,
     Watch,
     Withdrawn,
 )
@@ -91,6 +94,29 @@ def test_alt_enter_is_a_new_line_and_while_it_works_sends_after_the_turn() -> No
     assert after(working(), Typed("a"), Key("alt+enter"))[1] == [
         Remember("a"), Submit("a", "next"),
     ]  # fmt: skip
+
+
+def test_up_edits_the_newest_message_that_waits_where_nothing_is_typed() -> None:
+    story = Story().turn("Go.")
+    story.tell(
+        Said("paint it", when="next"), Said("sell {it}", when="next", typed="/sell it")
+    )
+    model = replace(model_of(story), composer=Composer(history=("earlier",)))
+    newest = model.screen.view.queued[-1].seq
+
+    assert after(model, Key("up"))[1] == [EditQueued(newest, "/sell it")]
+    assert after(model, Typed("x"), Key("up"))[1] == []
+    assert after(working(), Key("up"))[1] == []
+    assert "after this turn: sell it · ↑ edits it" in text(
+        model_of(Story().turn("Go.").tell(Said("sell it", when="next")))
+    )
+
+
+def test_a_message_that_was_withdrawn_stands_before_what_was_typed_meanwhile() -> None:
+    assert after(working(), Unqueued("sell it"))[0].composer.field.text == "sell it"
+    assert after(working(), Typed("and"), Unqueued("sell it"))[0].composer.field.text == (
+        "sell it\nand"
+    )
 
 
 def test_esc_stops_the_turn_and_with_nothing_to_stop_twice_rewinds() -> None:

@@ -46,11 +46,12 @@ def _schema(which: str) -> dict[str, Any]:
         documents,
         live_documents,
         snapshot,
+        subagent_documents,
     )
 
     return one_of(
         f"documents, version {SCHEMA}",
         "One line on stdout, with --output-format stream-json; --output-format json prints "
         "the one of type result.",
-        tuple(tagged(documents, live_documents, snapshot)),
+        tuple(tagged(documents, subagent_documents, live_documents, snapshot)),
     )

@@ -6,7 +6,7 @@ them. An order that cannot be carried out raises `BadInput`.
 """
 
 from collections import deque
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from anyio import CancelScope
 
@@ -34,6 +34,7 @@ from refold.client.protocol import (
     Steer,
     StopBackground,
     StopChild,
+    WithdrawMessage,
 )
 from refold.client.workspace import SessionWorkspace
 from refold.errors import BadInput
@@ -43,20 +44,16 @@ from refold.tools.images import image_data
 from refold.values.modes import MODES
 from refold.values.usage import Budget
 
-_Set: TypeAlias = (
-    SetMode
-    | SetModel
-    | SetEffort
-    | SetAgent
-    | SetBudget
-    | SetSteps
-    | EditMessage
-    | DeleteMessage
-)
+if TYPE_CHECKING:
+    from refold.client.permissions import Permissions
+
+_Set: TypeAlias = SetMode | SetModel | SetEffort | SetAgent | SetBudget | SetSteps
+_Change: TypeAlias = EditMessage | DeleteMessage | WithdrawMessage | Rewind
 # `Session` takes the others: they lead to another place, or to another session.
 SessionOrder: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
-    | Interrupt | Cancel | Continue | CompactConversation | Rewind | StopChild | StopBackground | _Set
+    | Interrupt | Cancel | Continue | CompactConversation | StopChild | StopBackground
+    | _Change | _Set
 )  # fmt: skip
 BUSY = "a turn of this session is running already: wait, or stop it"
 NO_CHILD = "no subagent is running"
@@ -87,6 +84,8 @@ class Dispatcher:
         match order:
             case SendMessage() | Steer() | Queue():
                 return await self._message(order)
+            case EditMessage() | DeleteMessage() | WithdrawMessage() | Rewind():
+                return await self._change(order)
             case ApprovalResponse():
                 return await self._approval(order)
             case QuestionResponse():
@@ -97,9 +96,6 @@ class Dispatcher:
                 return await self._control(order)
             case CompactConversation():
                 return await self._compact(order)
-            case Rewind(seq, what, force):
-                workspace = SessionWorkspace(self._app, self._engine)
-                return bool((await workspace.rewind(seq, what, force=force)).undo)
             case _:
                 return await self._set(order)
 
@@ -171,6 +167,19 @@ class Dispatcher:
                 self._messages.append(order)
                 return True
 
+    async def _change(self, order: _Change) -> bool:
+        inbox = self._engine.inbox
+        match order:
+            case EditMessage(message, text):
+                return await inbox.edit_message(message, text)
+            case DeleteMessage(message):
+                return await inbox.edit_message(message, None)
+            case WithdrawMessage(message):
+                return await inbox.withdraw(message)
+            case Rewind(seq, what, force):
+                workspace = SessionWorkspace(self._app, self._engine)
+                return bool((await workspace.rewind(seq, what, force=force)).undo)
+
     async def _control(
         self, order: Interrupt | Cancel | Continue | StopChild | StopBackground
     ) -> bool:
@@ -219,10 +228,6 @@ class Dispatcher:
                 return await inbox.choose_model(self._app.models.full(model))
             case SetEffort(effort):
                 return await inbox.choose_effort(effort)
-            case EditMessage(message, text):
-                return await inbox.edit_message(message, text)
-            case DeleteMessage(message):
-                return await inbox.edit_message(message, None)
             case SetAgent(agent):
                 before = self._engine.view.seq
                 await choose_agent(inbox, self._app.agents, agent)
@@ -232,7 +237,11 @@ class Dispatcher:
         found = self._waiting(order.call_id, order.hash)
         if isinstance(found, Questions) and order.allowed:
             raise BadInput(f"{order.call_id!r} asks questions: send question_response")
-        rule = self._granted(order, found) if order.allowed and order.grant else ""
+        rule = ""
+        if order.allowed and order.grant:
+            from refold.client.permissions import Permissions
+
+            rule = _granted(Permissions(self._app, self._engine), order, found)
         taken = await self._engine.inbox.answer(
             order.call_id,
             allowed=order.allowed,
@@ -293,25 +302,25 @@ class Dispatcher:
                 return found
         raise BadInput(f"no call {call_id!r} waits for an answer")
 
-    def _granted(self, order: ApprovalResponse, found: Permission | Questions) -> str:
-        """The rule that goes with this yes: one that was offered, or that covers the call."""
-        from refold.client.permissions import Permissions
 
-        permissions = Permissions(self._app, self._engine)
-        offered = permissions.offers(found)
-        if not offered:
-            raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
-        kinds = ("session", "always")
-        rule = order.rule or (offered[0] if order.grant in kinds else order.grant)
-        if rule in offered:
-            return rule
-        try:
-            permissions.check_offer(found, rule)
-        except BadInput as error:
-            raise BadInput(
-                f"{error}; rules for {order.call_id!r}: {', '.join(map(repr, offered))}"
-            ) from error
+def _granted(
+    permissions: "Permissions", order: ApprovalResponse, found: Permission | Questions
+) -> str:
+    """The rule that goes with this yes: one that was offered, or that covers the call."""
+    offered = permissions.offers(found)
+    if not offered:
+        raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
+    kinds = ("session", "always")
+    rule = order.rule or (offered[0] if order.grant in kinds else order.grant)
+    if rule in offered:
         return rule
+    try:
+        permissions.check_offer(found, rule)
+    except BadInput as error:
+        raise BadInput(
+            f"{error}; rules for {order.call_id!r}: {', '.join(map(repr, offered))}"
+        ) from error
+    return rule
 
 
 async def _stop_work(order: StopChild | StopBackground, engine: Engine) -> bool:

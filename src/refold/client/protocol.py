@@ -130,6 +130,12 @@ class DeleteMessage(_Order, frozen=True, tag="delete_message"):
     message: _Counted
 
 
+class WithdrawMessage(_Order, frozen=True, tag="withdraw_message"):
+    """Withdraw a message that waits for the end of the turn."""
+
+    message: _Counted  # the number of the event that brought it
+
+
 class Fork(_Order, frozen=True, tag="fork"):
     """Copy the session up to event `at`, or all of it. This one continues unchanged."""
 
@@ -233,7 +239,7 @@ _NONE_OF = r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`"
 Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
     | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
-    | DeleteMessage | Fork | SetMode
+    | DeleteMessage | WithdrawMessage | Fork | SetMode
     | SetModel | SetEffort | SetAgent | SetBudget | SetSteps | SetDirectory | StopChild | StopBackground
     | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
 )  # fmt: skip

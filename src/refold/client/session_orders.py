@@ -39,10 +39,12 @@ from refold.client.protocol import (
     Steer,
     StopBackground,
     StopChild,
+    WithdrawMessage,
 )
 from refold.client.session_state import SessionState
 from refold.journal.events.child_events import ChildAsked
 from refold.journal.events.kinds import Ended, Entry, Frame, Judged
+from refold.journal.state.fold import View
 from refold.session.pending_requests import (
     Permission,
     PlanToJudge,
@@ -111,7 +113,7 @@ class SessionOrders(SessionState):
         """
         from refold.views.stream_json.encode import approval_request, question
 
-        found = self._put(event)
+        found = _put(event, self.view)
         if found is None:  # it was over before this could be said
             return approval_request(event, seq)
         self._orders.told[found.id] = event.hash
@@ -135,12 +137,6 @@ class SessionOrders(SessionState):
         ]
         # A plan stands behind the result of the call that wrote it.
         return [told[-1] for told in found]
-
-    def _put(self, event: "PutToPerson") -> Permission | Questions | None:
-        if isinstance(event, ChildAsked):
-            return of_child(event)
-        found = self.view.conversation.call(event.call_id)
-        return None if found is None else of_call(found)
 
     def forget_orders(self) -> None:
         """Drop the messages that wait for a turn of their own."""
@@ -246,6 +242,10 @@ class SessionOrders(SessionState):
         """Take a message out of the conversation, by the number of its event."""
         return await self.send(DeleteMessage(message))
 
+    async def withdraw_message(self, message: int) -> bool:
+        """Withdraw a message that waits for the end of the turn, by the number of its event."""
+        return await self.send(WithdrawMessage(message))
+
     async def set_mode(self, mode: Mode) -> bool:
         """Set the permission mode: default, accept-edits, plan, rules-only or bypass."""
         return await self.send(SetMode(mode))
@@ -322,3 +322,10 @@ def _id_of(entry: Entry) -> str:
             return plan_id(entry.seq)
         case _:
             return ""
+
+
+def _put(event: "PutToPerson", view: View) -> Permission | Questions | None:
+    if isinstance(event, ChildAsked):
+        return of_child(event)
+    found = view.conversation.call(event.call_id)
+    return None if found is None else of_call(found)

@@ -22,6 +22,7 @@ from refold.journal.events.kinds import (
     Event,
     Granted,
     MessageEdited,
+    MessageWithdrawn,
     ModeChanged,
     ModelChosen,
     PlanAnswered,
@@ -186,6 +187,22 @@ class Inbox:
                     "or it was deleted, rewound or compacted (/history lists them)"
                 )
             return () if after.messages == view.conversation.messages else (event,)
+
+        return await self._record.append_if(news, kept=True, by=self._by)
+
+    async def withdraw(self, message: int) -> bool:
+        """Withdraw a message that waits for the end of the turn, by the seq of its event.
+
+        Raises `BadInput` for one that does not wait: it was delivered, or will be at once.
+        """
+
+        def news(view: View) -> Sequence[Event]:
+            if all(each.seq != message for each in view.queued):
+                raise BadInput(
+                    f"message {message} does not wait for the end of the turn: it was sent, "
+                    "or it was withdrawn already"
+                )
+            return (MessageWithdrawn(message),)
 
         return await self._record.append_if(news, kept=True, by=self._by)
 

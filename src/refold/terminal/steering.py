@@ -94,6 +94,16 @@ class Steering:
         when = "next" if isinstance(found, Later) else "now"
         await self._session.say(words, when=when, images=shown)
 
+    async def edit_queued(self) -> None:
+        """Withdraw the newest message that waits for the end of the turn, to change it."""
+        if not (waiting := self._session.view.queued):
+            return
+        newest = waiting[-1]
+        await self._session.withdraw_message(newest.seq)
+        words = newest.said.typed or newest.said.text
+        self._printer.say(f"withdrawn: {visible(words)}", "dim")
+        await self.hear(words.rstrip("\r\n"))
+
     def _instead(self) -> Line:
         esc = "Esc" if self._reader.lively else "Esc and Enter"
         return (("dim", _INSTEAD.format(esc=esc)), ("warn", "instead › "))

@@ -32,6 +32,7 @@ TWICE = 2.0  # seconds in which a second Ctrl+C means it
 _TICK = 0.1
 # Keys that stand for commands, as a terminal sends them.
 _COMMANDS = {"\x0f": SHORTCUTS[Key.CTRL_O], "\x14": SHORTCUTS[Key.CTRL_T]}
+_UP = ("\x1b[A", "\x1bOA")
 _JUDGING = 0.3  # seconds a question waits for the others of the same answer
 
 
@@ -209,6 +210,9 @@ class Work:
                     await self._redirected()
             elif typed == CTRL_C:
                 await self.interrupt()
+            elif typed in _UP:
+                async with self._taken():
+                    await self._steering.edit_queued()
             elif command := _COMMANDS.get(typed):
                 async with self._taken():
                     self._bell.seen()

@@ -240,6 +240,9 @@ class App:
                 await self.session.send(order)
             case m.Submit(text, when):
                 await self._submit(text, when)
+            case m.EditQueued(message, text):
+                if await self.session.withdraw_message(message):
+                    self.post(m.Unqueued(text))
             case m.RunCommand(typed):
                 await self._command(typed)
             case m.CycleMode():

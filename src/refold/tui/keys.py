@@ -33,6 +33,7 @@ _LIST: tuple[tuple[str, str], ...] = (
     ("Enter", "send; while it works: for the next step"),
     ("Alt+Enter", "a new line; while it works: send after this turn"),
     ("Ctrl+J", "a new line"),
+    ("↑", "earlier inputs; while it works: edit the message that waits"),
     ("Esc", "stop the turn; twice with nothing to stop: rewind"),
     ("Ctrl+C", "empty the input, stop the turn, or twice: leave"),
     ("Shift+Tab", "the next permission mode"),

@@ -146,6 +146,12 @@ class Edited(Struct, frozen=True):
     text: str
 
 
+class Unqueued(Struct, frozen=True):
+    """A message that waited is withdrawn; its text is to be changed."""
+
+    text: str
+
+
 class Remembered(Struct, frozen=True):
     """Earlier inputs, oldest first."""
 
@@ -161,7 +167,7 @@ class ViKeys(Struct, frozen=True):
 Message: TypeAlias = (
     Key | Typed | Paste | Mouse | Resized | Tick | News | FactsChanged | RowsPrinted | Asked
     | AskedToPick | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | Edited
-    | Remembered | ViKeys
+    | Unqueued | Remembered | ViKeys
 )  # fmt: skip
 
 
@@ -176,6 +182,13 @@ class Submit(Struct, frozen=True):
 
     text: str
     when: Literal["now", "next"] = "now"
+
+
+class EditQueued(Struct, frozen=True):
+    """Withdraw the message with this seq; then its `text` comes as `Unqueued`."""
+
+    message: int
+    text: str
 
 
 class RunCommand(Struct, frozen=True):
@@ -245,7 +258,7 @@ class Quit(Struct, frozen=True):
 
 
 Command: TypeAlias = (
-    Send | Submit | RunCommand | Answer | Picked | Complete | LoadPalette | Watch | Copy
+    Send | Submit | EditQueued | RunCommand | Answer | Picked | Complete | LoadPalette | Watch | Copy
     | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
 )  # fmt: skip
 Commands: TypeAlias = Sequence[Command]

@@ -22,6 +22,7 @@ from refold.tui.messages import (
     CycleMode,
     Edited,
     EditOutside,
+    EditQueued,
     FactsChanged,
     Key,
     LoadPalette,
@@ -44,6 +45,7 @@ from refold.tui.messages import (
     Tick,
     TranscriptLoaded,
     Typed,
+    Unqueued,
     ViKeys,
     Watch,
     Withdrawn,
@@ -135,6 +137,12 @@ def _with_history(model: Model, found: Remembered) -> Model:
 def _put_text(model: Model, text: str) -> Model:
     if isinstance(model.overlay, Dialog) and not model.overlay.asked.keys:
         return replace(model, overlay=replace(model.overlay, field=field_of(text)))
+    return replace(model, composer=inputs.with_text(model.composer, text))
+
+
+def _with_queued(model: Model, found: Unqueued) -> Model:
+    typed = model.composer.field.whole  # meanwhile
+    text = f"{found.text}\n{typed}" if typed else found.text
     return replace(model, composer=inputs.with_text(model.composer, text))
 
 
@@ -250,7 +258,8 @@ def _ctrl_c(model: Model, at: float) -> Updated:
 def _input_key(model: Model, key: str, at: float) -> Updated:
     composer = model.composer
     model = replace(model, typed_at=at)
-    if (taken := inputs.pressed(composer, key)) is not None:
+    edits = _edits_queued(model) if key == "up" else ()
+    if not edits and (taken := inputs.pressed(composer, key)) is not None:
         if key in ("enter", "esc") or taken.field == composer.field:
             return replace(model, composer=taken), ()
         return _composed(model, taken)
@@ -266,7 +275,16 @@ def _input_key(model: Model, key: str, at: float) -> Updated:
         case "esc":
             return _escape(model, at)
         case _:
-            return model, _wanted_by(key, composer)
+            return model, edits or _wanted_by(key, composer)
+
+
+def _edits_queued(model: Model) -> tuple[Command, ...]:
+    """↑ in an empty input: the newest message that waits comes back, to be changed."""
+    composer, waiting = model.composer, model.screen.view.queued
+    if not waiting or composer.field.text or composer.at >= 0:
+        return ()
+    newest = waiting[-1]
+    return (EditQueued(newest.seq, newest.said.typed or newest.said.text),)
 
 
 def _wanted_by(key: str, composer: inputs.Composer) -> tuple[Command, ...]:
@@ -367,6 +385,7 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     ),
     TranscriptLoaded: _told(_watched),
     Edited: _told(lambda model, m: _put_text(model, m.text)),
+    Unqueued: _told(_with_queued),
     Remembered: _told(_with_history),
     ViKeys: _told(
         lambda model, m: replace(

@@ -212,7 +212,7 @@ class Session:
             news.Reserved("summary", "a/s", 0.1), news.Settled(seq, Usage(1), "a/s", 0.1),
             news.Settled(seq, None, "a/s", None, "no line"), news.AnswerRejected(("no",)),
             news.HookRan("PostToolUse", "tidy", outcome="failed", reason="it ended with status 1"),
-            news.MessageEdited(2, "x"), news.MessageEdited(2), news.ExternalEditsFound((("/w/a", "changed"),)), news.FilesRestored(3, 4, 2),
+            news.MessageEdited(2, "x"), news.MessageEdited(2), news.MessageWithdrawn(2), news.ExternalEditsFound((("/w/a", "changed"),)), news.FilesRestored(3, 4, 2),
         ]))  # fmt: skip
 
     def _child(self) -> None:

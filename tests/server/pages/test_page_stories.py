@@ -201,6 +201,28 @@ def test_a_running_tool_is_stopped(serve: Serve, pages: Watched, path: str) -> N
 
 
 @BOTH
+def test_a_message_that_waits_is_edited(serve: Serve, pages: Watched, path: str) -> None:
+    page = pages.open(serve(bash("sleep 0"), {"text": "First."}, {"text": "Second."}), path)
+    say(page, "go")
+    page.locator(".request").wait_for()
+    page.locator(".when input[value=next]").check()
+    say(page, "paint it red")
+    waits = page.locator(".block-heard", has_text="paint it red")
+
+    waits.get_by_role("button", name="Edit, it is not sent yet").click()
+    waits.wait_for(state="detached")
+
+    assert page.locator("#message").input_value() == "paint it red"
+    page.fill("#message", "")
+    button(page, WORDS[path]["yes"]).click()
+    answer(page, "First.")
+    button(page, "Stop").wait_for(state="hidden")
+    say(page, "paint it blue")
+    answer(page, "Second.")
+    assert waits.count() == 0
+
+
+@BOTH
 def test_a_message_can_steer_wait_or_replace(
     serve: Serve, pages: Watched, path: str
 ) -> None:

@@ -249,6 +249,12 @@ class MessageEdited(Struct, frozen=True):
     text: str | None = None
 
 
+class MessageWithdrawn(Struct, frozen=True):
+    """The user withdrew a message before it was delivered."""
+
+    message: int  # the seq of its `Said`
+
+
 class Stopped(Struct, frozen=True):
     """The turn was asked to end. It ends when its calls have ended."""
 
@@ -454,7 +460,7 @@ Event: TypeAlias = (
     SessionStarted | SessionResumed | JournalRepaired
     | Said | TurnStarted | SystemPromptSet | Delivered | ModelAsked | ModelAnswered | ModelFailed
     | RequestLogged | AnswerRejected | FilesShown | RequestChecked | Judged | Answered | Granted | Started | Ended
-    | Rewound | MessageEdited | Stopped | TurnEnded | ModeChanged | PlanAnswered
+    | Rewound | MessageEdited | MessageWithdrawn | Stopped | TurnEnded | ModeChanged | PlanAnswered
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
     | ExternalEditsFound | Imported | MemoryExtracted
     | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded

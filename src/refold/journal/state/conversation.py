@@ -26,6 +26,7 @@ from refold.journal.events.kinds import (
     Imported,
     Judged,
     MessageEdited,
+    MessageWithdrawn,
     ModelAnswered,
     ModelAsked,
     ModelFailed,
@@ -67,7 +68,7 @@ _ENDED_KEPT = 64  # ended calls of code that stay visible to what waits for them
 CallNews: TypeAlias = Judged | Answered | Started | Ended | HookRan
 HEARS = (
     Said, Delivered, ModelAsked, ModelAnswered, ModelFailed, AnswerRejected, FilesShown, SystemPromptSet,
-    Judged, MessageEdited, Answered, Started, Ended, CompactionRequested, Compacted, NestedCallMade, VariablesSaved,
+    Judged, MessageEdited, MessageWithdrawn, Answered, Started, Ended, CompactionRequested, Compacted, NestedCallMade, VariablesSaved,
     Imported, HookRan,
 )  # fmt: skip
 
@@ -147,7 +148,7 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
             return _user_message(conversation, entry.seq, *notes) if notes else conversation
         case ModelAnswered() | ModelFailed():
             return _answered(conversation, entry.event, entry.seq)
-        case Said() | Delivered():
+        case Said() | Delivered() | MessageWithdrawn():
             return _delivered(conversation, entry.event, entry.seq)
         case SystemPromptSet():
             return replace(
@@ -223,12 +224,15 @@ def _imported(conversation: Conversation, seq: int) -> Conversation:
 
 
 def _delivered(
-    conversation: Conversation, event: Said | Delivered, seq: int
+    conversation: Conversation, event: Said | Delivered | MessageWithdrawn, seq: int
 ) -> Conversation:
     if isinstance(event, Said):
         return replace(
             conversation, undelivered=(*conversation.undelivered, Undelivered(seq, event))
         )
+    if isinstance(event, MessageWithdrawn):
+        left = tuple(w for w in conversation.undelivered if w.seq != event.message)
+        return replace(conversation, undelivered=left)
     heard = [each for each in conversation.undelivered if each.seq in event.messages]
     left = tuple(
         each for each in conversation.undelivered if each.seq not in event.messages

@@ -8,7 +8,7 @@ next.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -57,7 +57,7 @@ from refold.journal.state.background import Background
 from refold.journal.state.changed_files import ChangedFiles
 from refold.journal.state.checkpoints import Checkpoints
 from refold.journal.state.children import Children
-from refold.journal.state.conversation import Conversation
+from refold.journal.state.conversation import Conversation, Undelivered
 from refold.journal.state.failures import Failures
 from refold.journal.state.file_hashes import FileHashes
 from refold.journal.state.hook_runs import HookRuns
@@ -101,6 +101,15 @@ class View(Struct, frozen=True):
 
     def marked(self, seq: int) -> Mark | None:
         return _marked(self.marks, seq)
+
+    @property
+    def queued(self) -> Sequence[Undelivered]:
+        """The user's messages that wait for the end of the turn, oldest first."""
+        if not self.turn.seq:
+            return ()
+        stopped = self.turn.stopped is not None
+        waiting = (w for w in self.conversation.undelivered if w.said.sender == "person")
+        return [each for each in waiting if stopped or each.said.when == "next"]
 
 
 _PARTS = {

@@ -23,6 +23,7 @@ _KEYS = (
     ("Ctrl+L", "clear the screen; the session continues"),
     ("message, Enter", "while it works: sent at the next step"),
     ("Alt+Enter", "while it works: sent after this turn"),
+    ("↑", "while it works: edit the newest message that waits"),
     ("Ctrl+C, Esc", "while it works: redirect or stop"),
     ("@path", "Tab completes file names"),
     ("!command", "run a shell command yourself"),

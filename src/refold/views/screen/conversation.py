@@ -9,6 +9,7 @@ from refold.journal.events.kinds import (
     Ended,
     Entry,
     Imported,
+    MessageWithdrawn,
     ModelAnswered,
     ModelAsked,
     ModelFailed,
@@ -25,7 +26,9 @@ from refold.values.live import CallComing, Live, TextCame, ThinkingCame
 from refold.values.messages import Part, Text, Thinking
 from refold.views.screen.blocks import Block, Called, Coming, Heard, Open, Thought, Words
 
-HEARS = frozenset((ModelAnswered, ModelFailed, Ended, Said, Delivered, Rewound, Imported))
+HEARS = frozenset((
+    ModelAnswered, ModelFailed, Ended, Said, Delivered, MessageWithdrawn, Rewound, Imported,
+))  # fmt: skip
 # Nothing more comes of the answer under way.
 ENDS = frozenset((ModelAsked, ModelAnswered, ModelFailed, Stopped, TurnEnded, Imported))
 
@@ -88,6 +91,8 @@ def heard(
             return open_, (words,)
         case Delivered(taken):
             return _without(open_, set(taken))
+        case MessageWithdrawn(message):
+            return _without(open_, {message})[0], ()
         case Rewound() | Imported() if open_:
             waiting = {each.seq for each in view.conversation.undelivered}
             gone = {b.seq for b in open_ if isinstance(b, Heard)} - waiting

@@ -1,11 +1,11 @@
 """The documents of the JSON stream: one class for each kind.
 
 `stream` and `turn_result` make them, msgspec encodes them, and the published JSON Schema is
-generated from them. A field without a default is always there. Documents of events have
-their `seq`; those of live news have the seq that they follow, and may be missed. Pure.
+generated from them. A field without a default is always there. `seq` is that of the event, or
+that which live news follow; these may be missed. Pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -27,10 +27,8 @@ Unlimited: TypeAlias = Annotated[float | None, Meta(description="null: no limit"
 
 
 class Placed(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Additional fields for a reader on a socket; stdio leaves them out.
-
-    `id` is the position in the stream to resume after: epoch of the writer, number of the
-    event, number of the document in it.
+    """Additional fields for a reader on a socket. `id` is the place to resume after:
+    epoch of the writer, number of the event, number of the document in it.
     """
 
     id: str | UnsetType = UNSET
@@ -244,6 +242,12 @@ class MessageEdited(Written, frozen=True, kw_only=True, tag="message_edited"):
     text: str | None
 
 
+class MessageWithdrawn(Written, frozen=True, kw_only=True, tag="message_withdrawn"):
+    """The message with the number `message` was withdrawn before it was delivered."""
+
+    message: int
+
+
 class ForkMade(Struct, frozen=True, kw_only=True, tag_field="type", tag="fork_made"):
     """The session `source` was copied; `session_id` is the copy."""
 
@@ -413,73 +417,6 @@ class Result(Placed, frozen=True, kw_only=True, tag="result"):
 
 
 # Documents about subagents, variables of code, and copies. Part of `documents`. Pure.
-
-
-class SubagentStart(Written, frozen=True, kw_only=True, tag="subagent_start"):
-    """A subagent starts."""
-
-    child: str
-    call_id: str
-    agent: str
-    task: str
-    background: bool
-    directory: str
-    branch: str
-
-
-class SubagentEnd(Written, frozen=True, kw_only=True, tag="subagent_end"):
-    """The end of a subagent, with all its subagents."""
-
-    child: str
-    outcome: Outcome
-    status: Literal["done", "partial", "failed"]
-    text: str
-    reason: str
-    usage: Usage
-    cost: Cost
-    directory: str
-    branch: str
-
-
-class SubagentBudget(Written, frozen=True, kw_only=True, tag="subagent_budget"):
-    """The total grant of a subagent."""
-
-    child: str
-    dollars: Unlimited
-    tokens: Unlimited
-    calls: Unlimited
-    seconds: Unlimited
-
-
-class SubagentStopped(Written, frozen=True, kw_only=True, tag="subagent_stopped"):
-    """A subagent was asked to stop."""
-
-    child: str
-    reason: str
-
-
-class VariableHanded(Written, frozen=True, kw_only=True, tag="variable_handed"):
-    """The Python of the session begins with this variable."""
-
-    name: str
-    blob: str
-    files: Mapping[str, str]
-    listed: str
-
-
-class Variables(Written, frozen=True, kw_only=True, tag="variables"):
-    """The Python of the session was kept: names and types; and what was lost, with why."""
-
-    kept: Mapping[str, str]
-    lost: Mapping[str, str]
-
-
-class VariablesRestored(Written, frozen=True, kw_only=True, tag="variables_restored"):
-    """They were restored in a new Python process; `source` is another session."""
-
-    source: str
-    kept: Mapping[str, str]
-    lost: Mapping[str, str]
 
 
 class Forked(Written, frozen=True, kw_only=True, tag="forked", rename={"event": "from"}):

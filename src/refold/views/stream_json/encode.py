@@ -40,7 +40,7 @@ from refold.values.live import (
 from refold.values.messages import Thinking, ToolCall
 from refold.values.usage import Budget
 from refold.views.notices import hook_notice
-from refold.views.stream_json import documents, live_documents
+from refold.views.stream_json import documents, live_documents, subagent_documents
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import (
     AgentChanged,
@@ -65,11 +65,11 @@ Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
 OfEvent: TypeAlias = (
     documents.UserMessage | documents.TurnStart | documents.AssistantMessage | documents.AnswerRejected | documents.RequestChecked | documents.ToolCall
     | documents.ToolApprovalRequest | documents.ToolApprovalResult | documents.Question | documents.ToolResult | documents.Diff | documents.PlanReady
-    | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.MessageEdited | documents.Error
+    | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.MessageEdited | documents.MessageWithdrawn | documents.Error
     | documents.Interrupted | documents.TodoUpdate | documents.CompactAsked | documents.Compact | documents.SideCall | documents.UsageOfIt | documents.Memory
     | documents.FilesChangedElsewhere | BudgetChosen | StepsChosen | ModeChanged | ModelChanged
-    | EffortChanged | AgentChanged | documents.Notice | documents.TurnEnd | documents.SubagentStart | documents.SubagentEnd
-    | documents.SubagentBudget | documents.SubagentStopped | documents.VariableHanded | documents.Variables | documents.VariablesRestored
+    | EffortChanged | AgentChanged | documents.Notice | documents.TurnEnd | subagent_documents.SubagentStart | subagent_documents.SubagentEnd
+    | subagent_documents.SubagentBudget | subagent_documents.SubagentStopped | subagent_documents.VariableHanded | subagent_documents.Variables | subagent_documents.VariablesRestored
     | documents.Forked | documents.Imported | documents.Delivered | documents.ModelStart | documents.ToolStart
     | TitleChanged | DirectoryChanged | TaskUpdate | CommandStarted | CommandEnded | ModelRequest
     | ModelResponse
@@ -169,6 +169,8 @@ def _of_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
             yield documents.Rewound(seq=seq, to=mark)
         case kinds.MessageEdited(message, text):
             yield documents.MessageEdited(seq=seq, message=message, text=text)
+        case kinds.MessageWithdrawn(message):
+            yield documents.MessageWithdrawn(seq=seq, message=message)
         case kinds.TurnEnded(outcome, reason):
             yield documents.TurnEnd(seq=seq, outcome=outcome, reason=reason)
         case _:
@@ -354,21 +356,21 @@ def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
     """Subagents, and what is in `_of_code`."""
     match event:
         case ChildBorn() as born:
-            yield documents.SubagentStart(
+            yield subagent_documents.SubagentStart(
                 seq=seq, child=born.child, call_id=born.call_id, agent=born.agent,
                 task=born.task, background=born.background, directory=born.directory,
                 branch=born.branch,
             )  # fmt: skip
         case ChildEnded() as end:
-            yield documents.SubagentEnd(
+            yield subagent_documents.SubagentEnd(
                 seq=seq, child=end.child, outcome=end.outcome, status=end.status,
                 text=end.text, reason=end.reason, usage=end.spent.usage,
                 cost=end.spent.cost, directory=end.directory, branch=end.branch,
             )  # fmt: skip
         case ChildGranted(child, budget):
-            yield documents.SubagentBudget(seq=seq, child=child, **_limits(budget))
+            yield subagent_documents.SubagentBudget(seq=seq, child=child, **_limits(budget))
         case ChildStopped(child, reason):
-            yield documents.SubagentStopped(seq=seq, child=child, reason=reason)
+            yield subagent_documents.SubagentStopped(seq=seq, child=child, reason=reason)
         case ChildAnswered(id_, allowed, reason, _, gone):
             verdict = "gone" if gone else "allow" if allowed else "deny"
             yield documents.ToolApprovalResult(
@@ -392,13 +394,13 @@ def _of_code(event: Event, seq: int) -> Iterator[OfEvent]:
                 whole=whole,
             )  # fmt: skip
         case VariableInjected(name, blob, files, listed):
-            yield documents.VariableHanded(
+            yield subagent_documents.VariableHanded(
                 seq=seq, name=name, blob=blob, files=dict(files), listed=listed
             )
         case VariablesSaved(_, _, kept, lost):
-            yield documents.Variables(seq=seq, kept=dict(kept), lost=dict(lost))
+            yield subagent_documents.Variables(seq=seq, kept=dict(kept), lost=dict(lost))
         case VariablesRestored(_, source, kept, lost):
-            yield documents.VariablesRestored(
+            yield subagent_documents.VariablesRestored(
                 seq=seq, source=source, kept=dict(kept), lost=dict(lost)
             )
         case Forked(source, at):

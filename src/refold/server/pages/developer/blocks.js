@@ -27,7 +27,8 @@ const RENDER = { heard, words, thought, called, news, turn_over: turnOver };
 
 function heard(block, context, waits) {
   const tools = block.sender === "person" && !context.readOnly() ? h("span", { class: "tools" },
-    iconButton("undo", t.rewindTo, () => context.rewind(block.seq)),
+    waits ? iconButton("undo", t.editQueued, () => context.editQueued(block))
+      : iconButton("undo", t.rewindTo, () => context.rewind(block.seq)),
     iconButton("people", t.fork, () => context.fork(block.seq))) : null;
   return h("div", { class: "heard" },
     h("header", {}, h("span", { class: "who" }, block.sender === "person" ? t.you : onOneLine(block.sender)),

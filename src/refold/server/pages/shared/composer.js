@@ -73,6 +73,11 @@ export class Composer {
     this.text.focus();
   }
 
+  /** A text that comes back; what was typed meanwhile stands below it. */
+  putBack(text) {
+    this.setText(this.text.value ? `${text}\n${this.text.value}` : text);
+  }
+
   clear() {
     this.images = [];
     this.showThumbs();

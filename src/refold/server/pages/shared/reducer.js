@@ -76,6 +76,9 @@ const REDUCERS = {
     const taken = new Set(doc.messages);
     return close(screen, (b) => b.kind === "heard" && taken.has(b.seq), asHeard);
   },
+  message_withdrawn(screen, doc) {
+    return { ...screen, open: screen.open.filter((b) => b.kind !== "heard" || b.seq !== doc.message) };
+  },
   turn_start(screen, doc) {
     return {
       ...screen, turn: doc.seq, turnAt: doc.at ?? 0, stopped: false, cutOff: false, plan: null,

@@ -114,6 +114,7 @@ class Page {
       directory: () => this.conversation?.screen.directory ?? "",
       id: () => this.conversation?.id ?? "",
       rewind: (seq) => this.rewind(seq), fork: (seq) => this.fork(seq),
+      editQueued: (block) => this.tried(this.editQueued(block)),
       onAtEnd: (atEnd) => { this.latest.hidden = atEnd; },
       readOnly: () => this.conversation?.readOnly ?? true,
       showFiles: () => this.openPanel("files"),
@@ -341,6 +342,12 @@ class Page {
     if (when === "instead") return this.order({ type: "interrupt", instead: text });
     const order = { type: "user_message", text, when: when === "now" ? "now" : "next", ...(images.length ? { images } : {}) };
     return this.order(order);
+  }
+
+  /** A message that waits comes back into the box, before what was typed since. */
+  async editQueued(block) {
+    await this.order({ type: "withdraw_message", message: block.seq });
+    this.composer.putBack(block.said);
   }
 
   stop() {

@@ -36,6 +36,7 @@ const common = {
   latest: "Jump to the latest",
   you: "You",
   queued: "Waiting for its turn",
+  editQueued: "Edit, it is not sent yet",
   cutOff: "Cut off here",
   cutOffCard: "cut off",
   cutOffOnes: "Cut off in the middle of their work",

@@ -29,7 +29,9 @@ const RENDER = { heard, words, thought, called, news, turn_over: turnOver };
 
 function heard(block, context, waits) {
   if (block.sender !== "person") return null; // reports of helpers are for the model
-  const tools = context.readOnly() ? null : h("span", { class: "tools" }, iconButton("undo", t.rewindTo, () => context.rewind(block.seq)));
+  const tools = context.readOnly() ? null : h("span", { class: "tools" }, waits
+    ? iconButton("undo", t.editQueued, () => context.editQueued(block))
+    : iconButton("undo", t.rewindTo, () => context.rewind(block.seq)));
   return h("div", { class: "heard" }, h("div", { class: "bubble" }, exact(block.said), pictures(block.images, context)),
     h("footer", {}, waits ? h("span", { class: "tag" }, t.queued) : null,
       block.rewound ? h("span", { class: "tag" }, t.rewound) : null, tools));

@@ -1,0 +1,86 @@
+"""A user withdraws a message that waits for the end of the turn."""
+
+import anyio
+import pytest
+
+from refold.errors import BadInput
+from refold.journal.events.kinds import (
+    Delivered,
+    Entry,
+    MessageWithdrawn,
+    Said,
+    Stopped,
+    TurnStarted,
+)
+from refold.journal.state.fold import View, fold
+from refold.journal.store.port import MemoryStore
+from refold.session.session import Session
+from refold.testing.providers import ScriptedProvider
+from tests.engine.house import entries, opened, world
+from tests.engine.worlds import talked
+
+
+async def working(store: MemoryStore, model: ScriptedProvider) -> Session:
+    """A session whose turn runs, with two messages that wait for its end."""
+    session = await opened(store, world(model))
+    await session.inbox.say("Begin.")
+    await session.record(TurnStarted(session.view.seq), Delivered((session.view.seq,)))
+    await session.inbox.say("And paint it.", when="next")
+    await session.inbox.say("Then sell it.", when="next")
+    return session
+
+
+def test_a_message_that_was_withdrawn_never_reaches_the_model() -> None:
+    store, model = MemoryStore(), ScriptedProvider("Done.")
+
+    async def main() -> View:
+        session = await working(store, model)
+        paint, sell = session.view.queued
+        assert await session.inbox.withdraw(paint.seq)
+        assert session.view.queued == [sell]
+        return await session.go()
+
+    view = anyio.run(main)
+
+    assert talked(view) == "› Begin.\n› Then sell it.\n‹ Done."
+    assert fold(entries(store)).conversation == view.conversation
+
+
+def test_only_what_waits_for_the_end_of_the_turn_can_be_withdrawn() -> None:
+    store, model = MemoryStore(), ScriptedProvider("Done.", "Sold.")
+
+    async def main() -> None:
+        session = await working(store, model)
+        begun, paint = 2, session.view.queued[0].seq
+        await session.inbox.say("At once.")
+        at_once = session.view.seq
+        await session.inbox.withdraw(paint)
+        for number in (begun, at_once, paint, 999):
+            with pytest.raises(
+                BadInput, match=f"message {number} does not wait for the end"
+            ):
+                await session.inbox.withdraw(number)
+
+    anyio.run(main)
+
+    found = [e.event for e in entries(store) if isinstance(e.event, MessageWithdrawn)]
+    assert len(found) == 1
+
+
+def test_in_a_turn_that_is_stopped_every_message_waits() -> None:
+    events = (
+        Said("Go."), TurnStarted(1), Delivered((1,)), Said("Faster.", when="now"),
+        Said("", "child-1", "next"), Stopped("enough"),
+    )  # fmt: skip
+
+    before, after = (
+        fold(Entry(n, event) for n, event in enumerate(events[:end], start=1))
+        for end in (5, 6)
+    )
+
+    assert before.queued == []
+    assert [each.said.text for each in after.queued] == ["Faster."]
+
+
+def test_between_two_turns_nothing_waits_for_an_end() -> None:
+    assert fold([Entry(1, Said("Go.", when="next"))]).queued == ()
