@@ -48,6 +48,12 @@ def verdict(
         ("web_fetch(domain:*.example.org)", "https://www.example.org/", "allow"),
         ("web_fetch(domain:*.example.org)", "https://example.org/", "ask"),
         ("web_fetch(https://example.org/docs/*)", "https://example.org/docs/a", "allow"),
+        ("web_fetch(https://example.org/docs/*)", "https://example.org/docs/../x", "ask"),
+        (
+            "web_fetch(https://example.org/docs/*)",
+            "https://example.org/docs/%2e%2E/x",
+            "ask",
+        ),
         ("web_fetch", "https://any.example/", "allow"),
         ("WebFetch(domain:example.org)", "https://example.org/", "allow"),
         ("web_search(domain:example.org)", "https://example.org/", "ask"),
@@ -69,6 +75,14 @@ def test_an_allow_rule_covers_exactly_its_host(rule: str, url: str, expected: st
 )
 def test_a_deny_rule_covers_what_is_below_its_host_too(url: str, expected: str) -> None:
     assert verdict(url, deny="web_fetch(domain:example.org)", mode="bypass") == expected
+
+
+def test_a_deny_rule_for_a_path_is_not_got_round_by_dots() -> None:
+    rule = "web_fetch(https://example.org/admin*)"
+
+    for path in ("admin", "ADMIN", "x/../admin", "./admin/a", "x/%2e%2e/admin"):
+        assert verdict(f"https://example.org/{path}", deny=rule, mode="bypass") == "deny"
+    assert verdict("https://example.org/a", deny=rule, mode="bypass") == "allow"
 
 
 PRIVATE = ("http://localhost:3000/", "http://127.0.0.1/", "http://[::1]/", "http://10.0.0.1/",

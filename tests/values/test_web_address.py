@@ -14,6 +14,9 @@ from refold.values.web_address import is_local_name, is_private, joined, web_add
         ("https://bücher.example/", "https://xn--bcher-kva.example/"),
         ("http://[::1]:8/", "http://[::1]:8/"),
         ("https://example.org/a%20b", "https://example.org/a%20b"),
+        ("https://example.org/a/../b/./c/%2E%2e/d", "https://example.org/b/d"),
+        ("https://example.org/../../a/..", "https://example.org/"),
+        ("https://example.org/a//b/", "https://example.org/a//b/"),
     ],
 )
 def test_an_address_is_read_as_it_is_asked_for(url: str, read: str) -> None:

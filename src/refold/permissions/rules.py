@@ -254,21 +254,22 @@ def _allows(rule: Rule, access: Access) -> bool:
 
 
 def _covers_url(pattern: str, url: str) -> bool:
-    from refold.values.web_address import covers, host_of
+    from refold.values.web_address import covers, host_of, web_address
 
     if pattern.startswith(DOMAIN):
         return covers(pattern.removeprefix(DOMAIN), host_of(url))
-    return bool(host_of(url)) and fnmatchcase(url, pattern)
+    return bool(host_of(url)) and fnmatchcase(str(web_address(url)), pattern)
 
 
 def _may_cover_url(pattern: str, url: str) -> bool:
     """A host includes those below it; what is no URL may be any."""
-    from refold.values.web_address import covers_below, host_of
+    from refold.values.web_address import covers_below, host_of, web_address
 
-    if pattern.startswith(DOMAIN):
-        host = host_of(url)
+    host = host_of(url)
+    if pattern.startswith(DOMAIN) or not host:
         return not host or covers_below(pattern.removeprefix(DOMAIN), host)
-    return fnmatchcase(url.casefold(), pattern.casefold())
+    spelled = (url.casefold(), str(web_address(url)).casefold())
+    return any(fnmatchcase(each, pattern.casefold()) for each in spelled)
 
 
 def names_host(access: Access, rules: Sequence[Rule]) -> bool:

@@ -56,7 +56,7 @@ def web_address(url: str) -> WebAddress:
         raise ValueError(f"{url!r} is not a web address: write https://host/path")
     if parts.username is not None or parts.password is not None:
         raise ValueError(f"{url!r} holds a user name, which is not sent: leave it out")
-    target = quote(parts.path or "/", safe=_KEPT)
+    target = quote(_without_dots(parts.path) or "/", safe=_KEPT)
     if parts.query:
         target += "?" + quote(parts.query, safe=_KEPT)
     return WebAddress(parts.scheme, _ascii(host, url), port or _PORTS[parts.scheme], target)
@@ -119,6 +119,22 @@ def _inside(found: IpAddress) -> tuple[IpAddress, ...]:
     if found in _NAT64:
         held.append(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF))
     return tuple(each for each in held if each is not None)
+
+
+def _without_dots(path: str) -> str:
+    """The path as a server reads it: a rule for `/docs/*` must not cover `/docs/../admin`."""
+    kept = list[str]()
+    names = path.split("/")
+    for at, name in enumerate(names):
+        plain = name.lower().replace("%2e", ".")
+        if plain not in (".", ".."):
+            kept.append(name)
+            continue
+        if plain == ".." and len(kept) > 1:
+            kept.pop()
+        if at == len(names) - 1:
+            kept.append("")
+    return "/".join(kept)
 
 
 def _ascii(host: str, url: str) -> str:
