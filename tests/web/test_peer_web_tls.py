@@ -1,0 +1,77 @@
+"""Over TLS the certificate has to be of the name, although the address was checked."""
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.permissions.facts import Decision
+from refold.testing.wire_server import Answer, wire_server
+from refold.web.client import WebClient
+
+OPENSSL = shutil.which("openssl") or ""
+
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.skipif(not OPENSSL, reason="openssl is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for site.example, and its key."""
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    made = subprocess.run(
+        [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-subj", "/CN=test", "-addext", "subjectAltName=DNS:site.example",
+         "-keyout", "-", "-out", "-"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    path.write_bytes(made.stdout)
+    return path
+
+
+def fetched(certificate: Path, name: str) -> bytes:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        await anyio.lowlevel.checkpoint()
+        return ["127.0.0.1"]
+
+    async def run() -> bytes:
+        served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        served.load_cert_chain(certificate)
+        async with wire_server(Answer(b"Hello."), tls=served) as server:
+            port = server.url.rpartition(":")[2]
+            client = WebClient({}, obey_robots=False, resolve=resolve)
+            url = f"https://{name}:{port}/"
+            return (
+                await client.fetch(url, lambda _url, _private: Decision("allow"))
+            ).content
+
+    return anyio.run(run)
+
+
+def test_a_page_of_the_name_in_the_certificate_is_read(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    assert fetched(certificate, "site.example") == b"Hello."
+
+
+def test_a_page_of_another_name_is_not_read(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    with pytest.raises(ToolFailed, match="its certificate is not trusted here"):
+        fetched(certificate, "other.example")
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_trusted(certificate: Path) -> None:
+    with pytest.raises(ToolFailed, match="its certificate is not trusted here"):
+        fetched(certificate, "site.example")
