@@ -95,6 +95,8 @@ def test_private_addresses_are_refused_in_every_mode(url: str, mode: Mode) -> No
     assert verdict(url, mode=mode) == "deny"
     assert verdict(url, mode=mode, allow="web_fetch") == "deny"
     assert verdict(url, mode=mode, allow="web_fetch(domain:*)") == "deny"
+    assert verdict(url, mode=mode, allow="web_fetch(domain:?*)") == "deny"
+    assert verdict(url, mode=mode, allow="web_fetch(domain:[!x]ocalhost)") == "deny"
 
 
 def test_a_name_that_leads_to_a_private_address_is_refused_like_one() -> None:

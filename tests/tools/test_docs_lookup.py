@@ -69,7 +69,7 @@ def python(place: ToolDirectory) -> ToolDirectory:
         "teapot/__init__.py",
         "teapot/_brew.py",
         "teapot/broken.py",
-        "../../../../../secret.py",
+        "../../../../secret.py",
     )
     put(
         place,

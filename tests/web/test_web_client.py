@@ -1,5 +1,6 @@
 """The web client against hostile servers on loopback."""
 
+import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -11,6 +12,7 @@ from refold.permissions.facts import Decision
 from refold.testing.wire_server import Answer, Answering, Pause, WireServer, wire_server
 from refold.tools.page_text import WebPage
 from refold.web.client import FetchLimits, WebClient
+from refold.web.unpack import Unpacker
 
 PLAIN = {"content-type": "text/plain; charset=utf-8"}
 SMALL = FetchLimits(seconds=20.0, size=1_000, redirects=3, robots=500)
@@ -198,6 +200,18 @@ def test_what_is_packed_is_unpacked_up_to_the_limit(encoding: str, kind: int) ->
     assert content(short) == b"Hello."
     assert isinstance(bomb, WebPage)
     assert (bomb.content, bomb.whole) == (bytes(1_000), False)
+
+
+def test_no_more_is_unpacked_than_is_kept() -> None:
+    bomb, unpacker = packed_zeros(31), Unpacker("gzip", 1_000)
+
+    tracemalloc.start()
+    unpacker.add(bomb)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert unpacker.full
+    assert peak < 1_000_000
 
 
 @pytest.mark.parametrize(

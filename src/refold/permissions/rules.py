@@ -273,10 +273,10 @@ def _may_cover_url(pattern: str, url: str) -> bool:
 
 
 def names_host(access: Access, rules: Sequence[Rule]) -> bool:
-    """Does an allow rule name the host of this call literally, without `*`?"""
+    """Does an allow rule name the host of this call literally, without a pattern?"""
     return any(
         rule.pattern.startswith(DOMAIN)
-        and "*" not in rule.pattern
+        and not set("*?[") & set(rule.pattern)
         and _allows(rule, access)
         for rule in about(rules, "allow", access)
     )
