@@ -102,7 +102,8 @@ class PromptToolkitReader:
             )
         finally:
             self._editor.app.erase_when_done = False
-        self._printer.typed()
+        if found is not Key.ASIDE:  # else the prompt is gone, and the cursor where it was
+            self._printer.typed()
         return _now(found)
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
