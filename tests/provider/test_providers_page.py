@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from refold.config.settings import Settings
-from refold.provider import efforts, gemini, images, ollama, plugins
+from refold.provider import efforts, gemini, images, ollama, spec
 from refold.provider.spec import Quirks
 
 PAGE = (Path(__file__).parents[2] / "docs/providers.md").read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def test_every_kind_of_picture_is_in_the_page() -> None:
 def test_its_examples_are_settings(example: str) -> None:
     written = tomllib.loads(example)
     if "project" in written:  # of somebody's package, not of our settings
-        assert list(written["project"]["entry-points"]) == [plugins.GROUP]
+        assert list(written["project"]["entry-points"]) == [spec.PLUGINS]
         return
     settings = msgspec.convert(written, Settings)
 
