@@ -43,7 +43,7 @@ def give(prompt: str, agent: str = "code", **more: object) -> Call:
     return "task", msgspec.json.encode({"prompt": prompt, "agent": agent, **more}).decode()
 
 
-def called(name: str, **arguments: object) -> Call:
+def called(name: str, /, **arguments: object) -> Call:
     return name, msgspec.json.encode(arguments).decode()
 
 
@@ -139,11 +139,11 @@ class Tree:
         self.log, self.stores = list[tuple[str, str]](), dict[str, _Logged]()
         self.orders, self.at_work = list[str](), list[str]()
         self.profiles = {"worker": WORKER}
-        self.position = TreePosition()
+        self.position, self.tools = TreePosition(), TOOLS
 
     def after(self, writes: int, provider: Provider) -> "Tree":
         """The same tree as a crash after so many lines would have left it."""
-        made = Tree(provider, **self.world)
+        made = type(self)(provider, **self.world)
         made.profiles, made.position = self.profiles, self.position
         made.log = self.log[:writes]
         for name, store in self.stores.items():
@@ -158,7 +158,8 @@ class Tree:
         position = child.position if child else self.position
         trees = Worktrees(Path("/nonexistent"), {}, "/")
         children = Children(record, id_, self._child, self._find, trees, position)
-        world = self._world(children, child)
+        house = self.prepared(children, record, id_, child)
+        world = self._world(children, child, house)
         children.at(world)
         return await Session.open(record, lambda _: world, id_=id_)
 
@@ -178,11 +179,25 @@ class Tree:
             raise BadInput(f"there is no agent {name!r}")
         return self.profiles[name]
 
-    def _world(self, children: Children, child: ChildSpec | None) -> World:
+    def prepared(
+        self, children: Children, record: Recorder, id_: str, child: ChildSpec | None
+    ) -> dict[str, object]:
+        """What more the tools of this session may ask for."""
+        return {}
+
+    def _world(
+        self, children: Children, child: ChildSpec | None, more: dict[str, object]
+    ) -> World:
         house = {"children": children, "orders": self.orders, "at_work": self.at_work}
-        tools: tuple[Tool, ...] = TOOLS
+        house |= more
+        tools: tuple[Tool, ...] = self.tools
         if child is not None:
-            tools = tuple(t for t in TOOLS if t.spec.name in child.tools)
+            without = child.agent.without
+            tools = tuple(
+                t
+                for t in tools
+                if t.spec.name in child.tools and t.spec.name not in without
+            )
         plain = World(
             Model(self.provider),
             tools,

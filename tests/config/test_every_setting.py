@@ -133,6 +133,12 @@ async def children_in_all(build: Build) -> object:
     return len(cast.asked) - 1
 
 
+async def may_lead_a_team(build: Build) -> object:
+    provider = ScriptedProvider("Done.")
+    await said_by(build(provider=provider, tools=(), builtin=True))
+    return "spawn_teammate" in {each.name for each in provider.heard[0].tools}
+
+
 def bound_of_code(place: int) -> Probe:
     """What an agent that writes code is told of its limits, in the order of its prompt."""
 
@@ -816,6 +822,7 @@ CHANGED: dict[str, Change] = {
     "subagents.max_depth": Change(1, 2, 1, levels_of_children),
     "subagents.max_concurrent": Change(2, 8, 2, children_at_once),
     "subagents.max_per_turn": Change(3, 200, 3, children_in_all),
+    "subagents.teams": Change(True, False, True, may_lead_a_team),
     "python.rlm_steps": Change(7, 25, 7, bound_of_code(0)),
     "python.fan_out": Change(7, 50, 7, bound_of_code(1)),
     "python.max_concurrent": Change(7, 8, 7, bound_of_code(2)),

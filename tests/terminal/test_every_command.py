@@ -140,6 +140,10 @@ ROWS: Mapping[str, Typing] = {
         "read_file hello.py", r".*print\(1\)")),
     "agents": Typing("/agents", seen=(r"\* main .*",)),
     "tree": Typing("/tree", seen=("No subagents: .*",)),
+    "teams": Typing("/teams on", "/teams on", "team", "/teams", "/teams off", "/teams x", answers=(
+        [("spawn_teammate", '{"name": "Ann", "role": "x", "prompt": "y"}')], "No team."), seen=(
+            r"Teams are on from the next turn on\.", r"Teams are on already\.", ".*cannot be called 'Ann'.*",
+            r"There are no teammates in this session\.", r"Teams are on\.", "type /teams, /teams on or .*")),
     "background": Typing("/background", "/background x", seen=(
         "Nothing runs in the background.", "type /background, not /background x.*")),
     "stop": Typing("/stop", seen=("no subagent is running",)),
@@ -221,15 +225,15 @@ def test_what_there_is_not_is_named_with_the_nearest_and_not_pretended(
     names = {name for each in commands() for name in each.names}
 
     rows = desk().tell(
-        "/resum", "/loadd", "/plugin", "/help teams", f"/{HOSTILE}", "/\x1b[2Jx"
+        "/resum", "/loadd", "/plugin", "/help unknown", f"/{HOSTILE}", "/\x1b[2Jx"
     )
 
-    assert names.isdisjoint({"teams", "plugin", "init"})
+    assert names.isdisjoint({"plugin", "init"})
     assert rows[:4] == [
         "There is no command /resum. Did you mean /resume?",
         "There is no command /loadd. Did you mean /load?",
         "There is no command /plugin. /help lists all commands.",
-        "There is no command /teams. /help lists all commands.",
+        "There is no command /unknown. /help lists all commands.",
     ]
     assert "There is no command /\\x1b[2jx. /help lists all commands." in rows
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 from msgspec import Raw, Struct
@@ -30,6 +30,11 @@ from refold.session.session import Session
 from refold.tools.task import Report, report_text
 from refold.values.modes import Outcome
 from refold.values.text import clean
+
+if TYPE_CHECKING:
+    from refold.agents.team import Team
+    from refold.agents.teammate import Teammate
+    from refold.tools.todo import Board
 
 GRACE = 2.0  # seconds in which a child that is stopped may settle its calls
 _MOST_DENIALS = 100  # that an end repeats; the journal of the child has all
@@ -75,6 +80,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     attached: str = ""
     context: Mapping[str, object] = {}
     schema: Raw | None = None
+    team: "Team | None" = None  # as a teammate sees it
 
 
 Open = Callable[[ChildSpec], AbstractAsyncContextManager[Session]]
@@ -87,6 +93,9 @@ class ChildServices(Struct, frozen=True):
     open: Open
     trees: Worktrees
     grace: float = GRACE
+    board: "Board | None" = None  # None: there are no teams
+    # Seconds: a teammate without work stays for so long, and looks at the board so often.
+    patience: tuple[float, float] = (60.0, 5.0)
 
 
 class ChildRun:
@@ -102,6 +111,7 @@ class ChildRun:
     ) -> None:
         self.child, self._spec, self._parent = child, spec, parent
         self._open, self._trees, self._grace = services.open, services.trees, services.grace
+        self._services = services
         self._record_end = keep
         self._reason = ""
         self._stop, self._done = anyio.Event(), anyio.Event()
@@ -194,11 +204,29 @@ class ChildRun:
             group.start_soon(self._pass_stop_on, session)
             if self._stop.is_set():
                 await session.inbox.cancel(self._reason)
-            view = await session.go()
-            while view.turn.seq:  # it waits for the user
-                await session.record.news(after=view.seq)
-                view = await session.go()
+            teammate = self._teammate(session)
+            if teammate is not None:
+                group.start_soon(teammate.mail)
+            await self._turns(session)
+            while teammate and session.view.turn.outcome in _DONE:
+                if not await teammate.next_turn():
+                    break
+                await self._turns(session)
             group.cancel_scope.cancel()
+
+    def _teammate(self, session: Session) -> "Teammate | None":
+        board, patience = self._services.board, self._services.patience
+        if not self.child.born.teammate or board is None:
+            return None
+        from refold.agents.teammate import Teammate
+
+        return Teammate(self.child, session, self._parent, board, self._stop, patience)
+
+    async def _turns(self, session: Session) -> None:
+        view = await session.go()
+        while view.turn.seq:  # it waits for the user
+            await session.record.news(after=view.seq)
+            view = await session.go()
 
     async def _pass_stop_on(self, session: Session) -> None:
         await self._stop.wait()

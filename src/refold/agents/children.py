@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -42,9 +43,13 @@ from refold.permissions.facts import Access, Decision, Facts
 from refold.permissions.rules import Rule
 from refold.session.recorder import Recorder
 from refold.tools.task import Report, TaskRequest
+from refold.tools.todo import Board
 from refold.values.modes import Mode
-from refold.values.tools import Effect
+from refold.values.tools import LEADING, TASK, TEAM, Effect
 from refold.values.usage import Estimate
+
+if TYPE_CHECKING:
+    from refold.tools.team import TeammateRequest
 
 # Tools that no child gets: it neither plans with the user nor calls them, nor writes to memory.
 _NEVER = ("enter_plan_mode", "memory_write", "notify")
@@ -60,6 +65,7 @@ class ChildRequest(Struct, frozen=True):
     key: str = ""
     n: int = 0
     attached: str = ""
+    teammate: str = ""
 
 
 class CodeInputs(Struct, frozen=True, kw_only=True):
@@ -91,6 +97,8 @@ class Children:
         self._admission = ChildAdmission(record, id_, find, trees, position)
         self._services = ChildServices(open_, trees, GRACE / (position.depth + 1))
         self.position = position
+        self.board: Board | None = None  # of its team; None: it can have none
+        self.patience = self._services.patience
         self._world: World | None = None
         self._places = anyio.Semaphore(position.at_once)
         self._queue = GrantQueue()
@@ -118,6 +126,23 @@ class Children:
             return Report(child.name, "runs")
         return report_of(child.end, self._record.view)
 
+    async def spawn(self, call_id: str, request: "TeammateRequest") -> str:
+        """Start a teammate, and return the name of its session. Raises `ToolFailed`."""
+        from refold.agents.team import first_words
+
+        view = self._record.view
+        found = view.children.of_call(call_id)
+        if found is None:
+            if self.board is None or self.position.depth or not self.position.deepest:
+                raise ToolFailed("Only the agent of the user leads a team.")
+            words = first_words(request, view)
+            task = TaskRequest(request.agent, words, request.role, background=True)
+            asked = ChildRequest(call_id, task, teammate=request.name)
+            found = await self._admission.child(asked, self._now)
+        if found.end is None:
+            self._start_in_background(found)
+        return found.name
+
     async def born(
         self, request: ChildRequest, more: CodeInputs = _NO_INPUTS
     ) -> ChildEnded:
@@ -142,6 +167,7 @@ class Children:
         try:
             async with anyio.create_task_group() as group:
                 self._background_group = group
+                await self._free_tasks()
                 self._resume_children()
                 try:
                     yield
@@ -211,7 +237,8 @@ class Children:
     def _child_run(self, child: Child, more: CodeInputs = _NO_INPUTS) -> ChildRun:
         now = self._record.view.children.child(child.name) or child
         spec = partial(self._spec, now, more)
-        child_run = ChildRun(now, spec, self._services, self._record, self._record_end)
+        services = replace(self._services, board=self.board, patience=self.patience)
+        child_run = ChildRun(now, spec, services, self._record, self._record_end)
         self._running[child.name] = child_run
         if now.stopped:  # before a restart, or before it began
             child_run.stop(now.stopped)
@@ -221,6 +248,17 @@ class Children:
         world, born, here = self._now, child.born, self.position
         agent = self._find(born.agent)
         never = _NEVER if agent.mode == "plan" else (*_NEVER, "exit_plan_mode")
+        team = None
+        if born.teammate:
+            from refold.agents.team import Team
+
+            team = Team(self._record, born.teammate)
+            rare = tuple(n for n in agent.deferred if not n.startswith("task_"))
+            agent = replace(agent, deferred=rare)
+            never += (TASK, *LEADING)
+            here = replace(here, deepest=here.depth + 1)
+        else:
+            never += TEAM
         role: Role = born.level or agent.role  # pyright: ignore[reportAssignmentType] - a role, by `TaskRequest`
         tree = worktree_of(born)
         directory = self._services.trees.inside(tree) if tree else ""
@@ -239,10 +277,18 @@ class Children:
             attached=born.attached,
             context=more.context,
             schema=more.schema,
+            team=team,
         )
 
     async def _record_end(self, end: ChildEnded) -> None:
         """Record the end once, together with the report of a background child."""
+        owned = await self._owned(end.child)
+        if owned:
+            tasks = ", ".join(f"#{id_}" for id_ in owned)
+            why = f"{end.reason}; " if end.reason else ""
+            end = replace(
+                end, reason=f"{why}what it had not completed is free again: {tasks}"
+            )
         words = await background_report(end, self._record, self._now.longest_result)
 
         def news(view: View) -> tuple[Event, ...]:
@@ -258,6 +304,26 @@ class Children:
             return (Said(words, end.child, client_key=key), end)
 
         await self._record.append_if(news, kept=True, by=end.child)
+        if owned:
+            await self._free_tasks()
+
+    async def _owned(self, name: str) -> Sequence[int]:
+        """The tasks of the board that a teammate works on."""
+        child = self._record.view.children.child(name)
+        if self.board is None or child is None or not child.born.teammate:
+            return ()
+        from refold.agents.teammate import owned_by
+
+        return await owned_by(self.board, f"{self._id}/{name}")
+
+    async def _free_tasks(self) -> None:
+        """Of teammates that have ended, also where a crash came after the end."""
+        family = self._record.view.children.children
+        ended = [each.name for each in family if each.born.teammate and each.end]
+        if ended and self.board is not None:
+            from refold.agents.teammate import give_back
+
+            await give_back(self.board, [f"{self._id}/{name}" for name in ended])
 
     @property
     def _now(self) -> World:
@@ -309,6 +375,10 @@ class ChildAdmission:
             return ()
         if self._full(view, world):
             return ()
+        if request.teammate:
+            from refold.agents.team import check_new
+
+            check_new(request.teammate, view)
         world.lineage.shared.born(world.lineage.address, _born(view) + 1)
         born = ChildBorn(
             view.children.next_name,
@@ -322,6 +392,7 @@ class ChildAdmission:
             grant=grant,
             attached=request.attached,
             title=task.title,
+            teammate=request.teammate,
         )
         if not base:
             return (born,)

@@ -48,7 +48,7 @@ class Relay:
     """
 
     def __init__(self, born: ChildBorn, child: Session, parent: Recorder) -> None:
-        self._name, self._agent = born.child, born.agent
+        self._name, self._agent = born.child, born.teammate or born.agent
         self._child, self._parent = child, parent
         self._apart = bool(born.branch)
         self._wake = anyio.Event()

@@ -26,6 +26,7 @@ from refold.config.settings import Settings
 from refold.engine.decide import Policy
 from refold.errors import BadInput, JournalError, ToolFailed
 from refold.journal.state.background import BackgroundCommand
+from refold.journal.state.fold import View
 from refold.permissions.rules import Rule
 from refold.place.port import Commands, Files, Snapshots
 from refold.session.full_history import History
@@ -43,6 +44,7 @@ from refold.values.tools import Effect
 
 if TYPE_CHECKING:
     from refold.agents.background_commands import BackgroundCommands
+    from refold.agents.team import Team
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
     from refold.app.session_hooks import HooksFor
@@ -222,6 +224,10 @@ class ToolDependencies:
         )
         self._children, self._child = children, child
         self.background = LazyBackground(record)
+        self._board = None
+        if shared.options.keep:
+            self._board = LazyBoard(resources.project, shared.models.masks)
+        children.board = self._board
 
     def place(self, reading: Sequence[Rule] = ()) -> tuple[Files, Commands]:
         """Files and commands of the workspace, with what these rules deny left out."""
@@ -230,11 +236,20 @@ class ToolDependencies:
             return workspace.files, workspace.commands
         return workspace.heeding(reading)
 
-    def by_name(self, files: Files) -> Mapping[str, object]:
+    def by_name(self, files: Files, *, teams: bool) -> Mapping[str, object]:
         """What else tools may ask for by name; `files` is what they can read."""
+        found = {**self._unrestricted, "team": self._team} if teams else self._unrestricted
         if files is self._shared.workspace.files:
-            return self._unrestricted
-        return {**self._unrestricted, **self._reading(files), **self._shared.options.house}
+            return found
+        return {**found, **self._reading(files), **self._shared.options.house}
+
+    @cached_property
+    def _team(self) -> "Team":
+        from refold.agents.team import LEAD, Team
+
+        if self._child is not None and self._child.team is not None:
+            return self._child.team
+        return Team(self._record, LEAD, self._children.spawn)
 
     @cached_property
     def _unrestricted(self) -> Mapping[str, object]:
@@ -246,7 +261,7 @@ class ToolDependencies:
             "memory": LazyNotebook(
                 lambda: self._resources.remembering().notebook(self._id)
             ),
-            "board": LazyBoard(self._resources.project, self._shared.models.masks),
+            "board": self._board,
             "directory": Path(workspace.directory),
             "children": self._children,
             "background": self.background,
@@ -282,11 +297,31 @@ class ToolDependencies:
             and (child is None or tool.spec.name in child.tools)
         )
 
-    def offered(self, agent: Profile, window: int) -> OfferedTools:
+    def teams(self, view: View) -> bool:
+        """Whether the session may lead a team, or is in one."""
+        if self._board is None or self._child is not None:
+            return self._child is not None and self._child.team is not None
+        chosen = view.rights.teams
+        return self._shared.settings.subagents.teams if chosen is None else chosen
+
+    @cached_property
+    def _team_tools(self) -> tuple[Tool, ...]:
+        from refold.tools.team import TEAM_TOOLS
+
+        child, named = self._child, self._shared.options.tool_names
+        return tuple(
+            tool
+            for tool in TEAM_TOOLS
+            if (named is None or tool.spec.name in named)
+            and (child is None or tool.spec.name in child.tools)
+        )
+
+    def offered(self, agent: Profile, window: int, *, teams: bool) -> OfferedTools:
         """The tools of a turn of this agent, those of MCP servers included."""
         shared, child = self._shared, self._child
+        own = (*self.tools, *self._team_tools) if teams else self.tools
         if shared.mcp is None:
-            return tools_of(agent, self.tools)
+            return tools_of(agent, own)
         named = shared.options.tool_names
 
         def allowed(name: str) -> bool:
@@ -295,7 +330,7 @@ class ToolDependencies:
             return named is None or any(fnmatchcase(name, each) for each in named)
 
         room = window or shared.settings.context.default_window_tokens
-        return shared.mcp.offer(agent, self.tools, allowed, room)
+        return shared.mcp.offer(agent, own, allowed, room)
 
     @cached_property
     def _choices(self) -> tuple[Choice, ...]:

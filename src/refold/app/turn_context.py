@@ -141,7 +141,8 @@ class TurnContext:
         name = model_of(shared.models, view, agent)
         traits = shared.models.traits(name)
         role: RoleOptions = getattr(settings.roles, agent.role)
-        given = self._tool_dependencies.offered(agent, traits.window)
+        teams = self._tool_dependencies.teams(view)
+        given = self._tool_dependencies.offered(agent, traits.window, teams=teams)
         reading = (*(child.reading if child else ()), *agent.reading)
         told = self._told(agent, traits, view)
         files, commands = self._tool_dependencies.place(reading)
@@ -166,7 +167,7 @@ class TurnContext:
             attended=options.attended,
             files=files,
             commands=commands,
-            tool_dependencies=self._tool_dependencies.by_name(files),
+            tool_dependencies=self._tool_dependencies.by_name(files, teams=teams),
             read_rules=reading,
             facts=shared.workspace.facts,
             snapshots=self._resources.snapshots,

@@ -160,6 +160,7 @@ def _add_agent(parser: ArgumentParser) -> None:
     tools("--tools", type=_names, metavar="NAME,NAME",
         help="the only tools there are; what they may do is decided as usual")  # fmt: skip
     tools("--no-tools", action="store_true", help="no tools at all")
+    add("--teams", action="store_true", default=None, help="the agent may lead a team")
     add("--no-memory", action="store_true", help="neither read nor write memory notes")
     add("--system-prompt", metavar="TEXT", help="replace the system prompt")
     add("--append-system-prompt", metavar="TEXT", help="append to the system prompt")

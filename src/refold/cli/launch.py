@@ -178,6 +178,7 @@ def _given_start(found: Namespace, directory: Path) -> _GivenStart:
         "log_level": found.log_level,
         "agent": found.agent,
         "preset": found.preset,
+        "subagents.teams": found.teams,
         "memory": False if found.no_memory else None,
         "budget.dollars": found.max_budget_usd,
         "security_profile": found.security_profile,

@@ -34,6 +34,7 @@ from refold.client.protocol import (
     Steer,
     StopBackground,
     StopChild,
+    SwitchTeams,
     WithdrawMessage,
 )
 from refold.client.workspace import SessionWorkspace
@@ -47,7 +48,9 @@ from refold.values.usage import Budget
 if TYPE_CHECKING:
     from refold.client.permissions import Permissions
 
-_Set: TypeAlias = SetMode | SetModel | SetEffort | SetAgent | SetBudget | SetSteps
+_Set: TypeAlias = (
+    SetMode | SetModel | SetEffort | SetAgent | SwitchTeams | SetBudget | SetSteps
+)
 _Change: TypeAlias = EditMessage | DeleteMessage | WithdrawMessage | Rewind
 # `Session` takes the others: they lead to another place, or to another session.
 SessionOrder: TypeAlias = (
@@ -228,6 +231,8 @@ class Dispatcher:
                 return await inbox.choose_model(self._app.models.full(model))
             case SetEffort(effort):
                 return await inbox.choose_effort(effort)
+            case SwitchTeams(on):
+                return await inbox.switch_teams(on)
             case SetAgent(agent):
                 before = self._engine.view.seq
                 await choose_agent(inbox, self._app.agents, agent)

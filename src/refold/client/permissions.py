@@ -39,6 +39,12 @@ class Permissions:
         return mode_of(self._app, self._engine.view)
 
     @property
+    def teams(self) -> bool:
+        """May the agent lead a team?"""
+        chosen = self._engine.view.rights.teams
+        return self._app.settings.subagents.teams if chosen is None else chosen
+
+    @property
     def mode_after_planning(self) -> Mode:
         """The mode once a plan is approved, or plan mode is left."""
         return after_planning(self._engine.view.rights, self._app.mode)

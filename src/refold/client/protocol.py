@@ -154,6 +154,12 @@ class SetEffort(_Order, frozen=True, tag="set_effort"):
     effort: Effort
 
 
+class SwitchTeams(_Order, frozen=True, tag="toggle_teams"):
+    """Whether the agent may lead a team, from the next turn on."""
+
+    on: bool
+
+
 class SetAgent(_Order, frozen=True, tag="set_agent"):
     agent: str
 
@@ -240,7 +246,7 @@ Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
     | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
     | DeleteMessage | WithdrawMessage | Fork | SetMode
-    | SetModel | SetEffort | SetAgent | SetBudget | SetSteps | SetDirectory | StopChild | StopBackground
+    | SetModel | SetEffort | SetAgent | SwitchTeams | SetBudget | SetSteps | SetDirectory | StopChild | StopBackground
     | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
 )  # fmt: skip
 KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)

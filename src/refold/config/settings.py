@@ -97,6 +97,7 @@ class ChildSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_depth: AtLeast0 = 2  # levels of subagents; 0: no subagents
     max_concurrent: AtLeast1 = 8  # subagents of one session that run at the same time
     max_per_turn: AtLeast1 = 200  # subagents that one turn starts, on all levels
+    teams: bool = False  # may the agent lead a team of up to five teammates?
 
 
 class Python(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

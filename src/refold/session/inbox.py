@@ -12,7 +12,11 @@ from math import inf
 from typing import Literal
 
 from refold.errors import BadInput
-from refold.journal.events.child_events import ChildAnswered, ChildStopped
+from refold.journal.events.child_events import (
+    ChildAnswered,
+    ChildStopped,
+    TeamsSwitched,
+)
 from refold.journal.events.kinds import (
     AgentChosen,
     Answered,
@@ -263,6 +267,10 @@ class Inbox:
             return (AgentChosen(agent, then), *moded)
 
         return await self._record.append_if(news, kept=True, by=self._by)
+
+    async def switch_teams(self, on: bool) -> bool:
+        """Whether the agent may lead a team, from the next turn on."""
+        return await self._unless(lambda view: view.rights.teams == on, TeamsSwitched(on))
 
     async def set_budget(self, budget: Budget) -> bool:
         """What a turn may use up, the one under way included.

@@ -215,3 +215,22 @@ def _who(born: ChildBorn) -> str:
 def _title(born: ChildBorn) -> str:
     words = born.title or " ".join(born.task.split())
     return cut(on_one_line(words), _NAMED)
+
+
+def team_rows(family: Children, room: int) -> list[Line]:
+    """A row for each teammate: its name, what it does now, and its role."""
+    return [
+        line(
+            cut(
+                f"{born.teammate}  {born.child}  {_team_state(child)}  {_title(born)}", room
+            )
+        )
+        for child in family.children
+        if (born := child.born).teammate
+    ]
+
+
+def _team_state(child: Child) -> str:
+    if child.end is not None:
+        return f"ended, {child.end.status}"
+    return "idle" if child.idle else "works"

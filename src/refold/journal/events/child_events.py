@@ -42,6 +42,33 @@ class ChildBorn(Struct, frozen=True):
     base: str = ""  # the commit at which that branch begins
     attached: str = ""  # the session whose Python variables it begins with
     title: str = ""  # a few words for the user
+    teammate: str = ""  # its name in the team; it waits for mail when it has nothing to do
+
+
+class TeamsSwitched(Struct, frozen=True):
+    """The user decided whether the agent may lead a team, from the next turn on."""
+
+    on: bool
+
+
+class MailSent(Struct, frozen=True):
+    """A message between members of the team of this session; "lead" is the session itself.
+
+    Each member gets its mail once and in this order. `key` names the call that sent it.
+    """
+
+    sender: str
+    to: str
+    text: str
+    kind: Literal["message", "plan", "review", "shutdown"] = "message"
+    key: str = ""
+
+
+class TeammateIdled(Struct, frozen=True):
+    """A teammate has no mail and found no free task. Mail ends that."""
+
+    child: str
+    idle: bool = True
 
 
 class ChildGranted(Struct, frozen=True):

@@ -28,7 +28,10 @@ from refold.journal.events.child_events import (
     ChildStopped,
     Forked,
     HookRan,
+    MailSent,
     NestedCallMade,
+    TeammateIdled,
+    TeamsSwitched,
     VariableInjected,
     VariablesRestored,
     VariablesSaved,
@@ -463,7 +466,7 @@ Event: TypeAlias = (
     | Rewound | MessageEdited | MessageWithdrawn | Stopped | TurnEnded | ModeChanged | PlanAnswered
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
     | ExternalEditsFound | Imported | MemoryExtracted
-    | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
+    | TeamsSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
     | NestedCallMade | VariableInjected | VariablesSaved | VariablesRestored | Forked
     | BackgroundStarted | BackgroundEnded
     | Checkpointed | FilesRestored | ModelChosen | HookRan

@@ -6,7 +6,7 @@
 import re
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from refold.journal.events.kinds import (
@@ -16,16 +16,21 @@ from refold.journal.events.kinds import (
     ChildEnded,
     ChildGranted,
     ChildStopped,
+    Ended,
     Entry,
     Forked,
     Imported,
+    MailSent,
     Reserved,
+    TeammateIdled,
 )
+from refold.values.control import TasksChanged
+from refold.values.growing import Log
 from refold.values.usage import NO_LIMIT, Budget
 
 HEARS = (
     ChildBorn, ChildGranted, ChildAsked, ChildAnswered, ChildStopped, ChildEnded, Reserved,
-    Forked, Imported,
+    Forked, Imported, MailSent, TeammateIdled, Ended,
 )  # fmt: skip
 Status: TypeAlias = Literal["runs", "done", "partial", "failed"]
 
@@ -44,6 +49,7 @@ class Child(Struct, frozen=True):
     end: ChildEnded | None = None
     foreign: bool = False  # from before a fork or an import: read, never resumed
     at: float = 0.0  # the journal's time of its start
+    idle: bool = False  # a teammate that waits for mail or a free task
 
     @property
     def name(self) -> str:
@@ -62,6 +68,7 @@ class Children(Struct, frozen=True):
     children: tuple[Child, ...] = ()
     asks: tuple[ChildAsked, ...] = ()  # that wait for the user
     answered: tuple[ChildAnswered, ...] = ()  # the newest ones, to be relayed
+    mail: Log[MailSent] = field(default_factory=Log[MailSent])  # of the team, in order
     leaves: int = 0  # the number of the last model call made by code
 
     def child(self, name: str) -> Child | None:
@@ -90,6 +97,11 @@ class Children(Struct, frozen=True):
         return tuple(each for each in self.children if each.runs)
 
     @property
+    def team(self) -> tuple[Child, ...]:
+        """The teammates that run and are not about to end."""
+        return tuple(c for c in self.running if c.born.teammate and not c.stopped)
+
+    @property
     def next_name(self) -> str:
         return f"{_NAME}{len(self.children) + 1}"
 
@@ -102,16 +114,16 @@ def apply(children: Children, entry: Entry) -> Children:
         case ChildBorn() as born:
             child = Child(born, entry.seq, born.grant, at=entry.at)
             return replace(children, children=(*children.children, child))
-        case ChildGranted(name, budget):
-            return _with(children, name, granted=budget)
-        case ChildStopped(name, reason):
-            return _with(children, name, stopped=reason)
+        case ChildGranted() | ChildStopped() | TeammateIdled():
+            return _changed(children, entry.event)
         case ChildEnded(name) as end:
             below = f"{name}/"
             asks = tuple(a for a in children.asks if not f"{a.child}/".startswith(below))
             return replace(_with(children, name, end=end), asks=asks)
         case ChildAsked() | ChildAnswered():
             return _asked(children, entry.event)
+        case MailSent() | Ended():
+            return _woken(children, entry.event)
         case Reserved(leaf=leaf) if leaf:
             return replace(children, leaves=leaf)
         case Forked() | Imported():
@@ -127,6 +139,32 @@ def _asked(children: Children, event: ChildAsked | ChildAnswered) -> Children:
         return replace(children, asks=(*rest, event))
     answered = (*children.answered[1 - _ANSWERS_KEPT :], event)
     return replace(children, asks=rest, answered=answered)
+
+
+def _changed(
+    children: Children, event: ChildGranted | ChildStopped | TeammateIdled
+) -> Children:
+    match event:
+        case ChildGranted(name, budget):
+            return _with(children, name, granted=budget)
+        case ChildStopped(name, reason):
+            return _with(children, name, stopped=reason)
+        case TeammateIdled(name, idle):
+            return _with(children, name, idle=idle)
+
+
+def _woken(children: Children, event: MailSent | Ended) -> Children:
+    match event:
+        case MailSent(to=to):
+            found = next((c for c in children.team if c.born.teammate == to), None)
+            children = replace(children, mail=children.mail.plus(event))
+            return _with(children, found.name, idle=False) if found else children
+        case Ended(control=TasksChanged()):  # there may be a free task
+            for each in children.team:
+                children = _with(children, each.name, idle=False)
+            return children
+        case _:
+            return children
 
 
 def _with(children: Children, name: str, **changes: object) -> Children:

@@ -17,6 +17,7 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
     StepLimitSet,
+    TeamsSwitched,
     TurnStarted,
 )
 from refold.values.control import EnterPlan
@@ -25,7 +26,7 @@ from refold.values.usage import NOTHING, Budget, RunLimits
 
 HEARS = (
     ModeChanged, Granted, Ended, SessionStarted, SessionResumed, BudgetSet, TurnStarted,
-    Imported, StepLimitSet,
+    Imported, StepLimitSet, TeamsSwitched,
 )  # fmt: skip
 
 
@@ -39,6 +40,7 @@ class Rights(Struct, frozen=True):
     final_budget: bool = False  # the parent has no more budget to give
     share_left: float = 1.0  # the share of the parent's budget that is left
     steps: int = 0  # model responses in a turn; 0: as in the settings
+    teams: bool | None = None  # may it lead a team? None: as in the settings
     limits: RunLimits = NOTHING  # from the command line of the current run
 
 
@@ -57,7 +59,7 @@ def apply(rights: Rights, entry: Entry) -> Rights:
             pass  # the most frequent case
         case ModeChanged(mode):
             return _in_mode(rights, mode)
-        case BudgetSet() | StepLimitSet() | TurnStarted():
+        case BudgetSet() | StepLimitSet() | TeamsSwitched() | TurnStarted():
             return _bounded(rights, entry.event)
         case Ended(control=EnterPlan()):
             return _in_mode(rights, "plan")
@@ -79,12 +81,16 @@ def apply(rights: Rights, entry: Entry) -> Rights:
     return rights
 
 
-def _bounded(rights: Rights, event: BudgetSet | StepLimitSet | TurnStarted) -> Rights:
+def _bounded(
+    rights: Rights, event: BudgetSet | StepLimitSet | TeamsSwitched | TurnStarted
+) -> Rights:
     match event:
         case BudgetSet(budget, last, left):
             return replace(rights, budget=budget, final_budget=last, share_left=left)
         case StepLimitSet(steps):
             return replace(rights, steps=steps)
+        case TeamsSwitched(on):
+            return replace(rights, teams=on)
         case TurnStarted():  # the parent may have more again
             return replace(rights, final_budget=False) if rights.final_budget else rights
 

@@ -8,6 +8,8 @@ from refold.journal.events.child_events import (
     ChildEnded,
     Forked,
     HookRan,
+    MailSent,
+    TeamsSwitched,
 )
 from refold.journal.events.kinds import (
     AgentChosen,
@@ -56,7 +58,7 @@ from refold.views.wrap import cut
 HEARS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, JournalRepaired, AnswerRejected, RequestChecked, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
-    Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped,
+    Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, MailSent,
     ModelAnswered, ModelFailed, HookRan, BackgroundEnded,
 ))  # fmt: skip
 _LONGEST = 60  # cells of words that are quoted
@@ -82,7 +84,7 @@ def told(entry: Entry, window: int, before: View, view: View) -> Iterator[News]:
             found = None
         case _:
             found = (
-                _chosen(entry) or _called(entry)
+                _chosen(entry) or _called(entry) or _of_team(entry)
                 or _mishap(entry) or _of_files_and_plans(entry)
             )  # fmt: skip
     if found is not None:
@@ -137,6 +139,19 @@ def _called(entry: Entry) -> Line | None:
             shown = " ".join(f"#{on_one_line(each)}" for each in tags)
             return line(
                 f"Its tags are now {shown}." if tags else "It no longer has tags.", "dim"
+            )
+        case _:
+            return None
+
+
+def _of_team(entry: Entry) -> Line | None:
+    match entry.event:
+        case TeamsSwitched(on):
+            return line(f"Teams are {'on' if on else 'off'} from the next turn on.", "dim")
+        case MailSent(sender, to, text) if to != "lead":  # that one is a message here
+            words = cut(on_one_line(" ".join(text.split())), _LONGEST)
+            return line(
+                f"Mail from {on_one_line(sender)} to {on_one_line(to)}: {words}", "dim"
             )
         case _:
             return None

@@ -18,7 +18,10 @@ from refold.journal.events.child_events import (
     ChildStopped,
     Forked,
     HookRan,
+    MailSent,
     NestedCallMade,
+    TeammateIdled,
+    TeamsSwitched,
     VariableInjected,
     VariablesRestored,
     VariablesSaved,
@@ -57,6 +60,9 @@ from refold.views.stream_json.snapshot import (
     Status,
     StepsChosen,
     TaskUpdate,
+    TeamMail,
+    TeammateStatus,
+    TeamsChanged,
     TitleChanged,
 )
 from refold.views.stream_json.turn_result import arguments
@@ -71,7 +77,7 @@ OfEvent: TypeAlias = (
     | EffortChanged | AgentChanged | documents.Notice | documents.TurnEnd | subagent_documents.SubagentStart | subagent_documents.SubagentEnd
     | subagent_documents.SubagentBudget | subagent_documents.SubagentStopped | subagent_documents.VariableHanded | subagent_documents.Variables | subagent_documents.VariablesRestored
     | documents.Forked | documents.Imported | documents.Delivered | documents.ModelStart | documents.ToolStart
-    | TitleChanged | DirectoryChanged | TaskUpdate | CommandStarted | CommandEnded | ModelRequest
+    | TitleChanged | DirectoryChanged | TaskUpdate | TeamsChanged | TeamMail | TeammateStatus | CommandStarted | CommandEnded | ModelRequest
     | ModelResponse
 )  # fmt: skip
 Document: TypeAlias = (
@@ -369,6 +375,12 @@ def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
             )  # fmt: skip
         case ChildGranted(child, budget):
             yield subagent_documents.SubagentBudget(seq=seq, child=child, **_limits(budget))
+        case TeamsSwitched(on):
+            yield TeamsChanged(seq=seq, on=on)
+        case MailSent(sender, to, text, kind):
+            yield TeamMail(seq=seq, sender=sender, to=to, text=text, kind=kind)
+        case TeammateIdled(child, idle):
+            yield TeammateStatus(seq=seq, child=child, idle=idle)
         case ChildStopped(child, reason):
             yield subagent_documents.SubagentStopped(seq=seq, child=child, reason=reason)
         case ChildAnswered(id_, allowed, reason, _, gone):

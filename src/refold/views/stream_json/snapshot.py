@@ -121,6 +121,28 @@ class AgentChanged(Written, frozen=True, kw_only=True, tag="agent_changed"):
     agent: str
 
 
+class TeamsChanged(Written, frozen=True, kw_only=True, tag="teams_changed"):
+    """Whether the agent may lead a team, from the next turn on."""
+
+    on: bool
+
+
+class TeamMail(Written, frozen=True, kw_only=True, tag="team_mail"):
+    """A message between two members of the team; the session itself is `lead`."""
+
+    sender: str
+    to: str
+    kind: Literal["message", "plan", "review", "shutdown"]
+    text: str
+
+
+class TeammateStatus(Written, frozen=True, kw_only=True, tag="teammate_status"):
+    """A teammate has nothing to do until mail or a free task comes."""
+
+    child: str
+    idle: bool
+
+
 class TaskUpdate(Written, frozen=True, kw_only=True, tag="task_update"):
     """Tasks of the project's board as this session left them."""
 

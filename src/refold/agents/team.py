@@ -1,0 +1,164 @@
+"""A team: its mail, and its members, as its leader and each teammate see them.
+
+Mail is recorded in the journal of the leader (`MailSent`), in the order in which it is sent.
+From there it goes to the journal of each member, once, also after a crash (`delivered`). A
+teammate is a subagent that waits for mail when its turn has ended: `children` starts it, and
+`teammate` says how it waits. `tools.team` has the tools.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from refold.errors import ToolFailed
+from refold.journal.events.child_events import MailSent
+from refold.journal.events.kinds import Event, Said
+from refold.journal.state.children import Child
+from refold.journal.state.fold import View
+from refold.session.recorder import Recorder
+from refold.tools.team import LEAD, MailKind, TeammateRequest
+from refold.values.text import clean
+
+MOST = 5  # teammates at a time
+LONGEST = 8_000  # characters of one mail
+_READ = 20  # mails that `inbox` gives
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,19}")
+_RESERVED = ("lead", "person", "parent", "shell", "board", "all")
+_TAGS = re.compile(r"(?i)<(?=\s*/?\s*(?:mail|child|reminder)\b)")
+Spawn = Callable[[str, TeammateRequest], Awaitable[str]]
+
+
+class Team:
+    """Implements `tools.team.Team` for the member `me`. `record` is that of the leader."""
+
+    def __init__(self, record: Recorder, me: str, spawn: Spawn | None = None) -> None:
+        self._record, self._me, self._spawn = record, me, spawn
+
+    async def spawn(self, call: str, request: TeammateRequest) -> str:
+        if self._spawn is None:
+            raise ToolFailed("Only the leader of a team starts teammates.")
+        return await self._spawn(call, request)
+
+    async def send(self, call: str, to: Sequence[str], text: str, kind: MailKind) -> None:
+        if len(text) > LONGEST:
+            raise ToolFailed(
+                f"The mail has {len(text):,} characters: {LONGEST:,} at most. Write a file, "
+                "and say where it is."
+            )
+
+        def news(view: View) -> Sequence[Event]:
+            known = {mail.key for mail in view.children.mail}
+            new = [each for each in to if self._key(call, each) not in known]
+            for each in new:
+                self._check(each, view)
+            mails = [
+                MailSent(self._me, each, clean(text), kind, self._key(call, each))
+                for each in new
+            ]
+            return [event for mail in mails for event in _posted(mail, view)]
+
+        await self._record.append_if(news, kept=True, by=self._me)
+
+    def others(self) -> Sequence[str]:
+        view = self._record.view
+        names = (LEAD, *(each.born.teammate for each in view.children.team))
+        return [name for name in names if name != self._me]
+
+    def inbox(self) -> Sequence[str]:
+        mine = [mail for mail in self._record.view.children.mail if mail.to == self._me]
+        return [mail_text(mail) for mail in mine[-_READ:]]
+
+    def listed(self) -> Sequence[str]:
+        view = self._record.view
+        return [_line(child, view) for child in view.children.children if _known(child)]
+
+    def _check(self, to: str, view: View) -> None:
+        others = self.others()
+        if to in others:
+            return
+        there = ", ".join(others) or "there are none"
+        gone = any(each.born.teammate == to for each in view.children.children)
+        why = f"{to} has ended" if gone else f"There is no teammate {to!r}"
+        raise ToolFailed(f"{why}. The others are: {there}.")
+
+    def _key(self, call: str, to: str) -> str:
+        return f"{self._me}/{call}/{to}"
+
+
+def check_new(name: str, view: View) -> None:
+    """Raises `ToolFailed` where no teammate can be started, or none with this name."""
+    if len(view.children.team) >= MOST:
+        raise ToolFailed(f"A team has {MOST} teammates at most: one must end first.")
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        raise ToolFailed(
+            f"A teammate cannot be called {name!r}: give up to 20 small letters and digits, "
+            f"and none of {', '.join(_RESERVED)}."
+        )
+    if any(each.born.teammate == name for each in view.children.children):
+        raise ToolFailed(f"There is or was a teammate {name!r}: give another name.")
+
+
+def first_words(request: TeammateRequest, view: View) -> str:
+    """The first message of a teammate: who it is, and how it works with the others."""
+    names = ", ".join((LEAD, *(each.born.teammate for each in view.children.team)))
+    return (
+        f"You are {request.name}, a teammate in a team. Your role: {request.role}\n"
+        f"The other members are {names}, and some may join later. Mail from them comes to you by "
+        "itself. Write to them with send_message and broadcast: they see nothing else of what "
+        "you do. Take tasks from the board with task_claim, and complete each with "
+        "task_update. End your answer when there is nothing to do: mail or a free task begins "
+        f"your next turn.\n\n{request.prompt}"
+    )
+
+
+def mail_text(mail: MailSent) -> str:
+    """A mail as a message in the conversation, in tags that its text cannot close."""
+    words = {
+        "shutdown": "Finish what you are doing, say what is left, and end your answer. ",
+        "plan": "This plan waits for review_plan.\n",
+    }.get(mail.kind, "")
+    text = _TAGS.sub("&lt;", mail.text)
+    kind = "" if mail.kind == "message" else f' kind="{mail.kind}"'
+    return f'<mail from="{mail.sender}"{kind}>\n{words}{text}\n</mail>'
+
+
+def delivered(child: Child, leader: View, member: View) -> tuple[Said, ...]:
+    """The mail of this teammate that its own journal does not have yet, in order."""
+    known, name = member.account.client_keys, child.born.teammate
+    return tuple(
+        Said(mail_text(mail), mail.sender, client_key=key)
+        for n, mail in enumerate(leader.children.mail, 1)
+        if mail.to == name and (key := f"mail {n}") not in known
+    )
+
+
+def dismissed(child: Child, leader: View) -> bool:
+    """Whether the leader has asked this teammate to end."""
+    name = child.born.teammate
+    return any(m.to == name and m.kind == "shutdown" for m in leader.children.mail)
+
+
+def _posted(mail: MailSent, view: View) -> Iterator[Event]:
+    """The leader hears its mail at once. `MailSent` comes last: after a crash between the two the
+    call is made again, and the client key prevents a second message.
+    """
+    key = f"mail {mail.key}"
+    if mail.to == LEAD and key not in view.account.client_keys:
+        yield Said(mail_text(mail), mail.sender, client_key=key)
+    yield mail
+
+
+def _known(child: Child) -> bool:
+    return bool(child.born.teammate) and not child.foreign
+
+
+def _line(child: Child, view: View) -> str:
+    state = "idle" if child.idle else "works"
+    if child.end is not None:
+        state = f"has ended: {child.end.status}"
+    elif dismissed(child, view):
+        state = f"{state}, was asked to end"
+    mails = [m for m in view.children.mail if m.kind in ("plan", "review")]
+    name = child.born.teammate
+    last = [m for m in mails if name in (m.sender, m.to)][-1:]
+    plan = "; its plan waits for review" if last and last[0].kind == "plan" else ""
+    return f"{name} ({child.name}, {child.born.agent}): {state}{plan}"

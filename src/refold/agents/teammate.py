@@ -1,0 +1,202 @@
+"""What a teammate does between two turns: it waits for mail or a free task, and then ends.
+
+It ends after a minute, when its leader asks it to, or when the leader and all teammates have nothing left to
+do. A crash between any two events loses nothing: what is undelivered begins a turn, and a task that
+is claimed and not mentioned yet is mentioned. `child` runs the turns, `team` has the mail.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import anyio
+import anyio.lowlevel
+
+from refold.agents.team import delivered, dismissed
+from refold.engine.policies.conversation import is_last_word
+from refold.errors import ToolFailed
+from refold.journal.events.child_events import (
+    ChildEnded,
+    ChildStopped,
+    MailSent,
+    TeammateIdled,
+)
+from refold.journal.events.kinds import (
+    Ended,
+    Entry,
+    Event,
+    ModelAnswered,
+    Said,
+    TurnStarted,
+)
+from refold.journal.state.children import Child
+from refold.journal.state.fold import View
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.tools.todo import Board
+from refold.values.control import BoardTask, TaskChange
+
+BOARD = "board"  # who says that there is a task
+_TELLS = (MailSent, TeammateIdled, ModelAnswered, Ended, ChildEnded)
+
+
+class Teammate:
+    """The teammate `child` with its `session`. `leader` has the journal of the leader."""
+
+    def __init__(
+        self,
+        child: Child,
+        session: Session,
+        leader: Recorder,
+        board: Board,
+        stop: anyio.Event,
+        patience: tuple[float, float],
+    ) -> None:
+        self._child, self._session, self._leader = child, session, leader
+        self._board, self._stop = board, stop
+        self._idle, self._poll = patience
+        self._id = session.view.session.id
+        self._wake = anyio.Event()
+
+    async def mail(self) -> None:
+        """Deliver mail to the session, until cancelled."""
+        leave = self._leader.hub.heed(self._heard)
+        try:
+            while True:
+                self._wake, now = anyio.Event(), self._wake
+                now.set()
+                await self._session.record.append_if(
+                    lambda view: delivered(self._child, self._leader.view, view),
+                    kept=True,
+                    by="mail",
+                )
+                await self._wake.wait()
+        finally:
+            leave()
+
+    async def next_turn(self) -> bool:
+        """Begin a turn when there is work. False: there is none, and it is to end."""
+        until = anyio.current_time() + self._idle
+        while not self._stop.is_set():
+            if await self._begin():
+                return True
+            if dismissed(self._child, self._leader.view):
+                if await self._leave("its leader asked it to end"):
+                    return False
+                continue
+            if await self._find_task():
+                continue
+            await self._leader.append_if(self._idling, by=self._child.name)
+            left = until - anyio.current_time()
+            if not self._all_is_done and left > 0:
+                with anyio.move_on_after(min(left, self._poll)):
+                    await self._something()
+            # Nothing is awaited before this: the others see the same, and end as well.
+            if (self._all_is_done or left <= 0) and await self._leave(
+                "it has nothing to do"
+            ):
+                return False
+        return False
+
+    def _heard(self, entry: Entry) -> None:
+        if isinstance(entry.event, _TELLS):
+            self._wake.set()
+
+    async def _something(self) -> None:
+        """Wait for news of the leader, for mail, or for a stop."""
+        async with anyio.create_task_group() as group:
+
+            async def first(wait: anyio.Event) -> None:
+                await wait.wait()
+                group.cancel_scope.cancel()
+
+            async def mail(seq: int) -> None:
+                await self._session.record.news(after=seq)
+                group.cancel_scope.cancel()
+
+            group.start_soon(first, self._stop)
+            group.start_soon(first, self._wake)
+            group.start_soon(mail, self._session.view.seq)
+
+    async def _begin(self) -> bool:
+        """Begin a turn with what waits, if anything does."""
+
+        def news(view: View) -> Sequence[Event]:
+            waiting = view.conversation.undelivered
+            return (TurnStarted(waiting[0].seq),) if waiting and not view.turn.seq else ()
+
+        await self._session.record.append_if(news, kept=True, by="mail")
+        return bool(self._session.view.turn.seq)
+
+    async def _find_task(self) -> bool:
+        """Say which task is in progress with this teammate, or claim one and say that."""
+        try:
+            tasks = await self._board.tasks()
+            known = self._session.view.account.client_keys
+            mine = [t for t in in_progress(tasks, self._id) if f"task {t.id}" not in known]
+            key = f"task {mine[0].id}" if mine else ""
+            if not mine:
+                key = f"claim {self._session.view.seq}"
+                mine = [await self._board.claim(0, self._id, f"{self._id}/{key}")]
+                key = f"task {mine[0].id}" if f"task {mine[0].id}" not in known else key
+        except ToolFailed:  # none is free, or the board cannot be read
+            return False
+        said = Said(_words(mine[0]), BOARD, client_key=key)
+        await self._session.record.append_if(lambda _: (said,), kept=True, by=BOARD)
+        return True
+
+    async def _leave(self, reason: str) -> bool:
+        """Get no mail from here on. False: some has come."""
+
+        def news(view: View) -> Sequence[Event]:
+            unread = delivered(self._child, view, self._session.view)
+            return () if unread else (ChildStopped(self._child.name, reason),)
+
+        if await self._leader.append_if(news, by=self._child.name):
+            return True
+        await anyio.lowlevel.checkpoint()
+        return False
+
+    def _idling(self, view: View) -> Sequence[Event]:
+        child = view.children.child(self._child.name)
+        if child is None or child.idle or child.end is not None:
+            return ()
+        if delivered(self._child, view, self._session.view):
+            return ()
+        return (TeammateIdled(child.name),)
+
+    @property
+    def _all_is_done(self) -> bool:
+        """The leader has said its last word for now, and every teammate is idle."""
+        view = self._leader.view
+        talk = view.conversation
+        waits = is_last_word(view) and not (talk.undelivered or talk.calls)
+        others = [each for each in view.children.running if each.born.background]
+        return waits and all(each.idle for each in others)
+
+
+def in_progress(tasks: Sequence[BoardTask], owner: str) -> list[BoardTask]:
+    return [t for t in tasks if t.status == "in_progress" and t.owner == owner]
+
+
+async def owned_by(board: Board, owner: str) -> Sequence[int]:
+    """The numbers of the tasks that are in progress with this owner."""
+    try:
+        return [task.id for task in in_progress(await board.tasks(), owner)]
+    except ToolFailed:  # the board cannot be read: the end counts all the same
+        return ()
+
+
+async def give_back(board: Board, owners: Sequence[str]) -> None:
+    """Free the tasks that ended teammates were working on."""
+    with suppress(ToolFailed):
+        for owner in owners:
+            for id_ in await owned_by(board, owner):
+                await board.change(id_, TaskChange(status="pending"), owner)
+
+
+def _words(task: BoardTask) -> str:
+    about = f"\n{task.description}" if task.description else ""
+    return (
+        f"<reminder>Task #{task.id} of the board is yours: do it, and complete it with "
+        f"task_update.</reminder>\n{task.subject}{about}"
+    )

@@ -1,0 +1,460 @@
+"""Teams: teammates share a board and exchange mail, also over a crash."""
+
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from refold.agents.child import ChildSpec
+from refold.agents.children import Children
+from refold.agents.team import Team
+from refold.errors import BadInput, ToolFailed
+from refold.journal.board.task_graph import Board, BoardEvent, folded
+from refold.journal.events.kinds import (
+    ChildBorn,
+    ChildEnded,
+    MailSent,
+    Said,
+    TeammateIdled,
+)
+from refold.provider.port import Delta, Provider, Request
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.providers import (
+    Cast,
+    Line,
+    as_reply,
+    deltas,
+    first_words,
+    place,
+)
+from refold.tools.team import LEAD, TEAM_TOOLS
+from refold.tools.todo import task_claim, task_create, task_list, task_update
+from refold.values.control import BoardTask, NewTask, TaskChange
+from refold.values.messages import Text, ToolResult
+from tests.agents.families import TOOLS, Call, Tree, called, turn
+
+ON_BOARD = (task_create, task_claim, task_update, task_list)
+
+
+class LoggedBoard:
+    """The board of a tree; its changes are lines of the same log, so that it can be cut."""
+
+    def __init__(
+        self, log: list[tuple[str, str]], events: Sequence[BoardEvent] = ()
+    ) -> None:
+        self._log, self.events = log, list(events)
+        self.board = folded(Board(), events)
+
+    async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
+        made = self._did(lambda: self.board.added(task, key))
+        return self.board.task(made.id if made else self.board.calls[key])
+
+    async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
+        self._did(lambda: self.board.changed(id_, change, by))
+        return self.board.task(id_)
+
+    async def claim(self, id_: int, by: str, key: str) -> BoardTask:
+        await anyio.lowlevel.checkpoint()
+        made = self._did(lambda: self.board.claimed(id_, by, key))
+        return self.board.task(made.id if made else id_ or self.board.calls[key])
+
+    async def task(self, id_: int) -> BoardTask:
+        return self.board.task(id_)
+
+    async def tasks(self) -> Sequence[BoardTask]:
+        return self.board.tasks
+
+    def _did(self, decide: Callable[[], BoardEvent | None]) -> BoardEvent | None:
+        try:
+            event = decide()
+        except BadInput as error:
+            raise ToolFailed(f"{error}.") from error
+        if event is not None:
+            self.events.append(event)
+            self._log.append(("board", type(event).__name__))
+            self.board = folded(self.board, [event])
+        return event
+
+
+class TeamTree(Tree):
+    """A tree whose root may lead a team."""
+
+    def __init__(self, provider: Provider, **world: Any) -> None:
+        super().__init__(provider, **world)
+        self.tools = (*TOOLS, *TEAM_TOOLS, *ON_BOARD)
+        self.board = LoggedBoard(self.log)
+        self.patience = (60.0, 5.0)
+
+    def prepared(
+        self, children: Children, record: Recorder, id_: str, child: ChildSpec | None
+    ) -> dict[str, object]:
+        children.board, children.patience = self.board, self.patience
+        lead = Team(record, LEAD, children.spawn)
+        return {"board": self.board, "team": child.team if child else lead}
+
+    def after(self, writes: int, provider: Provider) -> "TeamTree":
+        made = super().after(writes, provider)
+        assert isinstance(made, TeamTree)
+        kept = sum(1 for name, _ in made.log if name == "board")
+        made.board = LoggedBoard(made.log, self.board.events[:kept])
+        made.patience = self.patience
+        return made
+
+    def mail(self, id_: str) -> list[str]:
+        """What this session heard from others, in order."""
+        said = self.events(id_, Said)
+        return [each.text for each in said if each.text.startswith("<mail")]
+
+
+def spawn(name: str, prompt: str = "Work.", agent: str = "worker") -> Call:
+    return called(
+        "spawn_teammate", name=name, role=f"the {name}", prompt=prompt, agent=agent
+    )
+
+
+def mail(to: str, content: str, **more: object) -> Call:
+    return called("send_message", to=to, content=content, **more)
+
+
+def mail_of(sender: str, text: str, kind: str = "") -> str:
+    return f'<mail from="{sender}"{kind}>\n{text}\n</mail>'
+
+
+def run(tree: TeamTree, words: str = "Go.") -> Session:
+    async def bounded() -> Session:
+        with anyio.fail_after(30):
+            return await turn(tree, words)
+
+    return anyio.run(bounded)
+
+
+def ends(tree: Tree) -> dict[str, tuple[str, str]]:
+    """How each teammate ended, by its name."""
+    names = {born.child: born.teammate for born in tree.events("root", ChildBorn)}
+    found = tree.events("root", ChildEnded)
+    return {names[each.child]: (each.status, each.text) for each in found}
+
+
+TALK = {
+    "Go": [
+        [spawn("ann"), spawn("bob")], [called("broadcast", content="Begin")], "I wait.",
+        "Thanks.", "All is done.", "Truly.", "Yes.", "Yes.", "Yes.",
+    ],
+    "You are ann": ["Ready.", [mail("bob", "Are you there?")], "Asked.", "Good.", "Good."],
+    "You are bob": ["Ready.", [mail("ann", "I am."), mail("lead", "Met ann.")], "Told.", "Ok."],
+}  # fmt: skip
+
+
+def test_members_of_a_team_exchange_mail_and_all_end_when_nothing_is_left() -> None:
+    tree = TeamTree(Cast(TALK))
+
+    session = run(tree)
+
+    assert tree.mail("root/child-1") == [
+        mail_of("lead", "Begin"), mail_of("bob", "I am."),
+    ]  # fmt: skip
+    assert sorted(tree.mail("root/child-2")) == [
+        mail_of("ann", "Are you there?"), mail_of("lead", "Begin"),
+    ]  # fmt: skip
+    assert tree.mail("root") == [mail_of("bob", "Met ann.")]
+    assert {name: status for name, (status, _) in ends(tree).items()} == {
+        "ann": "done", "bob": "done",
+    }  # fmt: skip
+    assert session.view.turn.outcome == "answered"
+    assert session.view.children.running == ()
+
+
+class Crew:
+    """A leader that puts tasks on the board and starts teammates, who do them one by one.
+
+    What each of them says next depends only on what it has heard last.
+    """
+
+    def __init__(self, members: int, tasks: int) -> None:
+        self.names = [f"mate-{n}" for n in range(members)]
+        self.tasks = tasks
+        self.asked = 0
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        self.asked += 1
+        leads = first_words(request).startswith("Go")
+        line = self._lead(request) if leads else self._member(request)
+        for delta in deltas(as_reply(line), place(request)):
+            await anyio.lowlevel.checkpoint()
+            yield delta
+
+    def _lead(self, request: Request) -> Line:
+        match place(request):
+            case 0:
+                return [
+                    called("task_create", subject=f"task {n}") for n in range(self.tasks)
+                ]
+            case 1:
+                return [spawn(name) for name in self.names]
+            case _:
+                return "I wait."
+
+    def _member(self, request: Request) -> Line:
+        last = request.messages[-1].message.parts[-1]
+        text = last.text if isinstance(last, Text | ToolResult) else ""
+        if found := re.search(r"(?:Yours now: #|Task #)(\d+)", text):
+            return [called("book", what=f"task {found[1]}")]
+        if found := re.fullmatch(r"task (\d+) ordered", text):
+            return [called("task_update", id=int(found[1]), status="done")]
+        if "no task is free" in text:
+            return "There is nothing left."
+        return [called("task_claim")]
+
+
+@pytest.mark.slow
+def test_five_teammates_that_race_for_twenty_tasks_do_each_once() -> None:
+    tree = TeamTree(Crew(5, 20))
+
+    run(tree)
+
+    assert sorted(tree.orders) == sorted(f"task {n}" for n in range(1, 21))
+    assert {task.status for task in tree.board.board.tasks} == {"done"}
+    assert len({task.owner for task in tree.board.board.tasks}) == 5
+    assert [status for status, _ in ends(tree).values()] == ["done"] * 5
+
+
+def outcome(tree: TeamTree) -> tuple[object, ...]:
+    """What came of it, however often it was cut off."""
+    tasks = [(t.id, t.status) for t in tree.board.board.tasks]
+    children = {name for name in tree.stores if name != "root"}
+    born = [b.teammate for b in tree.events("root", ChildBorn)]
+    return tasks, children, sorted(born), sorted(ends(tree))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [23, 1])
+def test_after_a_crash_at_any_line_every_task_is_done_once(step: int) -> None:
+    """A command that a crash interrupted may have been done; that one is not made again."""
+    whole = TeamTree(Crew(3, 6))
+    run(whole)
+    for cut in range(step, len(whole.log), step):
+        tree = whole.after(cut, Crew(3, 6))
+        at = f"cut at {cut}: {whole.log[cut - 1]}"
+
+        run(tree) if not tree.stores else anyio.run(resumed, tree)
+
+        assert outcome(tree) == outcome(whole), at
+        events = [type(e).__name__ for e in tree.board.events]
+        assert events.count("TaskAdded") == 6, at
+
+
+async def resumed(tree: TeamTree) -> Session:
+    with anyio.fail_after(30):
+        session = await tree.opened()
+        view = session.view
+        if not (view.conversation.user_messages or view.conversation.undelivered):
+            await session.inbox.say("Go.")
+        await session.go()
+        return session
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [17, 1])
+def test_after_a_crash_at_any_line_mail_comes_once_and_in_order(step: int) -> None:
+    whole = TeamTree(Cast(TALK))
+    run(whole)
+    for cut in range(step, len(whole.log), step):
+        tree = whole.after(cut, Cast(TALK))
+        at = f"cut at {cut}: {whole.log[cut - 1]}"
+        before = tree.events("root", MailSent) if tree.stores else []
+
+        anyio.run(resumed, tree)
+
+        again = tree.events("root", MailSent)
+        assert again[: len(before)] == before, at
+        assert len({each.key for each in again}) == len(again), at
+        assert {"ann", "bob"} <= {each.to for each in again}, at
+        for name, id_ in (
+            ("ann", "root/child-1"),
+            ("bob", "root/child-2"),
+            ("lead", "root"),
+        ):
+            expected = [mail_of(m.sender, m.text) for m in again if m.to == name]
+            assert tree.mail(id_) == expected, at
+        assert {status for status, _ in ends(tree).values()} == {"done"}, at
+
+
+def test_mail_wakes_an_idle_teammate_and_a_leader_that_waits() -> None:
+    tree = TeamTree(Cast({
+        "Go": [[spawn("ann")], "I wait.", [mail("ann", "Count again.")], "I wait.", "Two it is.", "End.", "End."],
+        "You are ann": [[mail("lead", "One.")], "Told.", [mail("lead", "Two.")], "Told again.", "Yes."],
+    }))  # fmt: skip
+
+    session = run(tree)
+
+    assert tree.mail("root") == [mail_of("ann", "One."), mail_of("ann", "Two.")]
+    assert tree.mail("root/child-1") == [mail_of("lead", "Count again.")]
+    assert session.view.turn.outcome == "answered"
+
+
+def test_a_teammate_is_asked_to_end_and_ends_with_a_last_word() -> None:
+    tree = TeamTree(Cast({
+        "Go": [[spawn("ann"), spawn("bob")], [called("shutdown_teammate", name="ann", reason="Enough.")],
+               [called("list_teammates")], "I wait.", "Good.", "Good."],
+        "You are ann": ["Ready.", "I leave nothing behind."],
+        "You are bob": ["Ready."],
+    }))  # fmt: skip
+
+    run(tree)
+
+    assert ends(tree)["ann"][0] == "done"
+    (asked,) = [m for m in tree.events("root", MailSent) if m.kind == "shutdown"]
+    assert (asked.sender, asked.to, asked.text) == ("lead", "ann", "Enough.")
+
+
+def test_a_plan_is_sent_and_reviewed_by_mail() -> None:
+    review = called("review_plan", name="ann", approve=False, feedback="Smaller.")
+    tree = TeamTree(Cast({
+        "Go": [[spawn("ann")], "I wait.", [called("list_teammates")], [review], "I wait.", "Well.", "Well."],
+        "You are ann": [[mail("lead", "1. All", kind="plan")], "I wait.", "Smaller, then."],
+    }))  # fmt: skip
+
+    session = run(tree)
+
+    assert tree.mail("root") == [
+        mail_of("ann", "This plan waits for review_plan.\n1. All", ' kind="plan"')
+    ]
+    assert tree.mail("root/child-1") == [
+        mail_of("lead", "Your plan is not approved: revise it.\nSmaller.", ' kind="review"')
+    ]
+    results = [
+        part.text
+        for said in session.view.conversation.messages
+        for part in said.message.parts
+        if isinstance(part, ToolResult)
+    ]
+    assert any("its plan waits for review" in text for text in results)
+
+
+@pytest.mark.parametrize(("calls", "why"), [
+    ([spawn("Ann")], "A teammate cannot be called 'Ann'"),
+    ([spawn("lead")], "A teammate cannot be called 'lead'"),
+    ([spawn("ann"), spawn("ann")], "There is or was a teammate 'ann': give another name."),
+    ([spawn(f"m{n}") for n in range(6)], "A team has 5 teammates at most: one must end first."),
+    ([mail("eve", "Hello.")], "There is no teammate 'eve'. The others are: there are none."),
+    ([spawn("ann"), mail("lead", "x" * 8_001)], "The mail has 8,001 characters"),
+])  # fmt: skip
+def test_what_a_team_cannot_do_is_said(calls: list[Call], why: str) -> None:
+    mates = {f"You are m{n}": ["Ok."] for n in range(6)} | {"You are ann": ["Ok."]}
+    tree = TeamTree(Cast({"Go": [calls, *["I wait."] * 8], **mates}))
+
+    session = run(tree)
+
+    failed = [
+        part.text
+        for said in session.view.conversation.messages
+        for part in said.message.parts
+        if isinstance(part, ToolResult) and part.failed
+    ]
+    assert [text for text in failed if why in text] != []
+    assert len(failed) == 1
+
+
+def test_a_teammate_has_no_task_and_starts_no_teammates() -> None:
+    cast = Cast({"Go": [[spawn("ann")], "I wait.", "Ok."], "You are ann": ["Ready."]})
+
+    run(TeamTree(cast))
+
+    tools = {each.name for each in cast.of("You are ann")[0].tools}
+    assert tools & {"task", "spawn_teammate", "shutdown_teammate", "review_plan"} == set()
+    assert {"send_message", "read_inbox", "list_teammates", "task_claim"} <= tools
+
+
+def test_a_subagent_of_a_task_has_no_tool_of_the_team() -> None:
+    give = called("task", prompt="Work", agent="worker")
+    cast = Cast({"Go": [[give], "Ok."], "Work": ["Done."]})
+
+    run(TeamTree(cast))
+
+    tools = {each.name for each in cast.of("Work")[0].tools}
+    assert tools & {each.spec.name for each in TEAM_TOOLS} == set()
+
+
+def holding(*more: Line) -> dict[str, Sequence[Line]]:
+    return {
+        "Go": [[called("task_create", subject="it")], [spawn("ann")], "I wait.", "I see.", "I see."],
+        "You are ann": [[called("task_claim")], *more],
+    }  # fmt: skip
+
+
+def test_a_teammate_that_fails_frees_its_task_and_says_so() -> None:
+    tree = TeamTree(Cast(holding()))  # it has no second line, and so it fails
+
+    run(tree)
+
+    assert [(t.status, t.owner) for t in tree.board.board.tasks] == [("pending", "")]
+    (end,) = tree.events("root", ChildEnded)
+    assert end.status == "failed"
+    assert end.reason.endswith("; what it had not completed is free again: #1")
+    (report,) = [s.text for s in tree.events("root", Said) if s.sender == "child-1"]
+    assert "free again: #1" in report
+
+
+def test_a_teammate_that_is_stopped_frees_its_task() -> None:
+    tree = TeamTree(Cast(holding([called("wait")])))
+
+    async def story() -> None:
+        session = await tree.opened()
+        await session.inbox.say("Go.")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            while not tree.at_work:
+                await anyio.lowlevel.checkpoint()
+            await session.inbox.stop_child("child-1")
+
+    with_time(story)
+
+    assert [(t.status, t.owner) for t in tree.board.board.tasks] == [("pending", "")]
+    assert tree.events("root", ChildEnded)[0].outcome == "cancelled"
+
+
+def with_time(story: Callable[[], Any]) -> None:
+    async def bounded() -> None:
+        with anyio.fail_after(30):
+            await story()
+
+    anyio.run(bounded)
+
+
+def test_a_task_in_progress_is_mentioned_to_a_teammate_that_forgot_it() -> None:
+    tree = TeamTree(Cast(holding(
+        "Done, I think.", [called("task_update", id=1, status="done")], "Now it is.",
+    )))  # fmt: skip
+
+    run(tree)
+
+    assert [t.status for t in tree.board.board.tasks] == ["done"]
+
+
+def test_an_idle_teammate_ends_by_itself_when_its_leader_is_busy() -> None:
+    cast = Cast({
+        "Go": [[spawn("ann")], "I wait.", "I heard it.", "I heard it."], "You are ann": ["Ready."],
+    })  # fmt: skip
+    tree = TeamTree(cast)
+    tree.patience = (0.05, 0.01)
+
+    async def story() -> None:
+        session = await tree.opened()
+        await session.inbox.say("Go.")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            while not session.view.children.children:
+                await session.record.news(after=session.view.seq)
+            cast.holding.add("Go")
+            while not tree.events("root", ChildEnded):
+                await session.record.news(after=session.view.seq)
+            cast.holding.clear()
+
+    with_time(story)
+
+    assert [e.idle for e in tree.events("root", TeammateIdled)] == [True]
+    assert tree.events("root", ChildEnded)[0].status == "done"

@@ -1,0 +1,144 @@
+"""Teams in a real application: files, questions by name, and a process that is killed."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.journal.board.board_file import TaskBoard
+from refold.journal.events.kinds import ChildBorn, ChildEnded, MailSent, Said
+from refold.journal.home import Home
+from refold.journal.state.session_tree import Node, walk
+from refold.journal.store.tree_reader import tree
+from refold.testing.providers import Line
+from tests.agents.families import Call, Household, called, events
+
+NAMES = ("ann", "bob", "cy")
+
+
+def spawn(name: str) -> Call:
+    return called("spawn_teammate", name=name, role="writer", prompt="Write.")
+
+
+def build(name: str, id_: int) -> list[Line]:
+    return [
+        [called("task_claim", id=id_)],
+        [called("write_file", path=f"{name}.txt", content=f"by {name}\n")],
+        [called("task_update", id=id_, status="done")],
+        f"{name} is done.",
+    ]
+
+
+def team(names: Sequence[str] = NAMES) -> dict[str, Sequence[Line]]:
+    tasks = [called("task_create", subject=f"write {name}.txt") for name in names]
+    at_work = {f"You are {name}": build(name, n) for n, name in enumerate(names, 1)}
+    return {
+        "Go": [[called("tool_call", name=n, arguments=json.loads(a)) for n, a in tasks],
+               [spawn(name) for name in names], *["I wait."] * 5],
+        **at_work,
+    }  # fmt: skip
+
+
+def test_a_team_of_three_builds_its_files_with_one_budget(tmp_path: Path) -> None:
+    house = Household(tmp_path, team(), settings={"subagents.teams": True})
+
+    result = house.run("Go")
+
+    files = {file.name: file.read_text() for file in house.directory.glob("*.txt")}
+    assert files == {f"{name}.txt": f"by {name}\n" for name in NAMES}
+    nodes = house.nodes(result.session_id)
+    ends = events(nodes["root"], ChildEnded)
+    assert [end.status for end in ends] == ["done"] * 3
+    below = [
+        node.view.account.spent for address, node in nodes.items() if address != "root"
+    ]
+    assert nodes["root"].view.account.children_spent.answers == sum(
+        b.answers for b in below
+    )
+
+
+def test_without_the_setting_there_are_no_teams(tmp_path: Path) -> None:
+    house = Household(tmp_path, {"Go": [[spawn("ann")], "Alone then."]})
+
+    result = house.run("Go")
+
+    assert result.text == "Alone then."
+    assert list(house.nodes(result.session_id)) == ["root"]
+
+
+def _script(file: Path, scripts: dict[str, Sequence[Line]], pause: float) -> None:
+    """The scripts as lines of a file; the teammates answer after a pause."""
+    rows = list[dict[str, Any]]()
+    for name, lines in scripts.items():
+        for line in lines:
+            row: dict[str, Any] = {} if name == "Go" else {"for": name, "pause": pause}
+            if isinstance(line, str):
+                row["text"] = line
+            elif isinstance(line, list):
+                row["calls"] = [{"tool": t, "arguments": json.loads(a)} for t, a in line]
+            rows.append(row)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _claims(home: Path) -> int:
+    boards = home.glob("projects/*/tasks.jsonl")
+    return sum(board.read_bytes().count(b'"kind":"TaskClaimed"') for board in boards)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claims", [1, 2, 3])
+def test_killed_at_work_the_team_goes_on_and_does_each_task_once(
+    claims: int, tmp_path: Path
+) -> None:
+    script, home = tmp_path / "script", tmp_path / "home"
+    scripts = team()
+    for name in NAMES:  # all tell the next one
+        after = NAMES[(NAMES.index(name) + 1) % 3]
+        mail = called("send_message", to=after, content=f"from {name}")
+        lines = [*scripts[f"You are {name}"]]
+        lines[1] = [*lines[1], mail]  # pyright: ignore - it is a list of calls
+        scripts[f"You are {name}"] = [*lines, *["Read."] * 3]
+    _script(script, scripts, 0.02)
+    refold = (
+        sys.executable, "-m", "refold", "-p", "--teams", "--permission-mode", "accept-edits",
+        "--script", str(script),
+    )  # fmt: skip
+    environ = {**os.environ, "REFOLD_HOME": str(home)}
+    begun = subprocess.Popen((*refold, "Go"), cwd=tmp_path, env=environ)
+    while _claims(home) < claims and begun.poll() is None:
+        pass
+    begun.kill()
+    begun.wait()
+
+    _script(script, {**scripts, "Go": ["I wait."] * 9}, 0.0)
+    again = subprocess.run(
+        (*refold, "-c"), cwd=tmp_path, env=environ, capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+
+    assert (again.stdout.strip(), again.returncode) == ("I wait.", 0)
+    assert all((tmp_path / f"{n}.txt").read_text() == f"by {n}\n" for n in NAMES)
+    (root,) = Home(home / "sessions").sessions()
+    nodes = {node.address: node for node in walk(tree(root.path, root.id))}
+    (project,) = (home / "projects").iterdir()
+    tasks = TaskBoard(project).read().tasks
+    owners = [f"{root.id}/child-{n}" for n in (1, 2, 3)]
+    assert [(t.status, t.owner) for t in tasks] == [("done", owner) for owner in owners]
+    assert _claims(home) == 3
+    assert [end.status for end in events(nodes["root"], ChildEnded)] == ["done"] * 3
+    assert len(events(nodes["root"], ChildBorn)) == 3
+    sent = events(nodes["root"], MailSent)
+    assert sorted(mail.text for mail in sent) == [f"from {name}" for name in sorted(NAMES)]
+    for mail in sent:
+        assert heard(nodes[f"root/child-{NAMES.index(mail.to) + 1}"]).count(mail.text) == 1
+
+
+def heard(node: Node) -> list[str]:
+    """The mail that a teammate got, in order."""
+    texts = [said.text for said in events(node, Said)]
+    return [text.split("\n")[1] for text in texts if text.startswith("<mail")]
