@@ -234,10 +234,7 @@ class ModeKey:
         while True:
             await self._once()
             try:
-                sandboxed = here.session.permissions.facts().sandboxed
-                await here.session.set_mode(
-                    mode_after(here.session.mode, sandboxed=sandboxed)
-                )
+                await set_next_mode(here.session)
             except RefoldError as error:
                 here.printer.line(sentence(error))
             here.reader.redraw()
@@ -247,6 +244,11 @@ class ModeKey:
             self._news = anyio.Event()
             await self._news.wait()
         self._pressed -= 1
+
+
+async def set_next_mode(session: Session) -> None:
+    sandboxed = session.permissions.facts().sandboxed
+    await session.set_mode(mode_after(session.mode, sandboxed=sandboxed))
 
 
 def mode_after(mode: Mode, *, sandboxed: bool) -> Mode:

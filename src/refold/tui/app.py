@@ -28,7 +28,7 @@ from refold.terminal.greeting import heading, way_back
 from refold.terminal.input.editor import editor_of
 from refold.terminal.input.line_editor.history import history
 from refold.terminal.prompts import plan as plans
-from refold.terminal.run import mode_after
+from refold.terminal.run import set_next_mode
 from refold.terminal.screen.bell import Bell, desktop_notice, ring
 from refold.terminal.screen.capabilities import Look, is_dumb, look
 from refold.terminal.screen.printer import Printer
@@ -246,9 +246,7 @@ class App:
             case m.RunCommand(typed):
                 await self._command(typed)
             case m.CycleMode():
-                sandboxed = self.session.permissions.facts().sandboxed
-                mode = mode_after(self.session.mode, sandboxed=sandboxed)
-                await self.session.set_mode(mode)
+                await set_next_mode(self.session)
             case m.LoadPalette():
                 found = await anyio.to_thread.run_sync(palette, self.session)
                 self.post(m.PaletteLoaded(found))
