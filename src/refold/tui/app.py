@@ -133,10 +133,9 @@ class App:
             return await hearing(live, self._interrupted, self._end)
         finally:
             self._foreground.close()
-            if self.session.view.session.title:
-                Printer(sys.stdout, self._look).say(
-                    f"To resume: {way_back(self.session.view)}", "dim"
-                )
+            printer, view = Printer(sys.stdout, self._look), self.session.view
+            if view.session.title:
+                printer.say(f"To resume: {way_back(view)}", "dim")
 
     _group: TaskGroup
 
@@ -295,8 +294,7 @@ class App:
             await self._terminal.commands.run(self._delayed.pop(0))
 
     async def _edit(self, text: str) -> None:
-        command = editor_of(os.environ)
-        if not command:
+        if not (command := editor_of(os.environ)):
             self._printer.say("Set $VISUAL or $EDITOR to write in an editor.", "warn")
             return
         new = await self._foreground.edited(text, command, "message.md")
