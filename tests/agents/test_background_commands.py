@@ -108,6 +108,52 @@ def test_a_command_goes_on_after_its_turn(tmp_path: Path) -> None:
     anyio.run(test)
 
 
+def test_a_person_who_looks_at_the_output_takes_nothing_from_the_model(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        command = f"echo one; echo two > said; {UNTIL.format(file='go')} echo three"
+        lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "So.")
+        async with talking(tmp_path, *lines) as (session, provider):
+            await session.run("Start it.")
+            await there(tmp_path / "work/said", content=True)
+            while not (early := await session.reports.background_output(FIRST)):
+                await anyio.sleep(0.01)
+            (tmp_path / "work/go").touch()
+            await ended(session)
+            await session.run("And now?")
+            late = await session.reports.background_output(FIRST)
+
+            assert (early, late) == ("one\n", "one\nthree\n")
+            assert results(provider.heard[-1])[-1] == "one\nthree\n(ended: exit code 0)"
+            with pytest.raises(BadInput, match="no background command 'background-2'"):
+                await session.reports.background_output("background-2")
+
+    anyio.run(test)
+
+
+def test_of_a_long_output_a_person_sees_its_last_lines(tmp_path: Path) -> None:
+    async def test() -> None:
+        command = f"seq 1 9000; touch said; {UNTIL.format(file='go')}"
+        async with talking(tmp_path, call(START, command=command), "It runs.") as (
+            session,
+            _,
+        ):
+            await session.run("Start it.")
+            while (part := await session.reports.background_output(FIRST, 15)) != (
+                "8999\n9000\n"
+            ):
+                await anyio.sleep(0.01)
+            (tmp_path / "work/go").touch()
+            await ended(session)
+            whole = await session.reports.background_output(FIRST)
+
+            assert part == "8999\n9000\n"
+            assert whole == "".join(f"{n}\n" for n in range(1, 9001))
+
+    anyio.run(test)
+
+
 def test_the_model_hears_of_an_end_once_and_no_turn_begins_for_it(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"{UNTIL.format(file='go')} echo oh; exit 3"

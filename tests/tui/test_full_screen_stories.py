@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import termios
 import time
 from pathlib import Path
@@ -40,6 +42,7 @@ ASK = {
     ]
 }  # fmt: skip
 UP, DOWN, PAGE_UP = "\x1b[A", "\x1b[B", "\x1b[5~"
+F7, F8 = "\x1b[18~", "\x1b[19~"
 CTRL_S, CTRL_P, CTRL_T, CTRL_O, CTRL_Z = "\x13", "\x10", "\x14", "\x0f", "\x1a"
 
 
@@ -138,6 +141,49 @@ def test_panels_search_and_palette(opens: Opens) -> None:
     at.until("Enter chooses")
     at.type("context us" + ENTER)
     at.until("› /context")
+
+
+def test_the_board_and_a_background_command_are_watched_in_their_panels(
+    opens: Opens, tmp_path: Path
+) -> None:
+    log = tmp_path / "work" / "log"
+    log.write_text("it begins\n")
+    work = {
+        "calls": [
+            {"tool": "task_create", "arguments": {"subject": "Mend the door"}},
+            {"tool": "background_run", "arguments": {"command": "tail -f log"}},
+        ]
+    }
+    at = opens(work, {"text": "It runs."}, flags=("--allow", "background_run"))
+    ready(at)
+    at.type("go" + ENTER)
+    at.until("It runs.")
+    at.type(F7)
+    at.until("Mend the door")
+    _in_the_shell(tmp_path, "tasks", "add", "Paint the wall")
+    at.until("Paint the wall")
+    at.type(F8)
+    at.until("background-1 runs")
+    at.until("it begins")
+    at.type("\t" + ENTER)
+    at.until("Esc closes")
+    with log.open("a") as file:
+        file.write("and goes on\n")
+    at.until("and goes on")
+    at.type(ESC)
+    at.until_gone("Esc closes")
+    at.type("\tx")
+    at.until("background-1 stopped")
+    at.type("\x04")
+
+
+def _in_the_shell(tmp_path: Path, *words: str) -> None:
+    """Another process in the same project."""
+    environ = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}
+    subprocess.run(
+        [sys.executable, "-m", "refold", *words], cwd=tmp_path / "work", env=environ, check=True,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 def test_a_session_is_resumed_with_all_that_was_said(opens: Opens) -> None:

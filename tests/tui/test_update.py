@@ -5,14 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from msgspec.structs import replace
 
-from refold.client.protocol import Interrupt, StopChild
-from refold.journal.events.child_events import ChildBorn
+from refold.client.protocol import Interrupt, StopBackground, StopChild
+from refold.journal.events.child_events import BackgroundStarted, ChildBorn
 from refold.journal.events.kinds import Frame, ModelAsked, Said, TurnEnded
 from refold.tui.composer import Composer
 from refold.tui.messages import (
     Answer,
     Asked,
     AskedToPick,
+    BoardRead,
     Command,
     Complete,
     Copy,
@@ -20,11 +21,14 @@ from refold.tui.messages import (
     EditQueued,
     Facts,
     FactsChanged,
+    Follow,
     Key,
     LoadPalette,
     Message,
     Mouse,
     News,
+    OutputLoaded,
+    OutputsRead,
     PaletteLoaded,
     Paste,
     Picked,
@@ -38,6 +42,7 @@ from refold.tui.messages import (
     Submit,
     Suspend,
     Tick,
+    TranscriptLoaded,
     Typed,
     Unqueued,
     Watch,
@@ -46,6 +51,7 @@ from refold.tui.messages import (
 from refold.tui.model import Dialog, Model
 from refold.tui.update import update
 from refold.tui.view import view
+from refold.values.control import BoardTask
 from refold.values.live import ChildMoved, TextCame
 from refold.views.picker import Picker, PickerItem
 from refold.views.screen.blocks import Heard
@@ -246,6 +252,60 @@ def test_a_subagent_is_watched_and_stopped_from_its_panel() -> None:
     assert after(panel, Key("esc"))[0].panel == ""
 
 
+def test_a_subagent_that_is_left_is_not_watched_any_more() -> None:
+    model = model_of(Story().turn("Go."))
+    shown, _ = after(model, TranscriptLoaded("child-1", "child-1 (explore)", ()))
+
+    left, commands = after(shown, Key("esc"))
+
+    assert (left.watching, commands) == (None, [Watch("")])
+
+
+def test_the_board_is_read_while_its_panel_is_open_and_for_each_session() -> None:
+    model = idle()
+
+    opened, first = after(model, Key("f7"))
+    other, again = after(opened, FactsChanged(Facts("other", "a/m")))
+    _, at_end = after(other, Key("f7"))
+
+    assert (first, again, at_end) == ([Follow("tasks")], [Follow("tasks")], [Follow("")])
+
+
+def test_a_session_has_nothing_of_the_board_and_the_commands_of_another_one() -> None:
+    read = (BoardRead((BoardTask(1, "Mend it"),)), OutputsRead({"background-1": "up"}))
+
+    model, _ = after(idle(), *read, FactsChanged(Facts("other", "a/m")))
+
+    assert (model.board, model.printed) == (None, {})
+
+
+def test_a_background_command_is_shown_and_stopped_from_its_panel() -> None:
+    story = Story().turn("Go.")
+    story.tell(BackgroundStarted("background-1", "make serve", "c9"))
+    panel, _ = after(model_of(story), Key("f8"), Key("tab"))
+    loaded = OutputLoaded("background-1", "background-1: make serve", "one\ntwo\n")
+
+    shown, _ = after(panel, loaded)
+
+    assert after(panel, Key("enter"))[1] == [Watch("background-1")]
+    assert after(panel, Typed("x"))[1] == [Send(StopBackground("background-1"))]
+    assert [row.strip() for row in text(shown).split("\n")[:2]] == ["one", "two"]
+    assert "background-1: make serve" in text(shown)
+
+
+def test_more_output_leaves_the_rows_that_are_read_where_they_are() -> None:
+    lines = [f"line {n}" for n in range(60)]
+    model = model_of(Story().turn("Go."), 80, 20)
+    first, _ = after(
+        model, OutputLoaded("background-1", "b", "\n".join(lines)), Key("ctrl+home")
+    )
+
+    more, _ = after(first, OutputLoaded("background-1", "b", "\n".join([*lines, "new"])))
+
+    assert text(more).startswith("line 0")
+    assert text(after(more, Key("ctrl+end"))[0]).count("new") == 1
+
+
 def test_the_rows_below_a_subagent_belong_to_it() -> None:
     story = Story().turn("Go.")
     story.tell(ChildBorn("child-1", "c8", "explore", "look"))
@@ -285,6 +345,7 @@ MESSAGES = some.one_of(
     some.sampled_from([
         Key(name, 5.0) for name in (
             "enter", "esc", "up", "down", "tab", "ctrl+c", "ctrl+o", "ctrl+s", "ctrl+t", "f2", "f4",
+            "f7", "f8",
             "pageup", "pagedown", "ctrl+up", "backspace", "ctrl+w", "ctrl+r", "ctrl+home", "f5",
         )
     ]),

@@ -5,21 +5,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from msgspec.structs import replace
 
+from refold.journal.events.child_events import (
+    BackgroundEnded,
+    BackgroundStarted,
+    ChildBorn,
+    TeammateIdled,
+)
 from refold.journal.events.kinds import Delivered, Ended, Said, TurnStarted
 from refold.tui.messages import (
     PANELS,
     Asked,
     AskedToPick,
+    BoardRead,
     Key,
     Offered,
+    OutputsRead,
     RowsPrinted,
     Typed,
 )
 from refold.tui.model import Model
 from refold.tui.update import update
 from refold.tui.view import Frame, view
+from refold.values.control import BoardTask
 from refold.values.messages import Image
 from refold.views.picker import Dial, Offer, Picker, PickerItem
+from refold.views.screen.screen import Screen
 from refold.views.styled import bare, line
 from refold.views.wrap import cells
 from tests.tui.sessions import PLAN, WORDS, Story, model_of, stories
@@ -83,6 +93,78 @@ def test_no_width_overflows(width: int) -> None:
     story.tell(*story.says("| a | b |\n|---|---|\n| 1 | " + "long " * 30 + " |"))
 
     fits(view(model_of(story, width, 30)), width, 30)
+
+
+def panel_rows(model: Model) -> list[str]:
+    """The rows of the panel at the right of a wide screen, without empty ones."""
+    rows = [bare([row]).partition("│ ")[2].strip() for row in view(model).rows]
+    return [row for row in rows[1:] if row]
+
+
+def test_the_board_has_open_tasks_first_with_the_names_of_those_who_have_them() -> None:
+    story = Story().turn("Go.")
+    story.tell(ChildBorn("child-1", "c9", "main", "check", teammate="ada", background=True))
+    tasks = (
+        BoardTask(1, "Read it", status="done"),
+        BoardTask(2, "Mend it", "All of it.", status="in_progress", owner="s/child-1"),
+        BoardTask(3, "Try it", blocked_by=(2,), waits_for=(2,)),
+    )
+    model = after(model_of(story, 150, 20), Key("f7"), BoardRead(tasks))
+    model = replace(model, screen=with_id(model, "s"))
+
+    opened = panel_rows(after(model, Key("tab")))
+
+    assert panel_rows(model) == [
+        "[>] 2  Mend it  (ada)", "[ ] 3  Try it  (waits for 2)", "[x] 1  Read it",
+        "2 open, 1 in progress, 1 done", "Tab: keys go here",
+    ]  # fmt: skip
+    assert opened[:2] == ["› [>] 2  Mend it  (ada)", "All of it."]
+
+
+def with_id(model: Model, id_: str) -> Screen:
+    view = model.screen.view
+    return replace(model.screen, view=replace(view, session=replace(view.session, id=id_)))
+
+
+def test_the_board_that_cannot_be_read_says_why() -> None:
+    model = after(model_of(Story(), 150, 20), Key("f7"))
+
+    said = panel_rows(after(model, BoardRead(problem="tasks.jsonl is damaged")))
+
+    assert panel_rows(model)[0] == "The board is being read."
+    assert said[0] == "tasks.jsonl is damaged"
+    assert panel_rows(after(model, BoardRead()))[0] == "There are no tasks on the board."
+
+
+def test_a_background_command_is_shown_with_its_state_time_and_last_line() -> None:
+    story = Story().turn("Go.")
+    story.tell(
+        BackgroundStarted("background-1", "make test"), BackgroundStarted("background-2", "serve"),
+        BackgroundEnded("background-1", "failed", 2, text="one\ntwo failed\n\n"),
+    )  # fmt: skip
+    model = after(model_of(story, 150, 20), Key("f8"))
+
+    rows = panel_rows(after(model, OutputsRead({"background-2": "listens"}, 1_000.0)))
+
+    assert rows == [
+        "background-2 runs · 15 min 30 s", "serve", "listens",
+        "background-1 ended: exit code 2 · 20.0 s", "make test", "two failed", "Tab: keys go here",
+    ]  # fmt: skip
+
+
+def test_a_teammate_is_shown_with_its_name_and_whether_it_works() -> None:
+    story = Story().turn("Go.")
+    for n, name in enumerate(("ada", "bob"), 1):
+        story.tell(
+            ChildBorn(f"child-{n}", "c9", "main", "check", teammate=name, background=True)
+        )
+    story.tell(TeammateIdled("child-2"))
+
+    rows = panel_rows(after(model_of(story, 150, 20), Key("f3")))
+
+    assert [row.split(" · ")[0] for row in rows[:2]] == [
+        "ada (child-1, main) works", "bob (child-2, main) idle",
+    ]  # fmt: skip
 
 
 def test_a_panel_stands_beside_the_transcript_of_a_wide_screen_and_below_that_of_others() -> (

@@ -147,6 +147,19 @@ class BackgroundCommands:
         gap = f"\n[{lost:,} bytes were not kept]\n"
         return BackgroundOutput(as_text(start)[0] + gap + as_text(end)[0], how, whole=False)
 
+    async def printed(self, name: str, most: int) -> str:
+        """The end of what it has printed, in at most that many bytes, for a person to see.
+
+        `output` gives the model the same later: what it has read does not change.
+        """
+        here = self._known.get(name)
+        if here is None:
+            return ""
+        start, lost, end, _ = here.printed.since(0)
+        cut = lost > 0 or len(start) + len(end) > most
+        text = as_text((end if lost else start + end)[-most:])[0]
+        return text.partition("\n")[2] if cut else text
+
     async def stop(self, name: str, *, told: bool = False, reason: str = ASKED) -> bool:
         """End it, and wait for that. False: it had ended. `told`: the model asked for it."""
         self._find(name)

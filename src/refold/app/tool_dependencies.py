@@ -176,6 +176,9 @@ class LazyBackground:
     async def stop(self, name: str, *, told: bool = False) -> bool:
         return await self._commands.stop(name, told=told)
 
+    async def printed(self, name: str, most: int) -> str:
+        return await self._commands.printed(name, most)
+
     def every(self) -> Sequence[BackgroundCommand]:
         return self._record.view.background.commands
 

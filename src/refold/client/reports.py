@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from refold.client.verify import VerifyReport
 
 
+_OUTPUT = 256 * 1024  # bytes of the output of a background command
+
+
 class Reports:
     """Of one session, as it is at that moment."""
 
@@ -112,6 +115,24 @@ class Reports:
 
         size = save(path, pieces(), force=force)
         return ExportedFile(path, size, made.told, tuple(made.damages))
+
+    async def background_output(self, name: str, most: int = _OUTPUT) -> str:
+        """The end of what a background command has printed. Raises `BadInput` where it is not
+        known here: only the process that runs a command sees what it prints.
+        """
+        found, running = self._engine.view.background.command(name), self._engine.background
+        if found is None:
+            raise BadInput(f"there is no background command {name!r} in this session")
+        if found.end is not None and not found.end.full_blob:
+            return found.end.text
+        if found.end is not None:
+            text = (await self._engine.record.get(found.end.full_blob)).decode()
+            return text[-most:]
+        if found.foreign or running is None:
+            raise BadInput(
+                f"what {name!r} has printed is known where the session is open: look there"
+            )
+        return self._app.models.masks.masked(await running.printed(name, most))
 
     def offered_tools(self) -> OfferedTools:
         """The tools of the next turn, as they would be now."""

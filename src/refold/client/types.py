@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from refold.agents.profile import Profile
     from refold.app.project_memory import Learned
+    from refold.journal.board.board_file import TaskBoard
     from refold.journal.catalogue.session_card import Card, Hit
     from refold.journal.events import kinds as events
     from refold.journal.events.child_events import ChildAnswered
     from refold.journal.events.kinds import Entry, Frame
+    from refold.journal.state.background import BackgroundCommand
     from refold.journal.state.checkpoints import Point
     from refold.journal.state.conversation import OpenCall
     from refold.journal.state.fold import View
@@ -30,9 +32,11 @@ if TYPE_CHECKING:
 _MODULES = {
     "agents.profile": ("Profile",),
     "app.project_memory": ("Learned",),
+    "journal.board.board_file": ("TaskBoard",),
     "journal.catalogue.session_card": ("Card", "Hit"),
     "journal.events.child_events": ("ChildAnswered",),
     "journal.events.kinds": ("Entry", "Frame"),
+    "journal.state.background": ("BackgroundCommand",),
     "journal.state.checkpoints": ("Point",),
     "journal.state.conversation": ("OpenCall",),
     "journal.state.fold": ("View",),
@@ -48,6 +52,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "BackgroundCommand",
     "Card",
     "ChildAnswered",
     "Entry",
@@ -70,6 +75,7 @@ __all__ = [
     "Request",
     "Rule",
     "Shortcuts",
+    "TaskBoard",
     "Tool",
     "View",
     "Watch",

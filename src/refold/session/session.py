@@ -50,6 +50,10 @@ class RunningBackground(Protocol):
     """The background commands of a session: they end with it."""
 
     async def stop(self, name: str) -> bool: ...
+    async def printed(self, name: str, most: int) -> str:
+        """The end of what it has printed; the model's reading is not moved by that."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -216,8 +216,8 @@ class App:
                 self._foreground.repaint()
             case m.Quit():
                 self._left.set()
-            case m.Watch(node) if self._following is not None:
-                self._following.watch(node)
+            case m.Watch() | m.Follow() if self._following is not None:
+                self._following.look_at(command)
             case m.Complete(before):
                 if (looks := self._completer.wanted(before)) is not None:
                     self._start(looks)

@@ -4,26 +4,42 @@ The news becomes messages for `update`; turns run until nothing is left to do; q
 plans are put one after the other, as the line terminal puts them.
 """
 
+import time
+from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import anyio
 
 from refold.client.session import Session
-from refold.client.types import Entry, Frame, Watch
+from refold.client.types import BackgroundCommand, Entry, Frame, TaskBoard, Watch
 from refold.errors import RefoldError
 from refold.terminal.prompts import plan as plans
 from refold.terminal.prompts.waiting import Asker
 from refold.terminal.screen.printer import Printer
 from refold.terminal.work import sentence
+from refold.tui import messages
 from refold.tui.host import DialogReader
-from refold.tui.messages import Facts, FactsChanged, Message, News, TranscriptLoaded
+from refold.tui.messages import (
+    BoardRead,
+    Facts,
+    FactsChanged,
+    Message,
+    News,
+    OutputLoaded,
+    OutputsRead,
+    PanelName,
+    TranscriptLoaded,
+)
 from refold.values.live import ChildMoved
+from refold.views.background_list import last_line
 from refold.views.escape import on_one_line
 from refold.views.notices import notification
 from refold.views.styled import Line
 
 _JUDGING = 0.3  # seconds a question waits for the others of the same answer
-_AGAIN = 1.0  # seconds between two looks at a subagent that is watched
+_AGAIN = 1.0  # seconds between two looks at what is watched, or at what a panel shows
+_LINE = 4_000  # bytes in which the last line of a command is looked for
 
 
 class Display(Protocol):
@@ -63,6 +79,8 @@ class Following:
         self._seen, self._branch = 0, ""
         self._watched = ""  # the subagent whose transcript is shown
         self._moved = anyio.Event()
+        self._panel: PanelName = ""  # the open panel that shows what no event says
+        self._opened = anyio.Event()
 
     async def run(self, scope: anyio.CancelScope) -> None:
         """Until the scope is cancelled."""
@@ -71,7 +89,9 @@ class Following:
         try:
             with scope:
                 async with anyio.create_task_group() as group:
-                    for task in (self._work, self._ask, self._judge_plans, self._look):
+                    for task in (
+                        self._work, self._ask, self._judge_plans, self._look, self._look_beside,
+                    ):  # fmt: skip
                         group.start_soon(task)
                     await self._show(watch)
         finally:
@@ -83,10 +103,15 @@ class Following:
         self.may_work.set()
         self._ordered.set()
 
-    def watch(self, node: str) -> None:
-        """Show the transcript of this subagent, and what is new of it."""
-        self._watched = node
-        self._moved.set()
+    def look_at(self, command: messages.Watch | messages.Follow) -> None:
+        """Show this subagent, this background command or this panel, and what is new of it."""
+        match command:
+            case messages.Watch(node):
+                self._watched = node
+                self._moved.set()
+            case messages.Follow(panel):
+                self._panel = panel
+                self._opened.set()
 
     def facts(self) -> Facts:
         now = self._session
@@ -192,16 +217,65 @@ class Following:
                 self._reader.forget()
 
     async def _look(self) -> None:
-        """Load the transcript of the subagent that is watched, whenever it has moved."""
+        """Load what is watched: a subagent whenever it has moved, a command while it runs."""
         while True:
             await self._moved.wait()
             self._moved = anyio.Event()
+            if not (name := self._watched):
+                continue
+            command = self._session.view.background.command(name)
             try:
-                node = await self._session.reports.node(self._watched)
+                loaded = await (
+                    self._node(name) if command is None else self._output(command)
+                )
             except RefoldError as error:
                 self._display.say(sentence(error))
                 continue
-            frames = tuple(Frame(each.seq, 0, each) for each in node.entries)
-            title = f"{on_one_line(node.name)} ({on_one_line(node.view.session.agent)})"
-            self._post(TranscriptLoaded(self._watched, title, frames))
+            if name == self._watched:  # else it was left meanwhile
+                self._post(loaded)
             await anyio.sleep(_AGAIN)
+            if command is not None and command.runs:
+                self._moved.set()
+
+    async def _node(self, address: str) -> TranscriptLoaded:
+        node = await self._session.reports.node(address)
+        frames = tuple(Frame(each.seq, 0, each) for each in node.entries)
+        title = f"{on_one_line(node.name)} ({on_one_line(node.view.session.agent)})"
+        return TranscriptLoaded(address, title, frames)
+
+    async def _output(self, command: BackgroundCommand) -> OutputLoaded:
+        name = command.name
+        text = await self._session.reports.background_output(name)
+        return OutputLoaded(name, f"{name}: {on_one_line(command.started.command)}", text)
+
+    async def _look_beside(self) -> None:
+        """Read what the open panel shows and no event says, as long as it is open."""
+        while True:
+            await self._opened.wait()
+            self._opened = anyio.Event()
+            board, shown = self._session.workspace.tasks, None
+            while panel := self._panel:
+                reading = partial(_board, board) if panel == "tasks" else self._last_lines
+                if (found := await reading()) != shown and panel == self._panel:
+                    shown = found
+                    self._post(found)
+                with anyio.move_on_after(_AGAIN):
+                    await self._opened.wait()
+
+    async def _last_lines(self) -> OutputsRead:
+        """Of each command that runs here; of one in another process they are not known."""
+        lines = dict[str, str]()
+        for each in self._session.view.background.running:
+            with suppress(RefoldError):
+                text = await self._session.reports.background_output(each.name, _LINE)
+                lines[each.name] = last_line(text)
+        return OutputsRead(
+            lines, time.time() if self._session.view.background.running else 0.0
+        )
+
+
+async def _board(board: TaskBoard) -> BoardRead:
+    try:
+        return BoardRead((await anyio.to_thread.run_sync(board.read)).tasks)
+    except RefoldError as error:
+        return BoardRead(problem=str(error))

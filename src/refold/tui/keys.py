@@ -27,6 +27,8 @@ KEYS: Mapping[str, str] = {
     "f4": "changes",
     "f5": "cost",
     "f6": "plan",
+    "f7": "tasks",
+    "f8": "background",
 }
 
 _LIST: tuple[tuple[str, str], ...] = (
@@ -48,6 +50,7 @@ _LIST: tuple[tuple[str, str], ...] = (
     ("Ctrl+T", "the todo list"),
     ("F2", "the next panel; Tab: keys go to the panel"),
     ("F3 F4 F5 F6", "subagents, changed files, context and cost, the plan"),
+    ("F7 F8", "the task board, background commands"),
     ("Ctrl+L", "paint everything anew"),
     ("Ctrl+Z", "suspend"),
 )

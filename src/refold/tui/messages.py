@@ -4,19 +4,24 @@
 the session into messages, and carries the commands out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from refold.client.protocol import Order
 from refold.client.types import Frame
+from refold.values.control import BoardTask
 from refold.values.modes import Effort, Mode
 from refold.views.picker import Offer, Picker
 from refold.views.styled import Line
 
-PanelName: TypeAlias = Literal["", "todos", "agents", "changes", "cost", "plan"]
-PANELS: tuple[PanelName, ...] = ("todos", "agents", "changes", "cost", "plan")
+PanelName: TypeAlias = Literal[
+    "", "todos", "tasks", "agents", "background", "changes", "cost", "plan"
+]
+PANELS: tuple[PanelName, ...] = (
+    "todos", "tasks", "agents", "background", "changes", "cost", "plan",
+)  # fmt: skip
 
 
 class Key(Struct, frozen=True):
@@ -140,6 +145,31 @@ class TranscriptLoaded(Struct, frozen=True):
     frames: tuple[Frame, ...]
 
 
+class OutputLoaded(Struct, frozen=True):
+    """What a background command that is being watched has printed so far."""
+
+    name: str
+    title: str
+    text: str
+
+
+class BoardRead(Struct, frozen=True):
+    """The task board of the project as it is now, or the `problem` with reading it."""
+
+    tasks: tuple[BoardTask, ...] = ()
+    problem: str = ""
+
+
+class OutputsRead(Struct, frozen=True):
+    """The last line that each running background command has printed, by its name.
+
+    `now` is the time of the journal while one runs.
+    """
+
+    lines: Mapping[str, str]
+    now: float = 0.0
+
+
 class Edited(Struct, frozen=True):
     """The text came back from the editor."""
 
@@ -166,7 +196,8 @@ class ViKeys(Struct, frozen=True):
 
 Message: TypeAlias = (
     Key | Typed | Paste | Mouse | Resized | Tick | News | FactsChanged | RowsPrinted | Asked
-    | AskedToPick | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | Edited
+    | AskedToPick | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | OutputLoaded | BoardRead
+    | OutputsRead | Edited
     | Unqueued | Remembered | ViKeys
 )  # fmt: skip
 
@@ -222,9 +253,20 @@ class LoadPalette(Struct, frozen=True):
 
 
 class Watch(Struct, frozen=True):
-    """Load the transcript of this subagent, and again whenever it moves."""
+    """Load the transcript of this subagent, and again whenever it moves; or the output of
+    this background command. "": nothing is watched any more.
+    """
 
     node: str
+
+
+class Follow(Struct, frozen=True):
+    """Read what this panel shows and no event says, and again while it is open; "": stop.
+
+    It comes as `BoardRead` or `OutputsRead`.
+    """
+
+    panel: PanelName
 
 
 class Copy(Struct, frozen=True):
@@ -258,7 +300,7 @@ class Quit(Struct, frozen=True):
 
 
 Command: TypeAlias = (
-    Send | Submit | EditQueued | RunCommand | Answer | Picked | Complete | LoadPalette | Watch | Copy
-    | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
+    Send | Submit | EditQueued | RunCommand | Answer | Picked | Complete | LoadPalette | Watch | Follow
+    | Copy | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
 )  # fmt: skip
 Commands: TypeAlias = Sequence[Command]

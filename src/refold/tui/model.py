@@ -1,11 +1,12 @@
 """The state of the full screen, whole: what it shows is made from this value and nothing else."""
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from refold.tui.composer import Composer
-from refold.tui.messages import Asked, Command, Facts, PanelName
+from refold.tui.messages import Asked, BoardRead, Command, Facts, PanelName
 from refold.tui.text_field import TextField
 from refold.tui.transcript import Anchor, Transcript
 from refold.values.display import Diff
@@ -42,7 +43,9 @@ class TextSearch(Struct, frozen=True):
 
 
 class Watching(Struct, frozen=True):
-    """The transcript of a subagent, over that of the session."""
+    """The transcript of a subagent, or what a background command has printed, over that of
+    the session.
+    """
 
     node: str
     title: str
@@ -75,6 +78,8 @@ class Model(Struct, frozen=True):
     selected: int = -1
     panel: PanelName = ""
     panel_row: int = 0
+    board: BoardRead | None = None  # None: it was not read yet
+    printed: Mapping[str, str] = {}  # the last line of each running background command
     overlay: Overlay | None = None
     waiting: tuple[Asked, ...] = ()
     watching: Watching | None = None

@@ -1,4 +1,5 @@
-"""The panels beside the transcript: todos, subagents, changed files, cost and plan. Pure.
+"""The panels beside the transcript: todos, tasks, subagents, background commands, changed
+files, cost and plan. Pure.
 
 A panel is a list of entries; one is selected. The entry that is selected may show more.
 """
@@ -6,36 +7,43 @@ A panel is a list of entries; one is selected. The entry that is selected may sh
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.tui.messages import PanelName
 from refold.tui.model import Model
 from refold.tui.transcript import markdown_rows
 from refold.values.display import Diff
 from refold.values.path_names import near
+from refold.views.background_list import command_rows
 from refold.views.children_list import child_rows
 from refold.views.context import context_lines, context_usage
 from refold.views.escape import on_one_line
 from refold.views.number_format import many, spent_row
-from refold.views.styled import Line, line
+from refold.views.styled import Line, Style, line
+from refold.views.task_list import count_line, task_lines, task_rows
 from refold.views.todo_list import checklist
 from refold.views.word_diff import diff_lines
 from refold.views.wrap import cut, hard_wrap, truncate, wrap_words
 
 TITLES: Mapping[PanelName, str] = {
     "todos": "Todos",
+    "tasks": "Task board",
     "agents": "Subagents",
+    "background": "Background commands",
     "changes": "Changed files",
     "cost": "Context and cost",
     "plan": "Plan",
 }
 HINTS: Mapping[PanelName, str] = {
+    "tasks": "The selected task shows its description",
     "agents": "Enter watches · x stops",
+    "background": "Enter shows its output · x stops",
     "changes": "Enter shows the next file",
 }
 
 
 class PanelEntry(Struct, frozen=True):
-    """`id` is what a key is about: the name of a subagent, the path of a file."""
+    """`id` is what a key is about: the name of a subagent or a command, the path of a file."""
 
     id: str
     rows: tuple[Line, ...]
@@ -61,6 +69,51 @@ def _todos(model: Model, room: int) -> Iterator[PanelEntry]:
         yield PanelEntry("", (line("No todos yet.", "dim"),))
     for at, row in enumerate(checklist(todos, room)):
         yield PanelEntry(str(at), (row,))
+
+
+def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
+    """The open tasks come first; at the end, how many there are of each kind."""
+    board = model.board
+    if board is None or board.problem or not board.tasks:
+        said = "The board is being read." if board is None else board.problem
+        said = said or "There are no tasks on the board."
+        style: Style = "bad" if board and board.problem else "dim"
+        yield PanelEntry("", tuple(wrap_words(on_one_line(said), room, style)))
+        return
+    names = _owners(model)
+    tasks = [
+        replace(each, owner=names.get(each.owner, each.owner))
+        for each in sorted(board.tasks, key=lambda task: not task.open)
+    ]
+    rows = task_rows(tasks, room)
+    for at, (task, row) in enumerate(zip(tasks, rows, strict=True)):
+        here = at == model.panel_row and model.focus == "panel"
+        whole = task_lines(task, room) if here else [row]
+        parts = [part for each in whole for part in hard_wrap(each, room)]
+        yield PanelEntry(str(task.id), tuple(parts))
+    yield PanelEntry("", (truncate(line(count_line(tasks), "dim"), room),))
+
+
+def _owners(model: Model) -> Mapping[str, str]:
+    """The names of those who take tasks by the id of their session."""
+    view = model.screen.view
+    me = view.session.id
+    below = {
+        f"{me}/{child.name}": child.born.teammate or child.name
+        for child in view.children.children
+    }
+    return {**below, me: "this session"}
+
+
+def _background(model: Model, room: int) -> Iterator[PanelEntry]:
+    """The newest comes first."""
+    commands = model.screen.view.background.commands
+    if not commands:
+        said = "No command was started in the background yet."
+        yield PanelEntry("", tuple(wrap_words(said, room, "dim")))
+    for command in reversed(commands):
+        rows = command_rows(command, model.now, model.printed.get(command.name, ""))
+        yield PanelEntry(command.name, tuple(truncate(row, room) for row in rows))
 
 
 def _agents(model: Model, room: int) -> Iterator[PanelEntry]:
@@ -121,7 +174,9 @@ def _plan(model: Model, room: int) -> Iterator[PanelEntry]:
 
 _PANELS: Mapping[PanelName, Callable[[Model, int], Iterator[PanelEntry]]] = {
     "todos": _todos,
+    "tasks": _tasks,
     "agents": _agents,
+    "background": _background,
     "changes": _changes,
     "cost": _cost,
     "plan": _plan,

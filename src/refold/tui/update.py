@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from refold.client.protocol import Interrupt, StopChild
+from refold.client.protocol import Interrupt, StopBackground, StopChild
 from refold.tui import composer as inputs
 from refold.tui.keys import KEYS, keys_rows
 from refold.tui.messages import (
     PANELS,
     Asked,
     AskedToPick,
+    BoardRead,
     Command,
     Complete,
     CycleMode,
@@ -24,13 +25,17 @@ from refold.tui.messages import (
     EditOutside,
     EditQueued,
     FactsChanged,
+    Follow,
     Key,
     LoadPalette,
     Message,
     Mouse,
     News,
     Offered,
+    OutputLoaded,
+    OutputsRead,
     PaletteLoaded,
+    PanelName,
     Paste,
     Quit,
     Remember,
@@ -63,13 +68,27 @@ from refold.values.growing import Log
 from refold.views.picker import with_query
 from refold.views.screen.blocks import Called
 from refold.views.screen.screen import Screen, shown
-from refold.views.styled import Line
+from refold.views.styled import Line, line
+from refold.views.wrap import text_lines
 
 TWICE = 2.0  # seconds in which a second Ctrl+C or Esc means more
 
 
 def update(model: Model, message: Message) -> Updated:
-    return _ON[type(message)](model, message)
+    new, commands = _ON[type(message)](model, message)
+    if _followed(new) != _followed(model):
+        _, panel = _followed(new)
+        commands = (*commands, Follow(panel))
+    if model.watching and not new.watching:
+        commands = (*commands, Watch(""))
+    return new, commands
+
+
+def _followed(model: Model) -> tuple[str, PanelName]:
+    """The panel that is read anew while it is open, and the session that it is about."""
+    if model.panel not in ("tasks", "background"):
+        return "", ""
+    return model.facts.session, model.panel
 
 
 def _told(change: Callable[[Model, Any], Model]) -> Callable[[Model, Any], Updated]:
@@ -102,7 +121,7 @@ def _with_facts(model: Model, message: FactsChanged) -> Model:
     if facts.session != model.facts.session:
         model = replace(
             model, screen=Screen(window=model.screen.window), diffs=Log[Diff](), anchor=None, selected=-1,
-            focus="input", watching=None, panel_row=0,
+            focus="input", watching=None, panel_row=0, board=None, printed={},
         )  # fmt: skip
         transcript = Transcript(label=transcript.label, whole=transcript.whole)
     return replace(
@@ -123,6 +142,17 @@ def _watched(model: Model, found: TranscriptLoaded) -> Model:
     anchor = same.anchor if same else None
     watching = Watching(found.node, found.title, transcript, anchor)
     return replace(model, watching=watching)
+
+
+def _printed_by(model: Model, found: OutputLoaded) -> Model:
+    """The rows that it had before stay where they are."""
+    rows = tuple(text_lines(found.text, max(model.width - 2, 8))) or (
+        line("No output.", "dim"),
+    )
+    same = model.watching if model.watching and model.watching.node == found.name else None
+    transcript = grown(Transcript(), (Local(rows),))
+    anchor = same.anchor if same else None
+    return replace(model, watching=Watching(found.name, found.title, transcript, anchor))
 
 
 def _offered(model: Model, found: Offered) -> Model:
@@ -347,12 +377,12 @@ def _panel_key(model: Model, key: str) -> Updated:
             return replace(
                 model, panel_row=(model.panel_row + 1) % max(len(entries), 1)
             ), ()
-        case "enter" if entry and entry.id and model.panel == "agents":
+        case "enter" if entry and entry.id and model.panel in ("agents", "background"):
             return replace(model, focus="input"), (Watch(entry.id),)
-        case "x" if entry and entry.id and model.panel == "agents":
-            return replace(model, hint=f"Stopping {entry.id}."), (
-                Send(StopChild(entry.id)),
-            )
+        case "x" if entry and entry.id and model.panel in ("agents", "background"):
+            stop = StopChild if model.panel == "agents" else StopBackground
+            hint = f"Stopping {entry.id}."
+            return replace(model, hint=hint), (Send(stop(entry.id)),)
         case "tab":
             return replace(model, focus="input"), ()
         case "esc":
@@ -384,6 +414,11 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
         lambda model, m: replace(model, overlay=model.overlay or Choosing(0, m.picker))
     ),
     TranscriptLoaded: _told(_watched),
+    OutputLoaded: _told(_printed_by),
+    BoardRead: _told(lambda model, m: replace(model, board=m)),
+    OutputsRead: _told(
+        lambda model, m: replace(model, printed=m.lines, now=m.now or model.now)
+    ),
     Edited: _told(lambda model, m: _put_text(model, m.text)),
     Unqueued: _told(_with_queued),
     Remembered: _told(_with_history),

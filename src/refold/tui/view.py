@@ -275,7 +275,10 @@ def _rule(model: Model) -> Line:
     mode = model.facts.mode
     named: Line = ()
     if model.watching:
-        named = (("accent", f" {on_one_line(model.watching.title)} "), ("dim", f"{_KEYS} "))
+        title = cut(
+            on_one_line(model.watching.title), max(model.width - cells(_KEYS) - 8, 8)
+        )
+        named = (("accent", f" {title} "), ("dim", f"{_KEYS} "))
     elif mode != "default":
         style: Style = "bad" if mode == "bypass" else "warn"
         named = ((style, f" {mode} "),)

@@ -20,6 +20,7 @@ _REPORT_ROWS = 2
 _TAGS = re.compile(r"\A<child [^>]*>|</child>\s*\Z")
 _STATUS: Mapping[str, Style] = {
     "done": "good", "partial": "warn", "failed": "bad", "runs": "accent",
+    "works": "accent", "idle": "dim",
 }  # fmt: skip
 
 
@@ -182,7 +183,7 @@ def _used(child: Child, moved: ChildMoved | None) -> tuple[int, float | None]:
 
 
 def _row(child: Child, moved: ChildMoved | None, room: int) -> Line:
-    status = child.status if not child.foreign else "of another session"
+    status = _state(child)
     style = _STATUS.get(status, "dim")
     head = f"{_who(child.born)} "
     spent = spent_row(child.end.spent) if child.end else _so_far(moved)
@@ -191,6 +192,13 @@ def _row(child: Child, moved: ChildMoved | None, room: int) -> Line:
     left = room - len(head) - len(status) if room else len(rest)
     shown = cut(on_one_line(rest), max(left, 8))
     return (("strong", head), (style, status), ("dim", shown))
+
+
+def _state(child: Child) -> str:
+    """A teammate that runs works or waits."""
+    if child.foreign:
+        return "of another session"
+    return _team_state(child) if child.born.teammate and child.runs else child.status
 
 
 def _deeper(node: str, moved: ChildMoved, room: int) -> Line:
@@ -209,7 +217,8 @@ def _so_far(moved: ChildMoved | None) -> str:
 
 
 def _who(born: ChildBorn) -> str:
-    return f"{on_one_line(born.child)} ({on_one_line(born.agent)})"
+    name, agent = on_one_line(born.child), on_one_line(born.agent)
+    return f"{born.teammate} ({name}, {agent})" if born.teammate else f"{name} ({agent})"
 
 
 def _title(born: ChildBorn) -> str:

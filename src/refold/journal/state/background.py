@@ -30,6 +30,7 @@ class BackgroundCommand(Struct, frozen=True):
     end: BackgroundEnded | None = None
     told: bool = False  # does the model know its end?
     foreign: bool = False  # from before a fork or an import: it never ran here
+    ended_at: float = 0.0  # the journal's time of its end
 
     @property
     def name(self) -> str:
@@ -77,7 +78,7 @@ def apply(background: Background, entry: Entry) -> Background:
             new = BackgroundCommand(started, entry.at)
             return replace(background, commands=(*background.commands, new))
         case BackgroundEnded() as end:
-            return _with_end(background, end)
+            return _with_end(background, end, entry.at)
         case Forked() | Imported():
             foreign = (
                 replace(each, foreign=True, told=True) for each in background.commands
@@ -87,13 +88,13 @@ def apply(background: Background, entry: Entry) -> Background:
             return background
 
 
-def _with_end(background: Background, end: BackgroundEnded) -> Background:
+def _with_end(background: Background, end: BackgroundEnded, at: float) -> Background:
     found = background.command(end.name)
     if found is None or not found.runs:
         return background
     # One that wakes the agent says so in a message.
     told = end.told or (found.started.notify and end.outcome in ("done", "failed"))
-    changed = replace(found, end=end, told=told)
+    changed = replace(found, end=end, told=told, ended_at=at)
     commands = tuple(changed if each is found else each for each in background.commands)
     return Background(commands, untold=background.untold or not told)
 

@@ -1,0 +1,35 @@
+"""The background commands of a session as rows: state, time, command and last line. Pure.
+
+`children_list` has the subagents; `journal/state/background.py` what is known of a command.
+"""
+
+from collections.abc import Mapping
+
+from refold.journal.state.background import BackgroundCommand, end_text
+from refold.views.escape import on_one_line
+from refold.views.number_format import duration
+from refold.views.styled import Line, Style, line
+
+_ENDS: Mapping[str, Style] = {"done": "good", "failed": "bad"}
+
+
+def command_rows(command: BackgroundCommand, now: float, printed: str) -> list[Line]:
+    """`printed` is the last line of one that runs; of one that has ended, the event has it."""
+    end = command.end
+    style: Style = _ENDS.get(end.outcome, "warn") if end else "accent"
+    state, until, last = "runs", now, printed
+    if end is not None:
+        state, until, last = end_text(end), command.ended_at, last_line(end.text)
+    elif command.foreign:
+        state, style, until = "of another session", "dim", 0.0
+    time = f" · {duration(until - command.at)}" if until > command.at > 0 else ""
+    head: Line = (
+        ("strong", f"{on_one_line(command.name)} "), (style, on_one_line(state)), ("dim", time),
+    )  # fmt: skip
+    rows = [head, line(f"  {on_one_line(command.started.command)}")]
+    return [*rows, line(f"  {on_one_line(last)}", "dim")] if last else rows
+
+
+def last_line(text: str) -> str:
+    """The last line that is not empty; "": there is none."""
+    return next((each for each in reversed(text.split("\n")) if each.strip()), "")
