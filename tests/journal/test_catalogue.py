@@ -19,9 +19,11 @@ from refold.journal.catalogue.database import opened
 from refold.journal.catalogue.session_card import Card
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
-from refold.journal.events.kinds import Event, Renamed, Said, Tagged
+from refold.journal.events.kinds import Event, ModelAnswered, Renamed, Said, Tagged
 from refold.journal.home import Home
 from refold.journal.state import fold
+from refold.values.messages import Message, Text
+from refold.values.usage import Usage
 from tests.journal.journals import as_file, lines
 from tests.journal.shelves import put, talk
 from tests.session.golden.record import EVENTS as GOLDEN
@@ -34,6 +36,10 @@ def home(tmp_path: Path) -> Home:
 
 def found(home: Home, text: str) -> list[tuple[str, int]]:
     return [(hit.card.id, hit.seq) for hit in home.catalogue().search(text, 50)]
+
+
+def said(text: str) -> ModelAnswered:
+    return ModelAnswered(Message("assistant", (Text(text),)), usage=Usage(1))
 
 
 def ids(cards: Sequence[Card]) -> list[str]:
@@ -51,6 +57,16 @@ def test_a_card_says_what_the_fold_of_the_journal_says(home: Home) -> None:
     assert (card.outcome, card.open) == (view.turn.outcome, bool(view.turn.seq))
     assert (card.about.name, card.about.tags) == ("walk", ("rain", "sun"))
     assert (card.model, card.damage) == (view.conversation.system_prompt.model, "")
+
+
+def test_a_card_has_the_beginning_of_the_last_message_and_of_its_answer(home: Home) -> None:
+    put(home, "one", Said("old"), said("older"), Said("x" * 999, typed="/fix a.py"))
+    put(home, "two", Said("old"), said("first"), said("y" * 999))
+
+    cards = {card.id: card for card in home.catalogue().cards()}
+
+    assert (cards["one"].asked, cards["one"].answer) == ("/fix a.py", "")
+    assert (cards["two"].asked, cards["two"].answer) == ("old", "y" * 400)
 
 
 def test_cards_come_last_written_first(home: Home) -> None:

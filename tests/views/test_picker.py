@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from refold.journal.catalogue.session_card import Card
 from refold.journal.state.session_info import SessionInfo
@@ -112,6 +113,19 @@ def test_as_much_is_drawn_as_there_is_room_for() -> None:
     )
 
 
+def test_the_last_message_and_answer_of_the_selected_session_stand_below_the_list() -> None:
+    told = replace(
+        CARDS[0], asked="Which\ncolour?", answer="Red.\n\nOr:\n\n- blue\n- green"
+    )
+    picking = session_picker([told, *CARDS[1:]], NOW)
+
+    assert bare(picker_rows(picking, 40, 10)).split("\n")[4:] == [
+        "", "  › Which colour?", "    Red.", "    Or:", "    - blue",
+    ]  # fmt: skip
+    assert "Which" not in bare(picker_rows(moved(picking, 1), 40, 10))
+    assert "Which" not in bare(picker_rows(picking, 40, 9))  # the list comes first
+
+
 def test_where_nothing_moves_each_has_a_number() -> None:
     assert bare(numbered_rows(ALL.choices[2:], 40)) == (
         "1     2 h  屋根を直す  failed\n2     4 d  Plant a tree"
@@ -120,11 +134,12 @@ def test_where_nothing_moves_each_has_a_number() -> None:
 
 def test_no_title_orders_a_screen_about() -> None:
     evil = Card(
-        "e", SessionInfo(title="\x1b[2J\rx\u202e", name="\x07", tags=("\x9b",)), NOW
-    )
+        "e", SessionInfo(title="\x1b[2J\rx\u202e", name="\x07", tags=("\x9b",)), NOW,
+        asked="\x1b[2J\u202e", answer="\x1b]0;x\x07\r",
+    )  # fmt: skip
 
     picker = session_picker([evil], NOW)
-    drawn = bare([*picker_rows(picker, 60, 9), *numbered_rows(picker.choices, 60)])
+    drawn = bare([*picker_rows(picker, 60, 12), *numbered_rows(picker.choices, 60)])
 
     assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", drawn) == []
 

@@ -19,7 +19,7 @@ from refold.views.wrap import cells, truncate, wrap_line
 
 _AHEAD = 0.5  # seconds after typing in which a question takes no letter for an answer
 _ABOVE = 3  # rows of the transcript that a question leaves
-_LIST = 14  # rows of a list
+_LIST = 17  # rows of a list, with what stands below it
 _LAST = 1_000_000  # a row behind the last one
 
 

@@ -14,14 +14,19 @@ from refold.views.styled import Line
 Search: TypeAlias = Callable[[str], frozenset[str]]  # the ids of further choices
 OnMove: TypeAlias = Callable[["Picker"], None]
 _ROWS = 12  # at most, however high the screen
+_LEAST = 5  # of the list, where there is a preview
 
 
 class PickerItem(Struct, frozen=True):
-    """`row` draws it in so many cells. `found_by` are words that a query may match."""
+    """`row` draws it in so many cells. `found_by` are words that a query may match.
+
+    `preview` are the rows about it below the list, while it is selected.
+    """
 
     id: str
     row: Callable[[int], Line]
     found_by: str
+    preview: Callable[[int], Sequence[Line]] | None = None
 
 
 class Offer(Struct, frozen=True):
@@ -115,8 +120,12 @@ def turned(picking: Picker, by: int) -> Picker:
 
 
 def picker_rows(picking: Picker, room: int, height: int) -> list[Line]:
-    """The visible part of the list, how many there are, the dial and the sample."""
-    shown, many = picking.shown, max(min(height, _ROWS), 1)
+    """The visible part of the list, how many there are, the dial, the preview, the sample."""
+    shown, chosen = picking.shown, picking.chosen
+    preview = chosen.preview(room) if chosen and chosen.preview else ()
+    if len(preview) + _LEAST > height:
+        preview = ()
+    many = max(min(height - len(preview), _ROWS), 1)
     at = min(picking.at, len(shown) - 1)
     first = max(0, min(at - many // 2, len(shown) - many))
     found = [
@@ -129,7 +138,7 @@ def picker_rows(picking: Picker, room: int, height: int) -> list[Line]:
         found.append((("dim", f"  {at + 1} of {len(shown)}"),))
     if picking.dial:
         found.append(_dial(picking.dial))
-    return [*found, *picking.sample]
+    return [*found, *preview, *picking.sample]
 
 
 def numbered_rows(choices: Sequence[PickerItem], room: int) -> list[Line]:

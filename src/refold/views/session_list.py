@@ -10,13 +10,14 @@ from functools import partial
 import msgspec
 
 from refold.journal.catalogue.session_card import ENDS, FOUND, Card, Hit
-from refold.views.escape import on_one_line
+from refold.views.escape import on_one_line, visible
 from refold.views.number_format import many, money
 from refold.views.picker import Picker, PickerItem
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
 _OPEN = "open"
+_ANSWER = 3  # rows of the last answer in a preview
 _TITLE = 20  # cells of a title, at least
 _MODEL = 18  # cells of the name of a model
 _WIDE = 76  # cells from which on a row of the picker says what was used
@@ -134,9 +135,19 @@ def session_picker(cards: Iterable[Card], now: float) -> Picker:
     def choice(card: Card) -> PickerItem:
         about = card.about
         found_by = " ".join((about.name, about.title, card.id, *about.tags))
-        return PickerItem(card.id, partial(_row, card, now), found_by)
+        preview = partial(_preview, card) if card.asked else None
+        return PickerItem(card.id, partial(_row, card, now), found_by, preview)
 
     return Picker("Resume which session?", (*map(choice, cards),))
+
+
+def _preview(card: Card, room: int) -> list[Line]:
+    """The last message of a session, and the first rows of the last answer."""
+    said = on_one_line(" ".join(card.asked.split()))
+    rows: list[Line] = [(), (("person", cut(f"  › {said}", room)),)]
+    told = [row for row in visible(card.answer).split("\n") if row.strip()][:_ANSWER]
+    told += [""] * (_ANSWER - len(told))  # the list stands still while it is looked through
+    return [*rows, *((("dim", cut(f"    {row}", room)),) for row in told)]
 
 
 def _row(card: Card, now: float, room: int) -> Line:

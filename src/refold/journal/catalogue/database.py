@@ -22,7 +22,7 @@ from refold.journal.store.session_files import Stamp
 from refold.safe_open import opened as opened_file
 from refold.safe_open import unlinked
 
-VERSION = 3
+VERSION = 4
 PRIVATE = Path()  # no file that anybody else can see
 _TIMEOUT = 5.0  # seconds that another writer is waited for
 _POLL = 0.001  # seconds between two looks whether that one is done

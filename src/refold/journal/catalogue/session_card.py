@@ -35,6 +35,8 @@ from refold.journal.state import session_info
 from refold.journal.state.session_info import SessionInfo
 from refold.values.usage import Spent
 
+_PREVIEW = 400  # characters
+
 
 class Card(Struct, frozen=True):
     """What a list shows of a session. `id` is that of its directory."""
@@ -52,6 +54,8 @@ class Card(Struct, frozen=True):
     agent: str = ""
     children: tuple[str, ...] = ()  # that were born here
     damage: str = ""  # why it could not be read to its end
+    asked: str = ""  # the last message of the person, its beginning
+    answer: str = ""  # the last text of the model, its beginning
 
     @property
     def parent(self) -> str:
@@ -87,12 +91,10 @@ def after(card: Card, line: Line, event: Event | None) -> Card:
         return card
     if line.kind in _ABOUT:
         entry = Entry(line.seq, event, line.at)
-        said = isinstance(event, Said) and event.sender == "person"
-        card = replace(
-            card,
-            about=session_info.apply(card.about, entry),
-            messages=card.messages + said,
-        )
+        card = replace(card, about=session_info.apply(card.about, entry))
+        if isinstance(event, Said) and event.sender == "person":
+            words = (event.typed or event.text)[:_PREVIEW]
+            card = replace(card, messages=card.messages + 1, asked=words, answer="")
     return _own(card, event)
 
 
@@ -116,6 +118,8 @@ def _own(card: Card, event: Event) -> Card:
         case TurnEnded(outcome):
             return replace(card, open=False, outcome=outcome)
         case ModelAnswered() | ModelFailed() | Settled():
+            if isinstance(event, ModelAnswered) and (text := event.message.text):
+                card = replace(card, answer=text[:_PREVIEW])
             if event.usage is None:
                 return card
             return replace(card, spent=card.spent.plus(event.usage, event.cost))
