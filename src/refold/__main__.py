@@ -1,6 +1,7 @@
 """`refold` and `python -m refold`. `--version` is answered before anything is imported."""
 
 import gc
+import os
 import sys
 from contextlib import suppress
 
@@ -8,6 +9,10 @@ _MADE_BETWEEN = 100_000  # objects, between two looks for garbage
 
 
 def main() -> None:
+    # `python -m refold` would import from the directory that it is started in.
+    with suppress(OSError):  # that directory is gone
+        if sys.path and sys.path[0] in ("", os.getcwd()):
+            del sys.path[0]
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
         from refold import __version__

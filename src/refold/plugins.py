@@ -22,6 +22,7 @@ GROUPS = (
     "refold.tools", "refold.providers", "refold.policies", "refold.hooks", "refold.commands",
 )  # fmt: skip
 _MARK = b"[refold."
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # where refold lies
 _LARGEST = 256 * 1024  # bytes of one file
 
 
@@ -76,7 +77,7 @@ def unique(found: Sequence[Plugin], name: str) -> Plugin | None:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    for folder in dict.fromkeys(filter(_counts, sys.path)):
+    for folder in dict.fromkeys(trusted_path()):
         try:
             names = os.listdir(folder)
         except OSError:
@@ -89,6 +90,11 @@ def _files() -> Iterator[tuple[str, bytes]]:
                     yield stem.replace("-", " ", 1), text
 
 
+def trusted_path() -> Iterator[str]:
+    """Python's path without the current directory: what lies there may be the model's."""
+    return filter(_counts, sys.path)
+
+
 def _counts(folder: str) -> bool:
     if not os.path.isabs(folder):
         return False
@@ -96,7 +102,7 @@ def _counts(folder: str) -> bool:
         here = os.getcwd()
     except OSError:
         return True
-    return below(folder, sys.prefix) or not below(folder, here)
+    return folder == _OURS or below(folder, sys.prefix) or not below(folder, here)
 
 
 def _content(path: str) -> bytes:

@@ -509,3 +509,17 @@ def test_the_step_limit_ends_the_prompt(work: Path, home: Path) -> None:
             assert ended.stop_reason == "max_turn_requests"
 
     anyio.run(check)
+
+
+def test_a_command_is_shown_whole_where_a_title_has_one_line(work: Path) -> None:
+    command = "echo ok\n\n\ntouch made \u202e"
+
+    async def check() -> None:
+        lines = (call("bash", command=command), {"text": "I see."})
+        async with editor(work, *lines, said=lambda *_: "no") as at:
+            await at.prompt(await at.new(), "Go on")
+            ((asked, _),) = at.editor.asked
+            shown = asked.content[0].content.text
+            assert shown == "```\necho ok\n\n\ntouch made \\u202e\n```"
+
+    anyio.run(check)

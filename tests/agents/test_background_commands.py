@@ -16,10 +16,11 @@ import pytest
 from anyio import to_thread
 
 from refold import Agent
-from refold.agents.background_commands import MOST, OutputWatch
+from refold.agents.background_commands import MOST, PLANNING, OutputWatch
 from refold.client.session import Session
 from refold.errors import BadInput
 from refold.journal.events.kinds import BackgroundEnded, Said
+from refold.journal.state.background import MOST_WAKES
 from refold.provider.port import Request
 from refold.testing.providers import Line, ScriptedProvider
 from refold.values.kept_output import Printed
@@ -501,4 +502,41 @@ def test_nothing_is_left_running_when_refold_is_killed(
 
     if profile == "workspace":
         anyio.run(gone)  # the kernel ends what is in the sandbox
+    anyio.run(test)
+
+
+@pytest.mark.parametrize("enter", ["person", "agent"])
+def test_plan_mode_ends_what_may_write_and_leaves_the_rest(
+    tmp_path: Path, enter: str
+) -> None:
+    async def test() -> None:
+        start = call(START, command="sleep 98.3")
+        lines = (start, "It runs.", [("enter_plan_mode", "{}")], "I plan.")
+        async with talking(tmp_path, *lines) as (session, _):
+            await session.run("Start it.")
+            if enter == "person":
+                await session.set_mode("plan")
+            else:
+                await session.run("Plan.")
+            end = await ended(session)
+
+            assert (end.outcome, end.reason) == ("stopped", PLANNING)
+
+    anyio.run(test)
+
+
+def test_the_agent_is_not_woken_for_ever(tmp_path: Path) -> None:
+    async def test() -> None:
+        watching = (call("monitor", command="echo ready", until="nothing"), "I wait.")
+        async with talking(tmp_path, *watching * (2 * MOST_WAKES)) as (session, provider):
+            await session.run("Watch it.")
+            while len(session.view.background.commands) <= MOST_WAKES or session.has_work:
+                await ended(session, session.view.background.commands[-1].name)
+                await session.settle()
+            woken = len(provider.heard)
+            await session.run("Once more.")
+
+            assert woken == 2 * (MOST_WAKES + 1)
+            assert session.view.background.wakes < MOST_WAKES  # counted anew
+
     anyio.run(test)

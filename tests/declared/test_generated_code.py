@@ -362,3 +362,23 @@ def test_the_readme_says_how_to_run_it_and_what_asks() -> None:
     assert "`write_file`, `edit_file` and `bash`; `bash` ask before they run." not in text
     assert "`bash` asks before it runs." in text
     assert "last 20 messages, and the beginning of each other one, as json text" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'x"""; import os; os.system("echo PWNED"); """y', 'ends with "', "a \\", 'a "quoted" word',
+        'x\\"""; print(1); """',
+    ],
+)  # fmt: skip
+def test_a_description_is_text_in_the_program_and_no_code(text: str) -> None:
+    rows = (
+        f"[agents.one]\ndescription = {json.dumps(text)}",
+        'command = ["p"]\nown_tools = "none"',
+    )
+    Path("agents.toml").write_text("\n".join(rows))
+
+    tree = ast.parse(program_in(generate("agents.toml", "one")).read_text())
+
+    assert (ast.get_docstring(tree) or "").endswith(text.strip())
+    assert not any(isinstance(node, ast.Expr) for node in tree.body[1:])

@@ -1,8 +1,10 @@
 """Deny and ask rules find what they name wherever it hides."""
 
 import pytest
+from msgspec.structs import replace
 
-from tests.permissions.places import judged
+from refold.permissions.decide import decide
+from tests.permissions.places import bash, judged, place, rules
 
 FORMS = [
     "rm", "rm -rf x", "/bin/rm x", "./rm x", "ls && rm x", "ls; rm x", "ls | rm x",
@@ -98,3 +100,17 @@ def test_a_rule_of_several_words_holds_for_those(
     rule: str, command: str, verdict: str
 ) -> None:
     assert judged(command, "bypass", deny=[rule]).verdict == verdict
+
+
+@pytest.mark.parametrize("tool", ["bash", "background_run", "monitor"])
+@pytest.mark.parametrize(
+    "rule", ["bash(rm *)", "bas*(rm *)", "*sh", "ba*", "B*h(rm *)", "*"]
+)
+def test_a_rule_for_bash_holds_for_every_tool_that_runs_commands(
+    tool: str, rule: str
+) -> None:
+    access = replace(bash("rm -rf x"), tool=tool)
+
+    found = decide(access, "bypass", rules(deny=[rule]), place())
+
+    assert (found.verdict == "deny") == (rule != "B*h(rm *)")  # names are small letters

@@ -129,3 +129,28 @@ def test_the_examples_of_a_rule_are_addresses() -> None:
     assert checked(parse(text, "allow", match=good)).match == good
     with pytest.raises(BadInput):
         checked(parse(text, "allow", match=["https://www.example.org/"]))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.org/admin/a", "https://example.org/%61dmin/a", "https://example.org//admin/a",
+        "https://example.org/x/..//%61dmin/a",
+    ],
+)  # fmt: skip
+def test_a_deny_rule_holds_however_the_path_is_spelled(url: str) -> None:
+    rule = "web_fetch(https://example.org/admin*)"
+
+    assert verdict(url, deny=rule, mode="bypass") == "deny"
+    assert verdict("https://example.org/news", deny=rule, mode="bypass") == "allow"
+
+
+@pytest.mark.parametrize(
+    "host", ["bücher.example", "a.BÜCHER.example", "xn--bcher-kva.example"]
+)
+def test_a_rule_may_name_a_host_in_letters_that_are_not_ascii(host: str) -> None:
+    denied = verdict(
+        f"https://{host}/", deny="web_fetch(domain:bücher.example)", mode="bypass"
+    )
+
+    assert denied == "deny"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -232,3 +233,16 @@ def test_without_plug_ins_the_list_says_how_to_get_some(
 ) -> None:
     assert main(["plugins", "list"]) == 0
     assert capfd.readouterr().out.startswith("No installed package offers a plug-in.")
+
+
+@pytest.mark.slow
+def test_started_as_a_module_it_imports_nothing_from_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "anyio.py").write_text("open('ran', 'w')\n")
+    (tmp_path / "msgspec.py").write_text("open('ran', 'w')\n")
+    words = (sys.executable, "-m", "refold", "agents")
+    home = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}
+
+    done = subprocess.run(words, cwd=tmp_path, env=home, capture_output=True, text=True)
+
+    assert "main" in done.stdout, done.stderr
+    assert not (tmp_path / "ran").exists()

@@ -239,3 +239,39 @@ def test_it_ends_and_stops_what_runs(work: Path, home: Path, way: str) -> None:
     (journal,) = home.rglob("events.jsonl")
     kinds = [json.loads(each)["kind"] for each in journal.read_text().splitlines()]
     assert kinds[-1] == "TurnEnded"
+
+
+def test_a_call_that_is_too_long_to_be_shown_is_not_asked_about(work: Path) -> None:
+    asked = list[str]()
+
+    def user(params: Any) -> dict[str, object]:
+        asked.append(params.message)
+        return {"allow": True}
+
+    async def check() -> None:
+        long = call("bash", command=f"echo {'a' * 9_000}; touch made")
+        hidden = call("bash", command="touch \u202emade")
+        async with served(work, long, hidden, {"text": "I see."}, user=user) as client:
+            await to_the_end(client, "Go on")
+
+    anyio.run(check)
+
+    assert not (work / "made").exists()
+    (question,) = asked
+    assert "touch \\u202emade" in question
+
+
+def test_a_changed_file_that_is_a_link_out_of_the_workspace_is_not_read(work: Path) -> None:
+    (work.parent / "secret").write_text("4711")
+    link = call("bash", command="rm a.py; ln -s ../secret a.py")
+
+    async def check() -> None:
+        lines = (READ, EDIT, link, {"text": "Done."})
+        async with served(work, *lines, user=lambda _: {"allow": True}) as client:
+            ended = await to_the_end(client, "Make x 2")
+            why = await refused(
+                client, "read_changed_file", task_id=ended["task_id"], path="a.py"
+            )
+            assert "leads out of the workspace" in why
+
+    anyio.run(check)

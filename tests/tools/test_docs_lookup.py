@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
+from refold.place.files import DiskFiles
 from refold.testing.places import ToolDirectory
 from refold.tools.package_docs import SITES
 from refold.tools.web import docs_lookup
@@ -227,3 +228,16 @@ def test_an_environment_outside_of_the_workspace_is_not_read(
     python.files = python.files.only(())
 
     assert "teapot is not installed in this workspace" in looked_up(python, "teapot")
+
+
+def test_a_link_to_a_protected_file_is_not_read(place: ToolDirectory) -> None:
+    put(place, "node_modules/x/package.json", '{"name": "x", "version": "1.0.0"}')
+    put(place, ".env", "SECRET=4711")
+    (place.directory / "node_modules/x/README.md").symlink_to("../../.env")
+
+    def protected(real: str) -> str:
+        return "it is protected" if real.endswith(".env") else ""
+
+    place.files = DiskFiles(place.directory, unshown=protected)
+
+    assert "4711" not in looked_up(place, "x")

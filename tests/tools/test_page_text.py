@@ -173,3 +173,21 @@ def test_no_page_takes_the_process_with_it(html: bytes) -> None:
         said = str(error)
 
     assert "[outside " in said or "cannot be made Markdown" in said
+
+
+def test_a_page_of_comments_and_nothing_more_is_read_at_once() -> None:
+    comments = b"<!---->" * 500
+
+    assert read(page(comments + b"x", "")) == ("", comments.decode() + "x")
+    assert read(page(comments + b"<!doctype html><p>tea", ""))[1] == "tea\n"
+
+
+@pytest.mark.slow
+def test_a_page_that_grows_as_markdown_is_cut_and_that_is_said() -> None:
+    long = "https://example.org/" + "a" * 3_900 + "/"
+    links = b"<a href=x>y</a>" * 3_000
+
+    text = reply(WebPage(long, "text/html", "", b"<html>" + links)).text
+
+    assert len(text) < 10_010_000
+    assert "(Only the first 10,000,000 characters were read.)" in text

@@ -27,6 +27,7 @@ from acp.schema import (
 from msgspec import UNSET
 
 from refold.acp.call_display import edits
+from refold.acp.prompt_content import fenced
 from refold.acp.session_updates import Show, content
 from refold.client.protocol import (
     ApprovalResponse,
@@ -35,6 +36,7 @@ from refold.client.protocol import (
     QuestionResponse,
 )
 from refold.values.display import Asking
+from refold.views.escape import visible
 from refold.views.stream_json import documents
 
 _ONCE, _SESSION, _ALWAYS, _NO = "once", "session", "always", "no"
@@ -168,6 +170,8 @@ def _call(
         for each in changes
         for hunk in edits(each.path, each.kind, each.text, directory)
     ]
+    if shown.kind == "execute" and (code := _code(asked.arguments)):
+        seen.insert(0, content(fenced(visible(code))))  # a title is one line
     if asked.reason:
         seen.append(content(asked.reason))
     return ToolCallUpdate(
@@ -175,6 +179,15 @@ def _call(
         status="pending", raw_input=asked.arguments, locations=list(shown.locations) or None,
         content=seen or None,
     )  # fmt: skip
+
+
+def _code(arguments: object) -> str:
+    """The command or the code of a call, as it is run."""
+    if not isinstance(arguments, dict):
+        return ""
+    given = cast("dict[str, object]", arguments)
+    found = given.get("command", given.get("code", ""))
+    return found if isinstance(found, str) else ""
 
 
 def _field(

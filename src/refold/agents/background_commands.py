@@ -17,7 +17,13 @@ from anyio.from_thread import start_blocking_portal
 from anyio.lowlevel import EventLoopToken, current_token
 
 from refold.errors import JournalError, ToolFailed
-from refold.journal.events.kinds import BackgroundEnded, BackgroundStarted, Event, Said
+from refold.journal.events.kinds import (
+    BackgroundEnded,
+    BackgroundStarted,
+    Entry,
+    Event,
+    Said,
+)
 from refold.journal.state.background import BackgroundCommand, end_text
 from refold.journal.state.fold import View
 from refold.place.command_output import as_text
@@ -35,6 +41,7 @@ _EACH_END = 1024 * 1024  # bytes of the output that are kept of its beginning an
 _TAIL = 2_000  # characters of the output that the event of the end has
 _READABLE = 32  # commands whose output is kept in memory; of older ones the journal has it
 CLOSED = "the session was closed"
+PLANNING = "plan mode began, in which nothing is changed"
 ASKED = "it was asked for"
 SEEN = "{name} ({command}) goes on, and has printed:\n{line}"
 _LONGEST_LINE = 2_000  # bytes of a line whose end is still to come
@@ -104,6 +111,7 @@ class BackgroundCommands:
         self._record = record
         self._known = dict[str, _Command]()
         self._portal: BlockingPortal | None = None
+        self._leave: Callable[[], object] = bool  # ends listening, once there is a portal
         self._stack = ExitStack()
 
     async def start(
@@ -128,6 +136,7 @@ class BackgroundCommands:
         if self._portal is None:
             made = start_blocking_portal(name="background commands")
             self._portal = self._stack.enter_context(made)
+            self._leave = self._record.hub.heed(self._heed)
         command = self._known[name] = _Command(name, request, commands)
         self._portal.start_task_soon(self._run, command, current_token())
         return name
@@ -176,12 +185,23 @@ class BackgroundCommands:
         """End all of them: none outlives its session."""
         for command in self._running:
             await self.stop(command.name, reason=CLOSED)
+        if self._portal is not None:
+            self._leave()
         await to_thread.run_sync(self._stack.close)
         self._portal = None
 
     @property
     def _running(self) -> Sequence[_Command]:
         return [each for each in self._known.values() if not each.over.is_set()]
+
+    def _heed(self, _: Entry) -> None:
+        """Plan mode changes no file: what may write ends when it begins."""
+        if self._portal is None or self._record.view.rights.mode != "plan":
+            return
+        for command in self._running:
+            if command.request.confines.writes and not command.stopped:
+                command.stopped = PLANNING
+                self._portal.start_task_soon(command.stop)
 
     def _find(self, name: str) -> BackgroundCommand:
         background = self._record.view.background

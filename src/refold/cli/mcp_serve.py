@@ -51,4 +51,5 @@ def launch_at(found: Namespace, directory: Path, attended: bool) -> Launch:
         given=loaded.given,
     )
     app = App(loaded.settings, places, os.environ, options)
-    return Launch(app, {}, commands=command_names, notes=True)
+    # What the other agent says are not the words of the user: no notes are made of them.
+    return Launch(app, {}, commands=command_names, notes=False)

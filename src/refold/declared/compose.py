@@ -83,9 +83,20 @@ def composed(wanted: Composition) -> str:
         if each.defines & kept or not each.optional
         for name in each.uses
     )
-    head = f'"""{wanted.title}\n"""' if "\n" in wanted.title else f'"""{wanted.title}"""'
+    head = _docstring(wanted.title)
     top = _imports(modules.values(), used, wanted.program)
     return "\n\n".join(filter(None, (head, top))) + "\n\n" + _spaced(bodies) + "\n"
+
+
+def _docstring(title: str) -> str:
+    """Whatever the text is, no part of it is code."""
+    text = title.replace("\\", "\\\\").replace('"', '\\"') if _ends(title) else title
+    return f'"""{text}\n"""' if "\n" in title else f'"""{text}"""'
+
+
+def _ends(title: str) -> bool:
+    """Could it end the docstring that it stands in, or mean something else there?"""
+    return "\\" in title or '""' in title or title.endswith('"')
 
 
 def _spaced(bodies: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
+from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -153,8 +154,8 @@ def is_about(written: str, tool: str, effect: Effect) -> bool:
     name = ours(written)
     if fnmatchcase(tool, name):
         return True
-    if name == "bash":
-        return tool in COMMANDS
+    if tool in COMMANDS and fnmatchcase("bash", name):  # a pattern, too
+        return True
     if name in EDITS:
         return tool in EDITS
     if name == "read_file":
@@ -268,7 +269,9 @@ def _may_cover_url(pattern: str, url: str) -> bool:
     host = host_of(url)
     if pattern.startswith(DOMAIN) or not host:
         return not host or covers_below(pattern.removeprefix(DOMAIN), host)
-    spelled = (url.casefold(), str(web_address(url)).casefold())
+    plain = str(web_address(url)).casefold()
+    read = unquote(plain)  # as a server may read it
+    spelled = (url.casefold(), plain, read, re.sub(r"(?<!:)//+", "/", read))
     return any(fnmatchcase(each, pattern.casefold()) for each in spelled)
 
 

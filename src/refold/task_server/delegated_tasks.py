@@ -5,6 +5,7 @@ question is put; without a user it is denied, as in a run without a terminal. Wh
 at the other end sees of this is in `task_tools`.
 """
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ LaunchAt: TypeAlias = Callable[[Path, bool], Launch]  # in a directory; is a use
 Answer: TypeAlias = bool | str | Sequence[str]
 MOST_AT_ONCE = 8
 _MOST_KEPT = 32  # tasks that can be asked about
+_LONGEST_SHOWN = 8_000  # characters of the arguments of a call
 _LONGEST_FILE = 1_000_000  # bytes
 _STOPPED = "the agent that gave the task has left"
 
@@ -102,7 +104,12 @@ class DelegatedTask:
         return found is not None
 
     async def approve(self, question: Question) -> Answer:
-        """Wait for the answer of the user, whom a call of `follow_task` asks."""
+        """Wait for the answer of the user, whom a call of `follow_task` asks.
+
+        A call that is too long to be shown whole is refused: a yes would cover all of it.
+        """
+        if len(json.dumps(question.arguments)) > _LONGEST_SHOWN:
+            return f"it has more than {_LONGEST_SHOWN:,} characters, too many to ask about here"
         given, done = list[Answer](), anyio.Event()
 
         def answer(said: Answer) -> None:
@@ -136,8 +143,10 @@ class DelegatedTask:
             )
         files = self.session.workspace.files
         try:
+            if files.outside(path) is not None:  # a link that stands there now
+                raise BadInput(f"{path!r} leads out of the workspace")
             real = files.real(path)
-            if why := files.unread(real):
+            if why := files.unshown(real):
                 raise BadInput(f"{path!r} may not be read: {why}")
             return files.read(real, _LONGEST_FILE).decode(errors="replace")
         except ToolFailed as error:

@@ -23,9 +23,9 @@ from refold import __version__
 from refold.client.questions import Question
 from refold.errors import RefoldError
 from refold.task_server.delegated_tasks import Answer, DelegatedTask, DelegatedTasks, key_of
+from refold.views.escape import on_one_line, visible
 
 _LONGEST_WAIT = 600.0  # seconds of one call
-_LONGEST_QUESTION = 4_000  # characters
 _ABOUT = (
     "Gives tasks to refold, an agent that works on files and runs commands in a sandbox. Start a "
     "task, follow it until its state is ended, and read the files that it changed."
@@ -178,10 +178,11 @@ def _take_answers(task: DelegatedTask, ctx: Context) -> None:
 
 def _in_words(question: Question) -> str:
     if question.asks:
-        return "\n".join(each.question for each in question.asks)
+        return "\n".join(visible(each.question) for each in question.asks)
     who = f"{question.who}: " if question.who else ""
-    about = json.dumps(question.arguments, ensure_ascii=False)[:_LONGEST_QUESTION]
-    return f"{who}May refold call {question.tool} with {about}? {question.reason}"
+    about = on_one_line(json.dumps(question.arguments, ensure_ascii=False))
+    reason = on_one_line(question.reason)
+    return f"{who}May refold call {question.tool} with {about}? {reason}"
 
 
 def _schema(question: Question) -> dict[str, Any]:

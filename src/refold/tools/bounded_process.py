@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tempfile import TemporaryFile
 
 from refold import programs
+from refold.plugins import trusted_path
 
 SECONDS = 20.0
 MEMORY = 1024 * 1024 * 1024  # bytes of address space
@@ -37,7 +38,7 @@ def printed(function: Callable[[str], None], content: bytes, argument: str) -> s
         file.write(content)
         file.seek(0)
         named = (function.__module__, function.__name__, argument)
-        words = [sys.executable, "-I", "-c", _RUN, *named, *sys.path]
+        words = [sys.executable, "-I", "-c", _RUN, *named, *trusted_path()]
         try:
             done = programs.run(words, SECONDS, stdin=file, env={}, memory=MEMORY)
         except (OSError, programs.TimedOut) as error:

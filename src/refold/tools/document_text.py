@@ -69,7 +69,11 @@ def print_html(url: str) -> None:
         base_url=url, inline_data_media="alt_text_only", compact_tables=True
     )
     found = html_to_markdown.convert(sys.stdin.buffer.read().decode(), options)
-    sys.stdout.buffer.write((found.content or "").encode(errors="replace"))
+    text = found.content or ""  # links get longer by the address of the page
+    sys.stdout.buffer.write(text[:_LONGEST].encode(errors="replace"))
+    if len(text) > _LONGEST:
+        more = f"\n(Only the first {_LONGEST:,} characters were read.)"
+        sys.stdout.buffer.write(more.encode())
 
 
 def print_pdf(_name: str) -> None:

@@ -85,8 +85,11 @@ def names_in(files: Files, folder: str) -> Sequence[tuple[str, str]]:
 
 
 def text_of(files: Files, path: str) -> str:
-    """Empty if it is not there, is too long or may not be read."""
+    """Empty if it is not there, is too long, or may not be read without a question."""
     try:
-        return files.read(files.real(path), _FILE).decode(errors="replace")
+        real = files.real(path)
+        if files.unshown(real):
+            return ""
+        return files.read(real, _FILE).decode(errors="replace")
     except ToolFailed:
         return ""

@@ -17,8 +17,9 @@ from refold.values.display import Note
 from refold.values.text import from_outside
 
 _HTML = ("text/html", "application/xhtml+xml")
-_BEGINS = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b",
-                     re.IGNORECASE | re.DOTALL)  # fmt: skip
+# Possessive: a page of comments and nothing more must not be tried in every other way.
+_BEGINS = re.compile(rb"\s*+(?:<\?xml[^>]*+>\s*+)?(?:<!--(?:(?!-->).)*+-->\s*+)*+"
+                     rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)  # fmt: skip
 _META = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )

@@ -77,7 +77,7 @@ def host_of(url: str) -> str:
 
 def covers(pattern: str, host: str) -> bool:
     """Does `pattern` name this host? `*` stands for any letters: `*.example.org`."""
-    return bool(host) and fnmatchcase(host, pattern.strip().lower().rstrip("."))
+    return bool(host) and fnmatchcase(host, _ascii_pattern(pattern.strip().rstrip(".")))
 
 
 def covers_below(pattern: str, host: str) -> bool:
@@ -135,6 +135,17 @@ def _without_dots(path: str) -> str:
         if at == len(names) - 1:
             kept.append("")
     return "/".join(kept)
+
+
+def _ascii_pattern(pattern: str) -> str:
+    """As hosts are compared: a label with other letters is encoded, one with `*` stays."""
+    labels = list[str]()
+    for label in pattern.lower().split("."):
+        try:
+            labels.append(label if label.isascii() else label.encode("idna").decode())
+        except UnicodeError:
+            labels.append(label)
+    return ".".join(labels)
 
 
 def _ascii(host: str, url: str) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import inspect
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -95,6 +96,7 @@ def bash(command: str, timeout: int = 60) -> str:
     """Run a bash command in the workspace. It gets no input and must end by itself."""
     process = subprocess.Popen(
         ["bash", "-c", command],
+        env=without_keys(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -112,6 +114,14 @@ def bash(command: str, timeout: int = 60) -> str:
         stop(process)  # after Ctrl+C, too
     text = shortened(output.decode(errors="replace")).rstrip("\n") or "(no output)"
     return f"{text}\n({remark})" if remark else text
+
+
+def without_keys() -> dict[str, str]:
+    """The environment for commands of a model, which must not read a key and pass it on."""
+    secret = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+    return {
+        name: value for name, value in os.environ.items() if not secret.search(name)
+    }
 
 
 def in_workspace(path: str) -> tuple[Path, str]:

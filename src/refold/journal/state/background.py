@@ -13,13 +13,16 @@ from refold.journal.events.kinds import (
     Forked,
     Imported,
     ModelAsked,
+    Said,
 )
+from refold.journal.state.conversation import REQUESTERS
 
-HEARS = (BackgroundStarted, BackgroundEnded, ModelAsked, Forked, Imported)
+HEARS = (BackgroundStarted, BackgroundEnded, ModelAsked, Said, Forked, Imported)
 
 # The name of the policy whose note tells the model.
 ENDED = "ended_commands"
 _NAME = "background-"
+MOST_WAKES = 20  # without a message of the user or the parent
 
 
 class BackgroundCommand(Struct, frozen=True):
@@ -44,6 +47,7 @@ class BackgroundCommand(Struct, frozen=True):
 class Background(Struct, frozen=True):
     commands: tuple[BackgroundCommand, ...] = ()
     untold: bool = False  # is there an end that the model does not know?
+    wakes: int = 0  # how often the agent was woken since the last message of a requester
 
     def command(self, name: str) -> BackgroundCommand | None:
         return next((each for each in self.commands if each.name == name), None)
@@ -73,7 +77,12 @@ def apply(background: Background, entry: Entry) -> Background:
                 replace(each, told=True) if each.end else each
                 for each in background.commands
             )
-            return Background(told)
+            return Background(told, wakes=background.wakes)
+        case Said(wakes=True):
+            return replace(background, wakes=background.wakes + 1)
+        case Said(sender=sender):
+            asked = background.wakes and sender in REQUESTERS
+            return replace(background, wakes=0) if asked else background
         case BackgroundStarted() as started:
             new = BackgroundCommand(started, entry.at)
             return replace(background, commands=(*background.commands, new))
@@ -96,7 +105,7 @@ def _with_end(background: Background, end: BackgroundEnded, at: float) -> Backgr
     told = end.told or (found.started.notify and end.outcome in ("done", "failed"))
     changed = replace(found, end=end, told=told, ended_at=at)
     commands = tuple(changed if each is found else each for each in background.commands)
-    return Background(commands, untold=background.untold or not told)
+    return replace(background, commands=commands, untold=background.untold or not told)
 
 
 def end_text(end: BackgroundEnded) -> str:
