@@ -56,6 +56,8 @@ NOT_RUN = {
     "refold web": "the same, and a browser",
     "refold mcp serve": "it serves another agent; tests/task_server starts it",
     "refold acp": "it serves an editor; tests/acp starts it",
+    "refold sessions export ID --otlp --endpoint http://127.0.0.1:4318": "a collector",
+    "refold sessions export ID --otlp": "the same; tests/cli/test_otlp_export.py has one",
     "refold memory forget 3": "three notes, which a model makes",
 }
 WRAPPER = """\

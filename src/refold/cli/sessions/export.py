@@ -1,13 +1,14 @@
 """`refold sessions export ID` and `import FILE`: their command lines and files.
 
-Exporting takes no lock, so it works while the session runs. `client.export` writes and
-`journal.bundle` reads; both are imported only when they are needed.
+Exporting takes no lock, so it works while the session runs. `client.export` writes,
+`client.otlp` sends spans and `journal.bundle` reads; all are imported only when needed.
 """
 
 import os
 import sys
 import time
 from argparse import BooleanOptionalAction, Namespace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,10 +33,13 @@ def add_parsers(what: Subparsers) -> None:
         choices=FORMS,
         help="the format (default: by the suffix of FILE, else md)",
     )
-    add("-o", "--output", metavar="FILE", default="-", help="the output file; -: stdout")
+    add("-o", "--output", metavar="FILE", help="the output file; -: stdout (default)")
     add("--force", action="store_true", help="overwrite an existing FILE")
     add("--children", action=BooleanOptionalAction, default=True, help="include subagents")
     add("--thoughts", action="store_true", help="include the model's thinking")
+    add("--otlp", action="store_true", help="send it as OpenTelemetry spans, or write them")
+    add("--endpoint", metavar="URL", help="the collector (default: the OTEL_ variables)")
+    add("--content", action="store_true", help="spans with messages, arguments and results")
     into = what.add_parser("import", help="import a session from a tar archive")
     into.add_argument(
         "file", metavar="FILE", help="a file written by export --format tar; -: stdin"
@@ -49,29 +53,91 @@ def add_parsers(what: Subparsers) -> None:
 
 def export(found: Namespace) -> int:
     """Print or write the session; gives the exit code."""
-    from refold.client.export import ExportChoice, check_free, exported, save
-    from refold.views.number_format import in_bytes
+    from refold.client.export import ExportChoice, check_free, exported
 
-    form = found.format or form_by_name(found.output)
+    if found.otlp:
+        return _traced(found)
+    if found.endpoint is not None or found.content:
+        raise BadInput("--endpoint and --content are for --otlp: add it, or leave them out")
+    output = "-" if found.output is None else found.output
+    form = found.format or form_by_name(output)
     choice = ExportChoice(form, found.children, found.thoughts)
     session = named(_home(), found.id)
-    path = Path(found.output).expanduser()
-    if not found.output:
-        raise BadInput("-o is empty: give the name of a file, or - to print")
-    if found.output != "-":
-        check_free(path, force=found.force)
+    if output != "-":
+        check_free(_file(output), force=found.force)
     elif form == "tar" and sys.stdout.isatty():
         raise BadInput("a tar is binary: give -o FILE, or write to a pipe")
     made = exported(session, choice, labels())
-    if found.output == "-":
-        for piece in made.pieces:
-            write_bytes(piece)
-    else:
-        size = save(path, made.pieces, force=found.force)
-        remark(f"{found.output}: {made.told}, {in_bytes(size)}")
+    _write(made.pieces, output, made.told, force=found.force)
     for damage in made.damages:
         complain(f"left out of it: {damage}")
     return 1 if made.damages else 0
+
+
+def _file(output: str) -> Path:
+    if not output:
+        raise BadInput("-o is empty: give the name of a file, or - to print")
+    return Path(output).expanduser()
+
+
+def _write(pieces: Iterable[bytes], output: str, told: str, *, force: bool) -> None:
+    from refold.client.export import save
+    from refold.views.number_format import in_bytes
+
+    if output == "-":
+        for piece in pieces:
+            write_bytes(piece)
+    else:
+        size = save(_file(output), pieces, force=force)
+        remark(f"{output}: {told}, {in_bytes(size)}")
+
+
+def _traced(found: Namespace) -> int:
+    """Send the session as spans, or write them; gives the exit code."""
+    import anyio
+    import msgspec
+
+    from refold.client.otlp import collector, encoded, send
+    from refold.journal.state.session_tree import walk
+    from refold.journal.store.tree_reader import tree
+    from refold.views.number_format import many
+    from refold.views.traces import traces
+
+    _check_traced(found)
+    output: str | None = found.output
+    to = collector(found.endpoint or "", os.environ) if output is None else None
+    session = named(_home(), found.id)
+    node = tree(session.path, session.id)
+    if not found.children:
+        node = msgspec.structs.replace(node, children=())
+    spans = traces(node, content=found.content)
+    refused = list[str]()
+    if output is not None:
+        _write([encoded(spans)], output, many(len(spans), "span"), force=found.force)
+    elif to:
+        refused = anyio.run(send, spans, to)
+        remark(f"{to.url}: {many(len(spans), 'span')} of {session.id}")
+    for problem in refused:
+        complain(problem)
+    damages = [each.damage for each in walk(node) if each.damage]
+    for damage in damages:
+        complain(f"left out of it: {damage}")
+    return 1 if damages or refused else 0
+
+
+def _check_traced(found: Namespace) -> None:
+    if found.format or found.thoughts:
+        raise BadInput(
+            "--otlp has one format, and --content the thinking: leave out the rest"
+        )
+    if found.output is None:
+        return
+    if found.endpoint is not None:
+        raise BadInput("--endpoint sends and -o writes a file: give one of them")
+    if found.output != "-":
+        from refold.client.export import check_free
+
+        check_free(_file(found.output), force=found.force)
 
 
 def import_(found: Namespace) -> int:

@@ -1,0 +1,222 @@
+"""Sends spans to a collector by OTLP over HTTP, as JSON, or encodes them for a file.
+
+`views.traces` makes the spans. The addresses and headers come from the command line or the
+variables that every OpenTelemetry program reads. There is no SDK: it makes spans while
+things happen, and these are made of a journal.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct
+
+from refold import __version__
+from refold.errors import BadInput, RefoldError, Unreachable
+from refold.provider.connect import dial, endpoint_of, proxy_for
+from refold.provider.error_mapping import ResponseStart
+from refold.provider.http import Broken, HttpConnection, unreachable_because
+from refold.views.escape import on_one_line
+from refold.views.traces import Attribute, TraceSpan
+
+_Json: TypeAlias = dict[str, object]
+
+_AT_ONCE, _LARGEST = 512, 1_000_000  # spans and bytes of one request, about
+_SECONDS = 10.0  # for each step of it
+_LONGEST, _QUOTED = 64 * 1024, 200  # bytes of an answer that are read and shown
+_INTERNAL, _CLIENT, _ERROR = 1, 3, 2  # numbers of the protocol
+_PATH = "/v1/traces"
+
+
+class Collector(Struct, frozen=True):
+    """Where spans are sent."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    proxy: str = ""
+
+
+def collector(endpoint: str, environ: Mapping[str, str]) -> Collector:
+    """The one at `endpoint`, or the one that the environment names. Raises `BadInput`."""
+    whole = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
+    base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
+    url = _with_path(base) if endpoint or not whole else whole
+    if not url:
+        raise BadInput(
+            "--otlp needs a collector: give --endpoint URL, set "
+            "OTEL_EXPORTER_OTLP_ENDPOINT, or write a file with -o FILE"
+        )
+    place = endpoint_of(url)
+    headers = _headers(environ)
+    return Collector(url, tuple(headers.items()), proxy_for(place, environ))
+
+
+def encoded(spans: Sequence[TraceSpan]) -> bytes:
+    """An `ExportTraceServiceRequest` in the JSON of OTLP."""
+    return _request([_encoded(each) for each in spans])
+
+
+async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
+    """Send them. Gives what the collector did not take. Raises `RefoldError`."""
+    refused = list[str]()
+    for some in _requests(spans):
+        answer = await _post(_request(some), to)
+        if said := _refused(answer):
+            refused.append(f"{to.url} {said}")
+    return refused
+
+
+def _requests(spans: Sequence[TraceSpan]) -> Iterator[list[Raw]]:
+    some, size = list[Raw](), 0
+    for each in spans:
+        made = _encoded(each)
+        length = len(memoryview(made))
+        if some and (len(some) == _AT_ONCE or size + length > _LARGEST):
+            yield some
+            some, size = [], 0
+        some.append(made)
+        size += length
+    if some:
+        yield some
+
+
+def _encoded(span: TraceSpan) -> Raw:
+    return Raw(msgspec.json.encode(_span(span)))
+
+
+def _request(spans: Sequence[Raw]) -> bytes:
+    scope = {"name": "refold", "version": __version__}
+    resource = _attributes({"service.name": "refold", "service.version": __version__})
+    found = {
+        "resource": {"attributes": resource},
+        "scopeSpans": [{"scope": scope, "spans": spans}],
+    }
+    return msgspec.json.encode({"resourceSpans": [found] if spans else []})
+
+
+def _with_path(url: str) -> str:
+    """The address for traces below that of a collector."""
+    if not url:
+        return ""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    return urlunsplit(parts._replace(path=path.removesuffix(_PATH) + _PATH))
+
+
+def _headers(environ: Mapping[str, str]) -> dict[str, str]:
+    name = "OTEL_EXPORTER_OTLP_HEADERS"
+    own = "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
+    name = own if environ.get(own, "").strip() else name
+    found = dict[str, str]()
+    for each in filter(None, map(str.strip, environ.get(name, "").split(","))):
+        key, sign, value = each.partition("=")
+        value = unquote(value).strip()
+        if not (sign and key.strip() and value.isascii() and value.isprintable()):
+            raise BadInput(f"{name} should look like name=value,name=value")
+        found[key.strip()] = value
+    return found
+
+
+def _span(span: TraceSpan) -> _Json:
+    status: _Json = {"code": _ERROR} if span.error else {}
+    if span.message:
+        status["message"] = span.message
+    found: _Json = {
+        "traceId": span.trace_id,
+        "spanId": span.span_id,
+        "name": span.name,
+        "kind": _CLIENT if span.remote else _INTERNAL,
+        "startTimeUnixNano": str(span.start),
+        "endTimeUnixNano": str(span.end),
+        "attributes": _attributes(span.attributes),
+        "status": status,
+    }
+    return found | ({"parentSpanId": span.parent_id} if span.parent_id else {})
+
+
+def _attributes(found: Mapping[str, Attribute]) -> list[_Json]:
+    return [{"key": key, "value": _value(value)} for key, value in found.items()]
+
+
+def _value(value: Attribute) -> _Json:
+    match value:
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value}
+        case tuple():
+            return {"arrayValue": {"values": [_value(each) for each in value]}}
+        case _:
+            return {"stringValue": value}
+
+
+async def _post(body: bytes, to: Collector) -> bytes:
+    place = endpoint_of(to.url)
+    headers = (
+        ("host", place.authority), ("user-agent", f"refold/{__version__}"),
+        ("content-type", "application/json"), ("accept-encoding", "identity"), *to.headers,
+    )  # fmt: skip
+    parts = urlsplit(to.url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        with anyio.fail_after(_SECONDS):
+            line = HttpConnection(await dial(place, to.proxy))
+        try:
+            await line.send(target, headers, body, _SECONDS)
+            with anyio.fail_after(_SECONDS):
+                start = await line.head()
+                answer = b"".join([each async for each in _pieces(line)])
+        finally:
+            await line.aclose()
+    except TimeoutError as error:
+        raise Unreachable(f"{to.url} did not answer within {_SECONDS:g} s") from error
+    except Broken as error:
+        raise Unreachable(f"{to.url} {error}") from error
+    except OSError as error:
+        raise Unreachable(
+            f"cannot reach {to.url}: {unreachable_because(error)}; check that a collector "
+            "listens there"
+        ) from error
+    _check(start, answer, to)
+    return answer
+
+
+async def _pieces(line: HttpConnection) -> AsyncIterator[bytes]:
+    """The beginning of an answer."""
+    size = 0
+    while size < _LONGEST and (piece := await line.next_chunk()):
+        size += len(piece)
+        yield piece
+
+
+def _check(start: ResponseStart, answer: bytes, to: Collector) -> None:
+    if 200 <= start.status < 300:
+        return
+    said = on_one_line(answer[:_QUOTED].decode("utf-8", "replace")).strip()
+    ending = f": {said!r}" if said else ""
+    raise RefoldError(f"{to.url} refused the spans ({start.status}){ending}")
+
+
+class _PartialSuccess(Struct, rename="camel"):
+    rejected_spans: int | str = 0  # JSON has a 64-bit number as text
+    error_message: str = ""
+
+
+class _Answer(Struct, rename="camel"):
+    partial_success: _PartialSuccess | None = None
+
+
+def _refused(answer: bytes) -> str:
+    """What the answer says was not taken. One that is not JSON says nothing of it."""
+    try:
+        partly = msgspec.json.decode(answer, type=_Answer).partial_success
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    if partly is None or not (partly.error_message or str(partly.rejected_spans) != "0"):
+        return ""
+    said = on_one_line(partly.error_message[:_QUOTED])
+    return f"rejected {partly.rejected_spans} spans: {said!r}"

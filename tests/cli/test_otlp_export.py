@@ -1,0 +1,275 @@
+"""`refold sessions export --otlp`: what a collector receives, and what is said if it does not."""
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.from_thread import start_blocking_portal
+from msgspec.structs import replace
+
+from refold.cli.main import main
+from refold.client.otlp import Collector, collector, encoded, send
+from refold.errors import BadInput
+from refold.journal.store.tree_reader import tree
+from refold.testing.wire_server import Answer, WireServer, wire_server
+from refold.views.traces import TraceSpan, traces
+from tests.views.planted import at_home, family
+
+ID = "20260101-000000-abcd"
+Output = pytest.CaptureFixture[str]
+
+
+@contextmanager
+def serving(*answers: Answer) -> Iterator[WireServer]:
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(wire_server(*answers)) as server,
+    ):
+        yield server
+
+
+def export(*more: str) -> int:
+    return main(["sessions", "export", ID, *more])
+
+
+def sent(body: bytes) -> list[dict[str, Any]]:
+    resources = json.loads(body)["resourceSpans"]
+    return [
+        span for one in resources for each in one["scopeSpans"] for span in each["spans"]
+    ]
+
+
+def spans_here() -> Sequence[TraceSpan]:
+    return traces(tree(at_home(), ID))
+
+
+def test_a_collector_receives_every_span_of_the_session(capsys: Output) -> None:
+    family(at_home())
+
+    with serving(Answer(b"{}")) as server:
+        code = export("--otlp", "--endpoint", server.url)
+
+    heard = server.heard[0]
+    assert (code, heard.method, heard.path) == (0, "POST", "/v1/traces")
+    assert heard.headers["content-type"] == "application/json"
+    assert heard.body == encoded(spans_here())
+    assert len(sent(heard.body)) == 18
+    assert capsys.readouterr().err == f"{server.url}/v1/traces: 18 spans of {ID}\n"
+
+
+def test_a_second_export_sends_the_same_bytes() -> None:
+    family(at_home())
+
+    with serving(Answer(b"{}"), Answer(b"{}")) as server:
+        for _ in range(2):
+            export("--otlp", "--endpoint", f"{server.url}/v1/traces")
+
+    assert server.heard[0].body == server.heard[1].body
+    assert [each.path for each in server.heard] == ["/v1/traces"] * 2
+
+
+def test_the_variables_of_opentelemetry_name_the_collector_and_its_headers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    family(at_home())
+
+    with serving(Answer(b"{}")) as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"{server.url}/in")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Basic%20abc, x-a=b")
+        code = export("--otlp")
+
+    heard = server.heard[0]
+    assert (code, heard.path) == (0, "/in/v1/traces")
+    assert (heard.headers["authorization"], heard.headers["x-a"]) == ("Basic abc", "b")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(b"who are you", 401), "refused the spans (401): 'who are you'"),
+        (Answer(b"", 404), "refused the spans (404)"),
+        (
+            Answer(raw=b"SSH-2.0-x\r\n\r\n"),
+            "did not answer with HTTP (illegal status line: bytearray(b'SSH-2.0-x'))",
+        ),
+    ],
+)
+def test_a_collector_that_takes_nothing_is_named_with_its_reason(
+    capsys: Output, answer: Answer, said: str
+) -> None:
+    family(at_home())
+
+    with serving(answer) as server:
+        code = export("--otlp", "--endpoint", server.url)
+
+    made = capsys.readouterr()
+    assert (code, made.out) == (1, "")
+    assert made.err == f"refold: {server.url}/v1/traces {said}\n"
+
+
+def test_spans_that_a_collector_rejects_are_told_and_the_exit_code_is_1(
+    capsys: Output,
+) -> None:
+    family(at_home())
+    partly = b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}'
+
+    with serving(Answer(partly)) as server:
+        code = export("--otlp", "--endpoint", server.url)
+
+    assert code == 1
+    assert "rejected 2 spans: 'too old'\n" in capsys.readouterr().err
+
+
+def test_where_no_collector_is_named_nothing_is_sent(capsys: Output) -> None:
+    family(at_home())
+
+    code = main(["sessions", "export", ID, "--otlp"])
+
+    assert (code, capsys.readouterr().err) == (
+        1,
+        "refold: --otlp needs a collector: give --endpoint URL, set "
+        "OTEL_EXPORTER_OTLP_ENDPOINT, or write a file with -o FILE\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--content"], "--endpoint and --content are for --otlp"),
+        (["--endpoint", "http://127.0.0.1:9"], "--endpoint and --content are for --otlp"),
+        (["--otlp", "--format", "md", "-o", "-"], "--otlp has one format"),
+        (["--otlp", "-o", "-", "--endpoint", "http://a"], "--endpoint sends and -o writes"),
+        (["--otlp", "-o", ""], "-o is empty"),
+        (["--otlp", "--endpoint", "localhost:4318"], "'localhost:4318/v1/traces' is not an address"),
+    ],
+)  # fmt: skip
+def test_flags_that_do_not_go_together_are_refused(
+    capsys: Output, flags: list[str], said: str
+) -> None:
+    family(at_home())
+
+    assert main(["sessions", "export", ID, *flags]) == 1
+
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_has_what_would_be_sent(capsys: Output, tmp_path: Path) -> None:
+    family(at_home())
+    file = tmp_path / "spans.json"
+
+    assert main(["sessions", "export", ID, "--otlp", "-o", str(file)]) == 0
+    assert main(["sessions", "export", ID, "--otlp", "-o", str(file)]) == 1
+
+    assert file.read_bytes() == encoded(spans_here())
+    assert "spans.json: 18 spans, " in capsys.readouterr().err
+
+
+def test_without_children_only_the_session_itself_is_sent(capsys: Output) -> None:
+    family(at_home())
+
+    assert main(["sessions", "export", ID, "--otlp", "-o", "-", "--no-children"]) == 0
+
+    names = [each["name"] for each in sent(capsys.readouterr().out.encode())]
+    assert names == [
+        "invoke_agent main", "chat big", "execute_tool task", "chat small", "chat big",
+    ]  # fmt: skip
+
+
+def test_many_spans_are_sent_in_requests_that_a_collector_takes() -> None:
+    family(at_home())
+    one = spans_here()[0]
+    many = [replace(one, span_id=f"{n:016x}") for n in range(1100)]
+    large = [replace(one, span_id=f"{n:016x}", name="x" * 600_000) for n in range(3)]
+
+    with serving(*[Answer(b"{}")] * 6) as server:
+        anyio.run(send, [*many, *large], Collector(server.url))
+
+    ids = [[each["spanId"] for each in sent(heard.body)] for heard in server.heard]
+    assert [len(each) for each in ids] == [512, 512, 77, 1, 1]
+    assert [one for some in ids for one in some] == [
+        each.span_id for each in (*many, *large)
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["secret", "a=b\x00c", "=secret"])
+def test_headers_that_cannot_be_read_are_refused_without_quoting_them(wrong: str) -> None:
+    with pytest.raises(BadInput) as told:
+        collector("http://127.0.0.1:9", {"OTEL_EXPORTER_OTLP_HEADERS": wrong})
+
+    said = "OTEL_EXPORTER_OTLP_HEADERS should look like name=value,name=value"
+    assert str(told.value) == said
+
+
+def test_the_address_for_traces_is_taken_as_it_is() -> None:
+    environ = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:2/mine",
+        "OTEL_EXPORTER_OTLP_HEADERS": "a=b",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "c=d",
+    }
+
+    assert collector("", environ) == Collector("http://127.0.0.1:2/mine", (("c", "d"),))
+    assert collector("http://127.0.0.1:3/", environ).url == "http://127.0.0.1:3/v1/traces"
+
+
+def test_no_package_of_opentelemetry_is_imported() -> None:
+    family(at_home())
+    code = (
+        "import sys; from refold.cli.main import main; "
+        f"main(['sessions', 'export', '{ID}', '--otlp', '-o', '-']); "
+        "sys.exit(any(name.split('.')[0] == 'opentelemetry' for name in sys.modules))"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+@pytest.mark.peer
+def test_the_official_protocol_reads_what_we_write() -> None:
+    why = "opentelemetry-proto is not installed: make test-peers installs it"
+    service = pytest.importorskip(
+        "opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason=why
+    )
+    json_format = pytest.importorskip("google.protobuf.json_format", reason=why)
+    family(at_home())
+    spans = traces(tree(at_home(), ID), content=True)
+    document = json.loads(encoded(spans))
+    for each in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        # OTLP writes ids as hex digits, the JSON of protobuf all bytes as base64.
+        for name in {"traceId", "spanId", "parentSpanId"} & set(each):
+            each[name] = base64.b64encode(bytes.fromhex(each[name])).decode()
+
+    read = json_format.ParseDict(document, service.ExportTraceServiceRequest())
+
+    found = read.resource_spans[0].scope_spans[0].spans
+    assert [
+        (s.trace_id.hex(), s.span_id.hex(), s.parent_span_id.hex(), s.name,
+         s.start_time_unix_nano, s.end_time_unix_nano, s.status.code == 2)
+        for s in found
+    ] == [
+        (s.trace_id, s.span_id, s.parent_id, s.name, s.start, s.end, bool(s.error))
+        for s in spans
+    ]  # fmt: skip
+    assert [len(s.attributes) for s in found] == [len(s.attributes) for s in spans]
+
+
+@pytest.mark.peer
+def test_every_name_is_one_of_the_conventions_or_begins_with_ours() -> None:
+    names = pytest.importorskip(
+        "opentelemetry.semconv._incubating.attributes.gen_ai_attributes",
+        reason="opentelemetry-semantic-conventions is not installed: make test-peers installs it",
+    )
+    family(at_home())
+
+    used = {key for s in traces(tree(at_home(), ID), content=True) for key in s.attributes}
+
+    known = {value for name, value in vars(names).items() if name.startswith("GEN_AI_")}
+    assert {key for key in used - known if not key.startswith("refold.")} == {"error.type"}

@@ -1,0 +1,314 @@
+"""A session tree as spans: one for each turn and call, below what started it."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import (
+    ChildBorn,
+    Ended,
+    Entry,
+    Event,
+    Forked,
+    ModelAsked,
+    ModelFailed,
+    Said,
+    Started,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.state.fold import fold
+from refold.journal.state.session_tree import Node, spent_below
+from refold.journal.store.tree_reader import tree
+from refold.values.messages import ToolCall
+from refold.values.usage import Usage
+from refold.views.activity import activity_of
+from refold.views.traces import TraceSpan, traces
+from tests.tui.sessions import Story, stories
+from tests.views.planted import answer, begun, family, hold, plant
+
+ID = "20260101-000000-abcd"
+SECRET = "the words of nobody else"
+
+
+def node_of(*events: Event, session: str = ID, written: bool = False) -> Node:
+    return node_in(list(events), session, written=written)
+
+
+def node_in(events: list[Event], session: str = ID, *, written: bool = False) -> Node:
+    entries, turn = list[Entry](), 0
+    for seq, event in enumerate(events, start=1):
+        turn = seq if isinstance(event, TurnStarted) else turn
+        entries.append(Entry(seq, event, 100.0 + seq, turn=turn))
+        turn = 0 if isinstance(event, TurnEnded) else turn
+    return Node("root", session, Path("/x"), entries, fold(entries), written=written)
+
+
+def told(story: Story) -> Node:
+    return node_in(
+        [each.item.event for each in story.frames if isinstance(each.item, Entry)]
+    )
+
+
+def outline(spans: tuple[TraceSpan, ...]) -> list[str]:
+    depth = {"": -1}
+    for each in spans:
+        depth[each.span_id] = depth[each.parent_id] + 1
+    return [
+        f"{'  ' * depth[each.span_id]}{each.name}{f' !{each.error}' * bool(each.error)}"
+        for each in spans
+    ]
+
+
+def tokens(spans: tuple[TraceSpan, ...]) -> tuple[int, int]:
+    both = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
+    into, out = (sum(int(str(s.attributes.get(key, 0))) for s in spans) for key in both)
+    return into, out
+
+
+def test_a_tree_of_sessions_is_one_trace_with_subagents_below_the_call_that_started_them(
+    tmp_path: Path,
+) -> None:
+    found = tuple(traces(tree(family(tmp_path), ID)))
+
+    assert len({each.trace_id for each in found}) == 1
+    assert outline(found) == [
+        "invoke_agent main",
+        "  chat big",
+        "  execute_tool task",
+        "  chat small",
+        "  chat big",
+        "    invoke_agent explore",
+        "      chat big",
+        "      invoke_agent explore !failed",
+        "        chat big",
+        "    invoke_agent rlm",
+        "      chat big",
+        "      execute_tool python",
+        "        execute_tool read_file",
+        "        chat small",
+        "        chat small",
+        "        chat small !_OTHER",
+        "        chat small",
+        "      chat big",
+    ]
+
+
+def test_a_model_call_names_its_provider_model_agent_tokens_and_cost() -> None:
+    usage = Usage(fresh=100, cached=20, cache_write=3, output=10, reasoning=4)
+    said = answer(
+        SECRET, ("call-0", "bash", "{}"), usage=usage, model="gemini/gemini-3.8-flash"
+    )
+    node = node_of(*begun(), ModelAsked(), replace(said, stop="calls", served_by="g-3.8-1"))
+
+    found = traces(node)[1]
+
+    assert (found.name, found.remote, found.error) == ("chat gemini-3.8-flash", True, "")
+    assert (found.start, found.end) == (106_000_000_000, 107_000_000_000)
+    assert found.attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "gcp.gemini",
+        "gen_ai.conversation.id": ID,
+        "gen_ai.request.model": "gemini-3.8-flash",
+        "gen_ai.agent.name": "main",
+        "refold.seq": 6,
+        "refold.step": 1,
+        "gen_ai.response.finish_reasons": ("tool_calls",),
+        "gen_ai.response.model": "g-3.8-1",
+        "gen_ai.usage.input_tokens": 123,
+        "gen_ai.usage.output_tokens": 10,
+        "gen_ai.usage.cache_read.input_tokens": 20,
+        "gen_ai.usage.cache_creation.input_tokens": 3,
+        "gen_ai.usage.reasoning.output_tokens": 4,
+        "refold.cost_usd": 0.25,
+    }
+
+
+def test_a_model_call_that_failed_has_the_class_of_its_error_and_no_words_of_it() -> None:
+    failed = ModelFailed(SECRET, "Overloaded")
+    node = node_of(*begun(), ModelAsked(), failed, TurnEnded("failed", SECRET))
+
+    plain, full = (traces(node, content=content) for content in (False, True))
+
+    assert [each.error for each in plain] == ["failed", "Overloaded"]
+    assert [each.message for each in plain] == ["", ""]
+    assert [each.message for each in full] == [SECRET, SECRET]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "refused", "stopped", "unknown"])
+def test_a_call_that_did_not_succeed_has_its_outcome_as_the_error(outcome: str) -> None:
+    made = answer("", ("call-0", "bash", "{}"))
+    node = node_of(*begun(), ModelAsked(), made, Ended("call-0", outcome, SECRET))  # type: ignore[arg-type]
+
+    found = traces(node)[2]
+
+    assert (found.name, found.error) == ("execute_tool bash", outcome)
+    assert found.attributes["error.type"] == outcome
+
+
+def test_nothing_that_was_said_or_done_is_in_a_span_unless_it_is_asked_for() -> None:
+    made = answer(SECRET, ("call-0", "bash", f'{{"command": "{SECRET}"}}'))
+    end = Ended("call-0", "done", SECRET)
+    events = [*begun(SECRET), ModelAsked(), made, Started("call-0"), end]
+    node = node_in([*events, TurnEnded("answered", SECRET)])
+
+    assert SECRET not in str(traces(node))
+
+    turn, chat, tool = traces(node, content=True)
+    assert json.loads(str(turn.attributes["gen_ai.input.messages"])) == [
+        {"role": "user", "parts": [{"type": "text", "content": SECRET}]}
+    ]
+    assert json.loads(str(turn.attributes["gen_ai.system_instructions"])) == [
+        {"type": "text", "content": "You are one."}
+    ]
+    call = {
+        "type": "tool_call", "id": "call-0", "name": "bash", "arguments": {"command": SECRET},
+    }  # fmt: skip
+    assert json.loads(str(chat.attributes["gen_ai.output.messages"])) == [
+        {
+            "role": "assistant",
+            "parts": [{"type": "text", "content": SECRET}, call],
+            "finish_reason": "stop",
+        }
+    ]
+    assert tool.attributes["gen_ai.tool.call.arguments"] == f'{{"command": "{SECRET}"}}'
+    assert tool.attributes["gen_ai.tool.call.result"] == SECRET
+
+
+def test_two_calls_of_one_response_are_two_spans() -> None:
+    calls = (("call-0", "bash", "{}"), ("call-1", "bash", "{}"))
+    found = traces(node_of(*begun(), ModelAsked(), answer("", *calls)))
+
+    ids = [each.attributes["gen_ai.tool.call.id"] for each in found[2:]]
+    assert ids == ["call-0", "call-1"]
+    assert len({each.span_id for each in found}) == 4
+
+
+def test_arguments_that_are_no_json_are_told_as_text() -> None:
+    made = answer("", ("call-0", "bash", "{}"))
+    wrong = ToolCall("call-0", "bash", Raw(b'{"command": '))
+    made = replace(made, message=replace(made.message, parts=(wrong,)))
+
+    found = traces(node_of(*begun(), ModelAsked(), made), content=True)[1]
+
+    message = json.loads(str(found.attributes["gen_ai.output.messages"]))[0]
+    assert message["parts"][0]["arguments"] == '{"command": '
+
+
+def test_a_turn_that_still_runs_is_left_out_with_all_that_it_started(
+    tmp_path: Path,
+) -> None:
+    first = [*begun(), ModelAsked(), answer("Done."), TurnEnded("answered")]
+    again = [Said("more"), TurnStarted(9), ModelAsked(), answer("", ("c", "task", "{}"))]
+    plant(tmp_path, [*first, *again, Started("c"), ChildBorn("child-1", "c", "main", "do")])
+    plant(tmp_path / "children/child-1", first)
+    hold(tmp_path)
+
+    found = tuple(traces(tree(tmp_path, ID)))
+
+    assert outline(found) == ["invoke_agent main", "  chat big"]
+
+
+def test_what_was_cut_off_ends_with_the_journal_and_says_so() -> None:
+    node = node_of(*begun(), ModelAsked(), answer("", ("c", "bash", "{}")), Started("c"))
+
+    found = tuple(traces(node))
+
+    assert outline(found) == [
+        "invoke_agent main !cut_off", "  chat big", "  execute_tool bash !cut_off",
+    ]  # fmt: skip
+    assert [each.end for each in found] == [108 * 10**9, 107 * 10**9, 108 * 10**9]
+
+
+def test_a_fork_has_only_the_spans_of_what_it_did_itself() -> None:
+    first = [*begun(), ModelAsked(), answer("Done."), TurnEnded("answered")]
+    again = [Said("more"), TurnStarted(10), ModelAsked(), answer("", cost=1.0)]
+    node = node_in([*first, Forked("other", 8), *again, TurnEnded("answered")])
+
+    found = tuple(traces(node))
+
+    assert outline(found) == ["invoke_agent main", "  chat big"]
+    assert [each.attributes["refold.seq"] for each in found] == [11, 12]
+    assert tokens(found) == (node.spent.usage.input, node.spent.usage.output)
+
+
+def test_turns_are_traces_of_one_conversation_and_other_sessions_have_other_ids() -> None:
+    first = [*begun(), ModelAsked(), answer("Done."), TurnEnded("answered")]
+    events = [*first, Said("more"), TurnStarted(9), ModelAsked(), answer("Too.")]
+    node = node_in([*events, TurnEnded("answered")])
+
+    found, other = traces(node), traces(replace(node, session="another"))
+
+    assert [each.trace_id == found[0].trace_id for each in found] == [True, False] * 2
+    assert {each.attributes["gen_ai.conversation.id"] for each in found} == {ID}
+    assert not {each.span_id for each in found} & {each.span_id for each in other}
+
+
+def test_a_subagent_whose_journal_is_lost_has_a_span_with_what_it_used(
+    tmp_path: Path,
+) -> None:
+    family(tmp_path)
+    (tmp_path / "children/child-2/events.jsonl").unlink()
+    node = tree(tmp_path, ID)
+
+    found = tuple(traces(node))
+
+    assert outline(found)[-1] == "    invoke_agent rlm"
+    used = spent_below(node).usage
+    assert tokens(found) == (used.input, used.output)
+
+
+@settings(deadline=None, max_examples=60)
+@given(stories())
+def test_each_turn_and_each_call_of_a_generated_session_has_one_span(story: Story) -> None:
+    node = told(story)
+    found = tuple(traces(node))
+
+    did = activity_of(node.entries)
+    turns = sum(isinstance(each.event, TurnStarted) for each in node.entries)
+    assert Counter(
+        str(each.attributes["gen_ai.operation.name"]) for each in found
+    ) == Counter(invoke_agent=turns, chat=len(did.steps), execute_tool=len(did.calls))
+    assert len({each.span_id for each in found}) == len(found)
+
+
+@settings(deadline=None, max_examples=60)
+@given(stories())
+def test_a_span_lies_within_its_parent_in_the_trace_and_in_time(story: Story) -> None:
+    found = traces(told(story))
+
+    known = {each.span_id: each for each in found}
+    for each in found:
+        assert each.start <= each.end
+        if each.parent_id:
+            parent = known[each.parent_id]
+            assert parent.trace_id == each.trace_id
+            assert parent.start <= each.start <= each.end <= parent.end
+
+
+@settings(deadline=None, max_examples=60)
+@given(stories())
+def test_the_tokens_of_all_spans_are_those_of_the_account(story: Story) -> None:
+    node = told(story)
+
+    used = node.view.account.spent.usage
+    assert tokens(tuple(traces(node))) == (used.input, used.output)
+
+
+@settings(deadline=None, max_examples=30)
+@given(stories())
+def test_a_session_that_goes_on_keeps_the_ids_of_what_it_did(story: Story) -> None:
+    node = told(story)
+    more: list[Event] = [each.event for each in node.entries]
+    at = len(more) + 1
+    longer = node_in([*more, Said("on"), TurnStarted(at), ModelAsked(), answer("Yes.")])
+
+    before = [(each.trace_id, each.span_id, each.parent_id) for each in traces(node)]
+    after = [(each.trace_id, each.span_id, each.parent_id) for each in traces(longer)]
+
+    assert set(before) < set(after)
