@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_agents_are_listed_with_where_they_are_from_and_what_is_wrong(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    main(["trust", "add"])
+    main(["trust", "add", "--yes"])
     capfd.readouterr()
 
     code = main(["agents"])
@@ -53,7 +53,7 @@ def test_agents_are_listed_with_where_they_are_from_and_what_is_wrong(
 
 
 def test_programs_read_them_as_json(capfd: pytest.CaptureFixture[str]) -> None:
-    main(["trust", "add"])
+    main(["trust", "add", "--yes"])
     capfd.readouterr()
 
     main(["agents", "--json"])

@@ -323,7 +323,7 @@ def test_rules_of_another_agent_are_shown_and_hold_from_then_on(
 
     code, shown, left = refold("import", "--print")
     nothing = refold("list")[1]
-    refold("import")
+    refold("import", "--yes")
     _, listed, _ = refold("list")
 
     assert code == 0

@@ -127,7 +127,7 @@ def test_it_is_deleted_with_all_that_is_in_it_and_no_more(work: Path, capfd: Sai
     (work / ".vscode/link").symlink_to(work)
     name = taken(work / ".vscode", "")
 
-    assert said(capfd, "delete", name)[0] == 0
+    assert said(capfd, "delete", "--yes", name)[0] == 0
 
     assert listed(capfd) == []
     assert (work / "mine").read_text() == "mine"

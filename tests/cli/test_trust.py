@@ -42,10 +42,10 @@ def test_a_folder_is_shown_trusted_listed_and_trusted_no_more(
     shown = ".refold/config.toml:\n  runs without asking: bash(make test)\n"
 
     assert refold("trust", "list") == (0, "", "")
-    assert refold("trust", "add") == (
+    assert refold("trust", "add", "--yes") == (
         0, f"{shown}{folder} is trusted, until these files change.\n", "",
     )  # fmt: skip
-    assert refold("trust", "add") == (0, f"{folder} is trusted already.\n", "")
+    assert refold("trust", "add", "--yes") == (0, f"{folder} is trusted already.\n", "")
     assert refold("trust", "list") == (0, f"{folder}: .refold/config.toml\n", "")
     assert refold("trust", "remove") == (0, f"{folder} is not trusted any more.\n", "")
     assert refold("trust", "list") == (0, "", "")
@@ -54,11 +54,11 @@ def test_a_folder_is_shown_trusted_listed_and_trusted_no_more(
 def test_settings_that_changed_are_listed_so_and_shown_again(
     refold: Told, folder: Path
 ) -> None:
-    refold("trust", "add")
+    refold("trust", "add", "--yes")
     (folder / ".refold/config.local.toml").write_text("effort = 'low'\n")
 
     _, listed, _ = refold("trust", "list", "--json")
-    _, shown, _ = refold("trust", "add", str(folder))
+    _, shown, _ = refold("trust", "add", "--yes", str(folder))
 
     assert json.loads(listed)["state"] == "changed"
     assert set(json.loads(listed)["files"]) == {".refold/config.toml"}
@@ -84,12 +84,23 @@ def test_at_a_terminal_a_person_is_asked_first(
     assert bool(refold("trust", "list")[1]) == trusted
 
 
+def test_where_nobody_can_answer_nothing_is_trusted(refold: Told, folder: Path) -> None:
+    code, shown, why = refold("trust", "add")
+
+    assert (code, bool(shown)) == (1, True)
+    assert why == (
+        f"refold: Do these settings count in {folder}? There is no terminal to answer at: "
+        "repeat the command with --yes\n"
+    )
+    assert refold("trust", "list") == (0, "", "")
+
+
 def test_what_cannot_be_trusted_is_one_sentence(refold: Told, folder: Path) -> None:
     file = folder / ".refold/config.toml"
     file.write_text("[providers.anthropic]\nbase_url = 'http://evil'\n")
-    forbidden = refold("trust", "add")
+    forbidden = refold("trust", "add", "--yes")
     file.unlink()
-    nothing = refold("trust", "add")
+    nothing = refold("trust", "add", "--yes")
 
     assert forbidden == (
         1,
@@ -115,7 +126,7 @@ def test_a_folder_with_instructions_only_is_trusted_as_a_folder(
     (folder / ".refold/config.toml").unlink()
     (folder / "AGENTS.md").write_text("Use tabs.")
 
-    added = refold("trust", "add")
+    added = refold("trust", "add", "--yes")
     (folder / "AGENTS.md").write_text("Use spaces.")
 
     assert added == (
@@ -124,7 +135,7 @@ def test_a_folder_with_instructions_only_is_trusted_as_a_folder(
         f"What {folder} tells the model counts from now on.\n",
         "",
     )
-    assert refold("trust", "add") == (0, f"{folder} is trusted already.\n", "")
+    assert refold("trust", "add", "--yes") == (0, f"{folder} is trusted already.\n", "")
     assert refold("trust", "list") == (0, f"{folder}: what it tells the model\n", "")
     assert json.loads(refold("trust", "list", "--json")[1]) == {
         "folder": str(folder), "files": {}, "state": "trusted",
@@ -142,7 +153,7 @@ def test_settings_and_what_tells_the_model_are_shown_and_taken_together(
     (folder / "CLAUDE.md").write_text("Use tabs.")
     (folder / ".refold").rename(inner / ".refold")
 
-    added = refold("trust", "add", str(inner))
+    added = refold("trust", "add", "--yes", str(inner))
 
     assert added[1] == (
         ".refold/config.toml:\n  runs without asking: bash(make test)\n"
@@ -162,7 +173,7 @@ def test_trust_in_what_is_told_to_the_model_is_no_trust_in_settings(
     settings = folder / ".refold/config.toml"
     settings.unlink()
     (folder / "AGENTS.md").write_text("Use tabs.")
-    refold("trust", "add")
+    refold("trust", "add", "--yes")
     settings.write_text(RULES)
 
     assert refold("trust", "list")[1] == (
@@ -171,7 +182,7 @@ def test_trust_in_what_is_told_to_the_model_is_no_trust_in_settings(
     assert refold("config", "show")[2].startswith(
         f"refold: .refold/config.toml in {folder}: not trusted, so"
     )
-    assert "runs without asking" in refold("trust", "add")[1]
+    assert "runs without asking" in refold("trust", "add", "--yes")[1]
 
 
 def test_of_a_folder_in_a_trusted_one_it_is_said_which_is_trusted(
@@ -180,7 +191,7 @@ def test_of_a_folder_in_a_trusted_one_it_is_said_which_is_trusted(
     (folder / ".git").mkdir()
     (folder / "AGENTS.md").write_text("Use tabs.")
     (folder / "inner").mkdir()
-    refold("trust", "add")
+    refold("trust", "add", "--yes")
 
     said = refold("trust", "remove", "inner")[2]
 
@@ -191,7 +202,7 @@ def test_of_a_folder_in_a_trusted_one_it_is_said_which_is_trusted(
 
 def test_the_settings_that_hold_say_so_themselves(refold: Told, folder: Path) -> None:
     before, said = refold("config", "show")[1:]
-    refold("trust", "add")
+    refold("trust", "add", "--yes")
     after, silent = refold("config", "show")[1:]
 
     assert "permissions.allow = []  # default\n" in before

@@ -217,7 +217,7 @@ def test_trust_ends_when_the_file_changes(capfd: pytest.CaptureFixture[str]) -> 
     Path(".refold").mkdir()
     file = Path(".refold/agents.toml")
     file.write_text(FIRST)
-    main(["trust", "add"])
+    main(["trust", "add", "--yes"])
     assert 'model = "llama3"' in capfd.readouterr().out
     assert [each.name for each in started().agents.profiles] == ["one"]
 

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ async def served(
     *lines: Document,
     mode: str = "auto",
     user: Callable[[Any], dict[str, object] | None] | None = None,
+    more: Sequence[str] = (),
 ) -> AsyncGenerator[Any]:
     """A client of the server. `user` fills in a form, or declines it with None."""
     import mcp_types as types
@@ -55,7 +56,9 @@ async def served(
             return types.ElicitResult(action="decline")
         return types.ElicitResult(action="accept", content=content)
 
-    program, *arguments = command("mcp", "serve", "--script", script(work.parent, *lines))
+    program, *arguments = command(
+        "mcp", "serve", *more, "--script", script(work.parent, *lines)
+    )
     parameters = StdioServerParameters(
         command=program, args=arguments, env=dict(os.environ), cwd=work
     )
@@ -273,5 +276,21 @@ def test_a_changed_file_that_is_a_link_out_of_the_workspace_is_not_read(work: Pa
                 client, "read_changed_file", task_id=ended["task_id"], path="a.py"
             )
             assert "leads out of the workspace" in why
+
+    anyio.run(check)
+
+
+def test_what_runs_without_asking_is_said_in_the_arguments_of_the_server(
+    work: Path,
+) -> None:
+    rules = ("--permission-mode", "accept-edits", "--deny", "bash(touch *)")
+
+    async def check() -> None:
+        lines = (READ, EDIT, call("bash", command="touch made"), {"text": "Done."})
+        async with served(work, *lines, more=rules) as client:
+            ended = await to_the_end(client, "Make x 2")
+            assert ended["files"] == {"a.py": "changed"}
+            (denied,) = ended["denied"]
+            assert "bash(touch *)" in denied
 
     anyio.run(check)

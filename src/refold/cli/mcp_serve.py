@@ -17,6 +17,7 @@ from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import RefoldError
+from refold.values.modes import MODES
 
 _MISSING = (
     "serving other agents needs a package that is not installed here: pip install "
@@ -26,6 +27,11 @@ _MISSING = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-m", "--model", default="", help="model of the tasks")
+    parser.add_argument("--permission-mode", choices=MODES, help="what runs without asking")
+    for name in ("allow", "deny"):
+        parser.add_argument(
+            f"--{name}", action="append", default=[], metavar="RULE", help=f"{name} rule"
+        )
     parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
 
 
@@ -41,7 +47,13 @@ def run(found: Namespace) -> int:
 def launch_at(found: Namespace, directory: Path, attended: bool) -> Launch:
     """A start in a directory. Without a user, what would ask is denied."""
     places = paths(os.environ)
-    loaded = load_here(directory, places, os.environ, {})
+    flags: dict[str, object] = {
+        "permissions.allow": tuple(found.allow),
+        "permissions.deny": tuple(found.deny),
+    }
+    if found.permission_mode:
+        flags["permission_mode"] = MODES[found.permission_mode]
+    loaded = load_here(directory, places, os.environ, flags)
     options = LaunchOptions(
         directory=directory,
         model=found.model,

@@ -41,8 +41,11 @@ def is_interactive() -> bool:
 
 
 def confirmed(question: str) -> bool:
+    """Raises `BadInput` where there is no terminal: silence, or a pipe, is no yes."""
     if not is_interactive():
-        return True
+        raise BadInput(
+            f"{question} There is no terminal to answer at: repeat the command with --yes"
+        )
     write(f"{question} [y/N] ")
     return said_yes()
 

@@ -72,6 +72,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="show what would be imported, and change nothing",
     )
+    taken.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask for confirmation"
+    )
 
 
 def run(found: Namespace) -> int:
@@ -190,7 +193,7 @@ def import_rules(found: Namespace) -> int:
         raise BadInput("there is no rule to take over")
     if found.print:
         return 0
-    if not confirmed(f"Shall these rules hold in {on_one_line(folder)}?"):
+    if not found.yes and not confirmed(f"Shall these rules hold in {on_one_line(folder)}?"):
         write("Nothing was taken over.\n")
         return 1
     theirs.take()
