@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,10 +19,13 @@ from msgspec.structs import replace
 from refold.cli.main import main
 from refold.client.otlp import Collector, collector, encoded, send
 from refold.errors import BadInput
+from refold.journal.events.kinds import ModelAsked
 from refold.journal.store.tree_reader import tree
 from refold.testing.wire_server import Answer, WireServer, wire_server
+from refold.values.usage import Usage
 from refold.views.traces import TraceSpan, traces
-from tests.views.planted import at_home, family
+from tests.cli.running import LONG, refold, script
+from tests.views.planted import HOSTILE, answer, at_home, begun, family, plant
 
 ID = "20260101-000000-abcd"
 Output = pytest.CaptureFixture[str]
@@ -198,13 +203,24 @@ def test_many_spans_are_sent_in_requests_that_a_collector_takes() -> None:
     ]
 
 
-@pytest.mark.parametrize("wrong", ["secret", "a=b\x00c", "=secret"])
+@pytest.mark.parametrize("wrong", ["secret", "a=b\x00c", "=secret", "a secret=b"])
 def test_headers_that_cannot_be_read_are_refused_without_quoting_them(wrong: str) -> None:
     with pytest.raises(BadInput) as told:
         collector("http://127.0.0.1:9", {"OTEL_EXPORTER_OTLP_HEADERS": wrong})
 
     said = "OTEL_EXPORTER_OTLP_HEADERS should look like name=value,name=value"
     assert str(told.value) == said
+
+
+def test_an_address_with_a_password_is_refused_and_a_key_in_it_is_not_shown() -> None:
+    with pytest.raises(BadInput) as told:
+        collector("https://me:secret@127.0.0.1/", {})
+
+    assert "secret" not in str(told.value)
+    assert (
+        collector("http://127.0.0.1:9/?key=secret", {}).shown
+        == "http://127.0.0.1:9/v1/traces"
+    )
 
 
 def test_the_address_for_traces_is_taken_as_it_is() -> None:
@@ -232,6 +248,31 @@ def test_no_package_of_opentelemetry_is_imported() -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_the_hook_of_the_page_sends_a_session_when_it_is_left(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/tracing.md").read_text("utf-8")
+    hook = page.partition("```json\n")[2].partition("```")[0]
+    home = Path(os.environ["REFOLD_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "bin").mkdir()
+    wrapper = tmp_path / "bin/refold"
+    wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m refold "$@"\n', "utf-8")
+    wrapper.chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    flags = ("-p", "hello", "--script", script(tmp_path, {"text": "Good."}))
+
+    with serving(Answer(b"{}")) as server:
+        (home / "hooks.json").write_text(hook.replace("http://127.0.0.1:4318", server.url))
+        with refold(*flags, cwd=tmp_path, env={**os.environ, "PATH": path}) as process:
+            out, err = process.communicate(timeout=LONG)
+
+    assert (out, err) == (b"Good.\n", b"")
+    assert [each["name"] for each in sent(server.heard[0].body)] == [
+        "invoke_agent main", "chat script.jsonl",
+    ]  # fmt: skip
+
+
 @pytest.mark.peer
 def test_the_official_protocol_reads_what_we_write() -> None:
     why = "opentelemetry-proto is not installed: make test-peers installs it"
@@ -240,7 +281,15 @@ def test_the_official_protocol_reads_what_we_write() -> None:
     )
     json_format = pytest.importorskip("google.protobuf.json_format", reason=why)
     family(at_home())
-    spans = traces(tree(at_home(), ID), content=True)
+    plant(
+        at_home("hostile"),
+        [*begun(HOSTILE), ModelAsked(), answer(usage=Usage(2**70))],
+        began=1e300,
+    )
+    spans = [
+        *traces(tree(at_home(), ID), content=True),
+        *traces(tree(at_home("hostile"), "hostile"), content=True),
+    ]
     document = json.loads(encoded(spans))
     for each in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
         # OTLP writes ids as hex digits, the JSON of protobuf all bytes as base64.

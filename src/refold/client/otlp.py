@@ -5,6 +5,7 @@ variables that every OpenTelemetry program reads. There is no SDK: it makes span
 things happen, and these are made of a journal.
 """
 
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -28,6 +29,7 @@ _SECONDS = 10.0  # for each step of it
 _LONGEST, _QUOTED = 64 * 1024, 200  # bytes of an answer that are read and shown
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2  # numbers of the protocol
 _PATH = "/v1/traces"
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # of a header
 
 
 class Collector(Struct, frozen=True):
@@ -36,6 +38,11 @@ class Collector(Struct, frozen=True):
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     proxy: str = ""
+
+    @property
+    def shown(self) -> str:
+        """Its address without what may be a key."""
+        return self.url.partition("?")[0]
 
 
 def collector(endpoint: str, environ: Mapping[str, str]) -> Collector:
@@ -47,6 +54,11 @@ def collector(endpoint: str, environ: Mapping[str, str]) -> Collector:
         raise BadInput(
             "--otlp needs a collector: give --endpoint URL, set "
             "OTEL_EXPORTER_OTLP_ENDPOINT, or write a file with -o FILE"
+        )
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise BadInput(
+            "the address of the collector holds a name or a password: give them in "
+            "OTEL_EXPORTER_OTLP_HEADERS, as authorization=Basic%20…"
         )
     place = endpoint_of(url)
     headers = _headers(environ)
@@ -64,7 +76,7 @@ async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
     for some in _requests(spans):
         answer = await _post(_request(some), to)
         if said := _refused(answer):
-            refused.append(f"{to.url} {said}")
+            refused.append(f"{to.shown} {said}")
     return refused
 
 
@@ -113,7 +125,12 @@ def _headers(environ: Mapping[str, str]) -> dict[str, str]:
     for each in filter(None, map(str.strip, environ.get(name, "").split(","))):
         key, sign, value = each.partition("=")
         value = unquote(value).strip()
-        if not (sign and key.strip() and value.isascii() and value.isprintable()):
+        if not (
+            sign
+            and _NAME.fullmatch(key.strip())
+            and value.isascii()
+            and value.isprintable()
+        ):
             raise BadInput(f"{name} should look like name=value,name=value")
         found[key.strip()] = value
     return found
@@ -145,7 +162,7 @@ def _value(value: Attribute) -> _Json:
         case bool():
             return {"boolValue": value}
         case int():
-            return {"intValue": str(value)}
+            return {"intValue": str(min(max(value, -(2**63)), 2**63 - 1))}
         case float():
             return {"doubleValue": value}
         case tuple():
@@ -173,12 +190,12 @@ async def _post(body: bytes, to: Collector) -> bytes:
         finally:
             await line.aclose()
     except TimeoutError as error:
-        raise Unreachable(f"{to.url} did not answer within {_SECONDS:g} s") from error
+        raise Unreachable(f"{to.shown} did not answer within {_SECONDS:g} s") from error
     except Broken as error:
-        raise Unreachable(f"{to.url} {error}") from error
+        raise Unreachable(f"{to.shown} {error}") from error
     except OSError as error:
         raise Unreachable(
-            f"cannot reach {to.url}: {unreachable_because(error)}; check that a collector "
+            f"cannot reach {to.shown}: {unreachable_because(error)}; check that a collector "
             "listens there"
         ) from error
     _check(start, answer, to)
@@ -198,7 +215,7 @@ def _check(start: ResponseStart, answer: bytes, to: Collector) -> None:
         return
     said = on_one_line(answer[:_QUOTED].decode("utf-8", "replace")).strip()
     ending = f": {said!r}" if said else ""
-    raise RefoldError(f"{to.url} refused the spans ({start.status}){ending}")
+    raise RefoldError(f"{to.shown} refused the spans ({start.status}){ending}")
 
 
 class _PartialSuccess(Struct, rename="camel"):

@@ -43,6 +43,7 @@ Attribute: TypeAlias = str | int | float | bool | tuple[str, ...]
 Attributes: TypeAlias = dict[str, Attribute]
 
 _OTHER = "_OTHER"  # the word of the conventions for what has no name
+_LATEST = 2.0**63 / 1e9  # seconds since 1970
 _CUT_OFF = "cut_off"  # its process died, and nothing has continued it
 # Where the conventions have a name of their own for a provider.
 _PROVIDERS = {
@@ -349,7 +350,8 @@ def _hash(digits: int, *parts: str | int) -> str:
 
 
 def _nanoseconds(at: float) -> int:
-    return max(0, round(at * 1_000_000)) * 1000  # a float holds no more of a time
+    # A float holds no more of a time than this, and the protocol none that is later.
+    return round(min(max(at, 0.0), _LATEST) * 1_000_000) * 1000
 
 
 def _answered(end: ModelAnswered, *, content: bool) -> Attributes:

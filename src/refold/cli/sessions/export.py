@@ -116,7 +116,7 @@ def _traced(found: Namespace) -> int:
         _write([encoded(spans)], output, many(len(spans), "span"), force=found.force)
     elif to:
         refused = anyio.run(send, spans, to)
-        remark(f"{to.url}: {many(len(spans), 'span')} of {session.id}")
+        remark(f"{to.shown}: {many(len(spans), 'span')} of {session.id}")
     for problem in refused:
         complain(problem)
     damages = [each.damage for each in walk(node) if each.damage]
