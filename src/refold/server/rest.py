@@ -1,4 +1,4 @@
-"""REST of conversations: begin, list, search, rename, delete, and read them.
+"""REST of conversations: begin, list, search, rename, delete, and read them and their work.
 
 What a list or a report says is decided in `views`, in the documents that the command line
 prints with --json; here they get an address. Files are in `files`.
@@ -18,6 +18,7 @@ from refold.client.offers import WHAT, offers
 from refold.client.stored_sessions import FORMS
 from refold.errors import BadInput, JournalError
 from refold.server.api import Api, MediaTypes, NotThere, body_of, json_of
+from refold.values.control import BoardTask
 from refold.views.stream_json.snapshot import SnapshotMessage
 
 T = TypeVar("T")
@@ -65,9 +66,17 @@ async def kept(host: Host, id_: str) -> None:
         raise NotThere(f"there is no conversation {id_!r}")
 
 
+class OutputSoFar(Struct, frozen=True):
+    """What a background command has printed: all of it, or its end."""
+
+    name: str
+    text: str
+
+
 def add_rest(api: Api, host: Host) -> None:
     _add_conversations(api, host)
     _add_reports(api, host)
+    _add_work(api, host)
     _add_requests(api, host)
     _add_bytes(api, host)
     for what in WHAT:
@@ -186,6 +195,26 @@ def _add_reports(api: Api, host: Host) -> None:
                 for each in found
             ]
         )
+
+
+def _add_work(api: Api, host: Host) -> None:
+    """The task board, and what works beside the conversation."""
+
+    @api.route("GET", f"{_ONE}/tasks", list[BoardTask])
+    async def tasks(id_: str) -> Response:
+        """The task board of its project, as it is now."""
+        there = await conversation(host, id_)
+        board = there.session.workspace.tasks
+        return json_of((await to_thread.run_sync(board.read)).tasks)
+
+    @api.route("GET", f"{_ONE}/background/{{name}}", OutputSoFar)
+    async def output(id_: str, name: str) -> Response:
+        """What a background command has printed so far."""
+        there = await conversation(host, id_)
+        if there.session.view.background.command(name) is None:
+            raise NotThere(f"there is no background command {name!r} in {id_}")
+        found = await there.session.reports.background_output(name)
+        return json_of(OutputSoFar(name, found))
 
 
 def _add_requests(api: Api, host: Host) -> None:

@@ -38,6 +38,9 @@ function shown(screen) {
     plan: plan?.seq ?? 0,
     turn: screen.turn,
     todos: screen.todos,
+    team: screen.children.map((c) => [c.name, c.teammate, c.running, c.idle, c.stopped]),
+    mail: screen.mail.map((m) => [m.sender, m.to, m.kind, m.text]),
+    background: screen.background.map((c) => [c.name, c.command, c.running, c.outcome, c.text]),
   };
 }
 

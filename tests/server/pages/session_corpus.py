@@ -13,15 +13,30 @@ from msgspec import Raw
 
 from refold.journal.events import kinds as news
 from refold.journal.events.child_events import (
+    BackgroundEnded,
+    BackgroundStarted,
     ChildAnswered,
     ChildAsked,
     ChildBorn,
     ChildEnded,
+    ChildStopped,
+    MailSent,
     NestedCallMade,
+    TeammateIdled,
+    TeamsSwitched,
 )
 from refold.journal.events.kinds import Entry, Event, Frame
 from refold.journal.state.fold import View, apply
-from refold.values.control import Control, EnterPlan, Final, PlanReady, Todo, Todos
+from refold.values.control import (
+    BoardTask,
+    Control,
+    EnterPlan,
+    Final,
+    PlanReady,
+    TasksChanged,
+    Todo,
+    Todos,
+)
 from refold.values.display import Diff
 from refold.values.live import (
     CallComing,
@@ -77,7 +92,9 @@ class Session:
                 ways.append(self._rewind)
             return ways
         ways += (
-            [self._end, self._child, self._stop] if not turn.stopped else [self._end] * 4
+            [self._end, self._child, self._stop, self._team, self._beside, self._beside]
+            if not turn.stopped
+            else [self._end] * 4
         )
         if turn.open_request:
             return [*ways, *[self._stream] * 8, *[self._answer] * 4, self._fail]
@@ -202,7 +219,7 @@ class Session:
     def _choose(self) -> None:
         self._add(self._random.choice([
             news.ModeChanged("plan"), news.ModelChosen("a/n"), news.EffortChosen("high"),
-            news.AgentChosen("plan"), news.StepLimitSet(3), news.Checkpointed(()),
+            news.AgentChosen("plan"), news.StepLimitSet(3), TeamsSwitched(on=True), news.Checkpointed(()),
         ]))  # fmt: skip
 
     def _news(self) -> None:
@@ -225,6 +242,38 @@ class Session:
             if self._random.random() < 0.6:
                 self._add(ChildAnswered(f"{born}/c7", True))
                 self._add(ChildEnded(born, "answered", "done"))
+
+    def _team(self) -> None:
+        """A teammate begins, or something happens to one."""
+        r, team = self._random, self.view.children.team
+        if not team or r.random() < 0.2:
+            name = self._id("child-")
+            self._add(
+                ChildBorn(name, "c", "code", "Do.", teammate=f"t{name}", background=True)
+            )
+            return
+        child = r.choice(team)
+        mate = child.born.teammate
+        self._add(r.choice([
+            TeammateIdled(child.name), TeammateIdled(child.name), ChildStopped(child.name, "asked"),
+            MailSent("lead", mate, "Hello."), MailSent(mate, "lead", "Here.", "plan"),
+            ChildEnded(child.name, "answered", "done"), self._task_added(),
+        ]))  # fmt: skip
+
+    def _task_added(self) -> Event:
+        return news.Ended("", "done", "", control=TasksChanged((BoardTask(1, "Mend it"),)))
+
+    def _beside(self) -> None:
+        """A command runs in the background, or one ends."""
+        r, beside = self._random, self.view.background
+        if not beside.running or r.random() < 0.4:
+            self._add(BackgroundStarted(beside.next_name, "make serve", "c", "/w"))
+            return
+        name = r.choice(beside.running).name
+        self._add(r.choice([
+            BackgroundEnded(name, "done", 0, text="up"), BackgroundEnded(name, "failed", 2),
+            BackgroundEnded(name, "stopped", reason="asked"), news.Forked("s", 3),
+        ]))  # fmt: skip
 
 
 def documents_with_ends(frames: Sequence[Frame]) -> Iterator[tuple[Frame, list[Plain]]]:

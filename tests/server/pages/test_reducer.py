@@ -64,6 +64,20 @@ def plain(screen: Screen, told: set[int]) -> Plain:
         "todos": [
             {"subject": t.subject, "status": t.status} for t in view.conversation.todos
         ],
+        "team": [
+            [c.name, c.born.teammate, c.runs, c.idle, c.stopped]
+            for c in view.children.children
+        ],
+        "mail": [[m.sender, m.to, m.kind, m.text] for m in view.children.mail],
+        "background": [
+            [
+                c.name,
+                c.started.command,
+                c.runs,
+                *((c.end.outcome, c.end.text) if c.end else ("", "")),
+            ]
+            for c in view.background.commands
+        ],
     }
 
 

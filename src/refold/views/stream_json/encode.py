@@ -365,7 +365,8 @@ def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
             yield subagent_documents.SubagentStart(
                 seq=seq, child=born.child, call_id=born.call_id, agent=born.agent,
                 task=born.task, background=born.background, directory=born.directory,
-                branch=born.branch,
+                branch=born.branch, title=born.title or UNSET,
+                teammate=born.teammate or UNSET,
             )  # fmt: skip
         case ChildEnded() as end:
             yield subagent_documents.SubagentEnd(

@@ -6,13 +6,15 @@ A part of the JSON stream: `documents` has the others.
 from collections.abc import Mapping
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from refold.values.modes import Outcome
 from refold.values.usage import Usage
 from refold.views.stream_json.documents import Cost, Unlimited, Written
 
 
 class SubagentStart(Written, frozen=True, kw_only=True, tag="subagent_start"):
-    """A subagent starts."""
+    """A subagent starts. `title` is its task in a few words, `teammate` its name in a team."""
 
     child: str
     call_id: str
@@ -21,6 +23,8 @@ class SubagentStart(Written, frozen=True, kw_only=True, tag="subagent_start"):
     background: bool
     directory: str
     branch: str
+    title: str | UnsetType = UNSET
+    teammate: str | UnsetType = UNSET
 
 
 class SubagentEnd(Written, frozen=True, kw_only=True, tag="subagent_end"):

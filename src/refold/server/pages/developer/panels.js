@@ -1,11 +1,13 @@
 // The panels of a developer: frames, model requests, the tree, usage, the timeline, todos and
-// the history. Each draws into an element and may be told of changes; files are in `shared`.
+// the history. Each draws into an element and may be told of changes; files, tasks, the team and background
+// commands are in `shared`.
 
 import * as api from "../shared/api.js";
 import { dollars, duration, fill, h, short } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
 import { historyPanel, todosPanel } from "../shared/panels.js";
 import { developer as t } from "../shared/texts.js";
+import { backgroundPanel, tasksPanel, teamPanel } from "../shared/work.js";
 
 const SHOWN = 300; // frames at a time
 const PAUSE = 500; // milliseconds between two drawings
@@ -14,6 +16,9 @@ const LONGEST = 20_000; // characters of a frame that are drawn
 export const panels = {
   frames, requests, tree, usage, timeline,
   todos: (element) => todosPanel(element, t),
+  tasks: (element, page) => tasksPanel(element, page, t),
+  team: (element, page) => teamPanel(element, page, t),
+  background: (element, page) => backgroundPanel(element, page, t),
   history: (element, page) => historyPanel(element, page, t),
 };
 

@@ -4,6 +4,7 @@
 // `views/stream_json`.
 
 const TAIL = 1000; // characters of what a running call prints
+const MAIL = 200; // messages of a team that are kept
 const ENDS = new Set(["model_start", "assistant_message", "interrupted", "turn_end", "imported"]);
 
 /** A screen of which nothing has happened yet. */
@@ -17,6 +18,9 @@ export function emptyScreen() {
     status: noStatus(),
     moved: [], // what subagents do now
     children: [],
+    mail: [], // of the team, the newest last
+    background: [], // commands, in the order of their start
+    board: 0, // the event that changed the task board last
     requests: [], // approvals and questions that wait for a person
     plan: null,
     todos: [],
@@ -127,8 +131,9 @@ const REDUCERS = {
     return withStatus(next, ofCalls(next.open));
   },
   tool_result(screen, doc) {
+    const inner = screen.open.filter((b) => b.within === doc.call_id).map((b) => b.id);
     let next = close(
-      without(screen, doc.call_id),
+      [doc.call_id, ...inner].reduce(without, screen),
       (b) => b.kind === "called" && (b.id === doc.call_id || b.within === doc.call_id),
       (b) => (b.id === doc.call_id ? ended(b, doc) : lost(b)),
     );
@@ -194,25 +199,55 @@ const REDUCERS = {
     return beside ? withStatus(told, ofCalls(told.open)) : told;
   },
   imported(screen, doc) {
-    const next = close(screen, (b) => b.kind === "called", lost);
+    const next = close(ofAnother(screen), (b) => b.kind === "called", lost);
     return news({
       ...next, turn: 0, stopped: false, plan: null, requests: [], status: noStatus(),
     }, doc);
   },
   subagent_start(screen, doc) {
     const child = {
-      name: doc.child, agent: doc.agent, task: doc.task, call: doc.call_id, running: true,
-      status: "", text: "", reason: "", seq: doc.seq,
+      name: doc.child, agent: doc.agent, task: doc.title || doc.task, call: doc.call_id, running: true,
+      status: "", text: "", reason: "", seq: doc.seq, at: doc.at ?? 0, endedAt: 0,
+      teammate: doc.teammate ?? "", idle: false, stopped: "",
     };
     return news({ ...screen, children: [...screen.children, child] }, doc);
   },
   subagent_end(screen, doc) {
     const children = screen.children.map((c) => (c.name !== doc.child ? c : {
       ...c, running: false, status: doc.status, text: doc.text, reason: doc.reason,
+      endedAt: doc.at ?? 0,
     }));
     const moved = screen.moved.filter((m) => !`${m.node}/`.startsWith(`${doc.child}/`));
     return news(spend({ ...screen, children, moved }, doc), doc);
   },
+  subagent_stopped: (screen, doc) => ofChild(screen, doc.child, { stopped: doc.reason }),
+  teammate_status: (screen, doc) => ofChild(screen, doc.child, { idle: doc.idle }),
+  team_mail(screen, doc) {
+    const { seq, sender, to, kind, text } = doc;
+    const mail = [...screen.mail, { seq, at: doc.at ?? 0, sender, to, kind, text }].slice(-MAIL);
+    const found = screen.children.find((c) => inTeam(c) && c.teammate === to);
+    const next = ofChild({ ...screen, mail }, found?.name, { idle: false });
+    return to === "lead" ? next : news(next, doc); // that one comes as a message
+  },
+  task_update(screen, doc) { // there may be a free task
+    const children = screen.children.map((c) => (inTeam(c) ? { ...c, idle: false } : c));
+    return { ...screen, children, board: doc.seq };
+  },
+  background_started(screen, doc) {
+    const command = {
+      name: doc.name, command: doc.command, directory: doc.directory, at: doc.at ?? 0, endedAt: 0,
+      running: true, outcome: "", code: null, reason: "", text: "", whole: "",
+    };
+    return { ...screen, background: [...screen.background, command] };
+  },
+  background_ended(screen, doc) {
+    const { outcome, code, reason, text, whole } = doc;
+    const background = screen.background.map((c) => (c.name !== doc.name || !c.running ? c : {
+      ...c, running: false, outcome, code, reason, text, whole, endedAt: doc.at ?? 0,
+    }));
+    return news({ ...screen, background }, doc);
+  },
+  forked: (screen, doc) => news(ofAnother(screen), doc),
   child_moved(screen, doc) {
     return { ...screen, moved: [...screen.moved.filter((m) => m.node !== doc.node), doc] };
   },
@@ -263,8 +298,8 @@ const REDUCERS = {
   },
 };
 for (const type of [
-  "answer_rejected", "files_changed_elsewhere", "message_edited", "files_restored", "forked", "budget", "steps",
-  "notice", "background_ended",
+  "answer_rejected", "files_changed_elsewhere", "message_edited", "files_restored", "budget", "steps",
+  "notice", "teams_changed",
 ]) REDUCERS[type] = (screen, doc) => news(screen, doc);
 
 // The log: a list that grows. Values share it, and a value knows how much of it is its own.
@@ -306,6 +341,26 @@ const plus = (screen, block) => ({ ...screen, done: appended(screen.done, block)
 
 function news(screen, doc) {
   return plus(screen, { kind: "news", seq: doc.seq, at: doc.at ?? 0, what: doc.type, doc });
+}
+
+// What works beside the conversation.
+
+function ofChild(screen, name, changes) {
+  if (!screen.children.some((c) => c.name === name)) return screen;
+  return {
+    ...screen, children: screen.children.map((c) => (c.name === name ? { ...c, ...changes } : c)),
+  };
+}
+
+const inTeam = (child) => child.running && child.teammate && !child.stopped;
+
+/** From before a fork or an import: nothing of it runs here. */
+function ofAnother(screen) {
+  const over = (each) => (each.running ? { ...each, running: false, foreign: true } : each);
+  return {
+    ...screen, children: screen.children.map(over), background: screen.background.map(over),
+    requests: screen.requests.filter((r) => !r.who),
+  };
 }
 
 // Calls.

@@ -533,6 +533,7 @@ class Page {
       const here = button.id === `tab-${this.tab}`;
       button.setAttribute("aria-selected", String(here));
       button.tabIndex = here ? 0 : -1;
+      if (here) button.scrollIntoView({ block: "nearest", inline: "nearest" });
     }
     this.panelBody.setAttribute("aria-labelledby", `tab-${this.tab}`);
   }

@@ -4,12 +4,16 @@ import { fill, h, icon } from "../shared/dom.js";
 import { historyPanel, todosPanel } from "../shared/panels.js";
 import { startPage } from "../shared/shell.js";
 import { user as texts } from "../shared/texts.js";
+import { backgroundPanel, tasksPanel, teamPanel } from "../shared/work.js";
 import { aboutPanel, labelOf, renderBlock, renderComing, subject } from "./blocks.js";
 
 startPage({
   texts, renderBlock, renderComing, labelOf, subject, otherPage: "/dev", theme: "system",
   panels: {
     todos: (element) => todosPanel(element, texts),
+    tasks: (element, page) => tasksPanel(element, page, texts),
+    team: (element, page) => teamPanel(element, page, texts),
+    background: (element, page) => backgroundPanel(element, page, texts),
     history: (element, page) => historyPanel(element, page, texts),
     about: (element) => aboutPanel(element),
   },

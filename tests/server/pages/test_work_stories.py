@@ -1,0 +1,126 @@
+"""What works beside a conversation, on both pages: the task board, helpers, and commands."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.agents.team import first_words
+from refold.journal.state.fold import View
+from refold.tools.team import TeammateRequest
+from tests.server.pages.conftest import Server, Watched
+from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, say
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
+Serve = Callable[..., Server]
+
+TABS = {"/": {"tasks": "To do", "team": "Helpers", "background": "Running"},
+        "/dev": {"tasks": "Tasks", "team": "Team", "background": "Background"}}  # fmt: skip
+
+
+def calls(*wanted: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"calls": [{"tool": tool, "arguments": args} for tool, args in wanted]}
+
+
+def panel(page: Any, name: str) -> Any:
+    if page.locator(".app[data-panel=closed]").count():
+        page.get_by_role("button", name="Show details").click()
+    page.get_by_role("tab", name=name, exact=True).click()
+    return page.locator(".panel-body")
+
+
+def refold(server: Server, *words: str) -> None:
+    """Another process in the same project."""
+    subprocess.run(
+        [sys.executable, "-m", "refold", *words], cwd=server.workspace, check=True,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@BOTH
+def test_the_board_is_shown_as_it_is_whoever_changes_it(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    work = calls(
+        ("task_create", {"subject": "Mend the door", "description": "Oil the hinges."}),
+        ("task_create", {"subject": "Paint the door", "blocked_by": [1]}),
+        ("task_claim", {"id": 1}),
+    )
+    server = serve(work, {"text": "It is planned."})
+    page = pages.open(server, path)
+    say(page, "Plan it")
+    answer(page, "It is planned.")
+
+    board = panel(page, TABS[path]["tasks"])
+    board.locator(".todo").nth(1).wait_for()
+    rows = board.locator(".todo").all_inner_texts()
+    board.locator("summary").click()
+    board.get_by_text("Oil the hinges.").wait_for()
+    refold(server, "tasks", "add", "Clean <b>up</b>")
+    board.get_by_text("Clean <b>up</b>").wait_for()
+
+    mine, waits = {"/": ("me", "waits for #1"), "/dev": ("this session", "blocked by #1")}[
+        path
+    ]
+    assert "Mend the door" in rows[0]
+    assert mine in rows[0]
+    assert waits in rows[1]
+    assert board.get_by_text("Oil the hinges.").is_visible()  # it stays open
+
+
+@BOTH
+def test_a_background_command_is_watched_and_stopped(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(
+        calls(("background_run", {"command": "tail -f log"})), {"text": "It runs."}
+    )
+    log: Path = server.workspace / "log"
+    log.write_text("it begins\n")
+    page = pages.open(server, path)
+    say(page, "Serve it")
+    page.locator(".request").wait_for()
+    button(page, WORDS[path]["yes"]).click()
+    answer(page, "It runs.")
+
+    beside = panel(page, TABS[path]["background"])
+    beside.locator(".worker summary").click()
+    beside.get_by_text("it begins").wait_for()
+    with log.open("a") as file:
+        file.write("and <i>goes</i> on\n")
+    beside.get_by_text("and <i>goes</i> on").wait_for()
+    stop = {"/": "Stop Program 1", "/dev": "Stop background-1"}[path]
+    button(page, stop).click()
+    button(page, stop).wait_for(state="detached")
+
+    assert "stopped" in beside.locator(".worker-head").inner_text()
+    assert "goes" in beside.locator(".worker pre").inner_text()
+
+
+@BOTH
+def test_a_teammate_is_shown_with_its_mail_and_stopped(
+    serve: Serve, pages: Watched, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_SUBAGENTS__TEAMS", "true")
+    spawn = {"name": "ada", "role": "reviewer", "prompt": "Review it."}
+    hers = first_words(TeammateRequest(**spawn, agent="code"), View())
+    mail = {"to": "ada", "content": "Begin with the tests."}
+    server = serve(
+        calls(("spawn_teammate", spawn)), calls(("send_message", mail)), {"text": "She works."},
+        {"for": hers, "text": "word " * 400, "pause": 0.1},
+    )  # fmt: skip
+    page = pages.open(server, path)
+    say(page, "Get help")
+    team = panel(page, TABS[path]["team"])
+
+    worker = team.locator(".worker", has_text="ada")
+    worker.wait_for()
+    team.get_by_text("Begin with the tests.").wait_for()
+    works = {"/": "at work", "/dev": "works"}[path]
+    worker.get_by_text(works, exact=True).wait_for()
+    button(page, "Stop ada").click()
+    button(page, "Stop ada").wait_for(state="detached")
+    worker.get_by_text(works, exact=True).wait_for(state="detached")
