@@ -119,6 +119,24 @@ def test_what_was_allowed_beforehand_is_done_and_reported(
     assert (workspace / "a.txt").read_text() == "hello\n"
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_command_that_ends_with_the_answer_is_a_warning(
+    workspace: Path, capfd: pytest.CaptureFixture[str], form: str
+) -> None:
+    start = {"name": "background_run", "arguments": {"command": "sleep 994"}}
+    calls = {"calls": [{"tool": "tool_call", "arguments": start}]}
+    path = script(workspace, calls, {"text": "It runs."})
+
+    main(["-p", "Run", "--script", path, "--yolo", "--output-format", form])
+
+    out, err = capfd.readouterr()
+    warning = "background-1 still ran and was ended with the answer: sleep 994"
+    if form == "json":
+        assert documents(out)[0]["warnings"] == [warning]
+    else:
+        assert f"refold: {warning}\n" in err
+
+
 @pytest.mark.parametrize("flag", ["--deny", "--disallowedTools", "--ask"])
 def test_a_deny_or_ask_rule_wins_over_bypass(workspace: Path, flag: str) -> None:
     path = script(workspace, WRITE, {"text": "I may not."})

@@ -590,3 +590,17 @@ def test_a_narrow_screen_cuts_what_a_wide_one_shows(person: Person) -> None:
     assert paper[2:4] == ["", "  1  an API key"]
     assert paper[4].startswith("     anthropic, openai")
     assert "     no key, no network, one minute" in paper
+
+
+@pytest.mark.parametrize(
+    ("command", "starter"), [("acp", "an editor"), ("mcp serve", "another agent")]
+)
+def test_who_starts_what_programs_talk_to_is_told_so(
+    person: Person, command: str, starter: str
+) -> None:
+    at = person.starts(*command.split())
+    at.until(
+        f"refold {command} speaks JSON-RPC on stdin: {starter} starts it. Ctrl+C ends it."
+    )
+    at.type(CTRL_C)
+    at.end()

@@ -23,6 +23,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import Paths, here, paths
 from refold.errors import RefoldError
 from refold.headless.stdio import lines
+from refold.headless.streams import tell_a_person
 from refold.journal.home import Home
 
 _MISSING = (
@@ -46,6 +47,7 @@ def run(found: Namespace) -> int:
     host = Host(
         Home(places.data / "sessions"), directories, partial(launch_at, found, places)
     )
+    tell_a_person("refold acp", "an editor")
     anyio.run(serve, host, lines(), _only_for_us())
     return 0
 

@@ -17,6 +17,7 @@ from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import RefoldError
+from refold.headless.streams import tell_a_person
 from refold.values.modes import MODES
 
 _MISSING = (
@@ -40,6 +41,7 @@ def run(found: Namespace) -> int:
         from refold.task_server.stdio import serve
     except ImportError as error:
         raise RefoldError(f"{_MISSING} ({error})") from error
+    tell_a_person("refold mcp serve", "another agent")
     anyio.run(serve, here(), partial(launch_at, found), partial(os._exit, 0))
     return 0
 

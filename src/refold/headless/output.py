@@ -6,7 +6,7 @@ session, or its journal cannot be written any more.
 
 import select
 import sys
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -93,7 +93,7 @@ class StreamWriter:
                 told = (
                     [*self._documents(frame, live)] if isinstance(news, _A_NOTICE) else []
                 )
-                if told := [*told, *self._estimated(frame)]:
+                if told:
                     _notices(told)
                 continue
             found = [*self._documents(frame, live), *self._estimated(frame)]
@@ -130,13 +130,11 @@ class StreamWriter:
         self.outlet.settle()
 
     async def _text(self, document: "Result") -> None:
-        from refold.views.notices import warnings
-
         if text := document.text.rstrip():
             await self.outlet.put(answer_text(text))
+        for warning in document.warnings:
+            complain(warning)
         if self._session is not None:
-            for warning in warnings(self._session.view):
-                complain(warning)
             _tell_denials(self._session)
         if document.outcome not in _ENDED_WELL:
             ended(document.outcome, document.reason)
@@ -145,6 +143,12 @@ class StreamWriter:
         from refold.views.stream_json.turn_result import result
 
         return result(self._view, self._id, seconds)
+
+    def left_running(self) -> Sequence[str]:
+        """Warnings about the background commands that end with the session."""
+        from refold.views.notices import ended_with_answer
+
+        return ended_with_answer(self._view)
 
     def broken(self, error: BaseException) -> None:
         """The last word where nothing else could be said. Why goes to stderr, too.

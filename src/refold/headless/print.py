@@ -121,7 +121,9 @@ class _Run:
         return code or int(out.gone)
 
     def _document(self) -> "Result":
-        return self._out.result(time.monotonic() - self._began)
+        document = self._out.result(time.monotonic() - self._began)
+        warnings = (*document.warnings, *self._out.left_running())
+        return replace(document, warnings=warnings)
 
 
 async def _verified(session: Session) -> "VerifyReport":

@@ -48,6 +48,12 @@ def remark(words: object) -> None:
     report("\n".join((first, *indented)))
 
 
+def tell_a_person(command: str, starter: str) -> None:
+    """Where a terminal is at stdin: that a program is meant to write there."""
+    if sys.stdin.isatty():
+        remark(f"{command} speaks JSON-RPC on stdin: {starter} starts it. Ctrl+C ends it.")
+
+
 def report(text: str) -> None:
     """Several lines on stderr, as they are but for what no screen shows."""
     sys.stderr.write(f"{exact(text)}\n")

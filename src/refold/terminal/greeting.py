@@ -1,4 +1,4 @@
-"""The first lines of a session at a terminal: what it is, what was said, how to go on."""
+"""The first lines of a session at a terminal, and the last: what it is, how to go on."""
 
 import os
 
@@ -12,7 +12,7 @@ from refold.values.messages import ToolCall
 from refold.views.call_summary import label
 from refold.views.escape import on_one_line
 from refold.views.history import cut_off_lines, last_exchange, last_message, recap
-from refold.views.notices import unsent_messages, unsent_notice
+from refold.views.notices import ended_with_session, unsent_messages, unsent_notice
 from refold.views.number_format import outcome_line
 
 _WIDEST = 100  # cells
@@ -78,6 +78,14 @@ def waits_cut_off(session: Session) -> bool:
     Where it waits for an answer of the person, the question is put at once.
     """
     return not session.idle and not session.running and not session.requests
+
+
+def farewell(session: Session, printer: Printer) -> None:
+    """The last lines: what ends with the session, and how it is resumed."""
+    if session.owns_turns and (ends := ended_with_session(session.view)):
+        printer.say(ends, "dim")
+    if session.view.session.title:
+        printer.say(f"To resume: {way_back(session.view)}", "dim")
 
 
 def way_back(view: View) -> str:

@@ -13,7 +13,7 @@ from refold.client.types import ImageData
 from refold.errors import BadInput, RefoldError
 from refold.terminal.commands.completions import offering
 from refold.terminal.commands.dispatch import CommandRunner
-from refold.terminal.greeting import can_go_on, cut_off, greet, waits_cut_off, way_back
+from refold.terminal.greeting import can_go_on, cut_off, farewell, greet, waits_cut_off
 from refold.terminal.input.reader import SHORTCUTS, Key, TerminalReader
 from refold.terminal.prompts import plan as plans
 from refold.terminal.screen.printer import Printer
@@ -67,6 +67,8 @@ class PromptLoop:
         self.terminal = Terminal(session, printer, reader, CommandRunner)
         self._printer, self._reader = printer, reader
         self._mode_key, self._idle = mode_key or ModeKey(), idle
+        # What the journal has until here begins no turn by itself.
+        self._watched, self._seen = session, session.view.seq
 
     async def run(
         self,
@@ -135,8 +137,8 @@ class PromptLoop:
                 await self._typed(typed)
         if here.session.ended:
             self._printer.say(here.session.ended, "warn")
-        elif here.session.view.session.title:
-            self._printer.say(f"To resume: {way_back(here.session.view)}", "dim")
+        else:
+            farewell(here.session, self._printer)
 
     async def _words(self) -> str | Key:
         """What is typed. What another client orders meanwhile is shown."""
@@ -156,13 +158,20 @@ class PromptLoop:
 
     async def _put_aside(self) -> None:
         """Put the prompt aside when there is something to do that was not typed here."""
-        session, socket = self.terminal.session, self.terminal.socket
-        if socket is not None:
-            await socket.ordered()
-            while not session.has_work:
-                await socket.ordered()
-        else:
+        socket = self.terminal.socket
+        async with anyio.create_task_group() as group:
+
+            async def ordered() -> None:
+                if socket is not None:
+                    await socket.ordered()
+                    while not self.terminal.session.has_work:
+                        await socket.ordered()
+                    group.cancel_scope.cancel()
+
+            group.start_soon(ordered)
             await self._until_work()
+            group.cancel_scope.cancel()
+        self._seen = self.terminal.session.view.seq
         await self._aside()
 
     async def _when_ended(self) -> None:
@@ -183,11 +192,19 @@ class PromptLoop:
             await anyio.sleep(_AGAIN)  # an editor is open, or the prompt is not yet
 
     async def _until_work(self) -> None:
-        """The same where the turns run in another process."""
+        """Until a turn runs elsewhere, or one is to begin here: a command woke the agent."""
         session = self.terminal.session
-        while not session.running and not session.ended:
+        while not (session.running or session.ended or self._woken()):
             with suppress(BadInput):  # it has ended
                 await session.changed(after=session.view.seq)
+
+    def _woken(self) -> bool:
+        """Not by what waited when the session was opened, and once only, if it cannot begin."""
+        session = self.terminal.session
+        if session is not self._watched:
+            self._watched, self._seen = session, session.view.seq
+        begins = session.owns_turns and not (session.idle or session.view.turn.seq)
+        return begins and session.view.seq > self._seen
 
     async def _judge_plans(self) -> None:
         """Ask about the plan that waits, unless it was put off, and about each revision."""

@@ -24,7 +24,7 @@ from refold.client.session import Session
 from refold.client.types import ImageData
 from refold.errors import BadInput, RefoldError
 from refold.terminal.commands.table import command_in
-from refold.terminal.greeting import heading, way_back
+from refold.terminal.greeting import farewell, heading
 from refold.terminal.input.editor import editor_of
 from refold.terminal.input.line_editor.history import history
 from refold.terminal.prompts import plan as plans
@@ -133,9 +133,7 @@ class App:
             return await hearing(live, self._interrupted, self._end)
         finally:
             self._foreground.close()
-            printer, view = Printer(sys.stdout, self._look), self.session.view
-            if view.session.title:
-                printer.say(f"To resume: {way_back(view)}", "dim")
+            farewell(self.session, Printer(sys.stdout, self._look))
 
     _group: TaskGroup
 

@@ -21,10 +21,7 @@ from refold.views.wrap import cut
 NOTIFY = "notify"  # the tool
 _NAMED = 3  # files
 _LONGEST = 60  # cells of unsent messages
-ESTIMATED = (
-    "The provider does not say how many tokens it used, or says what cannot be true: "
-    "what is marked with ~ is estimated from the text."
-)
+ESTIMATED = "The provider gave no usable token counts; figures with ~ are estimates."
 # The person stopped it and knows why; or it planned, and nothing was to be done yet.
 _CLAIMS_NOTHING = ("interrupted", "cancelled", "plan_ready")
 _UNWRITTEN = 5  # files
@@ -122,6 +119,22 @@ def unsent_notice(view: View) -> str:
     words = cut(on_one_line(" / ".join(kept)), _LONGEST)
     dot = "" if words.endswith((".", "!", "?", "…")) else "."
     return f"Not sent yet: {words}{dot} Your next message or Enter sends it."
+
+
+def ended_with_session(view: View) -> str:
+    """Which background commands end when the session is left, or ""."""
+    named = ", ".join(
+        f"{each.name} ({_cut(each.started.command)})" for each in view.background.running
+    )
+    return f"Ended with the session: {named}" if named else ""
+
+
+def ended_with_answer(view: View) -> tuple[str, ...]:
+    """The same as warnings for who gave one task and has its answer."""
+    return tuple(
+        f"{each.name} still ran and was ended with the answer: {_cut(each.started.command)}"
+        for each in view.background.running
+    )
 
 
 def _percent(size: int, view: View, assumed: int) -> str:

@@ -1,0 +1,57 @@
+"""Background commands at the prompt: what wakes the agent there, and what leaving ends."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.pty_terminal import ENTER, STAGE, Terminal
+
+PROGRAM = STAGE.with_name("stage_program.py")
+WAITS = "until test -e go; do sleep 0.01; done; echo ready; sleep 60"
+
+
+def called(name: str, **arguments: object) -> dict[str, object]:
+    """An answer that calls a deferred tool."""
+    call = {"tool": "tool_call", "arguments": {"name": name, "arguments": arguments}}
+    return {"calls": [call]}
+
+
+def opens(here: Path, compiled: Path, *answers: dict[str, object]) -> Terminal:
+    lines = "\n".join(map(json.dumps, answers))
+    (here / "answers.jsonl").write_text(lines, encoding="utf-8")
+    flags = ("--yolo", "--script", "answers.jsonl")
+    return Terminal(PROGRAM, *flags, here=here, size=(40, 120), compiled=compiled)
+
+
+@pytest.mark.slow
+def test_a_match_wakes_the_agent_at_an_idle_prompt_and_who_joined_sees_it(
+    tmp_path: Path, compiled: Path
+) -> None:
+    at = opens(
+        tmp_path,
+        compiled,
+        called("monitor", command=WAITS, until="ready|Error"),
+        {"text": "I wait for it."},
+        {"text": "It is up now."},
+    )
+    at.until("›")
+    at.type("Tell me when it is up." + ENTER)
+    at.until("I wait for it.")
+    at.until("1 in background ›")
+    joined = Terminal(PROGRAM, "attach", "last", here=tmp_path, compiled=compiled)
+    joined.until("1 in background ›")
+    at.type("half a wor")
+    at.until("half a wor")
+    (tmp_path / "go").touch()
+    at.until("It is up now.")
+    joined.until("It is up now.")
+    joined.until_asked("bypass 1 in background ›")
+    joined.type("/quit" + ENTER)
+    assert joined.end() == 0
+    assert "Ended with the session" not in joined.text
+    at.until("1 in background › half a wor")
+    at.type("\x15/quit" + ENTER)
+
+    assert at.end() == 0
+    assert f"Ended with the session: background-1 ({WAITS})" in at.rows
