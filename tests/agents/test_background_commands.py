@@ -19,12 +19,14 @@ from refold import Agent
 from refold.agents.background_commands import MOST, PLANNING, OutputWatch
 from refold.client.session import Session
 from refold.errors import BadInput
-from refold.journal.events.kinds import BackgroundEnded, Said
+from refold.journal.events.kinds import BackgroundEnded, Ended, Said
 from refold.journal.state.background import MOST_WAKES
 from refold.provider.port import Request
 from refold.testing.providers import Line, ScriptedProvider
+from refold.values.display import Note, Output, Shown
 from refold.values.kept_output import Printed
 from refold.values.messages import Text, ToolResult
+from refold.views.notices import warnings
 
 FIRST = "background-1"
 UNTIL = "until test -e {file}; do sleep 0.01; done;"  # a command ends when a file is there
@@ -86,6 +88,12 @@ async def ended(session: Session, name: str = FIRST) -> BackgroundEnded:
         if found and found.end:
             return found.end
         await session.changed(after=seq)
+
+
+async def shown(session: Session) -> list[Shown]:
+    """What a person was shown of the results of calls."""
+    found = [each.event for each in await session.reports.entries()]
+    return [part for event in found if isinstance(event, Ended) for part in event.shown]
 
 
 START, READ, STOP = "background_run", "background_output", "background_stop"
@@ -262,6 +270,28 @@ def test_each_look_shows_what_came_since_the_last(tmp_path: Path) -> None:
             assert results(provider.heard[-1])[1:] == [
                 "one\n(it runs)", "two\n(it runs)", "(nothing new)\n(it runs)", "one\ntwo\n(it runs)",
             ]  # fmt: skip
+
+    anyio.run(test)
+
+
+def test_a_person_sees_that_a_command_runs_and_then_its_exit_code(tmp_path: Path) -> None:
+    async def test() -> None:
+        command = f"echo one; touch said; {UNTIL.format(file='go')} echo two; exit 3"
+        lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "One.")
+        async with talking(tmp_path, *lines, call(READ, name=FIRST), "So.") as (session, _):
+            await session.run("Start it.")
+            await there(tmp_path / "work/said")
+            await session.run("Look.")
+            while_it_runs = (await shown(session))[-1], warnings(session.view)
+            (tmp_path / "work/go").touch()
+            await ended(session)
+            await session.run("Look again.")
+
+            assert while_it_runs == (Note(f"{FIRST}: it runs; its last line: one"), ())
+            assert (await shown(session))[-1] == Output(FIRST, "two", 3)
+            assert warnings(session.view) == (
+                f"the last command failed with code 3: {FIRST}",
+            )
 
     anyio.run(test)
 

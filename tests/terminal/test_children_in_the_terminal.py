@@ -11,6 +11,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.journal.events.child_events import (
+    BackgroundStarted,
     ChildAnswered,
     ChildAsked,
     ChildBorn,
@@ -241,7 +242,7 @@ def test_one_child_is_stopped_or_all_and_the_names_are_told(
 ) -> None:
     rows, evening = here(["/stop child-9", "/stop child-1", "/stop", "/tree"])
 
-    assert "no subagent 'child-9' is running; there is child-1" in rows
+    assert "nothing called 'child-9' is running; there is child-1" in rows
     assert "Stopping child-1, and the subagents below." in rows
     assert "It is being stopped already." in rows
     assert "    it is to end: stopped by the person" in rows
@@ -255,6 +256,31 @@ def test_where_no_child_works_that_is_said(tmp_path: Path) -> None:
 
     assert "No subagents: the tool `task` starts one." in rows
     assert "no subagent is running" in rows
+
+
+def test_a_stop_without_a_name_that_fits_says_what_runs_in_the_background(
+    tmp_path: Path,
+) -> None:
+    evening = Evening(tmp_path)
+    typist = Typist("/stop", "/stop background-9", "/stop background-1 background-2")
+
+    async def story() -> None:
+        session = await evening.session()
+        names = ("background-1", "background-2")
+        runs = [BackgroundStarted(name, "make", "c1", str(tmp_path)) for name in names]
+        await session.record.append_if(lambda _: runs)
+        await evening.converse(typist, session=session)
+
+    anyio.run(story)
+
+    rows, there = evening.out.getvalue().split("\n"), "there is background-1, background-2"
+    assert (
+        "no subagent is running; in the background run background-1, background-2: "
+        "/stop NAME stops one" in rows
+    )
+    assert f"nothing called 'background-9' is running; {there}" in rows
+    assert f"nothing called 'background-1 background-2' is running; {there}" in rows
+    assert "Ended with the session: background-1 (make), background-2 (make)" in rows
 
 
 def test_a_line_of_the_tree_fits_a_narrow_screen() -> None:

@@ -144,17 +144,19 @@ class BackgroundCommands:
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         known = self._find(name)
         here, how = self._known.get(name), end_text(known.end) if known.end else ""
+        code = known.end.code if known.end and known.end.outcome != "stopped" else None
         if here is None:  # it ran before the session was resumed, or long ago
             assert known.end is not None  # what runs is in memory
             end = known.end
             blob = end.full_blob
             text = (await self._record.get(blob)).decode() if blob else end.text
-            return BackgroundOutput(text, how)
+            return BackgroundOutput(text, how, code)
         start, lost, end, here.read = here.printed.since(0 if all_of_it else here.read)
         if not lost:
-            return BackgroundOutput(as_text(start + end)[0], how)
+            return BackgroundOutput(as_text(start + end)[0], how, code)
         gap = f"\n[{lost:,} bytes were not kept]\n"
-        return BackgroundOutput(as_text(start)[0] + gap + as_text(end)[0], how, whole=False)
+        text = as_text(start)[0] + gap + as_text(end)[0]
+        return BackgroundOutput(text, how, code, whole=False)
 
     async def printed(self, name: str, most: int) -> str:
         """The end of what it has printed, in at most that many bytes, for a person to see.

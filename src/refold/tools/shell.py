@@ -51,10 +51,11 @@ class BackgroundRequest(Struct, frozen=True):
 
 
 class BackgroundOutput(Struct, frozen=True):
-    """`ended` says how the command ended; "": it runs."""
+    """`ended` says how the command ended; "": it runs. `code`: None if it did not exit."""
 
     text: str
     ended: str = ""
+    code: int | None = None
     whole: bool = True
 
 
@@ -191,7 +192,11 @@ async def background_output(
     text = readable(found.text).rstrip("\n")
     body = text or ("(no output)" if all else "(nothing new)")
     how = found.ended or "it runs"
-    shown = Output(name, text[-_SHOWN:], None, found.ended)
+    if found.code is not None:
+        shown = Output(name, text[-_SHOWN:], found.code)
+    else:
+        last = f"; its last line: {text.splitlines()[-1].strip()}" if text else ""
+        shown = Note(f"{name}: {how}{last}")
     return Reply(f"{body}\n({how})", (shown,), whole=found.whole)
 
 

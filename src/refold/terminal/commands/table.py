@@ -213,9 +213,8 @@ def _agents() -> tuple[SlashCommand, ...]:
                 more="It holds for this session, from the next turn on; subagents.teams is the default."),
         SlashCommand("background", "the commands and subagents that run in the background",
                 at_once=True, group="agents"),
-        SlashCommand("stop", "stop one subagent or all of them; the turn continues", "[NAME]",
-                at_once=True, group="agents",
-                more="/stop background-1 stops a background command."),
+        SlashCommand("stop", "stop this subagent or background command; without a name, all subagents",
+                "[NAME]", at_once=True, group="agents"),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@
 """
 
 import time
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -45,20 +46,30 @@ async def run_background(here: Terminal, rest: str) -> None:
 async def run_stop(here: Terminal, rest: str) -> None:
     """Without a name, all subagents; the turn goes on either way."""
     name = rest.strip()
-    if name in [each.name for each in here.session.view.background.running]:
+    commands = [each.name for each in here.session.view.background.running]
+    if name in commands:
         await here.session.stop(name)
         here.printer.say(f"Stopped {name}.", "dim")
         return
     children = here.session.view.children.running
     running = [each.name for each in children]
-    if not running:
-        raise BadInput("no subagent is running")
     if name and name not in running:
-        shown = ", ".join(running)
-        raise BadInput(f"no subagent {on_one_line(name)!r} is running; there is {shown}")
+        shown = ", ".join((*running, *commands))
+        there = f"nothing called {on_one_line(name)!r} is running; there is {shown}"
+        raise BadInput(there if shown else "nothing is running that could be stopped")
+    if not running:
+        raise BadInput(_no_subagent(commands))
     if all(each.stopped for each in children if name in ("", each.name)):
         here.printer.say("It is being stopped already.", "dim")
         return
     await here.session.stop(name)
     who = name or ", ".join(running)
     here.printer.say(f"Stopping {who}, and the subagents below.", "dim")
+
+
+def _no_subagent(commands: Sequence[str]) -> str:
+    if not commands:
+        return "no subagent is running"
+    verb = "run" if len(commands) > 1 else "runs"
+    beside = f"in the background {verb} {', '.join(commands)}"
+    return f"no subagent is running; {beside}: /stop NAME stops one"
