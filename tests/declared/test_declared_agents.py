@@ -260,7 +260,9 @@ def test_the_written_file_loads(kind: str, capfd: pytest.CaptureFixture[str]) ->
     assert main(["--init-config", name]) == 0
     assert main(["--init-config", name]) == 1  # it is not written over
     assert main(["--agents", name, "--list-agents"]) == 0
-    assert f"({name}:" in capfd.readouterr().out
+    out, err = capfd.readouterr()
+    assert f"({name}:" in out
+    assert err == f"refold: {name!r} exists already: name another file\n"
 
 
 def test_a_program_of_its_own_answers() -> None:

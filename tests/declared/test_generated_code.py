@@ -258,6 +258,22 @@ def test_what_the_program_cannot_have_is_said(capfd: pytest.CaptureFixture[str])
     assert "This agent also has `grep` and `glob`; the program does not." in readme
 
 
+def test_the_commands_of_the_readme_work_where_the_agent_was_generated() -> None:
+    folder = generate("agents.toml", "far")
+
+    block = (folder / "README.md").read_text().split("```")[1].strip()
+    commands = [row.split("    ")[0] for row in block.splitlines()]
+    name = folder.name
+    assert commands == [
+        f"python3 {name}/far.py", f'python3 {name}/far.py "look at my change"',
+        f'python3 {name}/far.py --yes "fix the test"', f"(cd {name} && python3 -m unittest)",
+    ]  # fmt: skip
+    tested = subprocess.run(
+        commands[-1], shell=True, cwd=folder.parent, capture_output=True
+    )
+    assert tested.returncode == 0, tested.stderr
+
+
 @pytest.mark.parametrize(
     ("agent", "expected"),
     [
@@ -357,7 +373,8 @@ def test_the_agents_of_the_seed_are_listed(capfd: pytest.CaptureFixture[str]) ->
 def test_the_readme_says_how_to_run_it_and_what_asks() -> None:
     text = (generate("agents.toml", "cloud") / "README.md").read_text()
 
-    assert "python3 cloud.py                   start a conversation\n" in text
+    start = f"{'python3 cloud/cloud.py':46} start a conversation about this directory\n"
+    assert start in text
     assert "a key in the environment variable `OPENROUTER_API_KEY`." in text
     assert "`write_file`, `edit_file` and `bash`; `bash` ask before they run." not in text
     assert "`bash` asks before it runs." in text

@@ -196,6 +196,15 @@ def test_exported_agents_are_imported_as_the_same(variant: Variant) -> None:
     assert back.default == variant.name
 
 
+def test_a_check_counts_one_agent_as_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.pl").write_text("agent(one, [model('ollama/m')]).\n")
+
+    assert main(["spec", "check", str(tmp_path / "a.pl")]) == 0
+    assert capfd.readouterr().out == "1 agent, no fault\n"
+
+
 def test_import_prints_toml_that_loads_and_export_prints_facts(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,8 +212,9 @@ def test_import_prints_toml_that_loads_and_export_prints_facts(
 
     assert main(["spec", "import", str(LOOP), "--out", toml]) == 0
     assert main(["spec", "export", toml, "--out", facts]) == 0
-    assert main(["spec", "check", facts]) == 0
     capfd.readouterr()
+    assert main(["spec", "check", facts]) == 0
+    assert capfd.readouterr().out == "6 agents, no fault\n"
     main(["spec", "show", facts])
     shown = capfd.readouterr().out
 

@@ -96,7 +96,11 @@ def test_bypass_does_not_reach_a_private_address_by_a_public_name(
         "http://site.example:PORT/", mode="bypass", names={"site.example": "127.0.0.1"}
     )
 
-    assert "site.example is this machine or in a private network" in found.read
+    assert (
+        "site.example is this machine or in a private network, which is refused in every "
+        "mode. To permit it: --allow 'web_fetch(domain:site.example)', or that rule in the "
+        "settings" in found.read
+    )
     assert "web_fetch(domain:site.example)" in found.read
     assert found.heard == []
 

@@ -151,7 +151,7 @@ def _add_agent(parser: ArgumentParser) -> None:
     add(
         "--agents",
         metavar="FILE",
-        help="also take agents from this TOML, YAML or JSON file",
+        help="also take agents from this TOML, YAML, JSON or Prolog (.pl) file",
     )
     add("--list-agents", action="store_true", help="list all agents and exit")
     add("--init-config", metavar="FILE", help="write a commented file of agents and exit")

@@ -54,7 +54,8 @@ def run(found: Namespace) -> int:
             _put(as_facts(agents), found.out)
         case "check":
             _check(agents)
-            write(f"{len(agents.agents)} agents, no fault\n")
+            count = len(agents.agents)
+            write(f"{count} {'agent' if count == 1 else 'agents'}, no fault\n")
         case _:
             _show(agents)
     return 0
@@ -106,7 +107,7 @@ def _generate(found: Namespace) -> None:
             f"there is no declared agent {found.agent!r}: there is {near}; --agents FILE names a file"
         )
     profile_of(one, tool_names())  # it also checks the names of tools
-    agent = generated(one)
+    agent = generated(one, Path(found.out).expanduser().resolve().name)
     write_files(agent, found.out, replace=found.replace)
     write("".join(f"wrote {Path(found.out) / name}\n" for name in agent.files))
     if agent.left_out:

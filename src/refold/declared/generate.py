@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import cast
 
 from msgspec import Struct
@@ -69,8 +70,8 @@ class GeneratedAgent(Struct, frozen=True):
     left_out: tuple[str, ...] = ()
 
 
-def generated(declared: Declared) -> GeneratedAgent:
-    """Raises `BadInput` for an agent of which no program can be made."""
+def generated(declared: Declared, folder: str) -> GeneratedAgent:
+    """The files for a directory of this name. Raises `BadInput` for an agent of which no program can be made."""
     variant = declared.variant
     backend = _backend(declared)
     offered, left_out = _tools(declared)
@@ -112,7 +113,9 @@ def generated(declared: Declared) -> GeneratedAgent:
         {
             f"{module}.py": composed(program),
             f"test_{module}.py": composed(checks),
-            "README.md": _readme(variant, backend, values, module, offered, left_out),
+            "README.md": _readme(
+                variant, backend, values, Path(folder, f"{module}.py"), offered, left_out
+            ),
         },
         left_out,
     )
@@ -325,7 +328,7 @@ def _readme(
     variant: Variant,
     backend: _Backend,
     values: Mapping[str, Value],
-    module: str,
+    program: Path,
     offered: Sequence[str],
     left_out: Sequence[str],
 ) -> str:
@@ -344,8 +347,10 @@ def _readme(
 {about}An agent in one Python file, for Linux and macOS. It needs Python 3.11 or newer, no packages, and
 {backend.needs}.
 
+In the directory above this one:
+
 ```
-{_commands(module)}
+{_commands(program)}
 ```
 
 It works in the current directory. Ctrl+C stops a response, and Ctrl+D ends the conversation.
@@ -355,7 +360,7 @@ The exit code is 0 after an answer, 1 after an error, and 130 after Ctrl+C.
 
 - Tools: {_listed(offered)}; {asks}.{missing}
 - {_sent(variant, backend, values)}
-- The settings are at the top of `{module}.py`; change them there.
+- The settings are at the top of `{program.name}`; change them there.
 
 Files outside of the current directory are refused. A file is changed only if the model has read
 it and nobody has changed it since. **A command that you allow can do what you can do**: there is
@@ -372,12 +377,13 @@ model is told.
 """
 
 
-def _commands(module: str) -> str:
+def _commands(program: Path) -> str:
+    start = f"python3 {quote(str(program))}"
     rows = {
-        f"python3 {module}.py": "start a conversation",
-        f'python3 {module}.py "fix the test"': "do one task, and end",
-        f'python3 {module}.py --yes "fix it"': "the same, without asking before a tool runs",
-        "python3 -m unittest": "test it with a fake model",
+        start: "start a conversation about this directory",
+        f'{start} "look at my change"': "do one task, and end",
+        f'{start} --yes "fix the test"': "the same, without asking before a tool runs",
+        f"(cd {quote(str(program.parent))} && python3 -m unittest)": "test it with a fake model",
     }
     wide = max(map(len, rows)) + 4
     return "\n".join(f"{command:{wide}}{about}" for command, about in rows.items())

@@ -98,6 +98,8 @@ def write_config(name: str) -> str:
     try:
         with path.open("x", encoding="utf-8") as out:
             out.write(content)
+    except FileExistsError as error:
+        raise BadInput(f"{name!r} exists already: name another file") from error
     except OSError as error:
         raise BadInput(
             f"--init-config {name!r} cannot be written: {said_by(error)}"

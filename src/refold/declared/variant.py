@@ -228,7 +228,7 @@ def _no_key(key: str, keys: tuple[str, ...]) -> str:
     from refold.values.similar_names import similar
 
     near = similar(key, keys, 1)
-    hint = f"did you mean {near[0]}? There are also" if near else "There are"
+    hint = f"did you mean {near[0]}? There are also" if near else "there are"
     others = ", ".join(each for each in keys if each not in near)
     return f"there is no such key; {hint} {others}"
 

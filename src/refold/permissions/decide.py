@@ -103,8 +103,8 @@ def _private(access: Access, rules: Sequence[Rule]) -> Decision | None:
     if not (access.private or is_local_name(host)) or names_host(access, rules):
         return None
     reason = (
-        f"{host} is this machine or in a private network, which pages must not reach "
-        f"through us: only an allow rule that names it permits that, {access.tool}(domain:{host})"
+        f"{host} is this machine or in a private network, which is refused in every mode. "
+        f"To permit it: --allow '{access.tool}(domain:{host})', or that rule in the settings"
     )
     return Decision("deny", reason=reason)
 
