@@ -17,7 +17,7 @@ from refold.values.tools import Effect
 BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 _DATA = ("json_query", "calc", "docs_lookup")
 _RARE = (
-    "apply_patch", "notebook_edit", "claim", "python", "background_*", "monitor", "notify", *BOARD, *_DATA,
+    "apply_patch", "notebook_edit", "claim", "python", "background_*", "monitor", "notify", "schedule", *BOARD, *_DATA,
     "web_search",
 )  # fmt: skip
 _LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")

@@ -99,6 +99,7 @@ class App:
             environ,
             self.hooks,
             self.plugins.policies if self.plugins else (),
+            paths,
         )
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}

@@ -22,6 +22,7 @@ from refold.app.models import Models
 from refold.app.python_setup import SessionPython
 from refold.app.system_prompt import SystemPromptBuilder
 from refold.app.workspace import Workspace
+from refold.config.paths import Paths
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
 from refold.errors import BadInput, JournalError, ToolFailed
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
     from refold.app.session_hooks import HooksFor
+    from refold.app.session_schedules import SessionSchedules
     from refold.journal.board.board_file import TaskBoard
     from refold.tools.page_text import SearchHits, WebPage
     from refold.web.client import WebClient
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _OF_SKILLS = ("list_skills", "read_skill")
 _OF_MEMORY = ("memory_write",)
+_OF_PERSON = ("schedule",)  # of the session that a person talks to
 _OF_BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 
 
@@ -71,6 +74,7 @@ class SharedResources(Struct, frozen=True):
     environ: Mapping[str, str] = {}
     hooks: "HooksFor | None" = None
     policies: tuple[Policy, ...] = ()  # of plug-ins
+    paths: Paths | None = None
 
 
 class SessionResources(Struct, frozen=True):
@@ -156,6 +160,27 @@ class LazyWeb:
         settings, environ = self._of
         service = engine(settings.web.search, environ)
         return await self._client.search(service, query, count)
+
+
+class LazySchedules:
+    """The schedules of the user, for a session that adds one."""
+
+    def __init__(self, shared: SharedResources, record: Recorder) -> None:
+        self._of = shared, record
+
+    async def add(self, call: str, prompt: str, when: str, every: str) -> str:
+        return await self._schedules.add(call, prompt, when, every)
+
+    @cached_property
+    def _schedules(self) -> "SessionSchedules":
+        from refold.app.session_schedules import SessionSchedules
+
+        shared, record = self._of
+        if shared.paths is None:
+            raise ToolFailed("Nothing is kept here, so nothing can be scheduled.")
+        return SessionSchedules(
+            shared.paths, shared.environ, shared.settings, shared.options, record
+        )
 
 
 class LazyBackground:
@@ -269,6 +294,7 @@ class ToolDependencies:
             "children": self._children,
             "background": self.background,
             "repl": self._resources.python,
+            "schedules": LazySchedules(self._shared, self._record),
             "web": LazyWeb(self._shared.settings, self._shared.environ),
             **self._shared.options.house,
         }
@@ -291,6 +317,7 @@ class ToolDependencies:
             *(() if settings.skills else _OF_SKILLS),
             *(() if settings.memory and options.keep else _OF_MEMORY),
             *(() if options.keep else _OF_BOARD),
+            *(() if options.keep and child is None else _OF_PERSON),
         }
         return tuple(
             task_for(self._choices) if tool is task else tool

@@ -47,6 +47,7 @@ _LISTED = (
     Subcommand("plans", "plans", "show the plans made in this directory"),
     Subcommand("memory", "memory", "show and change what is remembered across sessions"),
     Subcommand("tasks", "tasks", "show and change the task board of this project"),
+    Subcommand("schedule", "schedule", "run tasks later, and list and stop them"),
     Subcommand("skills", "skills", "list skills, templates and their problems"),
     Subcommand("agents", "agents", "list agents and their problems"),
     Subcommand("spec", "spec", "check, show and convert files of declared agents"),

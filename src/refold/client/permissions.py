@@ -16,7 +16,7 @@ from refold.journal.state.fold import View
 from refold.journal.state.rights import after_planning
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Decision, Facts
-from refold.permissions.rules import COMMANDS, Rule, is_about, parse
+from refold.permissions.rules import COMMANDS, LATER, Rule, is_about, parse
 from refold.session.pending_requests import Permission, Questions
 from refold.session.session import Session as Engine
 from refold.tools.contract import Tool
@@ -154,7 +154,7 @@ class Permissions:
         from refold.views.questions import RunConditions
 
         tool = self._tool(call.name)
-        if tool is None or tool.effect is not Effect.RUN:
+        if tool is None or tool.effect is not Effect.RUN or call.name in LATER:
             return None
         facts = self._app.facts()
         try:

@@ -12,6 +12,7 @@ from refold.permissions.path_patterns import beginnings, whole
 from refold.permissions.rules import (
     CODE,
     COMMANDS,
+    LATER,
     LEAVE_PLAN,
     WEB,
     Rule,
@@ -140,6 +141,11 @@ def _asked(access: Access, facts: Facts) -> Decision:
         return Decision("ask", reason=f"{outside} is outside the workspace")
     if steers := _not_meant(access, facts) if access.effect is Effect.CHANGE else "":
         return Decision("ask", reason=f"{steers} says what agents or tools do here")
+    if access.tool in LATER:
+        return Decision(
+            "ask",
+            reason="it runs later, without a person, with this session's mode and rules",
+        )
     return Decision("ask", reason=f"no rule allows {access.tool} here")
 
 

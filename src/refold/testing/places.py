@@ -135,6 +135,17 @@ class SkillsInMemory:
         raise ToolFailed(f"The skill {name} has no file {file!r}.")
 
 
+class SchedulesInMemory:
+    """What `schedule` added: prompt, when and every."""
+
+    def __init__(self) -> None:
+        self.added = list[tuple[str, str, str]]()
+
+    async def add(self, call: str, prompt: str, when: str, every: str) -> str:
+        self.added.append((prompt, when, every))
+        return f"schedule {len(self.added)} is due {when or every}"
+
+
 class NotesInMemory:
     """The notes that `memory_write` wrote."""
 
@@ -270,6 +281,7 @@ class ToolDirectory:
         self.history = PastInMemory()
         self.skills = SkillsInMemory()
         self.memory = NotesInMemory()
+        self.schedules = SchedulesInMemory()
         self.board = BoardInMemory()
         self.checks = NothingSeen()
         self.children = ChildrenInMemory()
@@ -292,6 +304,7 @@ class ToolDirectory:
             "history": self.history,
             "skills": self.skills,
             "memory": self.memory,
+            "schedules": self.schedules,
             "board": self.board,
             "checks": self.checks,
             "children": self.children,

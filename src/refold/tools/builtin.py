@@ -24,7 +24,7 @@ from refold.tools.shell import (
     monitor,
 )
 from refold.tools.skills import list_skills, read_skill
-from refold.tools.task import task
+from refold.tools.task import schedule, task
 from refold.tools.todo import (
     task_claim,
     task_create,
@@ -42,7 +42,17 @@ def builtin() -> tuple[Tool, ...]:
         *(read_file, list_files, glob, grep),
         *(write_file, edit_file, multi_edit, apply_patch, notebook_edit),
         *(bash, background_run, background_output, background_stop, monitor),
-        *(python, task, think, notify, todo_write, compact, history_search, claim),
+        *(
+            python,
+            task,
+            schedule,
+            think,
+            notify,
+            todo_write,
+            compact,
+            history_search,
+            claim,
+        ),
         *(task_create, task_get, task_update, task_list, task_claim),
         *(web_fetch, web_search, docs_lookup, json_query, calc),
         *(memory_write, list_skills, read_skill),

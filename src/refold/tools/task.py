@@ -1,6 +1,8 @@
-"""The tool `task`: gives work to another agent, which has a session of its own.
+"""The tools `task` and `schedule`: give work to another session, now or later.
 
-The port finds the agent, and opens, limits and stops its session.
+The port of `task` finds the agent, and opens, limits and stops its session. That of `schedule`
+keeps the work with the rights that the session has at that moment; `cli.scheduled_run` runs it. It
+asks unless a rule allows it, and plan mode refuses it: its effect is that something runs.
 """
 
 from collections.abc import Sequence
@@ -9,6 +11,7 @@ from typing import Annotated, Literal, Protocol
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from refold.errors import ToolFailed
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.display import Note
 from refold.values.tools import TASK, Effect
@@ -112,3 +115,33 @@ def task_for(agents: Sequence[Choice]) -> Tool:
         task.spec, description=f"{task.spec.description}\nThe agents are:\n{listed}"
     )
     return replace(task, spec=spec)
+
+
+class Schedules(Protocol):
+    async def add(self, call: str, prompt: str, when: str, every: str) -> str:
+        """Keep it, and say when it runs. Raises `ToolFailed`.
+
+        `call` is the id of the call: one that is repeated after a crash adds nothing again.
+        """
+        ...
+
+
+@tool(Effect.RUN, subject="prompt")
+async def schedule(
+    prompt: Annotated[str, Meta(description="the whole task: the run knows nothing else")],
+    when: Annotated[
+        str, Meta(description="once: 2026-11-26T08:00, 08:00 or tomorrow 08:00")
+    ] = "",
+    every: Annotated[
+        str,
+        Meta(description="again and again: 30m, 1d, mon-fri 08:00, or cron's 0 8 * * 1-5"),
+    ] = "",
+    *,
+    schedules: Schedules,
+    call: str,
+) -> Reply:
+    """Schedule work for later in this workspace: a new session runs the prompt, without a person, with the rights of this one. Give either when or every."""
+    if bool(when.strip()) == bool(every.strip()):
+        raise ToolFailed("Give either when or every. Nothing was done.")
+    found = await schedules.add(call, prompt, when, every)
+    return Reply(f"{found}.", (Note(found),))

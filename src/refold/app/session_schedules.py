@@ -1,0 +1,184 @@
+"""The rights of scheduled runs: saved from a session or a start, and applied to a later start.
+
+A run never has more than what was saved, and never more than what the folder's settings deny or
+forbid on its day: of two limits the stricter counts. `schedules.schedule_book` keeps what is saved,
+`cli.scheduled_run` runs it.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+
+from anyio import to_thread
+from msgspec.structs import replace
+
+from refold.app.launch_options import LaunchOptions
+from refold.app.policies import budget
+from refold.config.folder_settings import as_flags, load_here
+from refold.config.paths import Paths
+from refold.config.secret_values import masks_of
+from refold.config.settings import RuleWithCases, Settings
+from refold.errors import BadInput, JournalError, ToolFailed
+from refold.journal.schedules import recurrence
+from refold.journal.schedules.recurrence import Recurrence
+from refold.journal.schedules.schedule_book import (
+    NewSchedule,
+    SandboxProfile,
+    SavedRights,
+    Schedule,
+    ScheduleBook,
+)
+from refold.journal.state.fold import View
+from refold.session.recorder import Recorder
+
+_WIDER = ("accept-edits", "sandbox", "bypass")
+_STRICTEST: tuple[SandboxProfile, ...] = ("read-only", "workspace", "off")
+# A run does not plan further runs: the person approved this one.
+_NEVER = ("schedule",)
+_NO_BYPASS = (
+    "a schedule cannot have the mode bypass, since nobody would see what it does: choose "
+    "another mode, and allow with --allow what it needs"
+)
+
+
+class SessionSchedules:
+    """What the tool `schedule` of the session `id_` does."""
+
+    def __init__(
+        self,
+        places: Paths,
+        environ: Mapping[str, str],
+        settings: Settings,
+        options: LaunchOptions,
+        record: Recorder,
+    ) -> None:
+        self._places, self._environ = places, environ
+        self._settings, self._options, self._record = settings, options, record
+
+    async def add(self, call: str, prompt: str, when: str, every: str) -> str:
+        try:
+            return await to_thread.run_sync(self._add, call, prompt, when, every)
+        except (BadInput, JournalError) as error:
+            said = str(error)
+            raise ToolFailed(f"{said[:1].upper()}{said[1:]}.") from error
+
+    def _add(self, call: str, prompt: str, when: str, every: str) -> str:
+        view, now = self._record.view, time.time()
+        plan = NewSchedule(
+            prompt,
+            str(self._options.directory),
+            recurrence_of(when, every, now, self._environ),
+            self._rights(view),
+            view.session.agent,
+            view.session.model or self._options.model,
+            view.session.id,
+        )
+        key = f"{view.session.id}:{call}"
+        book = ScheduleBook(self._places.data, masks_of(self._environ, self._places).masked)
+        return added(book.add(plan, now, key))
+
+    def _rights(self, view: View) -> SavedRights:
+        """Those of the session; what only --trust made count does not stay."""
+        settings, options, rights = self._settings, self._options, view.rights
+        flags = as_flags(options.given)
+        lasting = load_here(options.directory, self._places, self._environ, flags).settings
+        stays = set(_spelled(lasting.permissions.allow))
+        allow = [r for r in _spelled(settings.permissions.allow) if r in stays]
+        mode = rights.mode or settings.permission_mode
+        settled = settings.permission_mode
+        if mode == settled != lasting.permission_mode and mode in _WIDER:
+            mode = "default"
+        return replace(
+            rights_of(replace(settings, permission_mode="default"), options),
+            mode="default" if mode == "bypass" else mode,
+            allow=tuple(
+                r for r in dict.fromkeys((*allow, *rights.granted)) if not _plans(r)
+            ),
+            budget=rights.budget or budget(settings),
+            steps=rights.steps or settings.limits.steps,
+        )
+
+
+def recurrence_of(
+    when: str, every: str, now: float, environ: Mapping[str, str], zone: str = ""
+) -> Recurrence:
+    """Raises `BadInput`."""
+    if zone:
+        recurrence.zone_of(zone)
+    zone = zone or recurrence.local_zone(environ.get("TZ", ""))
+    if when:
+        return recurrence.once(when, now, zone)
+    return recurrence.every(every, now, zone)
+
+
+def added(schedule: Schedule) -> str:
+    """A line about a schedule that was added."""
+    zone, due = schedule.plan.recurrence.zone, schedule.next
+    when = recurrence.shown(due, zone) if due is not None else "never"
+    return (
+        f"schedule {schedule.id} is due {when}; `refold schedule run` starts it then, or the "
+        "timer of `refold schedule install`"
+    )
+
+
+def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
+    """Those of a start. Raises `BadInput` for the mode bypass."""
+    if settings.permission_mode == "bypass":
+        raise BadInput(_NO_BYPASS)
+    rules, sandbox = settings.permissions, settings.sandbox
+    return SavedRights(
+        settings.permission_mode,
+        _spelled(rules.allow),
+        _spelled(rules.ask),
+        _spelled(rules.deny),
+        budget(settings),
+        settings.limits.steps,
+        sandbox.profile,
+        sandbox.network,
+        sandbox.writable,
+        options.tool_names,
+    )
+
+
+def narrowed(settings: Settings, saved: SavedRights) -> Settings:
+    """The settings of today for a run with these rights."""
+    rules, sandbox, own = settings.permissions, settings.sandbox, settings.budget
+    profile = min(saved.sandbox, sandbox.profile, key=_STRICTEST.index)
+    limit = saved.budget
+    return replace(
+        settings,
+        permission_mode="default" if saved.mode == "bypass" else saved.mode,
+        permissions=replace(
+            rules,
+            allow=saved.allow,
+            ask=(*rules.ask, *saved.ask),
+            deny=(*rules.deny, *saved.deny, *_NEVER),
+        ),
+        sandbox=replace(
+            sandbox,
+            profile=profile,
+            network=sandbox.network and saved.network,
+            writable=tuple(each for each in sandbox.writable if each in saved.writable),
+        ),
+        limits=replace(settings.limits, steps=min(settings.limits.steps, saved.steps)),
+        budget=replace(
+            own,
+            dollars=_least(own.dollars, limit.dollars),
+            tokens=int(_least(own.tokens, limit.tokens)),
+            calls=int(_least(own.calls, limit.calls)),
+            seconds=_least(own.seconds, limit.seconds),
+        ),
+    )
+
+
+def _plans(rule: str) -> bool:
+    return rule.partition("(")[0].strip() in _NEVER
+
+
+def _least(own: float, saved: float | None) -> float:
+    """The lower limit; 0: there is none."""
+    given = [each for each in (own, saved) if each]
+    return min(given, default=0)
+
+
+def _spelled(rules: Iterable[str | RuleWithCases]) -> tuple[str, ...]:
+    return tuple(r.rule if isinstance(r, RuleWithCases) else r for r in rules)

@@ -1,0 +1,223 @@
+"""`refold schedule list|add|stop|run|install`: work for later, without a person.
+
+`schedules.schedule_book` keeps schedules, `cli.scheduled_run` runs what is due, and
+`schedule_install` has the system call that. Sessions add schedules with the tool `schedule`.
+"""
+
+import os
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.app.session_schedules import added, narrowed, recurrence_of, rights_of
+from refold.cli.launch import command_names
+from refold.cli.scheduled_run import ScheduledRuns, times
+from refold.client.launch import Launch
+from refold.config.folder_settings import load_here
+from refold.config.paths import here, paths
+from refold.config.secret_values import masks_of
+from refold.errors import BadInput
+from refold.headless.streams import remark, write
+from refold.journal.schedules.recurrence import shown
+from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
+from refold.values.modes import MODES
+from refold.views.escape import on_one_line
+
+_ABOUT = {
+    "list": "list the schedules, with their last result and next time",
+    "add": "add a schedule for this directory",
+    "stop": "stop schedules",
+    "run": "run all that is due, once",
+    "install": "have the system run what is due, every minute",
+}
+_PROMPT = 60  # characters of a prompt in a list
+
+
+class _Row(Struct, frozen=True):
+    """A schedule as --json prints it."""
+
+    schedule: Schedule
+    next: float | None
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for name, about in _ABOUT.items():
+        one = what.add_parser(name, help=about)
+        match name:
+            case "list":
+                one.add_argument("--all", action="store_true", help="ended ones, too")
+                one.add_argument("--json", action="store_true", help="print JSON lines")
+            case "add":
+                _take_new(one)
+            case "stop":
+                one.add_argument(
+                    "schedule", type=_number, nargs="+", help="its number in the list"
+                )
+            case "run":
+                one.add_argument(
+                    "--watch", action="store_true", help="stay, and run what becomes due"
+                )
+                one.add_argument(
+                    "--script", metavar="FILE", help="take the responses from a file"
+                )
+            case _:
+                one.add_argument(
+                    "--print",
+                    action="store_true",
+                    help="write nothing: print what would be",
+                )
+
+
+def run(found: Namespace) -> int:
+    places = paths(os.environ)
+    book = ScheduleBook(places.data, masks_of(os.environ, places).masked)
+    match found.what:
+        case "list":
+            _list(book, every=found.all, as_json=found.json)
+        case "add":
+            write(f"{added(book.add(_new(found), time.time()))}\n")
+        case "stop":
+            for id_ in found.schedule:
+                running = book.stop(id_).running
+                goes_on = "; a run of it is under way, and goes on" if running else ""
+                write(f"schedule {id_} is stopped{goes_on}\n")
+        case "run":
+            script = Path(found.script).absolute() if found.script else None
+            runs = ScheduledRuns(
+                book, lambda one: _start_of(one, script), lambda line: write(f"{line}\n")
+            )
+            if found.watch:
+                anyio.run(runs.watch)
+            return 1 if anyio.run(runs.once) else 0
+        case _:
+            from refold.cli.schedule_install import install
+
+            install(only_print=found.print)
+    return 0
+
+
+def _take_new(parser: ArgumentParser) -> None:
+    parser.add_argument("prompt", help="what is to be done")
+    when = parser.add_mutually_exclusive_group(required=True)
+    when.add_argument(
+        "--at",
+        default="",
+        metavar="TIME",
+        help="once: 2026-11-26T08:00, 08:00, tomorrow 08:00",
+    )
+    when.add_argument(
+        "--every", default="", metavar="TIMES",
+        help="30m, 2h, 1d, mon-fri 08:00, or the five fields of cron",
+    )  # fmt: skip
+    parser.add_argument(
+        "--zone",
+        default="",
+        help="time zone, such as Europe/Berlin (default: of this machine)",
+    )
+    parser.add_argument("-m", "--model", default="", metavar="PROVIDER/MODEL")
+    parser.add_argument("--agent", default="", metavar="NAME")
+    parser.add_argument(
+        "--permission-mode", choices=sorted(MODES), metavar="MODE", help="mode of its runs"
+    )
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="RULE", help="what runs may do"
+    )
+    parser.add_argument(
+        "--max-budget-usd", type=float, metavar="USD", help="limit of each run"
+    )
+
+
+def _new(found: Namespace) -> NewSchedule:
+    """What the command line asks for, with the settings of this directory as its rights."""
+    flags: dict[str, object] = {
+        "permissions.allow": tuple(found.allow),
+        "permission_mode": MODES.get(found.permission_mode or ""),
+        "budget.dollars": found.max_budget_usd,
+    }
+    said = {key: value for key, value in flags.items() if value is not None}
+    places = paths(os.environ)
+    loaded = load_here(here(), places, os.environ, said)
+    settings = loaded.settings
+    if loaded.unheeded:
+        remark(loaded.unheeded)
+    options = LaunchOptions(directory=here(), model=found.model, attended=False)
+    App(settings, places, os.environ, options)  # raises for rules and agents that are none
+    return NewSchedule(
+        found.prompt,
+        str(here()),
+        recurrence_of(found.at, found.every, time.time(), os.environ, found.zone),
+        rights_of(settings, options),
+        found.agent,
+        found.model,
+    )
+
+
+def _start_of(schedule: Schedule, script: Path | None) -> Launch:
+    """A start in its directory, which trusts nothing more than any other."""
+    plan, places = schedule.plan, paths(os.environ)
+    directory = Path(plan.workspace)
+    if not directory.is_dir():
+        raise BadInput(f"its directory {plan.workspace!r} is not there any more")
+    flags = {"agent": plan.agent} if plan.agent else {}
+    loaded = load_here(directory, places, os.environ, flags)
+    options = LaunchOptions(
+        directory=directory,
+        model=plan.model,
+        attended=False,
+        script=script,
+        tool_names=plan.rights.tools,
+        notices=tuple(filter(None, (loaded.unheeded,))),
+        given=loaded.given,
+    )
+    settings = narrowed(loaded.settings, plan.rights)
+    app = App(settings, places, os.environ, options)
+    return Launch(app, commands=command_names)
+
+
+def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
+    book.settle()
+    found = [each for each in book.every() if every or each.next or each.running]
+    for each in found:
+        if as_json:
+            row = _Row(each, each.next)
+            write(msgspec.json.encode(row).decode() + "\n")
+        else:
+            write("".join(f"{line}\n" for line in _lines(each)))
+    if not (found or as_json):
+        remark("there are no schedules: refold schedule add says how to add one")
+
+
+def _lines(schedule: Schedule) -> list[str]:
+    plan, zone = schedule.plan, schedule.plan.recurrence.zone
+    prompt = on_one_line(" ".join(plan.prompt.split()))
+    short = prompt if len(prompt) <= _PROMPT else f"{prompt[: _PROMPT - 1]}…"
+    how = "at" if plan.recurrence.once else "every"
+    lines = [
+        f"{schedule.id}  {short}",
+        f"   {how} {on_one_line(plan.recurrence.text)} in {on_one_line(plan.workspace)}",
+    ]
+    rules = ", ".join(plan.rights.allow) or "nothing that would ask"
+    lines.append(f"   mode {plan.rights.mode}; allowed: {on_one_line(rules)}")
+    if schedule.runs:
+        last = schedule.runs[-1]
+        missed = f", missed {times(last.missed)}" if last.missed else ""
+        result = last.outcome or "running"
+        where = f", session {last.session}" if last.session else ""
+        lines.append(f"   last {shown(last.started, zone)}: {result}{missed}{where}")
+    due = schedule.next
+    ended = "stopped" if schedule.stopped else "ended"
+    lines.append(f"   next {shown(due, zone)}" if due is not None else f"   {ended}")
+    return lines
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ArgumentTypeError(f"{text!r} is no number of a schedule")
+    return int(text)

@@ -1,0 +1,93 @@
+"""`refold schedule install`: a timer of systemd that runs what is due, or a line for crontab.
+
+What is due is run by `cli.scheduled_run`; here is only what calls it.
+"""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from refold.config.paths import home
+from refold.errors import RefoldError
+from refold.headless.streams import remark, write
+from refold.place.private_files import write as write_file
+from refold.programs import Programs, TimedOut
+from refold.programs import run as run_program
+
+NAME = "refold-schedule"
+_RUNS_SYSTEMD = Path("/run/systemd/system")
+_VARIABLES = ("REFOLD_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+_SERVICE = """\
+[Unit]
+Description=Run what refold has scheduled
+
+[Service]
+Type=oneshot
+{environment}ExecStart={command}
+"""
+_TIMER = f"""\
+[Unit]
+Description=Run what refold has scheduled, every minute
+
+[Timer]
+OnCalendar=*-*-* *:*:00
+AccuracySec=1s
+Unit={NAME}.service
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def install(*, only_print: bool) -> None:
+    """Write the units and start the timer. Without systemd, print the line for crontab."""
+    argv = (sys.executable, "-m", "refold", "schedule", "run")
+    given = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+    systemctl = Programs(os.environ).find("systemctl") if _RUNS_SYSTEMD.is_dir() else ""
+    if not systemctl:
+        words = (*(f"{name}={value}" for name, value in given.items()), *argv)
+        command = " ".join(shlex.quote(word) for word in words).replace("%", r"\%")
+        remark("systemd does not run here: add this line with `crontab -e`")
+        write(f"* * * * * {command}\n")
+        return
+    folder = _units()
+    variables = (f"Environment={_quoted(f'{k}={v}')}\n" for k, v in given.items())
+    command = " ".join(_quoted(word).replace("$", "$$") for word in argv)
+    service = _SERVICE.format(environment="".join(variables), command=command)
+    for name, text in ((f"{NAME}.service", service), (f"{NAME}.timer", _TIMER)):
+        if only_print:
+            write(f"# {folder / name}\n{text}\n")
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_file(folder / name, text)
+            write(f"wrote {folder / name}\n")
+    if not only_print:
+        _start(systemctl)
+
+
+def _start(systemctl: str) -> None:
+    for words in (("daemon-reload",), ("enable", "--now", f"{NAME}.timer")):
+        try:
+            done = run_program((systemctl, "--user", *words), 30, env=dict(os.environ))
+        except (OSError, TimedOut) as error:
+            raise RefoldError(f"systemctl --user {words[0]} failed: {error}") from error
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip()
+            raise RefoldError(f"systemctl --user {words[0]} failed: {said}")
+    write(
+        f"started {NAME}.timer: it runs what is due every minute while you are logged in\n"
+    )
+    remark("`loginctl enable-linger` keeps it running after you log out")
+
+
+def _units() -> Path:
+    given = os.environ.get("XDG_CONFIG_HOME", "")
+    config = Path(given) if given.startswith("/") else Path(home(os.environ)) / ".config"
+    return config / "systemd" / "user"
+
+
+def _quoted(word: str) -> str:
+    """As systemd reads it: % is special there, too, and in a command also $."""
+    text = word.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + text.replace("%", "%%") + '"'

@@ -1,0 +1,121 @@
+"""Runs what is scheduled: each run a session of its own, without a person.
+
+A call that would ask is denied. `schedules.schedule_book` decides what is due and keeps two
+processes apart, `schedules.recurrence` has the times. The command line gives the start of a run.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import anyio
+from anyio import to_thread
+
+from refold.client.launch import Launch
+from refold.client.session import Session
+from refold.errors import RefoldError, first
+from refold.headless.task import closed
+from refold.journal.schedules.recurrence import shown
+from refold.journal.schedules.schedule_book import (
+    CUT_OFF,
+    Schedule,
+    ScheduleBook,
+    ScheduledRun,
+)
+from refold.views.escape import on_one_line
+
+StartOf: TypeAlias = Callable[[Schedule], Launch]
+FAILED = "failed"
+_TEXT = 500  # characters of an answer that are kept
+_LINE = 100  # of which so many are printed
+_LONGEST = 6 * 3_600.0  # seconds of a run whose budget has no limit of time
+_LOOK = 30.0  # seconds, at most, between two looks at what is due
+
+
+class ScheduledRuns:
+    """Of one process. `say` prints a line; `now` and `sleep` are those of a clock."""
+
+    def __init__(
+        self,
+        book: ScheduleBook,
+        start_of: StartOf,
+        say: Callable[[str], None],
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._book, self._start_of, self._say = book, start_of, say
+        self._now, self._sleep = now, sleep
+
+    async def once(self) -> int:
+        """Run all that is due, one after the other. Returns how many were not answered."""
+        for each in await to_thread.run_sync(self._book.settle):
+            self._say(f"schedule {each.id}: its last run was cut off, and is not repeated")
+        bad = 0
+        for each in await to_thread.run_sync(self._book.every):
+            if not each.may_be_due(self._now()):
+                continue
+            bad += await self._run(each) not in ("", "answered", "final")
+        return bad
+
+    async def watch(self) -> None:
+        """The same, again and again."""
+        while True:
+            await self.once()
+            every, now = await to_thread.run_sync(self._book.every), self._now()
+            due = [each.next - now for each in every if each.next is not None]
+            # Others may add some, and a clock may be set: it never sleeps for long.
+            await self._sleep(min(max(min(due, default=_LOOK), 1.0), _LOOK))
+
+    async def _run(self, schedule: Schedule) -> str:
+        """The outcome; "" if it is not due, or another process runs it."""
+        id_ = schedule.id
+        with self._book.claimed(id_, self._now()) as run:
+            if run is None:
+                return ""
+            self._say(_begun(schedule, run))
+            outcome, text = CUT_OFF, ""
+            try:
+                outcome, text = await self._turn(schedule)
+            except RefoldError as error:
+                outcome, text = FAILED, str(error)
+            except Exception as error:  # one that fails must not keep others from running
+                said = f"{type(error).__name__}: {first(error)}"
+                outcome, text = FAILED, f"refold itself failed: {said}"
+            finally:
+                self._book.end(id_, outcome, text[:_TEXT])
+            most = _LINE if outcome == "answered" else _TEXT
+            self._say(f"schedule {id_}: {outcome}{_line(text, most)}")
+            return outcome
+
+    async def _turn(self, schedule: Schedule) -> tuple[str, str]:
+        launch = await to_thread.run_sync(self._start_of, schedule)
+        try:
+            launch.check_model()
+            session = Session(launch, await launch.start())
+            await to_thread.run_sync(self._book.opened, schedule.id, session.id)
+            for notice in session.notices():
+                self._say(f"schedule {schedule.id}: {on_one_line(notice)}")
+            session.check_model()
+            seconds = schedule.plan.rights.budget.seconds or _LONGEST
+            with anyio.move_on_after(seconds):
+                result = await session.run(schedule.plan.prompt)
+                return result.outcome, result.text or result.reason
+            await session.interrupt(reason="out of time")
+            return FAILED, f"it took longer than {seconds:g} s"
+        finally:
+            await closed(launch)
+
+
+def _begun(schedule: Schedule, run: ScheduledRun) -> str:
+    zone = schedule.plan.recurrence.zone
+    missed = f", missed {times(run.missed)}" if run.missed else ""
+    return f"schedule {schedule.id}: runs, due {shown(run.due, zone)}{missed}"
+
+
+def times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _line(text: str, most: int) -> str:
+    found = on_one_line(" ".join(text.split()))
+    return f": {found[: most - 1]}…" if len(found) > most else f": {found}" if found else ""

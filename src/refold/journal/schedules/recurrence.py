@@ -1,0 +1,271 @@
+"""When something is due: one time, an interval, or times of the wall clock.
+
+    2026-11-26T08:00    08:00    tomorrow 08:00
+    every 30m    every 2h    every 1d
+    08:00    mon-fri 08:00    sat,sun 9:30
+    0 8 * * 1-5
+
+The second line counts from when it began, whatever the clocks do. The last two are times of the
+wall clock in a zone. One that a change to summer time skips is due that much later, and one
+that comes twice is due the first time; with every hour (`*/30 * * * *`) it is due both times.
+Of the machine only its time zones are read. `schedules.schedule_book` says what was done about it.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+
+MOST = 1_000  # times that are counted
+SYNTAX = (
+    "write 30m, 2h or 1d (every so long), 08:00 or mon-fri 08:00 (times of the day), or the "
+    "five fields of cron, such as 0 8 * * 1-5"
+)
+_ONCE = "write 2026-11-26T08:00, 08:00 (the next one) or tomorrow 08:00"
+_SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
+_LONGEST = 366 * 86_400
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MONTHS = (
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+)  # fmt: skip
+_FAR = 366 * 9  # days in which a date comes that comes at all: 29 February, over 2100
+_LOCAL_TIME = Path("/etc/localtime")
+_FOLDERS = ("/zoneinfo/",)
+
+
+class Recurrence(Struct, frozen=True):
+    """`text` is as it was written, `start` when it began or, for `once`, when it is due."""
+
+    text: str
+    start: float
+    zone: str = ""
+    once: bool = False
+
+    def next(self, after: float) -> float | None:
+        """The first time after that; None: never."""
+        return next(self._forward(after), None)
+
+    def due(self, after: float, until: float) -> tuple[int, float]:
+        """How many times there are after the one and up to the other, and the last of them.
+
+        Of a very long time, the last `MOST` are counted.
+        """
+        if self.once or _interval(self.text):
+            return self._due_by_interval(after, until)
+        count, last = 0, 0.0
+        for count, found in enumerate(self._backward(after, until), 1):
+            last = max(found, last)
+            if count >= MOST:
+                break
+        return count, last
+
+    def _due_by_interval(self, after: float, until: float) -> tuple[int, float]:
+        if self.once:
+            hit = after < self.start <= until
+            return (1, self.start) if hit else (0, 0.0)
+        step = _interval(self.text)
+        first = int((max(after, self.start) - self.start) // step) + 1
+        last = int((until - self.start) // step)
+        count = max(last - first + 1, 0)
+        return min(count, MOST), self.start + last * step if count else 0.0
+
+    def _forward(self, after: float) -> Iterator[float]:
+        if self.once:
+            yield from [self.start] if self.start > after else []
+            return
+        if step := _interval(self.text):
+            done = int((max(after, self.start) - self.start) // step)
+            yield self.start + (done + 1) * step
+            return
+        zone, days = zone_of(self.zone), _cron(self.text)
+        day = datetime.fromtimestamp(after, zone).date() - timedelta(1)
+        for ahead in range(_FAR):
+            for found in days.on(day + timedelta(ahead), zone):
+                if found > after:
+                    yield found
+
+    def _backward(self, after: float, until: float) -> Iterator[float]:
+        zone, days = zone_of(self.zone), _cron(self.text)
+        day = datetime.fromtimestamp(until, zone).date() + timedelta(1)
+        first = datetime.fromtimestamp(after, zone).date() - timedelta(1)
+        while day >= first:
+            for found in reversed(days.on(day, zone)):
+                if after < found <= until:
+                    yield found
+            day -= timedelta(1)
+
+
+class _Cron(Struct, frozen=True):
+    """The five fields. `either`: day of the month and weekday are given, and one suffices."""
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    either: bool
+
+    def on(self, day: date, zone: tzinfo) -> list[float]:
+        """The times of that day, in their order."""
+        if not self._is_on(day):
+            return []
+        folds = (0, 1) if len(self.hours) == 24 else (0,)
+        moments = {
+            datetime.combine(day, time(hour, minute, fold=fold), zone).timestamp()
+            for hour in self.hours
+            for minute in self.minutes
+            for fold in folds
+            if fold == 0 or _comes_twice(day, hour, minute, zone)
+        }
+        return sorted(moments)
+
+    def _is_on(self, day: date) -> bool:
+        by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        fits = by_date or by_weekday if self.either else by_date and by_weekday
+        return day.month in self.months and fits
+
+
+def every(text: str, now: float, zone: str) -> Recurrence:
+    """What comes again and again. Raises `BadInput`."""
+    said = " ".join(text.lower().split()).removeprefix("every ")
+    found = Recurrence(said, now, zone)
+    if not _interval(said):
+        _cron(said)
+    if found.next(now) is None:
+        raise BadInput(f"{text!r} never comes: {SYNTAX}")
+    return found
+
+
+def once(text: str, now: float, zone: str) -> Recurrence:
+    """One time in the future. Raises `BadInput`."""
+    moment = _moment(" ".join(text.split()), now, zone_of(zone))
+    if moment is None:
+        raise BadInput(f"{text!r} is not a time: {_ONCE}")
+    if moment <= now:
+        raise BadInput(f"{text!r} is in the past: give a time that is still to come")
+    return Recurrence(text.strip(), moment, zone, once=True)
+
+
+def local_zone(named: str) -> str:
+    """The name of the zone here, given the value of TZ; "": as /etc/localtime has it."""
+    if named.removeprefix(":"):
+        zone_of(named.removeprefix(":"))
+        return named.removeprefix(":")
+    try:
+        target = str(_LOCAL_TIME.resolve(strict=True))
+    except OSError:
+        return "UTC"
+    return next((target.split(f, 1)[1] for f in _FOLDERS if f in target), "")
+
+
+@lru_cache(8)
+def zone_of(name: str) -> tzinfo:
+    """The zone of that name. Raises `BadInput`."""
+    if name == "UTC":
+        return UTC
+    try:
+        if name:
+            return ZoneInfo(name)
+        with _LOCAL_TIME.open("rb") as file:
+            return ZoneInfo.from_file(file)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise BadInput(
+            f"the time zone {name!r} is not known here: give a name such as Europe/Berlin"
+        ) from error
+
+
+def shown(moment: float, zone: str) -> str:
+    """A time as a person reads it."""
+    return f"{datetime.fromtimestamp(moment, zone_of(zone)):%a %Y-%m-%d %H:%M %Z}"
+
+
+def _moment(text: str, now: float, zone: tzinfo) -> float | None:
+    if found := re.fullmatch(r"(tomorrow )?(\d{1,2}):(\d\d)", text.lower()):
+        hour, minute = int(found[2]), int(found[3])
+        if hour > 23 or minute > 59:
+            return None
+        day = datetime.fromtimestamp(now, zone).date() + timedelta(bool(found[1]))
+        moment = datetime.combine(day, time(hour, minute), zone).timestamp()
+        if moment <= now:
+            later = day + timedelta(1)
+            moment = datetime.combine(later, time(hour, minute), zone).timestamp()
+        return moment
+    try:
+        given = datetime.fromisoformat(text)
+        return (given if given.tzinfo else given.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _interval(text: str) -> int:
+    """Seconds; 0 if it is none. Raises `BadInput` for one that is too short or too long."""
+    found = re.fullmatch(r"(\d{1,9}) ?([mhd])", text)
+    if not found:
+        return 0
+    seconds = int(found[1]) * _SECONDS[found[2]]
+    if not 60 <= seconds <= _LONGEST:
+        raise BadInput(f"every {text!r}: 1m is the shortest, 366d the longest")
+    return seconds
+
+
+@lru_cache(64)
+def _cron(text: str) -> _Cron:
+    fields = text.split()
+    if found := re.fullmatch(r"(?:([a-z,-]+) )?(\d{1,2}):(\d\d)", text):
+        fields = [str(int(found[3])), str(int(found[2])), "*", "*", found[1] or "*"]
+    if len(fields) != 5:
+        raise BadInput(f"{text!r} says no times: {SYNTAX}")
+    minutes, hours, days, months, weekdays = (
+        _numbers(field, low, high, names, text)
+        for field, (low, high, names) in zip(
+            fields,
+            ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, _DAYS)),
+            strict=True,
+        )
+    )
+    either = fields[2][0] != "*" and fields[4][0] != "*"
+    week = frozenset(day % 7 for day in weekdays)
+    return _Cron(
+        tuple(minutes), tuple(hours), frozenset(days), frozenset(months), week, either
+    )
+
+
+def _numbers(
+    field: str, low: int, high: int, names: tuple[str, ...], text: str
+) -> list[int]:
+    """The numbers that a field of cron means: `*`, `5`, `1-5`, `*/10`, lists of them."""
+    found = set[int]()
+    for part in field.split(","):
+        span, slash, by = part.partition("/")
+        first, dash, last = span.partition("-")
+        step = int(by) if by.isascii() and by.isdecimal() else 0 if slash else 1
+        begin = low if span == "*" else _number(first, low, names)
+        end = high if span == "*" or (slash and not dash) else begin
+        if dash:
+            end = _number(last, low, names)
+            if names == _DAYS and end == 0:
+                end = 7
+        if not (step and low <= begin <= end <= high):
+            raise BadInput(f"{part!r} in {text!r} says no times: {SYNTAX}")
+        found.update(range(begin, end + 1, step))
+    return sorted(found)
+
+
+def _number(word: str, low: int, names: tuple[str, ...]) -> int:
+    """-1 if it is none."""
+    if word in names:
+        return names.index(word) + low
+    return int(word) if word.isascii() and word.isdecimal() and len(word) < 4 else -1
+
+
+def _comes_twice(day: date, hour: int, minute: int, zone: tzinfo) -> bool:
+    first = datetime.combine(day, time(hour, minute), zone)
+    again = first.replace(fold=1)
+    # In a gap, too, both differ; then the later moment is the first of them.
+    return again.timestamp() > first.timestamp()

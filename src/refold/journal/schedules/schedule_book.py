@@ -1,0 +1,319 @@
+"""What is to run later, and what became of it: one file for all workspaces.
+
+    <data>/schedules/schedules.jsonl
+    <data>/schedules/running-3.lock    while a run of schedule 3 is under way
+
+A run is claimed under the lock of the file and recorded before it starts, so that of two
+processes one starts it; its end is recorded after it. While it is under way its process has the
+second lock, which the system takes back when the process dies: a run without that lock and
+without an end was cut off, and is not started again. `schedules.recurrence` computes times,
+`store.shared_log` has the file, and `cli.scheduled_run` does the work. It blocks on the disk.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.errors import BadInput
+from refold.journal.schedules.recurrence import Recurrence
+from refold.journal.store.disk import Disk, make_directories
+from refold.journal.store.shared_log import Meaning, SharedLog
+from refold.safe_open import opened
+from refold.values.modes import Mode
+from refold.values.usage import Budget
+
+DIRECTORY, FILE = "schedules", "schedules.jsonl"
+CUT_OFF = "cut off"
+SandboxProfile: TypeAlias = Literal["read-only", "workspace", "off"]  # strictest first
+_MOST = 200  # schedules that are not stopped
+_PROMPT = 20_000  # characters
+_KEPT = 20  # runs of each schedule that are remembered
+_LATE = 600.0  # seconds after which a time counts as missed, though its run is made up for
+_SET_BACK = 86_400.0  # seconds: what was done further ahead was done under a wrong clock
+
+
+class SavedRights(Struct, frozen=True):
+    """What its runs may do: fixed when a person added or approved it."""
+
+    mode: Mode = "default"
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    budget: Budget = Budget()  # of each run
+    steps: int = 50  # model responses in each run
+    sandbox: SandboxProfile = "workspace"
+    network: bool = False
+    writable: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None  # only these; None: all
+
+
+class NewSchedule(Struct, frozen=True):
+    """A schedule that has no number yet. `session`: the one that asked for it, if one did."""
+
+    prompt: str
+    workspace: str
+    recurrence: Recurrence
+    rights: SavedRights = SavedRights()
+    agent: str = ""
+    model: str = ""
+    session: str = ""
+
+
+class ScheduledRun(Struct, frozen=True):
+    """`due` is the time that it is for; `missed` times before it were not run in time."""
+
+    due: float
+    started: float
+    missed: int = 0
+    session: str = ""
+    outcome: str = ""  # "": it has not ended
+    text: str = ""
+
+
+class Schedule(Struct, frozen=True):
+    """`handled` is the time up to which nothing is due any more."""
+
+    id: int
+    plan: NewSchedule
+    handled: float
+    stopped: bool = False
+    runs: tuple[ScheduledRun, ...] = ()  # the last ones, oldest first
+
+    @property
+    def running(self) -> ScheduledRun | None:
+        last = self.runs[-1] if self.runs else None
+        return last if last is not None and not last.outcome else None
+
+    @property
+    def next(self) -> float | None:
+        """When it is due next; None: never again."""
+        return None if self.stopped else self.plan.recurrence.next(self.handled)
+
+    def may_be_due(self, now: float) -> bool:
+        """False: there is nothing to claim."""
+        due = self.next
+        return due is not None and (due <= now or self.handled - now > _SET_BACK)
+
+
+class ScheduleAdded(Struct, frozen=True):
+    """`key` names the call that added it: the same call, made again, adds nothing."""
+
+    id: int
+    plan: NewSchedule
+    now: float
+    key: str = ""
+
+
+class ScheduleStopped(Struct, frozen=True):
+    id: int
+
+
+class RunClaimed(Struct, frozen=True):
+    """Recorded before the run starts."""
+
+    id: int
+    due: float
+    now: float
+    missed: int = 0
+
+
+class RunOpened(Struct, frozen=True):
+    """The session of the run that is under way."""
+
+    id: int
+    session: str
+
+
+class RunEnded(Struct, frozen=True):
+    id: int
+    outcome: str
+    text: str = ""
+
+
+class ClockSetBack(Struct, frozen=True):
+    """What was recorded was ahead of the time by more than a day: it counts from now."""
+
+    id: int
+    now: float
+
+
+ScheduleEvent: TypeAlias = (
+    ScheduleAdded | ScheduleStopped | RunClaimed | RunOpened | RunEnded | ClockSetBack
+)
+_KINDS: tuple[type[ScheduleEvent], ...] = (
+    ScheduleAdded, ScheduleStopped, RunClaimed, RunOpened, RunEnded, ClockSetBack,
+)  # fmt: skip
+
+
+class _Stored(Struct, frozen=True):
+    by_id: Mapping[int, Schedule] = {}
+    calls: Mapping[str, int] = {}
+
+
+class ScheduleBook:
+    """All schedules of a user. `data` is the data directory; `masked` replaces secrets."""
+
+    def __init__(
+        self,
+        data: Path,
+        masked: Callable[[ScheduleEvent], ScheduleEvent] = lambda event: event,
+        disk: Disk | None = None,
+    ) -> None:
+        self._directory, self._disk = data / DIRECTORY, disk or Disk()
+        meaning = Meaning[_Stored, ScheduleEvent]("list", _KINDS, _Stored(), _folded)
+        self._log = SharedLog(self._directory / FILE, meaning, masked, self._disk)
+
+    def every(self) -> tuple[Schedule, ...]:
+        return tuple(self._log.read().by_id.values())
+
+    def find(self, id_: int) -> Schedule:
+        """Raises `BadInput`."""
+        return _find(self._log.read(), id_)
+
+    def add(self, plan: NewSchedule, now: float, key: str = "") -> Schedule:
+        """Raises `BadInput`."""
+        if not plan.prompt.strip():
+            raise BadInput("the prompt is empty: say what is to be done")
+        if len(plan.prompt) > _PROMPT:
+            raise BadInput(
+                f"the prompt has {len(plan.prompt):,} characters: {_PROMPT:,} at most"
+            )
+
+        def decide(stored: _Stored) -> ScheduleAdded | None:
+            if key and key in stored.calls:
+                return None
+            if sum(each.next is not None for each in stored.by_id.values()) >= _MOST:
+                raise BadInput(f"there are {_MOST} schedules: stop some first")
+            return ScheduleAdded(max(stored.by_id, default=0) + 1, plan, now, key)
+
+        made, stored = self._log.change("", decide)
+        id_ = made.id if made is not None else stored.calls[key]
+        return stored.by_id[id_]
+
+    def stop(self, id_: int) -> Schedule:
+        """A run that is under way goes on. Raises `BadInput`."""
+
+        def decide(stored: _Stored) -> ScheduleStopped | None:
+            return None if _find(stored, id_).stopped else ScheduleStopped(id_)
+
+        _, stored = self._log.change("", decide)
+        return _find(stored, id_)
+
+    @contextmanager
+    def claimed(self, id_: int, now: float) -> Generator[ScheduledRun | None]:
+        """The run that is due, which is then this process's to make; None: there is none.
+
+        Left without `end`, it counts as cut off.
+        """
+        with self._alone(id_) as alone:
+            if not alone:  # a run is under way
+                yield None
+                return
+            self._settle(id_)
+            _, stored = self._log.change("", lambda stored: _correction(stored, id_, now))
+            made, stored = self._log.change("", lambda stored: _claim(stored, id_, now))
+            try:
+                yield stored.by_id[id_].running if made is not None else None
+            finally:
+                self._settle(id_)
+
+    def opened(self, id_: int, session: str) -> None:
+        self._log.change("", lambda _: RunOpened(id_, session))
+
+    def end(self, id_: int, outcome: str, text: str = "") -> None:
+        self._log.change("", lambda _: RunEnded(id_, outcome, text))
+
+    def settle(self) -> tuple[Schedule, ...]:
+        """Record the runs whose process has died, and return their schedules."""
+        found = list[Schedule]()
+        for each in self.every():
+            if each.running is not None:
+                with self._alone(each.id) as alone:
+                    if alone and self._settle(each.id):
+                        found.append(self.find(each.id))
+        return tuple(found)
+
+    def _settle(self, id_: int) -> bool:
+        def decide(stored: _Stored) -> RunEnded | None:
+            running = _find(stored, id_).running
+            return RunEnded(id_, CUT_OFF) if running is not None else None
+
+        return self._log.change("", decide)[0] is not None
+
+    @contextmanager
+    def _alone(self, id_: int) -> Generator[bool]:
+        """Whether no process has a run of this schedule under way; then none begins one."""
+        make_directories(self._directory, self._disk)
+        path = self._directory / f"running-{id_}.lock"
+        file = opened(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            os.close(file)
+
+
+def _find(stored: _Stored, id_: int) -> Schedule:
+    if (found := stored.by_id.get(id_)) is None:
+        there = f"there are 1 to {max(stored.by_id)}" if stored.by_id else "there are none"
+        raise BadInput(f"there is no schedule {id_}: {there}")
+    return found
+
+
+def _correction(stored: _Stored, id_: int, now: float) -> ClockSetBack | None:
+    schedule = _find(stored, id_)
+    ahead = schedule.handled - now
+    return ClockSetBack(id_, now) if ahead > _SET_BACK else None
+
+
+def _claim(stored: _Stored, id_: int, now: float) -> RunClaimed | None:
+    schedule = _find(stored, id_)
+    if schedule.stopped or schedule.running is not None:
+        return None
+    count, last = schedule.plan.recurrence.due(schedule.handled, now)
+    if not count:
+        return None
+    return RunClaimed(id_, last, now, count - 1 + (now - last > _LATE))
+
+
+def _folded(stored: _Stored, events: Iterable[ScheduleEvent]) -> _Stored:
+    by_id, calls = dict(stored.by_id), dict(stored.calls)
+    for event in events:
+        if isinstance(event, ScheduleAdded):
+            by_id[event.id] = Schedule(event.id, event.plan, event.now)
+            if event.key:
+                calls[event.key] = event.id
+        elif (schedule := by_id.get(event.id)) is not None:
+            by_id[event.id] = _after(schedule, event)
+    return _Stored(by_id, calls)
+
+
+def _after(schedule: Schedule, event: ScheduleEvent) -> Schedule:
+    runs, running = schedule.runs, schedule.running
+    match event:
+        case ScheduleStopped():
+            return replace(schedule, stopped=True)
+        case ClockSetBack(_, now):
+            return replace(schedule, handled=now)
+        case RunClaimed(_, due, now, missed):
+            run = ScheduledRun(due, now, missed)
+            handled = max(schedule.handled, due)
+            return replace(schedule, handled=handled, runs=(*runs[1 - _KEPT :], run))
+        case RunOpened(_, session) if running is not None:
+            return replace(schedule, runs=(*runs[:-1], replace(running, session=session)))
+        case RunEnded(_, outcome, text) if running is not None:
+            ended = replace(running, outcome=outcome, text=text)
+            return replace(schedule, runs=(*runs[:-1], ended))
+        case _:
+            return schedule

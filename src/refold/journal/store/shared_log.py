@@ -1,0 +1,157 @@
+"""A file of events that several processes change, one at a time, and the value they fold to.
+
+A change takes the lock, reads what others wrote, decides, appends and syncs, and gives the
+lock back: two processes that claim one thing cannot both have it. Lines are chained as those
+of a session (`events.codec`). Half a line, left by a crash, is cut off before the next one is
+written. What the events mean is given; a session's own journal has one writer for all of its
+time (`journal_writer`). It blocks on the disk: call it in a thread.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from refold.errors import Corrupt, Held, JournalError
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import Entry, Unknown
+from refold.journal.store.disk import Disk, make_directories, told
+from refold.journal.store.log_file import LogFile
+from refold.journal.store.reader import Reader
+
+State = TypeVar("State")
+Change = TypeVar("Change", bound=Struct)
+_TIMEOUT = 10.0  # seconds that the lock is waited for: who has it needs a moment
+_LOOK_AGAIN = 0.005
+
+
+class Meaning(Generic[State, Change]):
+    """How events are read and folded. `thing` is what the file is, for an error message."""
+
+    def __init__(
+        self,
+        thing: str,
+        kinds: Iterable[type[Change]],
+        empty: State,
+        fold: Callable[[State, Iterable[Change]], State],
+    ) -> None:
+        self.thing, self.empty, self.fold = thing, empty, fold
+        self._kinds: Mapping[str, type[Change]] = {kind.__name__: kind for kind in kinds}
+
+    def events(self, entry: Entry) -> Iterable[Change]:
+        """The event of a line; none for a kind of another version."""
+        if isinstance(entry.event, Unknown) and (kind := self._kinds.get(entry.event.kind)):
+            try:
+                yield msgspec.json.decode(entry.event.data, type=kind)
+            except msgspec.DecodeError:
+                return
+
+
+class SharedLog(Generic[State, Change]):
+    """The file at `path`. `masked` replaces secrets in what is written."""
+
+    def __init__(
+        self,
+        path: Path,
+        meaning: Meaning[State, Change],
+        masked: Callable[[Change], Change] = lambda event: event,
+        disk: Disk | None = None,
+    ) -> None:
+        self.path = path
+        self._meaning, self._masked, self._disk = meaning, masked, disk or Disk()
+        self._alone = threading.Lock()  # of the threads here; the file has the other one
+        self._start()
+
+    def read(self) -> State:
+        """The value as it is now. Raises `JournalError` if the file is damaged."""
+        with self._alone:
+            return self._read()
+
+    def change(
+        self, by: str, decide: Callable[[State], Change | None]
+    ) -> tuple[Change | None, State]:
+        """Append the event that `decide` returns for the value as it is, if it returns one.
+
+        Returns that and the value after it. What `decide` raises is passed on.
+        """
+        with self._alone, told("write", self.path), self._locked() as log:
+            event = decide(self._read())
+            if event is None:
+                return None, self._state
+            event = self._masked(event)
+            data = Raw(msgspec.json.encode(event))
+            entry = Entry(
+                self._head.seq + 1, Unknown(type(event).__name__, data), time.time(), by=by
+            )
+            line, _ = codec.encode(entry, self._head)
+            log.write([line])
+            log.sync()
+            return event, self._read()
+
+    def _read(self) -> State:
+        try:
+            about = self.path.stat()
+        except OSError:
+            about = None
+        file = (about.st_dev, about.st_ino) if about else None
+        if file != self._file:  # it was moved away
+            self._start()
+            self._file = file
+        try:
+            with told("read", self.path):
+                lines = self._lines.read(self._head.seq)
+            events = list[Change]()
+            for entry, head in codec.decode(lines, self._head):
+                events += self._meaning.events(entry)
+                self._head = head
+        except Corrupt as error:
+            self._start()
+            raise JournalError(
+                f"{self.path}: {error}: move the file away to begin a new "
+                f"{self._meaning.thing}"
+            ) from error
+        if events:
+            self._state = self._meaning.fold(self._state, events)
+        return self._state
+
+    def _start(self) -> None:
+        self._lines, self._head = Reader(self.path), Head()
+        self._state = self._meaning.empty
+        self._file: tuple[int, int] | None = None
+
+    @contextmanager
+    def _locked(self) -> Generator[LogFile]:
+        made = make_directories(self.path.parent, self._disk)
+        log = self._opened()
+        try:
+            empty = not self.path.stat().st_size
+            log.mend(sys.maxsize, [*made, self.path.parent] if empty else ())
+            yield log
+        finally:
+            log.close()
+
+    def _opened(self) -> LogFile:
+        until = time.monotonic() + _TIMEOUT
+        while True:
+            try:
+                log = LogFile(self.path, self._disk, new=not self.path.exists())
+            except FileExistsError:  # another process was quicker
+                continue
+            except Held as error:
+                if time.monotonic() >= until:
+                    raise Held(
+                        f"{self.path} is held by another process: try again when that has "
+                        "ended"
+                    ) from error
+                time.sleep(_LOOK_AGAIN)
+                continue
+            if log.in_place():
+                return log
+            log.close()

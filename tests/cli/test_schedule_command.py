@@ -1,0 +1,286 @@
+"""`refold schedule`, the tool `schedule`, and runs in real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+from refold.journal.schedules.recurrence import every
+from refold.journal.schedules.schedule_book import (
+    NewSchedule,
+    SavedRights,
+    Schedule,
+    ScheduleBook,
+)
+from tests.cli.running import call, command, refold, script
+
+Shell = Callable[..., tuple[int, str, str]]
+AGO = 90.0  # seconds since the schedules here began: each is due once
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    """Runs `refold` in a directory of its own: code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TZ", "UTC")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with Path(os.devnull).open() as nothing:
+            monkeypatch.setattr("sys.stdin", nothing)
+            code = main(list(arguments))
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return run
+
+
+def book() -> ScheduleBook:
+    return ScheduleBook(Path(os.environ["REFOLD_HOME"]))
+
+
+def due(directory: Path, rights: SavedRights | None = None) -> Schedule:
+    """A schedule of that directory that is due now."""
+    began = time.time() - AGO
+    new = NewSchedule(
+        "Do it.", str(directory), every("1m", began, "UTC"), rights or SavedRights()
+    )
+    return book().add(new, began)
+
+
+def test_a_schedule_is_added_listed_and_stopped(shell: Shell, tmp_path: Path) -> None:
+    added = shell(
+        "schedule", "add", "Write the report", "--every", "mon-fri 08:00",
+        "--permission-mode", "accept-edits", "--allow", "bash(make report)",
+    )  # fmt: skip
+    listed = shell("schedule", "list")
+    asjson = json.loads(shell("schedule", "list", "--json")[1])
+    stopped = shell("schedule", "stop", "1")
+
+    assert added[0] == 0
+    assert added[1].startswith("schedule 1 is due ")
+    first, second, third, last = listed[1].splitlines()
+    assert first == "1  Write the report"
+    assert second == f"   every mon-fri 08:00 in {tmp_path}"
+    assert third == "   mode accept-edits; allowed: bash(make report)"
+    assert last.endswith(" 08:00 UTC")
+    assert asjson["schedule"]["plan"]["rights"]["mode"] == "accept-edits"
+    assert stopped == (0, "schedule 1 is stopped\n", "")
+    assert shell("schedule", "list")[1] == ""
+    assert shell("schedule", "list", "--all")[1].splitlines()[-1] == "   stopped"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--every", "99"], "'99' says no times"),
+        (["--at", "2020-01-01"], "in the past"),
+        (["--every", "1h", "--permission-mode", "bypass"], "cannot have the mode bypass"),
+        (["--every", "1h", "--zone", "Nowhere"], "time zone 'Nowhere'"),
+        (["--every", "1h", "--allow", "bash("], "is not a permission rule"),
+    ],
+)
+def test_what_cannot_be_scheduled_is_refused(
+    arguments: list[str], said: str, shell: Shell
+) -> None:
+    code, _, err = shell("schedule", "add", "Do it", *arguments)
+
+    assert code != 0
+    assert said in err
+    assert book().every() == ()
+
+
+def test_a_run_is_a_session_whose_id_is_kept(shell: Shell, tmp_path: Path) -> None:
+    due(tmp_path)
+    answers = script(tmp_path, {"text": "All is well."})
+
+    code, out, _ = shell("schedule", "run", "--script", answers)
+    again = shell("schedule", "run", "--script", answers)
+
+    (run,) = book().find(1).runs
+    assert code == 0
+    assert out.splitlines()[-1] == "schedule 1: answered: All is well."
+    assert again[:2] == (0, "")
+    assert (run.outcome, run.text, run.missed) == ("answered", "All is well.", 0)
+    assert f"session {run.session}" in shell("schedule", "list")[1]
+    assert run.session in shell("sessions", "list")[1]
+
+
+@pytest.mark.slow
+def test_what_the_saved_rights_do_not_allow_is_denied(shell: Shell, tmp_path: Path) -> None:
+    due(tmp_path)
+    due(tmp_path, SavedRights("accept-edits"))
+    answers = script(
+        tmp_path,
+        call("write_file", path="a.txt", content="1"),
+        {"text": "First."},
+        call("write_file", path="b.txt", content="2"),
+        {"text": "Second."},
+    )
+
+    shell("config", "set", "permission_mode", "bypass")
+    shell("schedule", "run", "--script", answers)
+
+    # Each run reads the file from its start.
+    assert [path.name for path in tmp_path.glob("?.txt")] == ["a.txt"]
+    assert [each.runs[0].outcome for each in book().every()] == ["answered", "answered"]
+
+
+def test_a_folder_that_is_not_trusted_gives_a_run_no_rights(
+    shell: Shell, tmp_path: Path
+) -> None:
+    folder = tmp_path / ".refold"
+    folder.mkdir()
+    (folder / "config.toml").write_text(
+        'permission_mode = "accept-edits"\n[permissions]\nallow = ["write_file"]\n'
+    )
+    added = shell("schedule", "add", "Do it", "--every", "1h")
+    due(tmp_path)
+    answers = script(
+        tmp_path, call("write_file", path="a.txt", content="1"), {"text": "Done."}
+    )
+
+    _, out, _ = shell("schedule", "run", "--script", answers)
+
+    assert "not trusted, so these settings are ignored" in added[2]
+    saved = book().find(1).plan.rights
+    assert saved == SavedRights(budget=saved.budget)
+    assert "not trusted, so these settings are ignored" in out
+    assert not (tmp_path / "a.txt").exists()
+
+
+def test_a_run_whose_directory_is_gone_fails_and_says_so(
+    shell: Shell, tmp_path: Path
+) -> None:
+    due(tmp_path / "gone")
+    due(tmp_path)
+
+    code, out, _ = shell("schedule", "run", "--script", script(tmp_path, {"text": "Done."}))
+
+    assert code == 1
+    assert [each.runs[0].outcome for each in book().every()] == ["failed", "answered"]
+    assert "is not there any more" in out
+
+
+@pytest.mark.slow
+def test_a_session_schedules_only_where_a_rule_allows_it(
+    shell: Shell, tmp_path: Path
+) -> None:
+    answers = script(
+        tmp_path,
+        call("schedule", prompt="Write the report", every="mon-fri 08:00"),
+        {"text": "Planned."},
+    )
+    task = ("-p", "Plan it", "--script", answers)
+
+    shell(*task)
+    shell(*task, "--allow", "schedule", "--permission-mode", "plan")
+    none = book().every()
+    shell(
+        *task, "--allow", "schedule", "--allow", "bash(ls)", "--max-budget-usd", "2",
+        "--deny", "bash(rm *)",
+    )  # fmt: skip
+
+    assert none == ()
+    (found,) = book().every()
+    rights = found.plan.rights
+    assert (found.plan.prompt, found.plan.workspace) == ("Write the report", str(tmp_path))
+    assert found.plan.session in shell("sessions", "list")[1]
+    assert (rights.mode, rights.allow) == ("default", ("bash(ls)",))
+    assert (rights.deny, rights.budget.dollars) == (("bash(rm *)",), 2.0)
+
+
+@pytest.mark.slow
+def test_what_only_this_start_trusts_is_not_saved(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / ".refold").mkdir()
+    (tmp_path / ".refold" / "config.toml").write_text(
+        'permission_mode = "accept-edits"\n[permissions]\nallow = ["bash(make *)"]\n'
+    )
+    answers = script(
+        tmp_path, call("schedule", prompt="Do it", every="1h"), {"text": "Planned."}
+    )
+
+    shell("-p", "Plan it", "--script", answers, "--trust", "--allow", "schedule")
+
+    rights = book().find(1).plan.rights
+    assert (rights.mode, rights.allow) == ("default", ())
+
+
+@pytest.mark.slow
+def test_a_session_in_bypass_does_not_hand_that_on(shell: Shell, tmp_path: Path) -> None:
+    answers = script(
+        tmp_path, call("schedule", prompt="Do it", every="1h"), {"text": "Planned."}
+    )
+
+    shell("-p", "Plan it", "--script", answers, "--yolo")
+
+    (found,) = book().every()
+    assert found.plan.rights.mode == "default"
+
+
+def test_a_scheduled_run_schedules_nothing(shell: Shell, tmp_path: Path) -> None:
+    due(tmp_path, SavedRights(allow=("schedule",)))
+    answers = script(
+        tmp_path, call("schedule", prompt="More", every="1m"), {"text": "Done."}
+    )
+
+    shell("schedule", "run", "--script", answers)
+
+    assert len(book().every()) == 1
+
+
+@pytest.mark.slow
+def test_of_two_processes_one_runs_what_is_due(tmp_path: Path) -> None:
+    for _ in range(3):
+        due(tmp_path)
+    run = command("schedule", "run", "--script", script(tmp_path, {"text": "Done."}))
+
+    both = [subprocess.Popen(run, stdout=subprocess.PIPE) for _ in range(2)]
+    out = b"".join(each.communicate()[0] for each in both).decode()
+
+    assert [each.returncode for each in both] == [0, 0]
+    assert out.count("answered") == 3
+    assert [len(each.runs) for each in book().every()] == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_cut_off_and_not_run_again(tmp_path: Path) -> None:
+    due(tmp_path, SavedRights(allow=("bash(sleep *)",)))
+    slow = script(tmp_path, call("bash", command="sleep 300"), {"text": "Done."})
+    with refold("schedule", "run", "--script", slow, cwd=tmp_path) as process:
+        while not (runs := book().find(1).runs) or not runs[0].session:
+            assert process.poll() is None
+        running = subprocess.run(
+            command("schedule", "run"), capture_output=True, text=True, check=False
+        )
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+
+    after = subprocess.run(
+        command("schedule", "run", "--script", slow), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+    assert running.stdout == ""
+    assert "schedule 1: its last run was cut off, and is not repeated" in after.stdout
+    assert book().find(1).runs[0].outcome == "cut off"
+
+
+def test_without_systemd_the_line_for_crontab_is_printed(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    code, out, err = shell("schedule", "install")
+
+    assert code == 0
+    assert out.startswith("* * * * * REFOLD_HOME=")
+    assert out.endswith("-m refold schedule run\n")
+    assert "crontab -e" in err

@@ -1,0 +1,145 @@
+"""Times of schedules, over changes of the clock."""
+
+from datetime import datetime
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from refold.errors import BadInput
+from refold.journal.schedules.recurrence import (
+    MOST,
+    Recurrence,
+    every,
+    local_zone,
+    once,
+    shown,
+    zone_of,
+)
+
+BERLIN = "Europe/Berlin"
+
+
+def at(*moment: int, zone: str = BERLIN) -> float:
+    year, month, day, *rest = moment
+    return datetime(year, month, day, *(*rest, 0, 0)[:2], tzinfo=ZoneInfo(zone)).timestamp()
+
+
+def following(found: Recurrence, after: float, count: int) -> list[str]:
+    times = list[str]()
+    while len(times) < count:
+        after = found.next(after) or 0.0
+        times.append(shown(after, BERLIN)[4:])
+    return times
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("08:00", ["2026-03-29 08:00 CEST", "2026-03-30 08:00 CEST"]),
+        ("mon-fri 8:00", ["2026-03-30 08:00 CEST", "2026-03-31 08:00 CEST"]),
+        ("every sat,sun 9:30", ["2026-03-29 09:30 CEST", "2026-04-04 09:30 CEST"]),
+        ("fri-sun 10:00", ["2026-03-29 10:00 CEST", "2026-04-03 10:00 CEST"]),
+        ("0 8 29 feb *", ["2028-02-29 08:00 CET", "2032-02-29 08:00 CET"]),
+        ("0 8 13 * 5", ["2026-04-03 08:00 CEST", "2026-04-10 08:00 CEST"]),
+        ("15,45 8-9 1 */6 *", ["2026-07-01 08:15 CEST", "2026-07-01 08:45 CEST"]),
+        ("0 0 * * 7", ["2026-03-29 00:00 CET", "2026-04-05 00:00 CEST"]),
+        ("every 36h", ["2026-03-30 01:00 CEST", "2026-03-31 13:00 CEST"]),
+    ],
+)
+def test_the_next_times_are_those_that_are_written(text: str, expected: list[str]) -> None:
+    now = at(2026, 3, 28, 12)
+
+    assert following(every(text, now, BERLIN), now, 2) == expected
+
+
+def test_a_time_that_summer_time_skips_comes_an_hour_later_and_once() -> None:
+    found = every("02:30", at(2026, 3, 28), BERLIN)
+
+    assert following(found, at(2026, 3, 28), 3) == [
+        "2026-03-28 02:30 CET", "2026-03-29 03:30 CEST", "2026-03-30 02:30 CEST",
+    ]  # fmt: skip
+    assert found.due(at(2026, 3, 29), at(2026, 3, 30)) == (1, at(2026, 3, 29, 3, 30))
+
+
+def test_a_time_that_comes_twice_is_due_once() -> None:
+    found = every("02:30", at(2026, 10, 24), BERLIN)
+
+    assert following(found, at(2026, 10, 24, 12), 2) == [
+        "2026-10-25 02:30 CEST", "2026-10-26 02:30 CET",
+    ]  # fmt: skip
+    assert found.due(at(2026, 10, 25), at(2026, 10, 26)) == (1, at(2026, 10, 25, 2, 30))
+
+
+def test_what_is_due_each_half_hour_stays_so_in_the_hour_that_comes_twice() -> None:
+    found = every("*/30 * * * *", at(2026, 10, 24), BERLIN)
+
+    moments = [at(2026, 10, 25, 1, 30)]
+    while len(moments) < 8:
+        moments.append(found.next(moments[-1]) or 0.0)
+
+    assert {b - a for a, b in zip(moments, islice(moments, 1, None), strict=False)} == {
+        1_800
+    }
+    assert found.due(moments[0], moments[-1]) == (7, moments[-1])
+
+
+def test_an_interval_counts_seconds_whatever_the_clock_shows() -> None:
+    found = every("every 1d", at(2026, 3, 28, 12), BERLIN)
+
+    assert following(found, at(2026, 3, 28, 12), 2) == [
+        "2026-03-29 13:00 CEST", "2026-03-30 13:00 CEST",
+    ]  # fmt: skip
+    assert found.due(at(2026, 3, 28, 12), at(2026, 3, 31)) == (2, at(2026, 3, 30, 13))
+
+
+def test_of_a_very_long_time_the_last_times_are_counted() -> None:
+    minutely = every("* * * * *", 0, "UTC")
+
+    assert minutely.due(0, 10**9) == (MOST, 10**9 // 60 * 60)
+    assert every("1m", 0, "UTC").due(0, 10**9) == (MOST, 10**9 // 60 * 60)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-26T08:00", (2026, 11, 26, 8)),
+        ("2026-11-26T08:00+01:00", (2026, 11, 26, 8)),
+        ("11:59", (2026, 11, 26, 11, 59)),
+        ("12:01", (2026, 11, 25, 12, 1)),
+        ("Tomorrow 18:00", (2026, 11, 26, 18)),
+    ],
+)
+def test_one_time_is_due_once(text: str, expected: tuple[int, ...]) -> None:
+    now = at(2026, 11, 25, 12)
+
+    found = once(text, now, BERLIN)
+
+    assert found.next(now) == at(*expected)
+    assert found.due(now, at(*expected)) == (1, at(*expected))
+    assert found.next(at(*expected)) is None
+    assert found.due(at(*expected), at(2030, 1, 1)) == (0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "99", "99:00", "0m", "367d", "a b c d e", "*/0 * * * *", "0 8 31 2 *", "5-1 * * * *",
+     "mon-xyz 08:00", "0 8 * *", "60 * * * *", "5/ * * * *", "-1 * * * *", "٣ * * * *"],
+)  # fmt: skip
+def test_what_says_no_times_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        every(text, 0, "UTC")
+
+
+@pytest.mark.parametrize("text", ["", "25:00", "soon", "2026-13-01", "2026-11-25T11:00"])
+def test_what_is_no_time_to_come_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        once(text, at(2026, 11, 25, 12), BERLIN)
+
+
+def test_a_zone_is_named_or_refused() -> None:
+    assert local_zone("Europe/Berlin") == local_zone(":Europe/Berlin") == BERLIN
+    with pytest.raises(BadInput, match="CET-1CEST"):
+        local_zone("CET-1CEST,M3.5.0,M10.5.0/3")
+    with pytest.raises(BadInput, match="nowhere"):
+        zone_of("../nowhere")

@@ -1,0 +1,180 @@
+"""What is due when, over restarts, changes of the clock, and crashes."""
+
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from refold.errors import BadInput
+from refold.journal.schedules.recurrence import every, once
+from refold.journal.schedules.schedule_book import NewSchedule, ScheduleBook, ScheduledRun
+from refold.testing.clock import Clock
+
+ZONE = "Europe/Berlin"
+HOUR, DAY = 3_600.0, 86_400.0
+
+
+def at(*moment: int) -> float:
+    year, month, day, hour = moment
+    return datetime(year, month, day, hour, tzinfo=ZoneInfo(ZONE)).timestamp()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(at(2026, 11, 23, 12))  # a Monday
+
+
+def plan(text: str, clock: Clock) -> NewSchedule:
+    return NewSchedule("report", "/work", every(text, clock(), ZONE))
+
+
+def ran(book: ScheduleBook, clock: Clock, id_: int = 1) -> ScheduledRun | None:
+    with book.claimed(id_, clock()) as run:
+        if run is not None:
+            book.opened(id_, "s1")
+            book.end(id_, "answered", "Done.")
+    return run
+
+
+def test_a_run_is_due_once_and_is_remembered_over_a_restart(
+    tmp_path: Path, clock: Clock
+) -> None:
+    book = ScheduleBook(tmp_path)
+    book.add(plan("08:00", clock), clock())
+    early = ran(book, clock)
+    clock.now = at(2026, 11, 24, 8) + 20
+
+    first, again = ran(book, clock), ran(ScheduleBook(tmp_path), clock)
+
+    due = at(2026, 11, 24, 8)
+    assert (early, again) == (None, None)
+    assert first == ScheduledRun(due, due + 20)
+    (found,) = ScheduleBook(tmp_path).every()
+    assert found.runs == (ScheduledRun(due, due + 20, 0, "s1", "answered", "Done."),)
+    assert found.next == at(2026, 11, 25, 8)
+
+
+def test_missed_nights_are_made_up_for_once_and_counted(
+    tmp_path: Path, clock: Clock
+) -> None:
+    book = ScheduleBook(tmp_path)
+    book.add(plan("mon-fri 08:00", clock), clock())
+    clock.now = at(2026, 11, 30, 17)  # Tuesday to Friday, and Monday
+
+    run = ran(book, clock)
+
+    assert run == ScheduledRun(at(2026, 11, 30, 8), clock.now, missed=5)
+    assert ran(book, clock) is None
+
+
+def test_a_run_that_takes_too_long_leaves_no_queue_behind(
+    tmp_path: Path, clock: Clock
+) -> None:
+    book = ScheduleBook(tmp_path)
+    book.add(plan("every 1m", clock), clock())
+    clock.jump(60)
+
+    with book.claimed(1, clock()) as run:
+        clock.jump(180)
+        with ScheduleBook(tmp_path).claimed(1, clock()) as other:
+            pass
+        book.end(1, "answered")
+    after = ran(book, clock)
+
+    assert (run is not None, other) == (True, None)
+    assert after == ScheduledRun(clock.now, clock.now, missed=2)
+
+
+def test_a_clock_that_is_set_back_an_hour_repeats_nothing(
+    tmp_path: Path, clock: Clock
+) -> None:
+    book = ScheduleBook(tmp_path)
+    book.add(plan("08:00", clock), clock())
+    clock.now = at(2026, 11, 24, 8)
+    first = ran(book, clock)
+    clock.jump(-HOUR)
+    back = ran(book, clock)
+    clock.jump(HOUR + 1)
+
+    assert (first is not None, back, ran(book, clock)) == (True, None, None)
+
+
+def test_a_clock_that_was_years_ahead_does_not_end_a_schedule(
+    tmp_path: Path, clock: Clock
+) -> None:
+    book = ScheduleBook(tmp_path)
+    book.add(plan("08:00", clock), clock())
+    clock.now = at(2031, 1, 1, 9)
+    ran(book, clock)
+    clock.now = at(2026, 11, 24, 7)
+
+    early = ran(book, clock)
+    clock.now = at(2026, 11, 24, 8)
+
+    assert early is None
+    assert ran(book, clock) == ScheduledRun(clock.now, clock.now)
+
+
+@pytest.mark.parametrize("day", [(2026, 3, 29), (2026, 10, 25)], ids=["spring", "autumn"])
+def test_a_day_of_another_length_has_one_run(
+    day: tuple[int, int, int], tmp_path: Path, clock: Clock
+) -> None:
+    clock.now = at(*day, 0) - 60
+    book = ScheduleBook(tmp_path)
+    book.add(plan("02:30", clock), clock())
+    end = at(*day, 12)
+
+    runs = list[ScheduledRun]()
+    while clock() < end:
+        clock.jump(300)
+        runs += filter(None, [ran(book, clock)])
+
+    assert [run.missed for run in runs] == [0]
+
+
+def test_a_run_that_was_left_is_cut_off_and_not_repeated(
+    tmp_path: Path, clock: Clock
+) -> None:
+    book = ScheduleBook(tmp_path)
+    book.add(plan("08:00", clock), clock())
+    clock.now = at(2026, 11, 24, 8)
+
+    with book.claimed(1, clock()):
+        pass
+
+    assert book.find(1).runs[-1].outcome == "cut off"
+    assert ran(book, clock) is None
+
+
+def test_one_time_runs_once_and_the_schedule_has_ended(
+    tmp_path: Path, clock: Clock
+) -> None:
+    book = ScheduleBook(tmp_path)
+    one = once("tomorrow 08:00", clock(), ZONE)
+    book.add(NewSchedule("report", "/work", one), clock())
+    clock.jump(3 * DAY)
+
+    assert ran(book, clock) == ScheduledRun(at(2026, 11, 24, 8), clock.now, missed=1)
+    assert (ran(book, clock), book.find(1).next) == (None, None)
+
+
+def test_a_stopped_schedule_runs_no_more(tmp_path: Path, clock: Clock) -> None:
+    book = ScheduleBook(tmp_path)
+    book.add(plan("1m", clock), clock())
+    book.stop(1)
+    clock.jump(DAY)
+
+    assert ran(book, clock) is None
+    with pytest.raises(BadInput, match="there is no schedule 2: there are 1 to 1"):
+        book.stop(2)
+
+
+def test_a_repeated_call_adds_nothing(tmp_path: Path, clock: Clock) -> None:
+    book = ScheduleBook(tmp_path)
+
+    first = book.add(plan("1m", clock), clock(), "s1:c1")
+    again = ScheduleBook(tmp_path).add(plan("1m", clock), clock(), "s1:c1")
+
+    assert first == again == book.every()[0]
+    assert len(book.every()) == 1
