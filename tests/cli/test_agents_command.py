@@ -67,6 +67,18 @@ def test_programs_read_them_as_json(capfd: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
+def test_list_is_the_same_as_no_word(capfd: pytest.CaptureFixture[str]) -> None:
+    found = list[tuple[int, str, str]]()
+
+    for words in ([], ["list"], ["--json"], ["list", "--json"], ["--json", "list"]):
+        code = main(["agents", *words])
+        found.append((code, *capfd.readouterr()))
+
+    assert found[0] == found[1]
+    assert found[2] == found[3] == found[4]
+    assert found[0] != found[2]
+
+
 def test_what_is_not_trusted_is_named_and_does_not_count(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

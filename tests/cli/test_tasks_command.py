@@ -30,6 +30,15 @@ def shell(
     return run
 
 
+def test_without_a_word_the_open_tasks_are_listed(shell: Shell) -> None:
+    shell("tasks", "add", "write it")
+
+    found = shell("tasks")
+
+    assert found == shell("tasks", "list")
+    assert found[:2] == (0, "[ ] 1  write it\n")
+
+
 def test_a_task_is_added_claimed_done_and_listed(shell: Shell) -> None:
     shell("tasks", "add", "write it", "--description", "All of it.")
     added = shell("tasks", "add", "test it", "--blocked-by", "1", "--owner", "ann")

@@ -2,10 +2,14 @@
 
 import json
 import os
+import re
+import runpy
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -232,6 +236,17 @@ def test_without_plug_ins_the_list_says_how_to_get_some(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plugins", "list"]) == 0
+    assert capfd.readouterr().out == (
+        "No installed package offers a plug-in. To install one into the environment of "
+        f"refold: uv pip install --python {shlex.quote(sys.prefix)} PACKAGE, or with pipx: "
+        "pipx inject refold PACKAGE\n"
+    )
+
+
+def test_without_a_word_the_plug_ins_are_listed(
+    home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plugins"]) == 0
     assert capfd.readouterr().out.startswith("No installed package offers a plug-in.")
 
 
@@ -246,3 +261,38 @@ def test_started_as_a_module_it_imports_nothing_from_the_directory(tmp_path: Pat
 
     assert "main" in done.stdout, done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_and_the_template_say_the_same_about_installing_it() -> None:
+    pages = [
+        (DOCS / name).read_text() for name in ("plugins.md", "plugin-template/README.md")
+    ]
+
+    texts = [
+        re.findall(r"^In the directory of refold.*?pipx inject.*?$", p, re.M | re.S)
+        for p in pages
+    ]
+
+    assert len(texts[0]) == 1
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (["hello"], "You have written 1 word."),
+        (["hello there", "you"], "You have written 3 words."),
+    ],
+)
+def test_the_command_of_the_template_counts_words(said: list[str], answer: str) -> None:
+    names = runpy.run_path(str(DOCS / "plugin-template/src/refold_example/commands.py"))
+    messages = [SimpleNamespace(text=each) for each in said]
+    view = SimpleNamespace(conversation=SimpleNamespace(user_messages=messages))
+
+    async def words() -> str:
+        return await names["words"](SimpleNamespace(view=view), "")
+
+    assert anyio.run(words) == answer

@@ -24,6 +24,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     _add_file(parser)
     what = parser.add_subparsers(dest="what", metavar="WHAT")
+    listing = what.add_parser("list", help="list them, as without a word")
+    listing.add_argument(
+        "--json", action="store_true", default=SUPPRESS, help="print JSON lines"
+    )
+    _add_file(listing, default=SUPPRESS)
     check = what.add_parser("doctor", help="check what an agent needs, and what would ask")
     check.add_argument("name", metavar="NAME")
     _add_file(check, default=SUPPRESS)  # else it would replace one given before `doctor`

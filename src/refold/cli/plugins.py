@@ -3,6 +3,8 @@
 Each is loaded, to find out whether it can be. `plugins` finds them.
 """
 
+import shlex
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
@@ -14,11 +16,15 @@ from refold.plugins import GROUPS, Plugin, installed
 from refold.values.log_level import Level
 from refold.views.escape import on_one_line
 
-NONE = "No installed package offers a plug-in. Install one beside refold, with pip or pipx inject."
+NONE = (
+    "No installed package offers a plug-in. To install one into the environment of refold: "
+    "uv pip install --python {environment} PACKAGE, or with pipx: pipx inject refold PACKAGE"
+)
 
 
 def add_arguments(plugins: ArgumentParser) -> None:
-    what = plugins.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = plugins.add_subparsers(dest="what", metavar="WHAT")
+    plugins.set_defaults(what="list", json=False)
     listing = what.add_parser("list", help="load and list the plug-ins, and their problems")
     listing.add_argument("--json", action="store_true", help="print JSON lines")
 
@@ -39,7 +45,7 @@ def run(found: Namespace) -> int:
             if problem:
                 write(f"    {on_one_line(problem)}\n")
     if not every and not found.json:
-        write(f"{NONE}\n")
+        write(f"{NONE.format(environment=shlex.quote(sys.prefix))}\n")
     return 1 if any(problems) else 0
 
 

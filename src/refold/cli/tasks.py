@@ -35,7 +35,8 @@ _BECOMES: dict[str, Progress] = {"done": "done", "cancel": "cancelled", "free": 
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = parser.add_subparsers(dest="what", metavar="WHAT")
+    parser.set_defaults(what="list", all=False, json=False)
     for name, about in _ABOUT.items():
         one = what.add_parser(name, help=about)
         match name:

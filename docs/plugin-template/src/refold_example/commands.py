@@ -3,4 +3,5 @@
 
 async def words(session, rest: str) -> str:
     said = session.view.conversation.user_messages
-    return f"You have written {sum(len(each.text.split()) for each in said)} words."
+    count = sum(len(each.text.split()) for each in said)
+    return f"You have written {count} {'word' if count == 1 else 'words'}."
