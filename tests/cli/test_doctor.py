@@ -227,3 +227,21 @@ def test_people_read_lines_with_what_to_do(
     assert code == 1
     assert f"\n                     chmod 700 {place}\n" in out
     assert out.splitlines()[-1].startswith("1 thing is wrong, ")
+
+
+def test_hooks_that_keep_refold_from_starting_are_wrong(
+    place: Path, doctor: Callable[..., tuple[int, Found]]
+) -> None:
+    (place / "hooks.json").write_text("[]")
+    _, found = doctor("--offline")
+    hook = {"command": "true"}
+    (place / "hooks.json").write_text(json.dumps({"Stop": [{"hooks": [hook]}]}))
+    _, good = doctor("--offline")
+
+    assert found["hooks"] == [
+        (
+            "wrong",
+            f"{place / 'hooks.json'}: hooks must be an object from events to lists of hooks",
+        )
+    ]
+    assert good["hooks"] == [("ok", "1 hook (refold hooks list)")]

@@ -208,7 +208,7 @@ def test_a_hook_can_stop_the_turn() -> None:
 
     assert (view.turn.outcome, view.turn.reason) == (
         "interrupted",
-        "the hook h0 stopped it: late",
+        "the hook `h0` stopped it: late",
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from refold.errors import BadInput
 from refold.hooks.answers import HookAnswer, of_document, of_program
-from refold.hooks.configuration import EVENTS, Hook, matching, read
+from refold.hooks.configuration import EVENTS, Hook, matching, read, unfit
 from refold.hooks.tool_names import input_of, told_input
 
 GUARD = {"type": "command", "command": "guard"}
@@ -87,6 +87,24 @@ def test_a_matcher_finds_a_tool_by_any_of_its_names(
         (file(Stop=[{"hooks": [{**GUARD, "timeout": 0}]}]), "timeout cannot be 0"),
         (file(Stop=[{"hooks": [{**GUARD, "sandbox": 1}]}]), "sandbox cannot be 1"),
         (file(PreToolUse=[{"matcher": "(", "hooks": [GUARD]}]), "is not a regular expr"),
+        (
+            file(Stop=[{"hooks": [{**GUARD, "require": True}]}]),
+            "hooks.json: hooks.Stop: the key 'require' is not known; did you mean required?",
+        ),
+        (
+            file(Stop=[{"hooks": [{**GUARD, "sandbx": False}]}]),
+            "hooks.json: hooks.Stop: the key 'sandbx' is not known; did you mean sandbox?",
+        ),
+        (
+            file(Stop=[{"matchr": "x", "hooks": [GUARD]}]),
+            "the key 'matchr' is not known; did you mean matcher?",
+        ),
+        (
+            file(Stop=[{"hooks": [{**GUARD, "async": True}]}]),
+            "the key 'async' is not known; the keys are type, command, entry_point, timeout, "
+            "sandbox, required, name",
+        ),
+        (file(Stop=[{"hooks": [{**GUARD, "name": 1}]}]), "name cannot be 1: give a text"),
     ],
 )
 def test_what_makes_no_sense_is_an_error_that_names_it(content: bytes, says: str) -> None:
@@ -94,6 +112,58 @@ def test_what_makes_no_sense_is_an_error_that_names_it(content: bytes, says: str
         hooks_of(content)
 
     assert says in str(error.value)
+
+
+def test_keys_that_only_claude_code_knows_are_passed_over_in_its_files() -> None:
+    content = file(Stop=[{"hooks": [{**GUARD, "async": True, "name": 1}], "note": "x"}])
+
+    found = read(content, "settings.json", trusted_with_all=False, of_claude=True)
+
+    hook = Hook("Stop", command="guard", source="settings.json", of_claude=True)
+    assert (found.hooks, found.problems) == ((hook,), ())
+
+
+@pytest.mark.parametrize(
+    ("event", "matcher", "fits"),
+    [
+        ("PreToolUse", "Bsh", False), ("PostToolUse", "Bash(git push *)", False),
+        ("PreToolUse", "Bash|Bsh", True), ("PreToolUse", "edit_file", True),
+        ("PreToolUse", "", True), ("PreToolUse", "*", True), ("PreToolUse", ".*", True),
+        ("PreToolUse", "mcp__github__push", True), ("PreToolUse", ".*__push", True),
+        ("SessionStart", "startup", True),
+    ],
+)  # fmt: skip
+def test_a_matcher_that_fits_no_tool_is_named(event: str, matcher: str, fits: bool) -> None:
+    content = file(**{event: [{"matcher": matcher, "hooks": [GUARD, GUARD]}]})
+    theirs = read(content, "settings.json", trusted_with_all=False, of_claude=True)
+
+    said = [*unfit(hooks_of(content), ("bash", "edit_file"))]
+
+    assert said == (
+        []
+        if fits
+        else [
+            f"hooks.json: the matcher {matcher!r} fits no tool: it is compared with the "
+            "tool's name, such as Bash"
+        ]
+    )
+    assert [*unfit(theirs.hooks, ("bash", "edit_file"))] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"command": "guard\n  it"}, "guard it"),
+        ({"command": "x" * 41}, "x" * 39 + "…"),
+        ({"command": "guard", "name": "no push"}, "no push"),
+    ],
+)
+def test_a_hook_is_called_by_its_name_or_by_the_beginning_of_its_command(
+    given: dict[str, object], name: str
+) -> None:
+    (hook,) = hooks_of(file(Stop=[{"hooks": [given]}]))
+
+    assert hook.name == name
 
 
 def test_what_only_claude_code_knows_is_named_and_the_rest_is_run() -> None:
@@ -104,7 +174,9 @@ def test_what_only_claude_code_knows_is_named_and_the_rest_is_run() -> None:
 
     found = read(content, ".claude/settings.json", trusted_with_all=False, of_claude=True)
 
-    assert found.hooks == (Hook("Stop", command="guard", source=".claude/settings.json"),)
+    assert found.hooks == (
+        Hook("Stop", command="guard", source=".claude/settings.json", of_claude=True),
+    )
     assert [each.partition("; ")[0] for each in found.problems] == [
         "not run: .claude/settings.json: there is no hook event 'PermissionRequest'",
         "not run: .claude/settings.json: hooks.Stop: the type 'prompt' is not known: use "
@@ -143,6 +215,8 @@ def inner(**more: object) -> str:
         (PRE, 2, "", "no\n", HookAnswer("blocked", "no")),
         (PRE, 2, "", "", HookAnswer("blocked", "it gave no reason")),
         (PRE, 1, "", "oh\nno", HookAnswer("failed", "it ended with status 1: oh")),
+        (PRE, 1, "", "Traceback (most recent call last):\n  File\nOSError: no\n",
+         HookAnswer("failed", "it ended with status 1: OSError: no")),
         (PRE, 0, inner(permissionDecision="allow"), "", HookAnswer()),
         (PRE, 0, inner(permissionDecision="deny", permissionDecisionReason="no"), "",
          HookAnswer("blocked", "no")),

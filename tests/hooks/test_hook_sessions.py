@@ -142,7 +142,8 @@ def test_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(place: Place) -> Non
     assert [end.outcome for end in of(entries, Ended)] == ["done"]
     assert len(asked) == 1
     assert asked[0][0] == "act"
-    assert asked[0][1].endswith("says: big")
+    assert asked[0][1].startswith("the hook `echo ")
+    assert asked[0][1].endswith("…`: big")
 
 
 def test_a_changed_command_is_asked_about_as_it_will_be_run(place: Place) -> None:
@@ -439,3 +440,30 @@ def test_each_event_fires_in_a_process_without_a_user(home: Path, tmp_path: Path
     ]
     assert (process.returncode, out, err) == (0, b"Done.\n", b"")
     assert fired == list(every)
+
+
+def test_without_a_user_each_hook_that_failed_is_a_warning(
+    home: Path, tmp_path: Path
+) -> None:
+    (home / "refold").mkdir(parents=True, exist_ok=True)
+    hooks = {
+        "PreToolUse": command("nope-guard", sandbox=False),
+        "SessionEnd": command("exit 3", sandbox=False, name="bye"),
+    }
+    (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
+    lines = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
+    before = (
+        "the PreToolUse hook `nope-guard` failed: it ended with status 127: bash: line 1: "
+        "nope-guard: command not found"
+    )
+    after = "the SessionEnd hook `bye` failed: it ended with status 3"
+    json_too = ("--output-format", "json")
+
+    with refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=60)
+    with refold("-p", "Go.", "--script", lines, *json_too, cwd=tmp_path) as process:
+        document, _ = process.communicate(timeout=60)
+
+    assert out == b"Done.\n"
+    assert err.decode().splitlines() == [f"refold: {before}", f"refold: {after}"]
+    assert json.loads(document)["warnings"] == [before]

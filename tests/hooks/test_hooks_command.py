@@ -104,3 +104,70 @@ def test_a_matcher_that_does_not_fit_runs_nothing(
 
     assert found[0] == (0, "No hook fits this event.\n", "")
     assert found[1][1].startswith("exit 2  blocked after")
+
+
+def test_without_a_word_the_hooks_are_listed(
+    file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(capfd) == shown(capfd, "list")
+
+
+@pytest.mark.parametrize(
+    ("tool", "says"),
+    [
+        ("frobnicate", "there is no tool 'frobnicate'"),
+        ("Edti", "there is no tool 'Edti'; did you mean Edit?"),
+    ],
+)
+def test_a_tool_that_is_not_there_is_an_error(
+    tool: str, says: str, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = shown(capfd, "test", "PreToolUse", "--tool", tool)
+
+    assert found == (1, "", f"refold: {says}\n")
+
+
+def test_a_matcher_that_fits_no_tool_is_named_with_the_list(
+    file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    groups = [
+        {"matcher": matcher, "hooks": [{"command": "guard"}]}
+        for matcher in ("Bsh", "send_message", "tool_call", "Bash")
+    ]
+    file.write_text(json.dumps({"PreToolUse": groups}))
+
+    _, _, err = shown(capfd, "list")
+
+    assert err == (
+        f"refold: {file}: the matcher 'Bsh' fits no tool: it is compared with the tool's "
+        "name, such as Bash\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tool", "given", "told"),
+    [
+        ("Bash", {"command": "ls"}, ("Bash", "bash", {"command": "ls"})),
+        ("Edit", {"file_path": "a"}, ("Edit", "edit_file", {"path": "a", "file_path": "a"})),
+        ("edit_file", {"path": "a"}, ("Edit", "edit_file", {"path": "a", "file_path": "a"})),
+        ("mcp__x__y", {"a": 1}, ("mcp__x__y", "mcp__x__y", {"a": 1})),
+    ],
+)  # fmt: skip
+def test_a_hook_is_told_the_tool_as_in_a_session_whichever_name_is_given(
+    tool: str,
+    given: dict[str, object],
+    told: tuple[object, ...],
+    file: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file.write_text(json.dumps({"PreToolUse": [{"hooks": [{"command": "cat > told"}]}]}))
+
+    status, _, _ = shown(
+        capfd, "test", "PreToolUse", "--tool", tool, "--input", json.dumps(given)
+    )
+
+    found = json.loads((tmp_path / "told").read_text())
+    assert status == 0
+    assert (found["tool_name"], found["tool"], found["tool_input"]) == told

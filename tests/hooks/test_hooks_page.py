@@ -33,6 +33,8 @@ def test_every_event_is_in_the_table_of_the_page() -> None:
         (1, {"command": "npm install x"},
          ["passed", 'changes the input to: {"command": "npm install x --dry-run"}']),
         (1, {"command": "ls"}, ["passed"]),
+        (1, {"command": "npm install left-pad && npm test"}, ["passed"]),
+        (1, {"command": "npm install x\nnpm test"}, ["passed"]),
     ],
 )  # fmt: skip
 def test_an_example_answers_as_the_page_says(

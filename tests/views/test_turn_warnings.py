@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from refold.journal.events.kinds import (
     Checkpointed,
     Ended,
     Entry,
     Event,
+    HookRan,
     Judged,
     ModelAnswered,
     SessionStarted,
@@ -21,7 +23,8 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import View, fold
 from refold.values.display import Diff, Output
 from refold.values.messages import Message, Text, ToolCall
-from refold.views.notices import warning_lines, warnings
+from refold.views.call_summary import result as call_result
+from refold.views.notices import hook_notice, warning_lines, warnings
 from refold.views.stream_json.turn_result import result
 from refold.views.styled import bare
 
@@ -153,3 +156,44 @@ def test_a_screen_and_a_script_are_told_the_same() -> None:
     assert said == list(warnings(view))
     assert bare(warning_lines(view)).splitlines() == said
     assert "\x1b" not in bare(warning_lines(view))
+
+
+def test_each_hook_that_failed_in_the_turn_is_named_once() -> None:
+    broken = HookRan("PreToolUse", "guard", outcome="failed", reason="it\nbroke")
+    other = HookRan("Stop", "x" * 200, outcome="failed", reason="late")
+
+    view = turn(broken, broken, HookRan("Stop", "fine"), other, outcome="plan_ready")
+
+    assert result(view, "s", 0.0).warnings == [
+        "the PreToolUse hook `guard` failed: it\\nbroke",
+        f"the Stop hook `{'x' * 39}…` failed: late",
+    ]
+    assert warnings(view) == ()  # a screen has shown the notice of each
+    later = fold(
+        Entry(seq, event)
+        for seq, event in enumerate(
+            [
+                SessionStarted("/w"),
+                TurnStarted(1),
+                broken,
+                TurnEnded("answered"),
+                TurnStarted(5),
+            ],
+            1,
+        )
+    )
+    assert result(later, "s", 0.0).warnings == []
+
+
+def test_a_hook_that_refuses_a_call_is_shown_with_the_call_alone() -> None:
+    no = HookRan("PreToolUse", "guard", outcome="blocked", reason="no")
+    message = HookRan("UserPromptSubmit", "guard", outcome="blocked", reason="no")
+
+    assert hook_notice(no) == ""
+    assert hook_notice(replace(no, notice="Look.")) == "The PreToolUse hook `guard`: Look."
+    assert hook_notice(message) == "The UserPromptSubmit hook `guard` blocked: no"
+    end = Ended("c", "refused", "Refused.")
+    assert bare(call_result(end, 80, denied="the hook `guard`: no")) == (
+        "refused by the hook `guard`: no"
+    )
+    assert bare(call_result(end, 80, denied="a rule")) == "refused: a rule"

@@ -217,7 +217,7 @@ class App:
             *(self._opened.notices() if self._opened else ()),
             *self.agents.notices(),
             *(self.mcp.notices() if self.mcp else ()),
-            *(self.hooks.file.problems if self.hooks else ()),
+            *(self.hooks.notices(self.tools) if self.hooks else ()),
             *(self.plugins.notices if self.plugins else ()),
             *(self.skills.notices() if self.settings.skills else ()),
         )

@@ -28,11 +28,12 @@ from refold.config.project import LARGEST, hook_files_in
 from refold.config.secret_values import is_secret
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.hooks.answers import MOST, HookAnswer, failed, of_document, of_program
-from refold.hooks.configuration import Hook, HookFile, describe, matching, read
+from refold.hooks.configuration import Hook, HookFile, describe, matching, read, unfit
 from refold.place.commands import ShellCommands
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.plugins import installed, unique
 from refold.safe_open import read_regular
+from refold.tools.contract import Tool
 from refold.values.modes import HookEvent
 from refold.values.tools import Confines
 
@@ -130,9 +131,23 @@ class HooksFor(Struct, frozen=True):
         """What each does, and the file that has it, for a screen."""
         return tuple((describe(hook), hook.source) for hook in self.file.hooks)
 
+    def notices(self, brought: Sequence[Tool]) -> tuple[str, ...]:
+        """What a person should know of the files. `brought` are tools that are not built in."""
+        return (*self.file.problems, *unfit(self.file.hooks, tool_names(brought)))
+
     def at(self, workspace: Workspace, journal: Path | None) -> SessionHooks:
         where = str(journal) if journal else ""
         return SessionHooks(self.file.hooks, self.environ, workspace, self.mask, where)
+
+
+def tool_names(brought: Sequence[Tool]) -> frozenset[str]:
+    """Our names of all tools that hooks may be run for, without those of MCP servers."""
+    from refold.tools.builtin import builtin  # most hooks name none that is not there
+    from refold.tools.team import TEAM_TOOLS
+    from refold.tools.tool_search import tool_call, tool_search
+
+    every = (*builtin(), *TEAM_TOOLS, tool_search, tool_call, *brought)
+    return frozenset(tool.spec.name for tool in every)
 
 
 def configured(directory: str, paths: Paths, *, trust: bool = False) -> HookFile:

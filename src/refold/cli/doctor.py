@@ -192,6 +192,7 @@ _CHECKS: "dict[str, Check]" = {
     "refold": installation_checks.program,
     "settings": installation_checks.settings,
     "trust": installation_checks.trust,
+    "hooks": installation_checks.hooks,
     "keys": installation_checks.keys,
     "model": model,
     "local": local,

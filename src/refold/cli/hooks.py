@@ -15,7 +15,14 @@ from typing import Any, cast
 import anyio
 import msgspec
 
-from refold.app.session_hooks import HooksFor, SessionHooks, configured, user_file
+from refold.app.plugin_parts import parts
+from refold.app.session_hooks import (
+    HooksFor,
+    SessionHooks,
+    configured,
+    tool_names,
+    user_file,
+)
 from refold.app.workspace import Where, Workspace
 from refold.config.folder_settings import load_here, project_here, unheeded
 from refold.config.paths import Paths, here, paths
@@ -23,9 +30,13 @@ from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import complain, write
 from refold.hooks.answers import HookAnswer
-from refold.hooks.configuration import EVENTS, Hook, HookFile, describe
-from refold.hooks.tool_names import told_input, told_name
+from refold.hooks.configuration import EVENTS, Hook, HookFile, describe, unfit
+from refold.hooks.tool_names import input_of, names_of, our_name, told_input, told_name
+from refold.plugins import installed
+from refold.tools.contract import Tool
+from refold.values.log_level import quiet
 from refold.values.modes import HookEvent
+from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
 
 _SAMPLES: Mapping[HookEvent, Mapping[str, object]] = {
@@ -48,12 +59,18 @@ _MATCHED = {"SessionStart": "source", "SessionEnd": "reason", "PreCompact": "tri
 
 
 def add_arguments(hooks: ArgumentParser) -> None:
-    what = hooks.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = hooks.add_subparsers(dest="what", metavar="WHAT")
+    hooks.set_defaults(what="list", json=False)
     listing = what.add_parser("list", help="list the hooks that count here; runs none")
     listing.add_argument("--json", action="store_true", help="print JSON lines")
     test = what.add_parser("test", help="run the hooks of an event, and show what they say")
     test.add_argument("event", metavar="EVENT", choices=EVENTS, help=", ".join(EVENTS))
-    test.add_argument("--tool", default="bash", metavar="NAME", help="the tool of the call")
+    test.add_argument(
+        "--tool",
+        default="bash",
+        metavar="NAME",
+        help="the tool of the call (default: bash)",
+    )
     test.add_argument(
         "--input", default="{}", metavar="JSON", help="the arguments of the call"
     )
@@ -68,8 +85,10 @@ def run(found: Namespace) -> int:
         status = 0
     else:
         arguments = _arguments(found.input)
-        status = _test(found.event, found.tool, arguments, hooks, places, directory)
-    for notice in filter(None, (*hooks.problems, off)):
+        tool = _tool(found.tool)
+        status = _test(found.event, tool, arguments, hooks, places, directory)
+    notices = (*hooks.problems, *unfit(hooks.hooks, tool_names(_brought())), off)
+    for notice in filter(None, notices):
         complain(on_one_line(notice))
     return status
 
@@ -87,6 +106,22 @@ def _list(file: HookFile, places: Paths, *, as_json: bool) -> None:
             write(f"{on_one_line(describe(hook))}\n    {on_one_line(hook.source)}\n")
     if not file.hooks and not as_json:
         write(f"There are no hooks here. Yours go into {user_file(places)}.\n")
+
+
+def _tool(given: str) -> str:
+    """Our name of a tool. Those of MCP servers are known only when these are started."""
+    tool = our_name(given)
+    known = tool_names(_brought())
+    if tool in known or tool.startswith("mcp__"):
+        return tool
+    near = similar(given, (each for name in known for each in names_of(name)), 1)
+    instead = f"; did you mean {near[0]}?" if near else ""
+    raise BadInput(f"there is no tool {given!r}{instead}")
+
+
+def _brought() -> tuple[Tool, ...]:
+    """The tools of plug-ins."""
+    return parts(installed("refold.tools"), tool_names(()), quiet).tools
 
 
 def _arguments(text: str) -> dict[str, Any]:
@@ -118,7 +153,7 @@ def _test(
     names = (str(about[_MATCHED[event]]),) if event in _MATCHED else ()
     if "tool_use_id" in about:
         names = (tool,)
-        said = told_input(tool, arguments)
+        said = told_input(tool, input_of(tool, {}, arguments))
         about |= {"tool_name": told_name(tool), "tool_input": said, "tool": tool}
     try:
         return anyio.run(_tried, session, session.matching(event, *names), about)

@@ -20,6 +20,7 @@ from refold import __version__
 from refold import programs as starting
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
+from refold.app.search_places import has_hook_files
 from refold.config import credentials, keyring
 from refold.config.folder_settings import untrusted
 from refold.config.paths import Paths
@@ -265,6 +266,20 @@ def trust(ground: CheckContext) -> Iterator[Finding]:
             "its settings count" if state == "trusted" else "nothing in it asks for trust"
         )
         yield Finding("trust", "ok", f"{ground.folder}: {said}")
+
+
+def hooks(ground: CheckContext) -> Iterator[Finding]:
+    """Only where there are some. Raises `BadInput` for a file that keeps refold from starting."""
+    if not has_hook_files(str(ground.folder), ground.places):
+        return
+    from refold.app.session_hooks import configured
+
+    found = configured(str(ground.folder), ground.places)
+    for problem in found.problems:
+        yield Finding("hooks", "warning", problem)
+    if count := len(found.hooks):
+        said = f"{count} {'hook' if count == 1 else 'hooks'} (refold hooks list)"
+        yield Finding("hooks", "ok", said)
 
 
 def keys(ground: CheckContext) -> Iterator[Finding]:

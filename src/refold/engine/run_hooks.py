@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from refold.hooks.answers import HookAnswer
     from refold.hooks.configuration import Hook
 
-_BLOCK_OF_RESULT = "A hook about the result of {tool} ({hook}): {reason}"
-_CHANGED = (
-    "A hook ({hook}) has changed the input of your call {tool}. It was called with: {input}"
-)
+_BLOCK_OF_RESULT = "A hook about the result of {tool} (`{hook}`): {reason}"
+_CHANGED = "A hook (`{hook}`) has changed the input of your call {tool}. It was called with: {input}"
 _MODES: Mapping[Mode, str] = {
     "accept-edits": "acceptEdits",
     "bypass": "bypassPermissions",
@@ -167,7 +165,7 @@ async def _one(
 
     def news(view: View) -> tuple[Event, ...]:
         stops = answer.stop and view.turn.seq and not view.turn.stopped
-        stopped = (Stopped(f"the hook {hook.name} stopped it: {answer.reason}"),)
+        stopped = (Stopped(f"the hook `{hook.name}` stopped it: {answer.reason}"),)
         return (ran, *(stopped if stops else ()))
 
     await record.append_if(news, by="hook")
@@ -199,9 +197,7 @@ def arguments_text(arguments: Mapping[str, object]) -> str:
 
 
 def _by_hook(found: Decision, ran: HookRan) -> Decision:
-    reason = (
-        f"the hook {ran.hook} says: {ran.reason}" if ran.reason else f"the hook {ran.hook}"
-    )
+    reason = f"the hook `{ran.hook}`{f': {ran.reason}' if ran.reason else ''}"
     return replace(found, rule=f"hook {ran.hook}", source="hooks", reason=reason)
 
 

@@ -139,6 +139,14 @@ class StreamWriter:
         if document.outcome not in _ENDED_WELL:
             ended(document.outcome, document.reason)
 
+    def left(self) -> None:
+        """The session is closed: the hooks of that have been run after the last word."""
+        if self._view.failures.hooks:
+            from refold.views.notices import failed_hooks
+
+            for warning in failed_hooks(self._view, "SessionEnd"):
+                complain(warning)
+
     def result(self, seconds: float) -> "Result":
         from refold.views.stream_json.turn_result import result
 

@@ -84,6 +84,7 @@ class _Run:
                 return await self._in(launch)
             finally:
                 await closed(launch)
+                out.left()
         # It was stopped where there was no turn to stop, or for the second time.
         await out.end(replace(self._document(), outcome="interrupted", reason=stops.why))
         return INTERRUPTED

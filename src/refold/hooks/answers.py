@@ -121,4 +121,6 @@ def _cut(text: str, most: int) -> str:
 
 def _first(text: str) -> str:
     lines = text.strip().splitlines()
+    if lines and lines[0].startswith("Traceback (most recent call last)"):
+        lines = lines[-1:]  # which says what was raised
     return _cut(lines[0], 300) if lines else ""

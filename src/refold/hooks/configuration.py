@@ -8,7 +8,7 @@ runs the hooks.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, cast, get_args
@@ -18,13 +18,20 @@ from msgspec import Struct
 from refold.errors import BadInput
 from refold.hooks.tool_names import names_of
 from refold.values.modes import HookEvent
+from refold.values.similar_names import similar
 
 EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
 _SECONDS: Mapping[str, float] = {"SessionEnd": 5.0, "Notification": 10.0}
 _USUAL, _MOST = 60.0, 600.0  # seconds
 _AT_THE_END = 30.0  # seconds that leaving may take, at most
 _EVERY = ("", "*")
-_SHOWN = 200  # characters of a command
+_OF_SERVERS = re.compile("mcp|__")  # in a matcher: it may fit a tool that is not known yet
+_SHOWN = 40  # characters of a command
+_FIELDS = {"command": "command", "python": "entry_point"}  # what each type needs
+_KEYS_OF_GROUP = ("matcher", "hooks")
+_KEYS_OF_HOOK = (
+    "type", "command", "entry_point", "timeout", "sandbox", "required", "name",
+)  # fmt: skip
 
 
 class Hook(Struct, frozen=True, dict=True):
@@ -42,11 +49,13 @@ class Hook(Struct, frozen=True, dict=True):
     sandbox: bool = True
     required: bool = False
     source: str = ""
+    title: str = ""  # what its user calls it
+    of_claude: bool = False  # its file is written for another program
 
     @property
     def name(self) -> str:
-        """What is run, on one line, perhaps cut."""
-        what = " ".join((self.command or self.entry_point).split())
+        """What its user calls it, or what is run, on one line, perhaps cut."""
+        what = " ".join((self.title or self.command or self.entry_point).split())
         return what if len(what) <= _SHOWN else f"{what[: _SHOWN - 1]}…"
 
     @cached_property
@@ -98,7 +107,7 @@ def read(
     if not isinstance(found, dict):
         raise BadInput(f"{source}: hooks must be an object from events to lists of hooks")
     hooks, problems = list[Hook](), list[str]()
-    for each in _of_events(cast("dict[str, object]", found), source):
+    for each in _of_events(cast("dict[str, object]", found), source, of_claude=of_claude):
         if isinstance(each, Hook):
             hooks.append(each)
         elif of_claude:
@@ -113,6 +122,22 @@ def read(
                 "hooks.json if you want it"
             )
     return HookFile(tuple(hooks), tuple(problems))
+
+
+def unfit(hooks: Sequence[Hook], tools: Collection[str]) -> Iterator[str]:
+    """Sentences about matchers that fit none of these tools, and no tool of an MCP server."""
+    names = [name for tool in tools for name in names_of(tool)]
+    matchers = {
+        hook.matcher: hook
+        for hook in hooks
+        if hook.on in ("PreToolUse", "PostToolUse") and not hook.of_claude
+    }
+    for matcher, hook in matchers.items():
+        if not hook.fits(names) and not _OF_SERVERS.search(matcher):
+            yield (
+                f"{hook.source}: the matcher {matcher!r} fits no tool: it is compared with "
+                "the tool's name, such as Bash"
+            )
 
 
 def in_words(file: HookFile) -> tuple[str, ...]:
@@ -136,7 +161,9 @@ class _NotKnown(Struct, frozen=True):
     why: str
 
 
-def _of_events(found: Mapping[str, object], source: str) -> Iterator[Hook | _NotKnown]:
+def _of_events(
+    found: Mapping[str, object], source: str, *, of_claude: bool
+) -> Iterator[Hook | _NotKnown]:
     for event, groups in found.items():
         if event not in EVENTS:
             there_are = ", ".join(EVENTS)
@@ -146,20 +173,28 @@ def _of_events(found: Mapping[str, object], source: str) -> Iterator[Hook | _Not
             continue
         where = f"{source}: hooks.{event}"
         for group in _objects(groups, where):
+            if not of_claude:
+                _check_keys(group, _KEYS_OF_GROUP, where)
             matcher = _text(group, "matcher", where)
             _check_pattern(matcher, where)
             for said in _objects(group.get("hooks"), f"{where}, hooks"):
-                yield _hook(event, matcher, said, source)
+                if not of_claude and said.get("type", "command") in (*_FIELDS,):
+                    _check_keys(said, _KEYS_OF_HOOK, where)
+                yield _hook(event, matcher, said, source, of_claude=of_claude)
 
 
 def _hook(
-    on: HookEvent, matcher: str, said: Mapping[str, object], source: str
+    on: HookEvent,
+    matcher: str,
+    said: Mapping[str, object],
+    source: str,
+    *,
+    of_claude: bool,
 ) -> Hook | _NotKnown:
     where, kind = f"{source}: hooks.{on}", said.get("type", "command")
-    fields = {"command": "command", "python": "entry_point"}
-    if kind not in fields:
+    if kind not in (*_FIELDS,):
         return _NotKnown(f"{where}: the type {kind!r} is not known: use command or python")
-    field = fields[str(kind)]
+    field = _FIELDS[str(kind)]
     what = _text(said, field, where)
     if not what.strip():
         raise BadInput(f"{where}: a hook of the type {kind} needs a {field!r}")
@@ -171,7 +206,19 @@ def _hook(
         sandbox=_flag(said, "sandbox", where, usual=True),
         required=_flag(said, "required", where, usual=False),
         source=source,
+        title="" if of_claude else _text(said, "name", where),
+        of_claude=of_claude,
     )
+
+
+def _check_keys(said: Mapping[str, object], known: Sequence[str], where: str) -> None:
+    for key in said:
+        if key not in known:
+            near = similar(key, known, 1)
+            hint = (
+                f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}"
+            )
+            raise BadInput(f"{where}: the key {key!r} is not known; {hint}")
 
 
 def _seconds(given: object, on: HookEvent, where: str) -> float:

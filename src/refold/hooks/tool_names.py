@@ -33,6 +33,11 @@ def names_of(tool: str) -> tuple[str, ...]:
     return (tool, *_NAMES.get(tool, ()))
 
 
+def our_name(name: str) -> str:
+    """Our name of the tool that a hook is told by this name; any other name stays."""
+    return next((tool for tool, names in _NAMES.items() if name in names), name)
+
+
 def told_name(tool: str) -> str:
     """The name that a hook is told."""
     return _NAMES.get(tool, (tool,))[0]

@@ -81,7 +81,8 @@ def result(
     was `seen` with the question only its head is shown.
     """
     if end.outcome == "refused" and denied:
-        return wrap_words(f"refused: {on_one_line(denied)}", room, "warn")
+        by = " by" if denied.startswith("the hook `") else ":"
+        return wrap_words(f"refused{by} {on_one_line(denied)}", room, "warn")
     if end.outcome in _SAID:
         style, word = _SAID[end.outcome]
         rows = sentence_lines(word + end.text, room, style)

@@ -20,11 +20,13 @@ from refold.views.wrap import cut
 
 NOTIFY = "notify"  # the tool
 _NAMED = 3  # files
+_NAME = 40  # cells of a hook
 _LONGEST = 60  # cells of unsent messages
 ESTIMATED = "The provider gave no usable token counts; figures with ~ are estimates."
 # The person stopped it and knows why; or it planned, and nothing was to be done yet.
 _CLAIMS_NOTHING = ("interrupted", "cancelled", "plan_ready")
 _UNWRITTEN = 5  # files
+_REASON = 200  # cells of why a hook failed
 _SHORT = 100  # characters of a command, or of a reason
 
 
@@ -43,12 +45,14 @@ def notification(entry: Entry, view: View) -> str:
 
 
 def hook_notice(event: HookRan) -> str:
-    """What a hook did, in a sentence; "" if it only had no objection."""
-    name = on_one_line(event.hook)
-    of = f"The {event.on} hook {cut(name, _LONGEST)}"
+    """What a hook did, in a sentence; "" if it only had no objection.
+
+    That it refused a call is shown with the call.
+    """
+    of = f"The {event.on} hook `{cut(on_one_line(event.hook), _NAME)}`"
     changes = bytes(event.arguments) != b"null"
     match event.outcome:
-        case "blocked":
+        case "blocked" if event.on != "PreToolUse":
             said = f"{of} blocked: {event.reason}"
         case "failed":
             said = f"{of} failed: {event.reason}"
@@ -163,6 +167,17 @@ def warnings(view: View) -> tuple[str, ...]:
 def warning_lines(view: View) -> list[Line]:
     """The same as lines for the screen."""
     return [line(warning, "warn") for warning in warnings(view)]
+
+
+def failed_hooks(view: View, only: str = "") -> Iterator[str]:
+    """Sentences about the hooks that failed in the newest turn, or about those of one event.
+
+    For whoever has not seen the notice of each.
+    """
+    for (on, name), why in view.failures.hooks.items():
+        if on == only or not only:
+            hook = cut(on_one_line(name), _NAME)
+            yield f"the {on} hook `{hook}` failed: {cut(on_one_line(why), _REASON)}"
 
 
 def _of_command(failed: CommandFailure) -> str:

@@ -1,7 +1,7 @@
 """Failures of the latest turn that were not corrected in it.
 
-These are the last command, if it failed, and each file that could not be changed. Both
-stay after the turn has ended, for its closing line (`views.notices`).
+These are the last command, if it failed, each file that could not be changed, and each hook
+that failed. They stay after the turn has ended, for its closing line (`views.notices`).
 """
 
 import re
@@ -17,6 +17,7 @@ from refold.journal.events.kinds import (
     Checkpointed,
     Ended,
     Entry,
+    HookRan,
     Judged,
     ModelAnswered,
     TurnStarted,
@@ -24,7 +25,7 @@ from refold.journal.events.kinds import (
 from refold.values.display import Diff, Output
 from refold.values.messages import ToolCall
 
-HEARS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed)
+HEARS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed, HookRan)
 OUTLIVES = ()  # a new turn starts without it
 
 WRITERS = frozenset(
@@ -39,6 +40,7 @@ _ASKING = frozenset(
     ("grep", "egrep", "fgrep", "rg", "diff", "cmp", "test", "[", "[[", "which", "pgrep")
 )
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_HOOKS: Mapping[tuple[str, str], str] = MappingProxyType({})
 
 
 class CommandFailure(Struct, frozen=True):
@@ -66,6 +68,7 @@ class Failures(Struct, frozen=True):
     command: CommandFailure | None = None
     unwritten: Mapping[str, str] = _NOTHING  # the file, and the first line of the reason
     writing: tuple[Writing, ...] = ()
+    hooks: Mapping[tuple[str, str], str] = _NO_HOOKS  # event and hook, and why
 
 
 def apply(failures: Failures, entry: Entry) -> Failures:
@@ -81,6 +84,8 @@ def apply(failures: Failures, entry: Entry) -> Failures:
             return replace(failures, writing=tuple(map(Writing, calls)))
         case Checkpointed(changed=changed) if failures.unwritten:
             return _written(failures, {path for path, _ in changed})
+        case HookRan(outcome="failed", on=on, hook=hook, reason=why):
+            return replace(failures, hooks={**failures.hooks, (on, hook): why})
         case TurnStarted():
             return Failures()
         case _:

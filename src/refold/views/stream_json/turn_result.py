@@ -11,7 +11,7 @@ from refold.values.json_check import value_in
 from refold.values.messages import ToolCall
 from refold.values.modes import Outcome
 from refold.values.path_names import near
-from refold.views.notices import warnings
+from refold.views.notices import failed_hooks, warnings
 from refold.views.stream_json.documents import Change, Denial, Kind, Result, WaitingPlan
 
 # How a script learns it without reading: the exit code of each outcome.
@@ -51,7 +51,7 @@ def result(view: View, session_id: str, seconds: float) -> Result:
             Change(near(path, view.session.directory), cast("Kind", kind))
             for path, kind in turn.changed.items()
         ],
-        warnings=warnings(view),
+        warnings=[*failed_hooks(view), *warnings(view)],
         structured=_structured(view, outcome),
         plan=_plan(view, outcome),
     )
