@@ -148,7 +148,7 @@ class Command {
   constructor(page, t) {
     Object.assign(this, { page, t });
     this.head = h("div", { class: "worker-head" });
-    this.pre = h("pre", { tabindex: "0", "aria-label": t.output });
+    this.pre = h("pre", { tabindex: "0", role: "region", "aria-label": t.work.showOutput });
     this.more = h("p", {});
     this.details = h("details", { on: { toggle: () => this.look() } },
       h("summary", {}, t.work.showOutput), this.pre, this.more);
