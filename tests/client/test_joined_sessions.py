@@ -6,6 +6,7 @@ for one behind a socket. The owner is here in this process, too; only the socket
 
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -380,3 +381,18 @@ async def test_a_directory_that_others_may_write_gets_no_socket(
             async with attached(here.launch, here.session.id, runtime):
                 pass
     assert list(directory.iterdir()) == []
+
+
+async def test_a_client_that_leaves_with_unread_news_ends_nothing(
+    tmp_path: Path, runtime: Mapping[str, str]
+) -> None:
+    async with owner(tmp_path, runtime, "Hi.") as here:
+        async with here.joined():
+            pass  # it listens
+        for _ in range(5):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(socket_path(here.session.stored_in, runtime)))
+                client.sendall(b"{}\n")
+                await anyio.wait_readable(client)  # something came, and is not read
+        async with here.joined() as session:
+            assert (await session.run("Hello.")).text == "Hi."

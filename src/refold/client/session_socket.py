@@ -163,8 +163,11 @@ class _Client:
         while True:
             await anyio.wait_readable(self._connection)
             with suppress(BlockingIOError):
-                if data := self._connection.recv(_AT_ONCE):
-                    return data
+                try:
+                    if data := self._connection.recv(_AT_ONCE):
+                        return data
+                except ConnectionError as error:  # it left with words that it had not read
+                    raise anyio.EndOfStream from error
                 raise anyio.EndOfStream
 
     async def send_all(self, follower: "Follower") -> None:
