@@ -46,10 +46,10 @@ def test_a_task_is_added_claimed_done_and_listed(shell: Shell) -> None:
     done = shell("tasks", "done", "#1")
     listed = shell("tasks", "list")
 
-    assert added == (0, "[ ] 2  test it  (ann; waits for 1)\n", "")
-    assert claimed[1] == "[>] 1  write it  (person; blocks 2)\n"
-    assert done[1] == "[x] 1  write it  (person)\n"
-    assert listed == (0, "[ ] 2  test it  (ann)\n", "1 open, 1 done\n")
+    assert added == (0, "[ ] #2  test it  (ann; waits for #1)\n", "")
+    assert claimed[1] == "[>] #1  write it  (person; blocks #2)\n"
+    assert done[1] == "[x] #1  write it  (person)\n"
+    assert listed == (0, "[ ] #2  test it  (ann)\n", "1 open, 1 done\n")
     assert shell("tasks", "list", "--all")[1] == done[1] + listed[1]
     assert shell("tasks", "show", "1")[1] == done[1] + "All of it.\n"
 
@@ -86,8 +86,8 @@ def test_a_task_that_was_taken_is_given_back(shell: Shell) -> None:
     shell("tasks", "add", "a")
     shell("tasks", "claim", "--as", "ann")
 
-    assert shell("tasks", "free", "1")[1] == "[ ] 1  a\n"
-    assert shell("tasks", "cancel", "1")[1] == "[-] 1  a\n"
+    assert shell("tasks", "free", "1")[1] == "[ ] #1  a\n"
+    assert shell("tasks", "cancel", "1")[1] == "[-] #1  a\n"
 
 
 def test_hostile_words_of_a_task_move_nothing_on_the_screen(shell: Shell) -> None:
@@ -114,7 +114,7 @@ def test_the_board_is_of_the_repository_and_of_no_other(
     monkeypatch.chdir(tmp_path / "other")
     beside = shell("tasks", "list")
 
-    assert below[1] == "[ ] 1  a\n"
+    assert below[1] == "[ ] #1  a\n"
     assert beside == (0, "", "there are no tasks on the board of this project\n")
 
 

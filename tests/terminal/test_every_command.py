@@ -121,9 +121,10 @@ ROWS: Mapping[str, Typing] = {
     "tasks": Typing("/tasks", "add", "/tasks", "/tasks 2", "/tasks all", "/tasks x",
         answers=([("task_create", f'{{"subject": "mow {ESC}[2J"}}'),
                   ("task_create", '{"subject": "rake", "description": "all leaves", "blocked_by": [1]}')],
-                 [("task_update", '{"id": 1, "status": "cancelled"}')], "Two tasks."), seen=(
-            r"There are no tasks on the board\.", r"\[ \] 2  rake", "all leaves",
-            r"\[-\] 1  mow \\x1b\[2J", "1 open, 1 cancelled", "type /tasks, /tasks all or .*")),
+                 [("task_update", '{"id": 1, "status": "cancelled"}'),
+                  ("task_claim", '{"id": 2}')], "Two tasks."), seen=(
+            r"There are no tasks on the board\.", r"\[>\] #2  rake  \(this session\)", "all leaves",
+            r"\[-\] #1  mow \\x1b\[2J", r"1 open \(1 in progress\), 1 cancelled", "type /tasks, /tasks all or .*")),
     "cost": said("/cost", seen=(r".*\d+ out.*",)),
     "budget": Typing("/budget 2", seen=(r".*\$2.*",)),
     "iterations": Typing("/iterations", "/iterations 2", "look", "/iterations 0",

@@ -115,10 +115,10 @@ def test_the_board_has_open_tasks_first_with_the_names_of_those_who_have_them() 
     opened = panel_rows(after(model, Key("tab")))
 
     assert panel_rows(model) == [
-        "[>] 2  Mend it  (ada)", "[ ] 3  Try it  (waits for 2)", "[x] 1  Read it",
-        "2 open, 1 in progress, 1 done", "Tab: keys go here",
+        "[>] #2  Mend it  (ada)", "[ ] #3  Try it  (waits for #2)", "[x] #1  Read it",
+        "2 open (1 in progress), 1 done", "Tab: keys go here",
     ]  # fmt: skip
-    assert opened[:2] == ["› [>] 2  Mend it  (ada)", "All of it."]
+    assert opened[:2] == ["› [>] #2  Mend it  (ada)", "All of it."]
 
 
 def with_id(model: Model, id_: str) -> Screen:

@@ -7,7 +7,6 @@ A panel is a list of entries; one is selected. The entry that is selected may sh
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from refold.tui.messages import PanelName
 from refold.tui.model import Model
@@ -20,7 +19,7 @@ from refold.views.context import context_lines, context_usage
 from refold.views.escape import on_one_line
 from refold.views.number_format import many, spent_row
 from refold.views.styled import Line, Style, line
-from refold.views.task_list import count_line, task_lines, task_rows
+from refold.views.task_list import count_line, task_lines, task_rows, with_names
 from refold.views.todo_list import checklist
 from refold.views.word_diff import diff_lines
 from refold.views.wrap import cut, hard_wrap, truncate, wrap_words
@@ -80,11 +79,8 @@ def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
         style: Style = "bad" if board and board.problem else "dim"
         yield PanelEntry("", tuple(wrap_words(on_one_line(said), room, style)))
         return
-    names = _owners(model)
-    tasks = [
-        replace(each, owner=names.get(each.owner, each.owner))
-        for each in sorted(board.tasks, key=lambda task: not task.open)
-    ]
+    ordered = sorted(board.tasks, key=lambda task: not task.open)
+    tasks = with_names(ordered, model.screen.view)
     rows = task_rows(tasks, room)
     for at, (task, row) in enumerate(zip(tasks, rows, strict=True)):
         here = at == model.panel_row and model.focus == "panel"
@@ -92,17 +88,6 @@ def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
         parts = [part for each in whole for part in hard_wrap(each, room)]
         yield PanelEntry(str(task.id), tuple(parts))
     yield PanelEntry("", (truncate(line(count_line(tasks), "dim"), room),))
-
-
-def _owners(model: Model) -> Mapping[str, str]:
-    """The names of those who take tasks by the id of their session."""
-    view = model.screen.view
-    me = view.session.id
-    below = {
-        f"{me}/{child.name}": child.born.teammate or child.name
-        for child in view.children.children
-    }
-    return {**below, me: "this session"}
 
 
 def _background(model: Model, room: int) -> Iterator[PanelEntry]:

@@ -4,8 +4,11 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
+from refold.journal.state.fold import View
 from refold.values.control import BoardTask, Progress
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style, line
@@ -19,9 +22,20 @@ _SIGNS: Mapping[Progress, tuple[str, Style]] = {
 }
 
 
+def with_names(tasks: Iterable[BoardTask], view: View) -> list[BoardTask]:
+    """With the owners by their names: for a person who looks at them in a session."""
+    me = view.session.id
+    below = {
+        f"{me}/{child.name}": child.born.teammate or child.name
+        for child in view.children.children
+    }
+    names = {**below, me: "this session"}
+    return [replace(each, owner=names.get(each.owner, each.owner)) for each in tasks]
+
+
 def task_rows(tasks: Sequence[BoardTask], room: int) -> list[Line]:
     """One line each, in their order. `room` 0: as long as they are."""
-    wide = len(str(max((task.id for task in tasks), default=0)))
+    wide = len(f"#{max((task.id for task in tasks), default=0)}")
     return [_row(task, wide, room) for task in tasks]
 
 
@@ -35,11 +49,14 @@ def task_lines(task: BoardTask, room: int) -> list[Line]:
 
 
 def count_line(tasks: Sequence[BoardTask]) -> str:
-    """How many there are of each kind: "3 open, 1 in progress, 4 done"."""
+    """How many there are of each kind: "3 open (1 in progress), 4 done"."""
     states = [task.status for task in tasks]
+    begun = states.count("in_progress")
     kinds: Sequence[tuple[str, int]] = (
-        ("open", sum(task.open for task in tasks)),
-        ("in progress", states.count("in_progress")),
+        (
+            f"open ({begun} in progress)" if begun else "open",
+            sum(task.open for task in tasks),
+        ),
         ("done", states.count("done")),
         ("cancelled", states.count("cancelled")),
     )
@@ -49,7 +66,7 @@ def count_line(tasks: Sequence[BoardTask]) -> str:
 def _row(task: BoardTask, wide: int, room: int) -> Line:
     sign, style = _SIGNS[task.status]
     facts = "; ".join(_facts(task))
-    row: Line = ((style, f"{sign} {task.id:>{wide}}  {on_one_line(task.subject)}"),)
+    row: Line = ((style, f"{sign} {f'#{task.id}':>{wide}}  {on_one_line(task.subject)}"),)
     if facts:
         row = (*row, ("dim", f"  ({facts})"))
     return truncate(row, room) if room else row
@@ -59,9 +76,9 @@ def _facts(task: BoardTask) -> Iterator[str]:
     if task.owner:
         yield on_one_line(task.owner)
     if task.waits_for:
-        yield f"waits for {', '.join(map(str, task.waits_for))}"
+        yield f"waits for {', '.join(f'#{each}' for each in task.waits_for)}"
     if task.blocks and task.open:
-        yield f"blocks {', '.join(map(str, task.blocks))}"
+        yield f"blocks {', '.join(f'#{each}' for each in task.blocks)}"
 
 
 def _value(value: object) -> str:

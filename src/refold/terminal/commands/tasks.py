@@ -5,7 +5,7 @@ import anyio
 from refold.errors import BadInput
 from refold.terminal.terminal import Terminal
 from refold.views.styled import line
-from refold.views.task_list import count_line, task_lines, task_rows
+from refold.views.task_list import count_line, task_lines, task_rows, with_names
 
 
 async def run(here: Terminal, rest: str) -> None:
@@ -13,11 +13,13 @@ async def run(here: Terminal, rest: str) -> None:
     number = rest.removeprefix("#")
     if number.isascii() and number.isdecimal():
         found = await anyio.to_thread.run_sync(board.read)
-        here.printer.lines(task_lines(found.task(int(number)), room))
+        named = with_names([found.task(int(number))], here.session.view)
+        here.printer.lines(task_lines(named[0], room))
         return
     if rest not in ("", "all"):
         raise BadInput(f"type /tasks, /tasks all or /tasks NUMBER, not /tasks {rest}")
-    every = (await anyio.to_thread.run_sync(board.read)).tasks
+    found = await anyio.to_thread.run_sync(board.read)
+    every = with_names(found.tasks, here.session.view)
     rows = task_rows([task for task in every if rest or task.open], room)
     none = "There are no tasks on the board." if rest or not every else "No task is open."
     here.printer.lines(rows or [line(none)])
