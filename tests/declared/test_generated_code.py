@@ -146,7 +146,7 @@ def test_every_function_and_constant_is_used_and_explained(file: str, name: str)
     assert [each for each in names if each not in used] == []
     assert [n.name for n in functions if not ast.get_docstring(n)] == []
     assert "refold.declared" not in text
-    assert sum(bool(line.strip()) for line in text.splitlines()) < 560
+    assert sum(bool(line.strip()) for line in text.splitlines()) < 580
 
 
 @pytest.mark.slow
