@@ -15,9 +15,10 @@ SRC = Path(__file__).parents[2] / "src/refold"
 # Renames the window, rings, turns the writing round, hides; and a line of its own.
 NAME = "w\x1b]0;pwn\x07\u202ex\u200by\u009bz\nrefold: all is well"
 HOSTILE = re.compile("[\x1b\x07\u202e\u200b\x9b]|^refold: all is well", re.MULTILINE)
-# What asks a person, or goes over a network, whatever stands behind it.
+# What asks a person, goes over a network or never ends, whatever stands behind it.
 _AT_WORK = (
     "refold demo", "refold tour", "refold local", "refold models", "refold serve", "refold web",
+    "refold tasks watch",
 )  # fmt: skip
 LEAVES = [each for each in every(described()) if not each.commands]
 COMMANDS = [each for each in LEAVES if not each.name.startswith(_AT_WORK)]

@@ -360,7 +360,8 @@ def test_killed_in_a_command_it_says_that_it_may_have_happened(person: Person) -
     expected = """\
 
 › start the server
-  I start it.
+
+I start it.
 
 This turn was cut off:
   ● bash touch begun; echo begun; sleep 30  was running; it may or may not have taken effect
@@ -433,7 +434,12 @@ def test_a_fork_goes_on_and_the_other_stays(person: Person) -> None:
     assert done(paper[1:]) == [
         "",
         "› first words",
-        "  One.",
+        "",
+        "One.",
+        "",
+        "FIGURES",
+        "",
+        "A copy of session ID up to event 8 continues here.",
         "",
         "› and in the copy",
         "",
@@ -480,7 +486,10 @@ def test_an_old_session_is_found_and_gone_on_with(person: Person) -> None:
     assert done(person.paper(at)) == [
         "",
         "› mend the roof",
-        "  The gutter leaks behind the third tile.",
+        "",
+        "The gutter leaks behind the third tile.",
+        "",
+        "FIGURES",
         "",
         "› which tile was it?",
         "",
