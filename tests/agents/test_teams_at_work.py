@@ -31,6 +31,8 @@ def build(name: str, id_: int) -> list[Line]:
         [called("write_file", path=f"{name}.txt", content=f"by {name}\n")],
         [called("task_update", id=id_, status="done")],
         f"{name} is done.",
+        *["The others have it."]
+        * 20,  # it may be told of a task that another takes just now
     ]
 
 

@@ -36,7 +36,7 @@ def test_without_a_word_the_open_tasks_are_listed(shell: Shell) -> None:
     found = shell("tasks")
 
     assert found == shell("tasks", "list")
-    assert found[:2] == (0, "[ ] 1  write it\n")
+    assert found[:2] == (0, "[ ] #1  write it\n")
 
 
 def test_a_task_is_added_claimed_done_and_listed(shell: Shell) -> None:
