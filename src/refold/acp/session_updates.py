@@ -112,11 +112,12 @@ class SessionUpdates:
     def _piece(
         self, document: live_documents.TextDelta | live_documents.ThinkingDelta
     ) -> Iterator[Update]:
-        if document.after < self._answered:  # late: news and events come by two ways
-            return
         thinking = isinstance(document, live_documents.ThinkingDelta)
         offset = 0 if document.offset is UNSET else document.offset
         message = 0 if document.message is UNSET else document.message
+        late = document.after < self._answered or 0 < message < self._answered
+        if late:  # news and events come by two ways
+            return
         if new := self._said.new(message, thinking, offset, document.text):
             yield _chunk(new, thinking, f"answer-{message}")
 
