@@ -45,7 +45,7 @@ NOT_RUN = {
     'refold -m codex-cli/gpt-6.1-sol -p "what does this project do?"': "another program",
     "refold -m command/mine": "another program",
     'refold -p "…" --log-requests && refold sessions requests ID 1': "a server",
-    "refold agents doctor reviewer": "the model is missing here, so the exit code is 1",
+    "refold agents --agents agents.toml doctor reviewer": "the model is missing here, so the exit code is 1",
     "refold mcp test time": "a server from PyPI",
     "refold doctor": "no model is set up here, which it says, with exit code 1",
     "refold eval tasks.toml -m local/qwen2.5-coder-1.5b -o a.json": "a model of a gigabyte",
