@@ -25,6 +25,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.home import Home
+from refold.journal.state.background import MOST_WAKES
 from refold.journal.state.fold import View, fold
 from refold.journal.store.port import MemoryStore
 from refold.prompts.summary import summary_prompt
@@ -194,3 +195,13 @@ def test_what_a_child_reports_too_late_begins_no_turn() -> None:
 
     assert beginning(fold(report)) is None
     assert beginning(fold(person)) == TurnStarted(6)
+
+
+def test_a_wake_that_may_begin_no_turn_is_none_to_stop() -> None:
+    async def main(wakes: int) -> bool:
+        async with await opened() as session:
+            await session.record(*[Said("ready", "background-1", wakes=True)] * wakes)
+            return await session.inbox.interrupt()
+
+    assert anyio.run(main, MOST_WAKES)
+    assert not anyio.run(main, MOST_WAKES + 1)

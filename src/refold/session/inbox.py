@@ -34,7 +34,7 @@ from refold.journal.events.kinds import (
     StepLimitSet,
     Stopped,
 )
-from refold.journal.state.conversation import REQUESTERS, SHELL, with_edit
+from refold.journal.state.conversation import SHELL, with_edit
 from refold.journal.state.fold import View
 from refold.journal.state.rights import after_planning
 from refold.session.recorder import Recorder
@@ -334,6 +334,4 @@ def _verdict(
 
 def _stopping(events: Sequence[Event], view: View) -> Sequence[Event]:
     # Wishes that wait are about to become a turn; that one is stopped, too.
-    waiting = (each.said for each in view.conversation.undelivered)
-    wishes = any(said.sender in REQUESTERS or said.wakes for said in waiting)
-    return events if (view.turn.seq or wishes) and not view.turn.stopped else ()
+    return events if (view.turn.seq or view.wishes) and not view.turn.stopped else ()

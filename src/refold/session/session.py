@@ -31,8 +31,6 @@ from refold.journal.events.kinds import (
     Stopped,
     TurnStarted,
 )
-from refold.journal.state.background import MOST_WAKES
-from refold.journal.state.conversation import REQUESTERS
 from refold.journal.state.fold import View
 from refold.journal.state.session_info import SessionDirectories
 from refold.session.hub import Hub
@@ -330,13 +328,6 @@ def _fresh(view: View) -> list[int]:
     """Waiting messages that were sent after the newest stop: they may begin a turn.
 
     Older ones were meant for the stopped turn; they are delivered with the next message. So
-    is a late report of a subagent: a turn that has ended does not begin again for it. Nor
-    does one for a background command, where those have begun many and the user none.
+    is a late report of a subagent: a turn that has ended does not begin again for it.
     """
-    awake = view.background.wakes <= MOST_WAKES
-    waiting = (
-        each
-        for each in view.conversation.undelivered
-        if each.said.sender in REQUESTERS or (each.said.wakes and awake)
-    )
-    return [each.seq for each in waiting if each.seq > view.turn.stop_seq]
+    return [each.seq for each in view.wishes if each.seq > view.turn.stop_seq]

@@ -53,11 +53,11 @@ from refold.journal.state import (
     turn,
 )
 from refold.journal.state.account import Account
-from refold.journal.state.background import Background
+from refold.journal.state.background import MOST_WAKES, Background
 from refold.journal.state.changed_files import ChangedFiles
 from refold.journal.state.checkpoints import Checkpoints
 from refold.journal.state.children import Children
-from refold.journal.state.conversation import Conversation, Undelivered
+from refold.journal.state.conversation import REQUESTERS, Conversation, Undelivered
 from refold.journal.state.failures import Failures
 from refold.journal.state.file_hashes import FileHashes
 from refold.journal.state.hook_runs import HookRuns
@@ -101,6 +101,18 @@ class View(Struct, frozen=True):
 
     def marked(self, seq: int) -> Mark | None:
         return _marked(self.marks, seq)
+
+    @property
+    def wishes(self) -> Sequence[Undelivered]:
+        """The waiting messages that may begin a turn, oldest first.
+
+        Those for background commands may not, where they have begun many turns and the user none.
+        """
+        awake = self.background.wakes <= MOST_WAKES
+        waiting = self.conversation.undelivered
+        return [
+            w for w in waiting if w.said.sender in REQUESTERS or (w.said.wakes and awake)
+        ]
 
     @property
     def queued(self) -> Sequence[Undelivered]:
