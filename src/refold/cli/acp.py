@@ -15,8 +15,7 @@ import anyio
 from msgspec.structs import replace
 
 from refold.app.app import App
-from refold.app.launch_options import LaunchOptions
-from refold.cli.launch import command_names
+from refold.cli.launch import command_names, options_at
 from refold.client.host import EditorConversation, Host, HostPaths, NewConversation
 from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
@@ -61,13 +60,10 @@ def launch_at(
 ) -> Launch:
     """A start in a directory, with its settings and what the editor hands over."""
     loaded = load_here(directory, places, os.environ, {})
-    options = LaunchOptions(
-        directory=directory,
+    options = replace(
+        options_at(loaded, directory, found.script),
         more_roots=tuple(roots),
         model=wanted.model or found.model,
-        script=Path(found.script).absolute() if found.script else None,
-        notices=tuple(filter(None, (loaded.unheeded,))),
-        given=loaded.given,
     )
     if isinstance(wanted, EditorConversation):
         more = (Path(each) for each in wanted.roots)

@@ -97,6 +97,18 @@ def _loaded(found: Namespace, directory: Path, given: _GivenStart) -> FolderSett
     )
 
 
+def options_at(
+    loaded: FolderSettings, directory: Path, script: str | None
+) -> LaunchOptions:
+    """What every start has that a page, an editor or another agent asks for."""
+    return LaunchOptions(
+        directory=directory,
+        script=_file(script),
+        notices=tuple(filter(None, (loaded.unheeded,))),
+        given=loaded.given,
+    )
+
+
 def command_names() -> Collection[str]:
     from refold.terminal.commands.table import names
 

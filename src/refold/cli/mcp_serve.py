@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
 from refold.app.app import App
-from refold.app.launch_options import LaunchOptions
-from refold.cli.launch import command_names
+from refold.cli.launch import command_names, options_at
 from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
@@ -56,14 +56,9 @@ def launch_at(found: Namespace, directory: Path, attended: bool) -> Launch:
     if found.permission_mode:
         flags["permission_mode"] = MODES[found.permission_mode]
     loaded = load_here(directory, places, os.environ, flags)
-    options = LaunchOptions(
-        directory=directory,
-        model=found.model,
-        attended=attended,
-        script=Path(found.script).absolute() if found.script else None,
-        notices=tuple(filter(None, (loaded.unheeded,))),
-        given=loaded.given,
+    options = replace(
+        options_at(loaded, directory, found.script), model=found.model, attended=attended
     )
     app = App(loaded.settings, places, os.environ, options)
     # What the other agent says are not the words of the user: no notes are made of them.
-    return Launch(app, {}, commands=command_names, notes=False)
+    return Launch(app, flags, commands=command_names, notes=False)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec.structs import replace
 
 from refold.app.app import App
-from refold.app.launch_options import LaunchOptions
-from refold.cli.launch import command_names
+from refold.cli.launch import command_names, options_at
 from refold.cli.subcommands import SubcommandEntry
 from refold.client.host import Host, HostPaths, NewConversation
 from refold.client.launch import Launch
@@ -169,15 +169,12 @@ def launch_at(
         "log_requests": wanted.log_requests or None,
     }
     loaded = load_here(directory, places, os.environ, flags, trust=wanted.trust)
-    options = LaunchOptions(
-        directory=directory,
+    options = replace(
+        options_at(loaded, directory, found.script),
         more_roots=tuple(roots),
         model=wanted.model or found.model,
         trust=wanted.trust,
         more_system=wanted.system_prompt,
-        script=Path(found.script) if found.script else None,
-        notices=tuple(filter(None, (loaded.unheeded,))),
-        given=loaded.given,
     )
     app = App(loaded.settings, places, os.environ, options)
     return Launch(app, flags, commands=command_names, notes=True)
