@@ -111,7 +111,7 @@ class BackgroundCommands:
         self._record = record
         self._known = dict[str, _Command]()
         self._portal: BlockingPortal | None = None
-        self._leave: Callable[[], object] = bool  # ends listening, once there is a portal
+        self._leave: Callable[[], None] | None = None  # ends `_heed`
         self._stack = ExitStack()
 
     async def start(
@@ -187,7 +187,7 @@ class BackgroundCommands:
         """End all of them: none outlives its session."""
         for command in self._running:
             await self.stop(command.name, reason=CLOSED)
-        if self._portal is not None:
+        if self._leave is not None:
             self._leave()
         await to_thread.run_sync(self._stack.close)
         self._portal = None

@@ -12,6 +12,7 @@ import os
 import shlex
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -202,13 +203,10 @@ async def _send(stream: SocketStream, content: bytes) -> None:
 async def _receive(
     stream: SocketStream, printed: bytearray, scope: anyio.CancelScope
 ) -> None:
-    try:
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
         while len(printed) <= MOST:
             printed += await stream.receive(_AT_ONCE)
-    except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        scope.cancel()  # what is still sent is read by nobody
-        return
-    scope.cancel()
+    scope.cancel()  # what is still sent is not read
 
 
 async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer:

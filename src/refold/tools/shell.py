@@ -88,9 +88,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     progress: Callable[[str], None],
 ) -> Reply:
     """Run a bash command in the workspace. It gets no input and must end by itself."""
-    where, name = str(directory), ""
-    if cwd:
-        where, name = await to_thread.run_sync(partial(_inside, cwd, files))
+    where, name = await _standing(cwd, directory, files)
     done = await commands.run(
         command, cwd=where, seconds=timeout, confines=confines, on_output=progress
     )
@@ -133,9 +131,7 @@ async def background_run(  # noqa: PLR0913 - the parameters are the schema
     call: str,
 ) -> Reply:
     """Start a bash command in the background: a server, a watcher, a long build. It has no time limit, goes on after this turn, and ends with the session."""
-    where = str(directory)
-    if cwd:
-        where, _ = await to_thread.run_sync(partial(_inside, cwd, files))
+    where, _ = await _standing(cwd, directory, files)
     request = BackgroundRequest(command, where, confines, notify)
     name = await background.start(call, request, commands)
     said = (
@@ -163,9 +159,7 @@ async def monitor(  # noqa: PLR0913 - the parameters are the schema
     call: str,
 ) -> Reply:
     """Start a bash command in the background, and be woken when it prints one of some texts, or ends. `tail -n 0 -F FILE` watches a log."""
-    where = str(directory)
-    if cwd:
-        where, _ = await to_thread.run_sync(partial(_inside, cwd, files))
+    where, _ = await _standing(cwd, directory, files)
     request = BackgroundRequest(command, where, confines, notify=True, until=until)
     name = await background.start(call, request, commands)
     said = (
@@ -218,6 +212,13 @@ def readable(text: str) -> str:
     if "\x1b" in text:
         text = re.sub(_TERMINAL_ORDERS, _AN_ORDER, re.sub(_COLOURS_AND_MOVES, "", text))
     return text.replace("\0", "\\0") if "\0" in text else text
+
+
+async def _standing(cwd: str, directory: Path, files: Files) -> tuple[str, str]:
+    """Where a command runs, and its name in the workspace if the call named it."""
+    if not cwd:
+        return str(directory), ""
+    return await to_thread.run_sync(partial(_inside, cwd, files))
 
 
 def _inside(cwd: str, files: Files) -> tuple[str, str]:
