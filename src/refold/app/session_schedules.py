@@ -35,7 +35,7 @@ _STRICTEST: tuple[SandboxProfile, ...] = ("read-only", "workspace", "off")
 # A run does not plan further runs: the person approved this one.
 _NEVER = ("schedule",)
 _NO_BYPASS = (
-    "a schedule cannot have the mode bypass, since nobody would see what it does: choose "
+    "a schedule cannot have the mode bypass, since no user would see what it does: choose "
     "another mode, and allow with --allow what it needs"
 )
 

@@ -30,7 +30,7 @@ CODE = frozenset(("python",))  # only walls around it keep it to looking
 EDITS = frozenset(("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit"))
 LOOKS = frozenset(("read_file", "grep", "glob", "list_files"))
 WEB = frozenset(("web_fetch",))
-LATER = frozenset(("schedule",))  # runs when nobody may be there
+LATER = frozenset(("schedule",))  # runs without a user
 DOMAIN = "domain:"
 _ALSO = {
     "Bash": "bash", "shell": "bash", "Read": "read_file", "read": "read_file",

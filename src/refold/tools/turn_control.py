@@ -44,7 +44,7 @@ async def notify(
 ) -> Reply:
     """Notify the person, who may be looking elsewhere, of something that cannot wait until they are back."""
     line = " ".join(message.split())[:_SHOWN]
-    return Reply("The person is notified, if somebody is there.", (Note(line),))
+    return Reply("The person is notified, if a screen is open.", (Note(line),))
 
 
 @tool(Effect.SELF)
