@@ -55,6 +55,7 @@ NOT_RUN = {
     "refold serve --port 0 --script answers.jsonl": "the same",
     "refold web": "the same, and a browser",
     "refold mcp serve": "it serves another agent; tests/task_server starts it",
+    "refold mcp serve --http": "the same",
     "refold acp": "it serves an editor; tests/acp starts it",
     "refold sessions export ID --otlp --endpoint http://127.0.0.1:4318": "a collector",
     "refold sessions export ID --otlp": "the same; tests/cli/test_otlp_export.py has one",

@@ -1,25 +1,35 @@
-"""`refold mcp serve`: tools of refold for other agents, on stdio.
+"""`refold mcp serve`: tools of refold for other agents, on stdio or, with `--http`, over HTTP.
 
-The tools are in `refold.task_server`, which needs the extra `mcp`. Here the options are read.
+The tools are in `refold.task_server`, which needs the extra `mcp`; `refold.server` listens and
+lets in who has the token. Here the options are read, and the two are joined.
 """
 
 import os
 from argparse import ArgumentParser, Namespace
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from msgspec.structs import replace
 
 from refold.app.app import App
 from refold.cli.launch import command_names, options_at
+from refold.cli.serve import add_listening, listening
 from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
-from refold.errors import RefoldError
-from refold.headless.streams import tell_a_person
+from refold.errors import BadInput, RefoldError
+from refold.headless.streams import complain, tell_a_person, write
 from refold.values.modes import MODES
 
+if TYPE_CHECKING:
+    from refold.server.access import Access
+    from refold.server.listening import Listening
+
+PORT = 3501
+SECRET = "mcp-server.key"
 _MISSING = (
     "serving other agents needs a package that is not installed here: pip install "
     "'refold[mcp]', or, in a checkout, make run"
@@ -27,6 +37,12 @@ _MISSING = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--http",
+        action="store_true",
+        help="serve over HTTP, with a token, and not on stdio",
+    )
+    add_listening(parser, PORT)
     parser.add_argument("-m", "--model", default="", help="model of the tasks")
     parser.add_argument("--permission-mode", choices=MODES, help="what runs without asking")
     for name in ("allow", "deny"):
@@ -37,6 +53,23 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
+    if found.http:
+        return _run_http(found)
+    if any(
+        getattr(found, name) not in (None, False, [], PORT, "127.0.0.1")
+        for name in (
+            "port",
+            "host",
+            "name",
+            "tls_cert",
+            "plain_http",
+            "new_keys",
+            "show_token",
+        )
+    ):
+        raise BadInput(
+            "the options about an address, TLS and a token go with --http: add it"
+        )
     try:
         from refold.task_server.stdio import serve
     except ImportError as error:
@@ -44,6 +77,49 @@ def run(found: Namespace) -> int:
     tell_a_person("refold mcp serve", "another agent")
     anyio.run(serve, here(), partial(launch_at, found), partial(os._exit, 0))
     return 0
+
+
+def _run_http(found: Namespace) -> int:
+    """Serve on an address. It goes to stdout, and so does a new token."""
+    where = listening(found, websockets=False)
+    from refold.server import access
+
+    secret = paths(os.environ).state / SECRET
+    if found.new_keys:
+        access.renew(secret)
+    new = not secret.exists()
+    own = access.kept(secret)
+    if found.show_token:
+        write(f"{own.bearer}\n")
+        return 0
+    anyio.run(_serve_http, found, where, own, new)
+    return 0
+
+
+async def _serve_http(
+    found: Namespace, where: "Listening", own: "Access", new: bool
+) -> None:
+    from refold.server.guard import Guard
+    from refold.server.listening import bound, names_of, serve_until_signal
+
+    try:
+        from refold.task_server.http import PATH, serving
+    except ImportError as error:
+        raise RefoldError(f"{_MISSING} ({error})") from error
+
+    def ready(address: str) -> None:
+        write(f"address: {address}{PATH}\n")
+        if new:
+            write(f"token:   {own.bearer}\n")
+        else:
+            complain(
+                "the token is as before: refold mcp serve --http --show-token prints it"
+            )
+
+    with closing(bound(where)) as listener:
+        async with serving(here(), partial(launch_at, found)) as served:
+            guarded = Guard(served.app, own, names_of(where, listener), ())
+            await serve_until_signal(guarded, listener, where, ready, served.leave)
 
 
 def launch_at(found: Namespace, directory: Path, attended: bool) -> Launch:

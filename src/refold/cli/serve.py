@@ -32,7 +32,7 @@ from refold.programs import Programs, start
 from refold.safe_open import made
 
 if TYPE_CHECKING:
-    from refold.server.serving import Listening
+    from refold.server.listening import Listening
 
 PORT = 3500
 SECRET = "server.key"
@@ -44,8 +44,20 @@ _LEADS_TO = '<!doctype html><meta http-equiv="refresh" content="0; url={link}">\
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    add_listening(parser, PORT)
     parser.add_argument(
-        "--port", type=_port, default=PORT, help=f"port (default: {PORT}; 0: a free one)"
+        "--drain",
+        action="store_true",
+        help="at the end, finish the turns instead of stopping",
+    )
+    parser.add_argument("-m", "--model", default="", help="model of new conversations")
+    parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+
+
+def add_listening(parser: ArgumentParser, port: int) -> None:
+    """Where a server listens, and its token."""
+    parser.add_argument(
+        "--port", type=_port, default=port, help=f"port (default: {port}; 0: a free one)"
     )
     parser.add_argument(
         "--host",
@@ -63,18 +75,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="listen beyond this machine without TLS: whoever is in between reads all",
     )  # fmt: skip
     parser.add_argument(
-        "--drain",
-        action="store_true",
-        help="at the end, finish the turns instead of stopping",
-    )
-    parser.add_argument(
         "--new-keys", action="store_true", help="end all earlier cookies and the token"
     )
     parser.add_argument(
         "--show-token", action="store_true", help="print the token for programs, and exit"
     )
-    parser.add_argument("-m", "--model", default="", help="model of new conversations")
-    parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
 
 
 def run_web(found: Namespace) -> int:
@@ -84,7 +89,7 @@ def run_web(found: Namespace) -> int:
 
 def run(found: Namespace, *, opens: bool = False) -> int:
     """Serve. The links go to stdout, once the server listens."""
-    where = _listening(found)
+    where = listening(found, drain=found.drain)
     try:
         from refold.server import access, serving
     except ImportError as error:
@@ -180,16 +185,19 @@ def launch_at(
     return Launch(app, flags, commands=command_names, notes=True)
 
 
-def _listening(found: Namespace) -> "Listening":
+def listening(
+    found: Namespace, *, drain: bool = False, websockets: bool = True
+) -> "Listening":
+    """Where to listen. Raises `BadInput` if others could read what is sent."""
     try:
-        from refold.server.serving import Listening
+        from refold.server.listening import Listening
     except ImportError as error:
         raise RefoldError(f"{_MISSING} ({error})") from error
     if bool(found.tls_cert) != bool(found.tls_key):
         raise BadInput("--tls-cert and --tls-key go together: give both files")
     where = Listening(
         host=found.host, port=found.port, names=tuple(found.name),
-        certificate=found.tls_cert, key=found.tls_key, drain=found.drain,
+        certificate=found.tls_cert, key=found.tls_key, drain=drain, websockets=websockets,
     )  # fmt: skip
     if where.beyond_loopback and not where.tls and not found.plain_http:
         raise BadInput(

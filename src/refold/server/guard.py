@@ -30,6 +30,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LONGEST_JSON = 1024 * 1024  # bytes of a body
 LONGEST_UPLOAD = 10 * 1024 * 1024
+_NO_TOKEN = "no token: open the link that was printed, or, as a program, send the token"
 _SAFE = frozenset({"GET", "HEAD"})
 _METHODS = _SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 _JSON = frozenset({"application/json", "application/json; charset=utf-8",
@@ -130,7 +131,7 @@ class Guard:
         if path in self._public:
             return
         if not self._access.has_cookie(headers.cookie(self._access.cookie_name)):
-            raise Rejected(401, "no token: open the link that refold serve printed")
+            raise Rejected(401, _NO_TOKEN)
         if not by_page:  # browsers say where a request comes from
             raise Rejected(403, "a request with a cookie has to say its Origin")
 

@@ -1,57 +1,16 @@
-"""Listens: binds a socket, prints the links, serves until a signal, and ends cleanly.
+"""Serves the conversations of a host to pages and programs, until a signal.
 
-What is served is put together in `app`. Which conversations there are is the host's; here
-only the process around it.
+What is served is put together in `app`, and `listening` has the socket. Which conversations
+there are is the host's.
 """
 
-import signal
-import socket
-import ssl
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager
-from pathlib import Path
-
-import anyio
-import uvicorn
-from msgspec import Struct
+from collections.abc import Callable
+from contextlib import closing
 
 from refold.client.host import Host
-from refold.errors import BadInput, RefoldError
 from refold.server.access import Access
 from refold.server.app import application
-from refold.server.guard import Names
-from refold.server.websocket import LONGEST_FRAME
-
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_BACKLOG = 2048
-_PING = 20.0  # seconds between two pings of a WebSocket, and for the answer to one
-
-
-class Listening(Struct, frozen=True, kw_only=True):
-    """`names` are more host names under which the server is reached."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    names: tuple[str, ...] = ()
-    certificate: Path | None = None
-    key: Path | None = None
-    drain: bool = False
-
-    @property
-    def tls(self) -> bool:
-        return self.certificate is not None
-
-    @property
-    def beyond_loopback(self) -> bool:
-        return self.host not in LOOPBACK
-
-
-class Server(uvicorn.Server):
-    """uvicorn without signals of its own: they are heard here."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
+from refold.server.listening import Listening, bound, names_of, serve_until_signal
 
 
 async def serve(
@@ -61,77 +20,7 @@ async def serve(
     ready: Callable[[str], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM. `ready` is called with the address, once it is heard."""
-    with closing(_bound(where)) as listener:
-        port = listener.getsockname()[1]
-        names = Names.of(_host_names(where), port, tls=where.tls)
+    with closing(bound(where)) as listener:
         async with host.running(drain=where.drain):
-            app = application(host, access, names, tls=where.tls)
-            server = Server(_config(app, where))
-            async with anyio.create_task_group() as group:
-                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                    group.start_soon(server.serve, [listener])
-                    ready(address_of(where, port))
-                    async for _ in signals:
-                        break
-                    server.should_exit = True
-
-
-def address_of(where: Listening, port: int) -> str:
-    """As a person opens it."""
-    name = where.names[0] if where.names else where.host
-    name = _own_address(name) if name in ("0.0.0.0", "::") else name
-    shown = f"[{name}]" if ":" in name else name
-    return f"{'https' if where.tls else 'http'}://{shown}:{port}"
-
-
-def _host_names(where: Listening) -> Sequence[str]:
-    own = where.host
-    if own in ("0.0.0.0", "::"):
-        own = _own_address(own)
-    found = [*where.names, f"[{own}]" if ":" in own else own]
-    return [*found, "127.0.0.1", "localhost", "[::1]"]
-
-
-def _own_address(any_: str) -> str:
-    """The address of this machine in its network. Nothing is sent."""
-    family, far = (
-        (socket.AF_INET6, "2001:db8::1") if ":" in any_ else (socket.AF_INET, "192.0.2.1")
-    )
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((far, 9))
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
-
-
-def _bound(where: Listening) -> socket.socket:
-    family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((where.host, where.port))
-        listener.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise BadInput(
-            f"cannot listen on {where.host} port {where.port}: {error}; choose another with "
-            "--port"
-        ) from error
-    listener.setblocking(False)
-    return listener
-
-
-def _config(app: object, where: Listening) -> uvicorn.Config:
-    try:
-        return uvicorn.Config(
-            app,  # type: ignore[arg-type] - our own names for the ASGI types
-            loop="none", http="httptools", ws="websockets-sansio", lifespan="off",
-            log_config=None, access_log=False, server_header=False, proxy_headers=False,
-            ws_max_size=LONGEST_FRAME, ws_per_message_deflate=False,
-            ws_ping_interval=_PING, ws_ping_timeout=_PING,
-            timeout_keep_alive=30, timeout_graceful_shutdown=3, backlog=_BACKLOG,
-            ssl_certfile=where.certificate, ssl_keyfile=where.key,
-        )  # fmt: skip
-    except (OSError, ssl.SSLError) as error:
-        raise RefoldError(f"the certificate or its key cannot be used: {error}") from error
+            app = application(host, access, names_of(where, listener), tls=where.tls)
+            await serve_until_signal(app, listener, where, ready)

@@ -17,7 +17,6 @@ from refold.errors import BadInput, RefoldError
 from refold.server.api import failed_with
 from refold.server.rest import conversation
 
-LONGEST_FRAME = 8 * 1024 * 1024  # bytes: an order with its pictures
 _TOO_SLOW = "you read too slowly: connect again with the last id"
 _ENDED = "the conversation was closed here: connect again"
 _NO_TEXT = "an order is text, and this frame is binary"

@@ -6,7 +6,9 @@ at the other end sees of this is in `task_tools`.
 """
 
 import json
+import math
 import os
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +33,7 @@ MOST_AT_ONCE = 8
 _MOST_KEPT = 32  # tasks that can be asked about
 _LONGEST_SHOWN = 8_000  # characters of the arguments of a call
 _LONGEST_FILE = 1_000_000  # bytes
+_SECRET = 8  # bytes of an id that cannot be guessed
 _STOPPED = "the agent that gave the task has left"
 
 
@@ -42,9 +45,13 @@ class _Put(Struct, frozen=True):
 class DelegatedTask:
     """One session. Its turns run in a task group, and `changed` wakes who follows it."""
 
-    def __init__(self, launch: Launch, session: Session, group: TaskGroup) -> None:
-        self._launch, self._group = launch, group
+    def __init__(
+        self, launch: Launch, session: Session, group: TaskGroup, patience: float = math.inf
+    ) -> None:
+        self._launch, self._group, self._patience = launch, group, patience
         self.session = session
+        # Who knows it may follow the task and stop it: ids of sessions can be guessed.
+        self.id = f"{session.id}-{secrets.token_hex(_SECRET)}"
         self.result: Result | None = None
         self.failure = ""
         self._begun = list[str]()
@@ -52,10 +59,6 @@ class DelegatedTask:
         self._waiting = dict[str, _Put]()
         self._news = anyio.Event()
         session.on_event(self._heed)
-
-    @property
-    def id(self) -> str:
-        return self.session.id
 
     @property
     def state(self) -> Literal["working", "asking", "ended"]:
@@ -107,6 +110,7 @@ class DelegatedTask:
         """Wait for the answer of the user, whom a call of `follow_task` asks.
 
         A call that is too long to be shown whole is refused: a yes would cover all of it.
+        So is one that is not answered while its patience lasts.
         """
         if len(json.dumps(question.arguments)) > _LONGEST_SHOWN:
             return f"it has more than {_LONGEST_SHOWN:,} characters, too many to ask about here"
@@ -120,11 +124,12 @@ class DelegatedTask:
         self._waiting[key] = _Put(question, answer)
         self._stir()
         try:
-            await done.wait()
+            with anyio.move_on_after(self._patience):
+                await done.wait()
         finally:
             self._waiting.pop(key, None)
             self._stir()
-        return given[0]
+        return given[0] if given else f"no answer came within {self._patience:g} s"
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -185,10 +190,16 @@ class DelegatedTask:
 
 
 class DelegatedTasks:
-    """All of one process. `root` is the directory that every workspace is, or is below."""
+    """All of one process. `root` is the directory that every workspace is, or is below.
 
-    def __init__(self, root: Path, launch_at: LaunchAt, group: TaskGroup) -> None:
+    `patience` is how many seconds a question waits for its answer.
+    """
+
+    def __init__(
+        self, root: Path, launch_at: LaunchAt, group: TaskGroup, patience: float = math.inf
+    ) -> None:
         self._root, self._launch_at, self._group = root, launch_at, group
+        self._patience = patience
         self._tasks = dict[str, DelegatedTask]()
 
     async def start(self, text: str, workspace: str, *, attended: bool) -> DelegatedTask:
@@ -207,8 +218,8 @@ class DelegatedTasks:
             raise
         found = list[DelegatedTask]()  # the session asks the task, which has the session
         session = Session(launch, opened, lambda question: found[0].approve(question))
-        found.append(DelegatedTask(launch, session, self._group))
-        self._tasks[session.id] = found[0]
+        found.append(DelegatedTask(launch, session, self._group, self._patience))
+        self._tasks[found[0].id] = found[0]
         found[0].begin(text)
         await self._close_old()
         return found[0]

@@ -34,9 +34,10 @@ _CLOSED = "the user closed the question without an answer"
 
 
 class TaskState(BaseModel):
-    """How a task stands. `steps` are calls that began since it was asked last."""
+    """How a task stands. `session` is where it is kept. `steps` are calls that began since it was asked last."""
 
     task_id: str
+    session: str = ""
     state: Literal["working", "asking", "ended"]
     steps: list[str] = []
     questions: list[str] = []
@@ -49,7 +50,13 @@ class TaskState(BaseModel):
 
 
 def server(tasks: DelegatedTasks) -> MCPServer:
-    made = MCPServer("refold", title="refold", version=__version__, instructions=_ABOUT)
+    made = MCPServer(
+        "refold",
+        title="refold",
+        version=__version__,
+        instructions=_ABOUT,
+        log_level="ERROR",
+    )
     tools = TaskTools(tasks)
     for method in (
         tools.start_task,
@@ -118,7 +125,7 @@ class TaskTools:
 
 def state_of(task: DelegatedTask) -> TaskState:
     found = TaskState(
-        task_id=task.id, state=task.state, steps=list(task.new_steps()),
+        task_id=task.id, session=task.session.id, state=task.state, steps=list(task.new_steps()),
         questions=[_in_words(each) for each in task.questions], files=dict(task.files),
     )  # fmt: skip
     if task.failure:

@@ -1,0 +1,282 @@
+"""Several programs give tasks to one `refold mcp serve --http`, with the official SDK's client.
+
+Processes, and an SDK that takes long to import: these tests are slow.
+"""
+
+import http.client
+import json
+import signal
+import subprocess
+from argparse import Namespace
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import pytest
+
+from refold.cli.mcp_serve import launch_at
+from tests.cli.running import LONG, Document, call, command, refold, script
+from tests.task_server.test_task_server import (
+    EDIT,
+    MODES,
+    READ,
+    did,
+    refused,
+    to_the_end,
+    until_a_command_runs,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+
+class Server(NamedTuple):
+    address: str
+    token: str
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def netloc(self) -> str:
+        return self.address.removeprefix("http://").removesuffix("/mcp")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    found = tmp_path / "work"
+    found.mkdir()
+    (found / "a.py").write_text("x = 1\n")
+    return found
+
+
+@contextmanager
+def served(work: Path, *lines: Document) -> Generator[Server]:
+    """A server of the process, at its first start."""
+    answers = script(work.parent, *lines)
+    with refold(
+        "mcp", "serve", "--http", "--port", "0", "--script", answers, cwd=work
+    ) as it:
+        assert it.stdout
+        address, token = (it.stdout.readline().decode().split()[1] for _ in range(2))
+        yield Server(address, token, it)
+
+
+@asynccontextmanager
+async def client_of(
+    server: Server,
+    mode: str = "auto",
+    user: Callable[[Any], dict[str, object]] | None = None,
+) -> AsyncGenerator[Any]:
+    import mcp_types as types
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    async def asked(context: Any, params: Any) -> types.ElicitResult:
+        assert user is not None
+        content: Any = user(params)
+        return types.ElicitResult(action="accept", content=content)
+
+    bearer = {"Authorization": f"Bearer {server.token}"}
+    async with create_mcp_http_client(headers=bearer) as connection:
+        client = Client(
+            streamable_http_client(server.address, http_client=connection), mode=mode,
+            elicitation_callback=None if user is None else asked,
+        )  # fmt: skip
+        with anyio.fail_after(60):
+            async with client:
+                yield client
+
+
+def status(server: Server, **headers: str) -> int:
+    """Of a request with these headers, beside those that a client has to send."""
+    hello = {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }  # fmt: skip
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    sent: Mapping[str, str] = {
+        "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+        "Authorization": f"Bearer {server.token}", **headers,
+    }  # fmt: skip
+    connection = http.client.HTTPConnection(server.netloc, timeout=LONG)
+    try:
+        connection.request("POST", "/mcp", json.dumps(body), sent)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_task_is_done_over_http_and_the_user_is_asked(work: Path, mode: str) -> None:
+    asked = list[str]()
+
+    def user(params: Any) -> dict[str, object]:
+        asked.append(params.message)
+        return {"allow": True}
+
+    async def check(server: Server) -> None:
+        async with client_of(server, mode, user) as client:
+            ended = await to_the_end(client, "Make x 2")
+            assert {k: ended[k] for k in ("state", "answer", "files")} == {
+                "state": "ended", "answer": "Done.", "files": {"a.py": "changed"},
+            }  # fmt: skip
+            task = ended["task_id"]
+            read = await did(client, "read_changed_file", task_id=task, path="a.py")
+            assert read == {"result": "x = 2\n"}
+
+    with served(work, READ, EDIT, {"text": "Done."}) as server:
+        anyio.run(check, server)
+
+    (question,) = asked
+    assert question.startswith("May refold call edit_file with ")
+
+
+def test_only_who_has_the_token_gets_in_and_no_page_of_another_site(work: Path) -> None:
+    with served(work, {"text": "x"}) as server:
+        port = server.netloc.partition(":")[2]
+        got = {
+            "as it is": status(server),
+            "localhost": status(server, Host=f"localhost:{port}"),
+            "no token": status(server, Authorization=""),
+            "another token": status(server, Authorization="Bearer x"),
+            "rebound": status(server, Host=f"evil.example:{port}"),
+            "a page": status(server, Origin="https://evil.example"),
+            "a page without a site": status(server, Origin="null"),
+            "another server here": status(server, Origin="http://127.0.0.1:1"),
+            "its own page": status(server, Origin=f"http://{server.netloc}"),
+            "a form": status(server, **{"Content-Type": "text/plain"}),
+        }
+
+    assert got == {
+        "as it is": 200, "localhost": 200, "no token": 401, "another token": 401,
+        "rebound": 421, "a page": 403, "a page without a site": 403,
+        "another server here": 403, "its own page": 200, "a form": 415,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_programs_have_tasks_and_questions_of_their_own(work: Path, mode: str) -> None:
+    """Each task asks about one call, and the other program does not even find it."""
+    put = {"one": list[str](), "other": list[str]()}
+    ends = dict[str, Any]()
+
+    def user(name: str, params: Any) -> dict[str, object]:
+        put[name].append(params.message)
+        return {"allow": name == "one"}
+
+    async def follow(client: Any, name: str, task: str) -> None:
+        ends[name] = await did(client, "follow_task", task_id=task)
+
+    async def check(server: Server) -> None:
+        async with (
+            client_of(server, mode, partial(user, "one")) as one,
+            client_of(server, mode, partial(user, "other")) as other,
+        ):
+            mine = await did(one, "start_task", task="x", workspace="one")
+            other_task = await did(other, "start_task", task="x", workspace="other")
+            for client, of in ((one, other_task), (other, mine)):
+                said = await refused(client, "follow_task", task_id=of["session"])
+                assert f"there is no task {of['session']!r}" in said
+            async with anyio.create_task_group() as group:
+                group.start_soon(follow, one, "one", mine["task_id"])
+                group.start_soon(follow, other, "other", other_task["task_id"])
+
+    for name in put:
+        (work / name).mkdir()
+    lines = (call("bash", command="touch made"), {"text": "Done."})
+    with served(work, *lines) as server:
+        anyio.run(check, server)
+
+    assert {name: len(asked) for name, asked in put.items()} == {"one": 1, "other": 1}
+    assert {name: each["state"] for name, each in ends.items()} == {
+        "one": "ended", "other": "ended",
+    }  # fmt: skip
+    assert [(work / name / "made").exists() for name in put] == [True, False]
+
+
+def test_at_a_signal_it_stops_the_tasks_and_tells_who_follows_them(
+    work: Path, home: Path
+) -> None:
+    (home / "refold").mkdir(exist_ok=True)
+    (home / "refold" / "config.toml").write_text(
+        '[permissions]\nallow = ["bash(sleep *)"]\n'
+    )
+    ends = list[Any]()
+
+    async def follow(client: Any, task: str) -> None:
+        ends.append(await did(client, "follow_task", task_id=task))
+
+    async def check(server: Server) -> None:
+        async with client_of(server) as client:
+            begun = await did(client, "start_task", task="Wait")
+            until_a_command_runs(home)
+            async with anyio.create_task_group() as group:
+                group.start_soon(follow, client, begun["task_id"])
+                await anyio.wait_all_tasks_blocked()
+                server.process.send_signal(signal.SIGTERM)
+
+    with served(work, call("bash", command="sleep 600")) as server:
+        anyio.run(check, server)
+        assert server.process.wait(LONG) == 0
+
+    (ended,) = ends
+    assert (ended["state"], ended["outcome"]) == ("ended", "interrupted")
+    (journal,) = home.rglob("events.jsonl")
+    kinds = [json.loads(each)["kind"] for each in journal.read_text().splitlines()]
+    assert kinds[-1] == "TurnEnded"
+
+
+def test_the_token_is_printed_when_it_is_made_and_ends_when_it_is_renewed(
+    work: Path,
+) -> None:
+    def shown(*more: str) -> str:
+        asks = command("mcp", "serve", "--http", "--show-token", *more)
+        return subprocess.run(asks, capture_output=True, text=True, check=True).stdout
+
+    with served(work, {"text": "x"}) as server:
+        first = server.token
+
+    assert shown() == f"{first}\n"
+    arguments = ("mcp", "serve", "--http", "--port", "0")
+    with refold(*arguments, cwd=work) as again:
+        assert again.stdout
+        assert again.stderr
+        address = again.stdout.readline().decode()
+        assert again.stderr.readline().decode() == (
+            "refold: the token is as before: refold mcp serve --http --show-token prints it\n"
+        )
+        again.terminate()
+        assert again.wait(LONG) == 0
+        assert (address.split()[0], again.stdout.read()) == ("address:", b"")
+    assert shown("--new-keys") != f"{first}\n"
+
+
+def test_beyond_this_machine_it_listens_only_with_tls_or_where_told_to(work: Path) -> None:
+    found = subprocess.run(
+        command("mcp", "serve", "--http", "--host", "0.0.0.0", "--port", "0"),
+        capture_output=True, text=True, cwd=work, timeout=LONG,
+    )  # fmt: skip
+
+    assert found.returncode == 1
+    assert "--host 0.0.0.0 is reached from other machines" in found.stderr
+
+
+def test_a_question_that_no_program_comes_for_is_denied(work: Path) -> None:
+    from refold.task_server.delegated_tasks import DelegatedTasks
+
+    lines = script(work.parent, call("bash", command="touch made"), {"text": "I see."})
+    options = Namespace(model="", permission_mode=None, allow=[], deny=[], script=lines)
+
+    async def check() -> None:
+        async with anyio.create_task_group() as group:
+            tasks = DelegatedTasks(work, partial(launch_at, options), group, 0.01)
+            task = await tasks.start("x", "", attended=True)
+            while task.state != "ended":
+                await task.changed()
+            assert task.answer_text == "I see."
+            await tasks.close()
+
+    anyio.run(check)
+    assert not (work / "made").exists()
