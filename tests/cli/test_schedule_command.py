@@ -106,7 +106,8 @@ def test_a_run_is_a_session_whose_id_is_kept(shell: Shell, tmp_path: Path) -> No
 
     (run,) = book().find(1).runs
     assert code == 0
-    assert out.splitlines()[-1] == "schedule 1: answered: All is well."
+    opens = f"(refold -r {run.session})"
+    assert out.splitlines()[-1] == f"schedule 1: answered {opens}: All is well."
     assert again[:2] == (0, "")
     assert (run.outcome, run.text, run.missed) == ("answered", "All is well.", 0)
     assert f"session {run.session}" in shell("schedule", "list")[1]

@@ -115,8 +115,8 @@ def added(schedule: Schedule) -> str:
     zone, due = schedule.plan.recurrence.zone, schedule.next
     when = recurrence.shown(due, zone) if due is not None else "never"
     return (
-        f"schedule {schedule.id} is due {when}; `refold schedule run` starts it then, or the "
-        "timer of `refold schedule install`"
+        f"schedule {schedule.id} is due {when}; an open session or server starts it then, or "
+        "the timer of `refold schedule install`"
     )
 
 

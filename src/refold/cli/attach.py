@@ -66,7 +66,7 @@ async def _joined(launch: Launch, id_: str, full: bool) -> int:
         async with attached(launch, id_) as session:
             full = full or session.settings.terminal.display == "full"
             converse = full_screen if full else line_by_line
-            return await converse()(session, "", (), None)
+            return await converse()(session, "", (), None, None)
     finally:
         with anyio.CancelScope(shield=True):
             await launch.aclose()

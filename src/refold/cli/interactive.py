@@ -3,8 +3,9 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -60,8 +61,10 @@ def _ask_about_the_folder(found: Namespace) -> None:
         sys.stdout.write("They are ignored.\n")
 
 
+# What runs beside a session, given what prints a line.
+Beside: TypeAlias = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
 Converse: TypeAlias = Callable[
-    [Session, str, Sequence[ImageData], str | None], Awaitable[int]
+    [Session, str, Sequence[ImageData], str | None, Beside | None], Awaitable[int]
 ]
 
 
@@ -87,8 +90,15 @@ async def _run(found: Namespace, launch: Launch) -> int:
         converse = (
             full_screen if session.settings.terminal.display == "full" else line_by_line
         )
-        return await converse()(session, text, images(found), typed)
+        beside = partial(_fire_due, found.script) if launch.app.options.keep else None
+        return await converse()(session, text, images(found), typed, beside)
     finally:
         with anyio.CancelScope(shield=True):  # else nobody would close what is open
             await launch.aclose()
         launch.finish_notes()
+
+
+async def _fire_due(script: str | None, say: Callable[[str], None]) -> None:
+    from refold.client.due_schedules import fire_due
+
+    await fire_due(os.environ, script, say)

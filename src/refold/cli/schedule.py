@@ -7,6 +7,7 @@
 import os
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -23,7 +24,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
-from refold.headless.streams import remark, write
+from refold.headless.streams import Gone, remark, write
 from refold.journal.schedules.recurrence import shown
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from refold.values.modes import MODES
@@ -62,6 +63,9 @@ def add_arguments(parser: ArgumentParser) -> None:
                 )
             case "run":
                 one.add_argument(
+                    "schedule", type=_number, nargs="*", help="its number (default: all)"
+                )
+                one.add_argument(
                     "--watch", action="store_true", help="stay, and run what becomes due"
                 )
                 one.add_argument(
@@ -90,17 +94,23 @@ def run(found: Namespace) -> int:
                 write(f"schedule {id_} is stopped{goes_on}\n")
         case "run":
             script = Path(found.script).absolute() if found.script else None
-            runs = ScheduledRuns(
-                book, lambda one: _start_of(one, script), lambda line: write(f"{line}\n")
-            )
+            for id_ in found.schedule:
+                book.find(id_)
+            runs = ScheduledRuns(book, lambda one: _start_of(one, script), _say)
             if found.watch:
-                anyio.run(runs.watch)
-            return 1 if anyio.run(runs.once) else 0
+                anyio.run(runs.watch, found.schedule)
+            return 1 if anyio.run(runs.once, found.schedule) else 0
         case _:
             from refold.cli.schedule_install import install
 
             install(only_print=found.print)
     return 0
+
+
+def _say(line: str) -> None:
+    """A run goes on though its lines are not read any more."""
+    with suppress(Gone):
+        write(f"{line}\n")
 
 
 def _take_new(parser: ArgumentParser) -> None:

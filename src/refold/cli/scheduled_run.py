@@ -5,7 +5,7 @@ processes apart, `schedules.recurrence` has the times. The command line gives th
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TypeAlias
 
 import anyio
@@ -46,21 +46,24 @@ class ScheduledRuns:
         self._book, self._start_of, self._say = book, start_of, say
         self._now, self._sleep = now, sleep
 
-    async def once(self) -> int:
-        """Run all that is due, one after the other. Returns how many were not answered."""
+    async def once(self, only: Collection[int] = ()) -> int:
+        """Run all that is due, one after the other. Returns how many were not answered.
+
+        `only`: the numbers of those that are looked at, if not all.
+        """
         for each in await to_thread.run_sync(self._book.settle):
             self._say(f"schedule {each.id}: its last run was cut off, and is not repeated")
         bad = 0
         for each in await to_thread.run_sync(self._book.every):
-            if not each.may_be_due(self._now()):
+            if (only and each.id not in only) or not each.may_be_due(self._now()):
                 continue
             bad += await self._run(each) not in ("", "answered", "final")
         return bad
 
-    async def watch(self) -> None:
+    async def watch(self, only: Collection[int] = ()) -> None:
         """The same, again and again."""
         while True:
-            await self.once()
+            await self.once(only)
             every, now = await to_thread.run_sync(self._book.every), self._now()
             due = [each.next - now for each in every if each.next is not None]
             # Others may add some, and a clock may be set: it never sleeps for long.
@@ -84,7 +87,9 @@ class ScheduledRuns:
             finally:
                 self._book.end(id_, outcome, text[:_TEXT])
             most = _LINE if outcome == "answered" else _TEXT
-            self._say(f"schedule {id_}: {outcome}{_line(text, most)}")
+            session = (await to_thread.run_sync(self._book.find, id_)).runs[-1].session
+            opens = f" (refold -r {session})" if session else ""
+            self._say(f"schedule {id_}: {outcome}{opens}{_line(text, most)}")
             return outcome
 
     async def _turn(self, schedule: Schedule) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from refold.app.app import App
 from refold.cli.launch import command_names, options_at
 from refold.cli.subcommands import SubcommandEntry
+from refold.client.due_schedules import fire_due
 from refold.client.host import Host, HostPaths, NewConversation
 from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
@@ -121,10 +122,17 @@ def run(found: Namespace, *, opens: bool = False) -> int:
 
     way = places.state / "server" / "open.html"
     try:
-        anyio.run(serving.serve, host, own, where, ready)
+        anyio.run(_serve_and_fire, partial(serving.serve, host, own, where, ready), found)
     finally:
         way.unlink(missing_ok=True)
     return 0
+
+
+async def _serve_and_fire(serve: Callable[[], Awaitable[None]], found: Namespace) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(fire_due, os.environ, found.script, complain)
+        await serve()
+        group.cancel_scope.cancel()
 
 
 def open_page(

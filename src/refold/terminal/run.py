@@ -3,8 +3,9 @@
 What a person types is a message or a command. `terminal` shows the work between two prompts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -28,6 +29,8 @@ _AGAIN = 0.1  # seconds until it is tried again to put the prompt aside
 IDLE = 600.0  # seconds without a message after which notes are made without asking
 # bypass is not among them: it must be asked for by name.
 _CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
+# What runs beside the session, given what prints a line.
+Beside: TypeAlias = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
 
 
 async def run(
@@ -35,6 +38,7 @@ async def run(
     first_words: str = "",
     images: Sequence[ImageData] = (),
     typed: str | None = None,
+    beside: Beside | None = None,
 ) -> int:
     """Converse until the person leaves. The exit code comes back."""
 
@@ -50,7 +54,11 @@ async def run(
     if chosen.vi:
         reader.vi(on=True)
     loop = PromptLoop(session, printer, reader, mode_key)
-    return await loop.run(first_words, images, typed)
+    return await loop.run(first_words, images, typed, beside)
+
+
+async def nothing(_: Callable[[str], None]) -> None:
+    """No work beside the session."""
 
 
 class PromptLoop:
@@ -69,14 +77,16 @@ class PromptLoop:
         self._mode_key, self._idle = mode_key or ModeKey(), idle
         # What the journal has until here begins no turn by itself.
         self._watched, self._seen = session, session.view.seq
+        self._notes = Notes()
 
     async def run(
         self,
         first_words: str = "",
         images: Sequence[ImageData] = (),
         typed: str | None = None,
+        beside: Beside | None = None,
     ) -> int:
-        here = self.terminal
+        here, beside = self.terminal, beside or nothing
 
         async def converse() -> None:
             await greet(here.session, here.printer)
@@ -88,6 +98,7 @@ class PromptLoop:
                     await here.say(first_words, images, typed=typed, seen=False)
                 group.start_soon(self._mode_key.switch_modes, here)
                 group.start_soon(learn_when_idle, here, self._idle)
+                group.start_soon(beside, self._notes.add)
                 await self._prompts()
                 group.cancel_scope.cancel()
 
@@ -120,6 +131,7 @@ class PromptLoop:
                 await self._judge_plans()
             except RefoldError as error:  # the answer could not be written to the disk
                 self._printer.line(sentence(error))
+            self._notes.print(self._printer)
             self._printer.gap()
             here.at_prompt()
             typed = await self._words()
@@ -148,12 +160,16 @@ class PromptLoop:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._put_aside)
                 group.start_soon(self._when_ended)
+                group.start_soon(self._when_noted)
                 typed = await self._reader.words(self._prompt)
                 group.cancel_scope.cancel()
             if typed is not Key.ASIDE or self.terminal.session.ended:
                 watch.close()
                 return Key.CTRL_D if typed is Key.ASIDE else typed
-            await self.terminal.settle(watch)
+            # A note is no reason to continue a turn that waits for the person to say so.
+            if not (self._notes and waits_cut_off(self.terminal.session)):
+                await self.terminal.settle(watch)
+            self._notes.print(self._printer)
             self._printer.gap()
 
     async def _put_aside(self) -> None:
@@ -183,6 +199,10 @@ class PromptLoop:
                 await session.changed(after=session.view.seq)
             except BadInput:  # it has ended, where it is open
                 return
+        await self._aside()
+
+    async def _when_noted(self) -> None:
+        await self._notes.any()
         await self._aside()
 
     async def _aside(self) -> None:
@@ -234,6 +254,31 @@ class PromptLoop:
         if beside:
             before = (*before, ("dim", f"{beside} in background "))
         return (*before, ("person", f"{sign} "))
+
+
+class Notes:
+    """Lines about what runs beside the session. They wait for the end of a turn."""
+
+    def __init__(self) -> None:
+        self._lines, self._news = list[str](), anyio.Event()
+
+    def add(self, said: str) -> None:
+        self._lines.append(said)
+        self._news.set()
+
+    async def any(self) -> None:
+        """Wait until there is one to print."""
+        while not self._lines:
+            self._news = anyio.Event()
+            await self._news.wait()
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def print(self, printer: Printer) -> None:
+        for said in self._lines:
+            printer.say(said, "dim")
+        self._lines.clear()
 
 
 class ModeKey:

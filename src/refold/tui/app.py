@@ -28,7 +28,7 @@ from refold.terminal.greeting import farewell, heading
 from refold.terminal.input.editor import editor_of
 from refold.terminal.input.line_editor.history import history
 from refold.terminal.prompts import plan as plans
-from refold.terminal.run import set_next_mode
+from refold.terminal.run import Beside, nothing, set_next_mode
 from refold.terminal.screen.bell import Bell, desktop_notice, ring
 from refold.terminal.screen.capabilities import Look, is_dumb, look
 from refold.terminal.screen.printer import Printer
@@ -60,9 +60,10 @@ async def run(
     first_words: str = "",
     images: Sequence[ImageData] = (),
     typed: str | None = None,
+    beside: Beside | None = None,
 ) -> int:
     """Fill the terminal until the person leaves. The exit code comes back."""
-    return await App(session).run(first_words, images, typed)
+    return await App(session, beside or nothing).run(first_words, images, typed)
 
 
 def check_terminal(environ: Mapping[str, str]) -> None:
@@ -79,8 +80,9 @@ def check_terminal(environ: Mapping[str, str]) -> None:
 class App:
     """One terminal, and the session that is shown on it now."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, beside: Beside) -> None:
         settings, config = session.settings.terminal, session.config
+        self._beside = beside
         self._look = look(sys.stdout, os.environ, wanted="line", theme=settings.theme)
         modes = ScreenModes(config.history_file.parent, mouse=settings.mouse)
         self._foreground = Foreground(modes, self._look, self.post)
@@ -121,6 +123,7 @@ class App:
                 self._group.start_soon(self._read)
                 self._group.start_soon(self._tick)
                 self._group.start_soon(self._terminal.share, self._work)
+                self._group.start_soon(self._beside, self._printer.say)
                 if first_words or images:
                     self._work()
                     await self._terminal.say(first_words, images, typed=typed)

@@ -1,0 +1,161 @@
+"""Starts scheduled runs while a session or a server is open, each in a process of its own.
+
+It sleeps until the next one is due, and looks once a minute whether the file of the schedules
+was changed. What is due is started as `refold schedule run NUMBER`, which claims it: of several
+open processes, and a timer, one runs it. That process has no terminal and goes on if this one
+ends. What a run is and may do is in `cli.scheduled_run`; here is only when one is started,
+and its lines for the user.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from random import random
+from threading import Thread
+from typing import IO
+
+import anyio
+from anyio import to_thread
+from anyio.abc import TaskGroup
+
+from refold import programs
+from refold.app.model_connections import NO_BACKGROUND
+from refold.config.paths import paths
+from refold.config.secret_values import masks_of
+from refold.errors import RefoldError
+from refold.journal.schedules.schedule_book import ScheduleBook
+from refold.views.escape import on_one_line
+
+_LOOK = 60.0  # seconds, at most, between two looks at the file
+_SPREAD = 1.0  # seconds over which several open processes spread their starts
+_MOST = 4  # runs of this process at once
+_ENDS = (0, 1)  # exit codes of a run that said what became of it
+_READ = 65_536
+
+
+async def fire_due(
+    environ: Mapping[str, str], script: str | None, say: Callable[[str], None]
+) -> None:
+    """Start what becomes due, until this is cancelled. `say` gets a line for the user when
+    a run begins and when it ends.
+
+    `script` is the file that the runs take their responses from. With `REFOLD_NO_BACKGROUND`
+    nothing is started.
+    """
+    if environ.get(NO_BACKGROUND) or not sys.executable:
+        return
+    places = paths(environ)
+    book = ScheduleBook(places.data, masks_of(environ, places).masked)
+    await DueSchedules(book, _program(script), environ, say).run()
+
+
+def _program(script: str | None) -> Sequence[str]:
+    more = ("--script", os.path.abspath(script)) if script else ()
+    # -P: nothing that lies in a directory somewhere is taken for a module of ours.
+    return (sys.executable, "-P", "-m", "refold", "schedule", "run", *more)
+
+
+class DueSchedules:
+    """Of one open process. `program` is the command line that a number is added to."""
+
+    def __init__(
+        self,
+        book: ScheduleBook,
+        program: Sequence[str],
+        environ: Mapping[str, str],
+        say: Callable[[str], None],
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._book, self._program, self._environ = book, program, environ
+        self._say, self._sleep = say, sleep
+        self._stamp: object = None  # of the file, when it was read last
+        self._next, self._looked = 0.0, 0.0
+        self._started, self._failed = set[int](), set[str]()
+        self._room = anyio.CapacityLimiter(_MOST)
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as group:
+            while True:
+                try:
+                    await self._look(group)
+                except (RefoldError, OSError) as error:
+                    self._complain(f"schedules: {error}")
+                    self._next = float("inf")  # until the file is another one
+                await self._sleep(min(max(self._next - time.time(), 1.0), _LOOK))
+
+    async def _look(self, group: TaskGroup) -> None:
+        now, stamp = time.time(), self._book.stamp()
+        # A clock that was set back changes what is due, and nothing else tells of it.
+        if stamp == self._stamp and self._looked <= now < self._next:
+            self._looked = now
+            return
+        self._stamp, self._looked, self._next = stamp, now, now + _LOOK
+        if stamp is None:  # nothing was ever scheduled
+            self._next = float("inf")
+            return
+        for each in await to_thread.run_sync(self._book.settle):
+            self._say(f"schedule {each.id}: its last run was cut off, and is not repeated")
+        waiting = [each for each in await to_thread.run_sync(self._book.every)
+                   if each.running is None and each.id not in self._started]  # fmt: skip
+        due = [each.id for each in waiting if each.may_be_due(now)]
+        if not due:
+            later = [each.next for each in waiting if each.next is not None]
+            self._next = min(later, default=float("inf"))
+        for id_ in due:
+            self._started.add(id_)
+            group.start_soon(self._fire, id_)
+
+    async def _fire(self, id_: int) -> None:
+        try:
+            async with self._room:
+                await self._sleep(random() * _SPREAD)
+                found = await to_thread.run_sync(self._book.find, id_)
+                if found.running is None and found.may_be_due(time.time()):
+                    await self._run(id_)
+        except (RefoldError, OSError) as error:
+            self._complain(f"schedule {id_} cannot be started: {error}")
+        finally:
+            self._started.discard(id_)
+            self._stamp = None
+
+    async def _run(self, id_: int) -> None:
+        process = programs.start(
+            [*self._program, str(id_)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=self._environ,
+            start_new_session=True,  # Ctrl+C here does not reach it
+        )
+        # It may go on when this process ends, and must leave no zombie until then.
+        waits = Thread(target=process.wait, daemon=True)
+        waits.start()
+        assert process.stdout is not None
+        with process.stdout as out:
+            async for line in _lines(out):
+                self._say(on_one_line(line))
+        await to_thread.run_sync(waits.join, abandon_on_cancel=True)
+        if process.returncode not in _ENDS:
+            self._complain(f"schedule {id_}: its process ended with {process.returncode}")
+
+    def _complain(self, said: str) -> None:
+        """Say it, if it was not said before: the next look may find the same."""
+        if said not in self._failed:
+            self._failed.add(said)
+            self._say(on_one_line(said))
+
+
+async def _lines(out: IO[bytes]) -> AsyncGenerator[str]:
+    """What a process prints, without a thread that would keep this one from ending."""
+    os.set_blocking(out.fileno(), False)
+    left = b""
+    while True:
+        await anyio.wait_readable(out)
+        if not (data := os.read(out.fileno(), _READ)):
+            break
+        *whole, left = (left + data).split(b"\n")
+        for line in whole:
+            yield line.decode(errors="replace")

@@ -1,0 +1,198 @@
+"""What is due is run by a session or a server that is open, once, in a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.client.due_schedules import DueSchedules
+from refold.journal.schedules.recurrence import Recurrence, every
+from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
+from tests.cli.running import LONG, command, refold, script
+
+AGO = 90.0  # seconds since the schedules here began: each is due once
+# As `refold schedule run` does it, in a moment: claim, print, end.
+RUNS = """\
+import sys, time
+from pathlib import Path
+from refold.journal.schedules.schedule_book import ScheduleBook
+book, id_ = ScheduleBook(Path(sys.argv[1])), int(sys.argv[2])
+with book.claimed(id_, time.time()) as run:
+    if run is not None:
+        print(f"schedule {id_}: begins", flush=True)
+        book.end(id_, "answered")
+        print(f"schedule {id_}: ends", flush=True)
+"""
+
+
+def book() -> ScheduleBook:
+    return ScheduleBook(Path(os.environ["REFOLD_HOME"]))
+
+
+def due(directory: Path) -> Schedule:
+    """A schedule of that directory that is due now."""
+    began = time.time() - AGO
+    new = NewSchedule("Do it.", str(directory), every("1h", began - 3_540, "UTC"))
+    return book().add(new, began)
+
+
+@pytest.fixture
+def background(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REFOLD_NO_BACKGROUND")
+
+
+def ended(id_: int = 1) -> Schedule:
+    """The schedule, when its first run has ended."""
+    until = time.monotonic() + LONG
+    while not (runs := book().find(id_).runs) or not runs[0].outcome:
+        assert time.monotonic() < until, "it never ended"
+    return book().find(id_)
+
+
+class Watching:
+    """Sleeps of a process that looks at schedules, and what is done in each."""
+
+    def __init__(self, scope: anyio.CancelScope, *steps: str) -> None:
+        self._scope, self._steps = scope, list(steps)
+        self.slept = list[float]()
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.lowlevel.checkpoint()
+        if seconds <= 1.0:
+            return
+        self.slept.append(seconds)
+        if not self._steps:
+            self._scope.cancel()
+        elif self._steps.pop(0):
+            now = time.time()
+            soon = Recurrence("soon", now + 45, "UTC", once=True)
+            book().add(NewSchedule("Do it.", "/", soon), now)
+
+
+async def looked(*steps: str) -> tuple[list[str], list[float]]:
+    """What a process says that looks until those steps are done, and how long it slept."""
+    said = list[str]()
+    with anyio.CancelScope() as scope:
+        watching = Watching(scope, *steps)
+        await DueSchedules(book(), (), os.environ, said.append, watching.sleep).run()
+    return said, watching.slept
+
+
+async def said_until(word: str, *program: str) -> list[str]:
+    """What a process says whose runs are this program, up to a line with that word."""
+    said = list[str]()
+    with anyio.fail_after(LONG):
+        async with anyio.create_task_group() as group:
+
+            def say(line: str) -> None:
+                said.append(line)
+                if word in line:
+                    group.cancel_scope.cancel()
+
+            group.start_soon(DueSchedules(book(), program, os.environ, say).run)
+    return said
+
+
+@pytest.mark.anyio
+async def test_a_process_without_schedules_wakes_once_a_minute_and_reads_nothing(
+    tmp_path: Path,
+) -> None:
+    assert await looked("", "") == ([], [60.0, 60.0, 60.0])
+    assert not (Path(os.environ["REFOLD_HOME"]) / "schedules").exists()
+
+
+@pytest.mark.anyio
+async def test_a_schedule_that_another_process_adds_is_noticed(tmp_path: Path) -> None:
+    said, slept = await looked("", "add soon", "")
+
+    assert said == []
+    assert slept[:2] == [60.0, 60.0]
+    assert 30.0 < slept[2] <= 45.0
+
+
+@pytest.mark.anyio
+async def test_a_file_that_cannot_be_read_is_said_once(tmp_path: Path) -> None:
+    due(tmp_path)
+    file = Path(os.environ["REFOLD_HOME"]) / "schedules" / "schedules.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"Do it.", b"Do this."))
+
+    said, slept = await looked("", "")
+
+    assert slept == [60.0, 60.0, 60.0]
+    assert len(said) == 1
+    assert said[0].startswith("schedules: ")
+    assert "move the file away" in said[0]
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_what_is_due_is_started_once_and_its_lines_are_passed_on(
+    tmp_path: Path,
+) -> None:
+    due(tmp_path)
+    program = (sys.executable, "-c", RUNS, os.environ["REFOLD_HOME"])
+
+    said = await said_until("ends", *program)
+
+    assert said == ["schedule 1: begins", "schedule 1: ends"]
+    assert [run.outcome for run in book().find(1).runs] == ["answered"]
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_a_program_that_ends_without_a_word_is_reported(tmp_path: Path) -> None:
+    due(tmp_path)
+    program = (sys.executable, "-c", "raise SystemExit(3)")
+
+    said = await said_until("ended", *program)
+
+    assert said == ["schedule 1: its process ended with 3"]
+    assert book().find(1).runs == ()
+
+
+@pytest.mark.slow
+def test_servers_and_a_timer_run_what_is_due_once(tmp_path: Path, background: None) -> None:
+    for _ in range(3):
+        due(tmp_path)
+    answers = script(tmp_path, {"text": "Done."})
+    serve = ("serve", "--port", "0", "--script", answers)
+
+    with refold(*serve, cwd=tmp_path) as one, refold(*serve, cwd=tmp_path) as other:
+        with refold("schedule", "run", "--script", answers, cwd=tmp_path) as timer:
+            found = [ended(id_) for id_ in (1, 2, 3)]
+            out = timer.communicate(timeout=LONG)[0].decode()
+        for server in (one, other):
+            server.send_signal(signal.SIGTERM)
+            out += server.communicate(timeout=LONG)[1].decode()
+
+    assert [[run.outcome for run in each.runs] for each in found] == [["answered"]] * 3
+    for each in found:
+        assert out.count(f"schedule {each.id}: runs, due ") == 1
+        opens = f"(refold -r {each.runs[0].session})"
+        assert out.count(f"schedule {each.id}: answered {opens}: Done.") == 1
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_when_the_server_that_started_it_is_killed(
+    tmp_path: Path, background: None
+) -> None:
+    due(tmp_path)
+    answers = script(tmp_path, {"text": "Done at last.", "pause": 2.0})
+
+    with refold("serve", "--port", "0", "--script", answers, cwd=tmp_path) as server:
+        until = time.monotonic() + LONG
+        while not (runs := book().find(1).runs) or not runs[0].session:
+            assert time.monotonic() < until, "it never began"
+        os.kill(server.pid, signal.SIGKILL)
+        server.wait()
+
+    assert [(run.outcome, run.text) for run in ended().runs] == [
+        ("answered", "Done at last.")
+    ]
+    again = subprocess.run(command("schedule", "run"), capture_output=True, check=False)
+    assert again.stdout == b""

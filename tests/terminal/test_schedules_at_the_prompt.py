@@ -1,0 +1,43 @@
+"""Scheduled runs at the prompt of an open session: a line when one begins and ends."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from refold.journal.schedules.recurrence import every
+from refold.journal.schedules.schedule_book import NewSchedule, ScheduleBook
+from tests.cli.running import script
+from tests.terminal.pty_terminal import ENTER, STAGE, Terminal
+
+PROGRAM = STAGE.with_name("stage_program.py")
+
+
+@pytest.mark.slow
+def test_the_prompt_shows_when_a_run_begins_and_ends_and_keeps_what_is_typed(
+    tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REFOLD_NO_BACKGROUND")
+    book = ScheduleBook(Path(os.environ["REFOLD_HOME"]))
+    began = time.time() - 90
+    new = NewSchedule("Do it.", str(tmp_path), every("1m", began, "UTC"))
+    book.add(new, began)
+    answers = script(tmp_path, {"text": "All is well."})
+
+    at = Terminal(
+        PROGRAM, "--script", answers, here=tmp_path, size=(40, 120), compiled=compiled
+    )
+    at.until("›")
+    at.type("half a wor")
+    at.until("half a wor")
+    at.until("All is well.")
+    at.until("› half a wor")
+    at.type("\x15/quit" + ENTER)
+
+    assert at.end() == 0
+    (run,) = book.find(1).runs
+    lines = [row for row in at.rows if row.startswith("schedule 1:")]
+    assert len(lines) == 2
+    assert lines[0].startswith("schedule 1: runs, due ")
+    assert lines[1] == f"schedule 1: answered (refold -r {run.session}): All is well."
