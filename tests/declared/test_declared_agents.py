@@ -213,6 +213,24 @@ def test_an_untrusted_file_changes_nothing_and_says_so(
     assert "not trusted, so these settings are ignored" in capfd.readouterr().err
 
 
+def test_a_file_that_is_named_is_used_and_not_called_ignored(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    Path("agents.toml").write_text(FIRST)
+    Path(".refold").mkdir()
+    tools = Path(".refold/tools")
+    tools.mkdir()
+    (tools / "a.json").write_text("{}")
+
+    assert "agents.toml" not in " ".join(started("--agents", "agents.toml").notices())
+    main(["--agents", "./agents.toml", "--list-agents"])
+    assert capfd.readouterr().err == ""
+    Path(".refold/agents.toml").write_text(FIRST)
+    main(["--agents", "agents.toml", "--list-agents"])
+    ignored = capfd.readouterr().err
+    assert ".refold/agents.toml and .refold/tools/a.json in" in ignored
+
+
 def test_trust_ends_when_the_file_changes(capfd: pytest.CaptureFixture[str]) -> None:
     Path(".refold").mkdir()
     file = Path(".refold/agents.toml")

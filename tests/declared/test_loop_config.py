@@ -15,7 +15,7 @@ from refold.errors import BadInput
 
 def agent(name: str = "uwsal.json", *, ours: bool = True, **keys: Any) -> Declared:
     text = json.dumps(keys, indent=1).encode()
-    (found,) = parsed(text, name, f"/here/{name}", {}, ours=ours).agents
+    (found,) = parsed(text, name, f"/here/{name}", {}, pinned=None if ours else {}).agents
     return found
 
 

@@ -34,7 +34,7 @@ LOOP = Path(__file__).with_name("data") / "agent_loop.pl"
 
 def loaded(text: str | bytes, name: str = "a.pl") -> AgentFile:
     content = text.encode() if isinstance(text, str) else text
-    return parsed(content, name, f"/here/{name}", {}, ours=True)
+    return parsed(content, name, f"/here/{name}", {})
 
 
 def first(text: str) -> str:

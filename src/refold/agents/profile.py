@@ -146,9 +146,9 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
         for tool in every
         if tool.effect in profile.effects and not _left_out(tool, profile.without)
     ]
-    deferred = tuple(tool for tool in known if _named(tool, profile.deferred))
+    deferred = tuple(tool for tool in known if _given(tool, profile.deferred))
     active = tuple(
-        tool for tool in known if tool not in deferred and _named(tool, profile.tools)
+        tool for tool in known if tool not in deferred and _given(tool, profile.tools)
     )
     if any(tool.spec.name == CALLER for tool in active):  # a plug-in has taken the name
         return OfferedTools((*active, *deferred))
@@ -157,8 +157,14 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
 
 def _left_out(tool: Tool, without: Sequence[str]) -> bool:
     """Without `bash` an agent runs no command in any other way either."""
-    runs = tool.spec.name in COMMANDS and any(fnmatchcase("bash", each) for each in without)
+    commands = tool.command is not None or tool.spec.name in COMMANDS
+    runs = commands and any(fnmatchcase("bash", each) for each in without)
     return runs or _named(tool, without)
+
+
+def _given(tool: Tool, patterns: Sequence[str]) -> bool:
+    """`*` means no tool that was written for other agents."""
+    return tool.spec.name in patterns if tool.command else _named(tool, patterns)
 
 
 def _named(tool: Tool, patterns: Sequence[str]) -> bool:

@@ -75,7 +75,7 @@ class App:
         self.home = Home(paths.data / "sessions")
         keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, keys, options, before)
-        own = builtin() if options.tools is None else options.tools
+        own = (*builtin(), *options.more_tools) if options.tools is None else options.tools
         # A program that says which tools there are gets those, and nothing that is installed.
         self.plugins = _plugged(_names(own), self.log) if options.tools is None else None
         brought = self.plugins.tools if self.plugins else ()

@@ -33,6 +33,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     provider: Provider | None = None  # a provider of the caller's own
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
     tool_names: tuple[str, ...] | None = None  # only these of them; None: all
+    more_tools: tuple[Tool, ...] = ()  # of declared agents, which name them
     house: Mapping[str, object] = {}  # what those tools ask for by name
     agents: tuple[Profile, ...] = ()  # beside the built-in ones and those of folders
     begins: InitialVariables = InitialVariables()  # what its Python begins with
@@ -49,3 +50,4 @@ class DeclaredStart(Struct, frozen=True):
     environ: Mapping[str, str] = {}
     address: tuple[str, int] = ("", 0)
     notices: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()  # of all of them

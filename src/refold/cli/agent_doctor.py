@@ -5,11 +5,14 @@
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from refold.cli.flags import session_parser
+from refold.errors import ToolFailed
 from refold.headless.streams import write
-from refold.values.modes import Verdict
+from refold.values.modes import Mode, Verdict
 from refold.views.escape import on_one_line
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from refold.permissions.rules import Rule
     from refold.tools.contract import Tool
 
-_A_FILE, _A_COMMAND = "any-file", "any-command"
+_A_FILE, _A_COMMAND, _READS = "any-file", "any-command", "ls"
 _LABELS: Mapping[Verdict, str] = {
     "allow": "runs without asking",
     "ask": "asks",
@@ -41,30 +44,75 @@ def run(found: Namespace) -> int:
         model = app.models.check(start.model or app.models.full(app.model_of(View())))
     except BadInput as error:
         fault = str(error)
-    tools = tools_of(profile, app.tools).active
+    active, deferred = tools_of(profile, app.tools)
     rules = (*app.workspace.rules, *profile.rules)
+    mode = profile.mode or app.mode
     write(f"agent  {profile.name}  ({on_one_line(profile.where) or 'built in'})\n")
     write(
         f"model  {on_one_line(model)}  ok\n"
         if not fault
         else f"model  missing: {on_one_line(fault)}\n"
     )
+    verdicts: list[tuple[Tool, Verdict]] = [
+        (t, _verdict(t, app, rules, mode)) for t in (*active, *deferred)
+    ]
     for verdict in _LABELS:
-        names = [t.spec.name for t in tools if _verdict(t, app, rules) == verdict]
+        names = [t.spec.name for t, found in verdicts if found == verdict]
         write(f"{_LABELS[verdict]:19}  {', '.join(names) or '-'}\n")
+    write(_limits(verdicts, app, rules, mode))
     app.workspace.close()
     return 1 if fault else 0
 
 
-def _verdict(tool: "Tool", app: "App", rules: Sequence["Rule"]) -> Verdict:
+def _verdict(
+    tool: "Tool",
+    app: "App",
+    rules: Sequence["Rule"],
+    mode: "Mode",
+    command: str = _A_COMMAND,
+) -> Verdict:
     """For a file of the workspace, or a command that no rule names."""
+    from refold.engine.authorize import describe_access
     from refold.permissions.decide import decide
-    from refold.permissions.facts import Access, Target
-    from refold.permissions.rules import EDITS, LOOKS
+    from refold.permissions.facts import Access
 
-    name, facts = tool.spec.name, app.facts()
-    path = f"{facts.roots[0]}/{_A_FILE}"
-    files = (Target(_A_FILE, path),) if name in EDITS | LOOKS else ()
-    subject = _A_COMMAND if name == "bash" else ""
-    access = Access(name, tool.effect, subject, files)
-    return decide(access, app.mode, rules, facts).verdict
+    facts = app.facts()
+    try:
+        access = describe_access(tool, _sample(tool, command), facts)
+    except ToolFailed:  # it needs more than a sample
+        access = Access(tool.spec.name, tool.effect)
+    return decide(access, mode, rules, facts).verdict
+
+
+def _sample(tool: "Tool", command: str) -> Mapping[str, object]:
+    """Arguments for a call as it could be."""
+    schema: dict[str, Any] = msgspec.json.decode(tool.spec.parameters)
+    kinds = {"integer": 1, "number": 1, "boolean": True}
+    found: dict[str, object] = {
+        name: about["enum"][0] if "enum" in about else kinds.get(about.get("type"), _A_FILE)
+        for name, about in schema["properties"].items()
+        if name in schema["required"]
+    }
+    return found | ({"command": command} if "command" in found else {})
+
+
+def _limits(
+    verdicts: Sequence[tuple["Tool", Verdict]],
+    app: "App",
+    rules: Sequence["Rule"],
+    mode: "Mode",
+) -> str:
+    """What the lists do not say of single calls."""
+    from refold.permissions.rules import COMMANDS
+
+    asking = [t for t, v in verdicts if v == "ask" and t.spec.name in COMMANDS]
+    reading = [t for t in asking if _verdict(t, app, rules, mode, _READS) == "allow"]
+    names = ", ".join(tool.spec.name for tool in reading)
+    limits = "Protected files ask in every mode"
+    if mode != "bypass":
+        limits += ", and files outside the workspace ask"
+    return (
+        f"{limits}; {names}: a command that only reads does not.\n"
+        if names
+        else f"{limits}.\n"
+    )

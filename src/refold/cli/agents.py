@@ -65,7 +65,7 @@ def _list(found: Namespace) -> int:
     wide = max(cells(each.name) for each in profiles)
     for each in profiles:
         write(_document(each) if found.json else _line(each, wide))
-    for problem in (_unheeded(), untrusted_notice(place), *agents.problems):
+    for problem in (_unheeded(found.agents), untrusted_notice(place), *agents.problems):
         if problem:
             complain(on_one_line(problem))
     return 0
@@ -92,11 +92,14 @@ def _known(place: SkillScope, given: str | None = None) -> Registry:
     return registry(place, _tools, given=declared)
 
 
-def _unheeded() -> str:
-    """Which settings and agents of this folder do not count, and why; "" if all do."""
+def _unheeded(named: str | None) -> str:
+    """Which settings and agents of this folder do not count, and why; "" if all do.
+
+    `named`: the file that --agents names.
+    """
     from refold.config.folder_settings import project_here, unheeded
 
-    return unheeded(*project_here(here(), paths(os.environ)))
+    return unheeded(*project_here(here(), paths(os.environ)), named or "")
 
 
 def _tools() -> frozenset[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def declared_start(found: Namespace, directory: Path) -> DeclaredStart:
     """Raises `BadInput` for a file that cannot be used."""
     from refold.config.folder_settings import load_here
+    from refold.declared.command_tools import every_command_tool
     from refold.declared.overlay import allow_rules, overlay_of, profile_of
 
     places = paths(os.environ)
@@ -32,18 +33,20 @@ def declared_start(found: Namespace, directory: Path) -> DeclaredStart:
         chosen = settled.agent if settled.agent != "main" else agents.default
     known = tool_names()
     profiles = tuple(profile_of(each, known) for each in agents.agents)
+    tools = every_command_tool(agents.agents)
     one = agents.named(chosen or "")
     if one is None:
-        return DeclaredStart(profiles)
+        return DeclaredStart(profiles, tools=tools)
     made = overlay_of(one)
     return DeclaredStart(
         profiles,
         made.model,
         made.settings,
-        allow_rules(one.variant),
+        allow_rules(one),
         made.environ,
         made.address,
         made.notices,
+        tools,
     )
 
 

@@ -20,7 +20,7 @@ from refold.client.launch import Launch, Opened
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
 from refold.client.session import Session
 from refold.client.worktree import WorkingTrees
-from refold.config.folder_settings import FolderSettings, load_here
+from refold.config.folder_settings import FolderSettings, load_here, unheeded
 from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
 from refold.errors import BadInput, said_by
@@ -65,6 +65,7 @@ def launch_of(
     where = place_of(found)
     given = _given_start(found, where.directory)
     loaded, declared = _loaded(found, where.directory, given), given.declared
+    ignored = unheeded(loaded.project, loaded.state, found.agents or "")
     added = [_directory(each) for each in found.add_dir]
     options = LaunchOptions(
         directory=where.directory,
@@ -80,9 +81,10 @@ def launch_of(
         tool_names=() if found.no_tools else found.tools,
         schema=schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
-        notices=tuple(filter(None, (*where.notices, loaded.unheeded, *declared.notices))),
+        notices=tuple(filter(None, (*where.notices, ignored, *declared.notices))),
         given=loaded.given,
         agents=declared.profiles,
+        more_tools=declared.tools,
     )
     environ = {**os.environ, **given.environ}
     app = App(loaded.settings, paths(os.environ), environ, options)

@@ -76,7 +76,7 @@ def _read(name: str) -> AgentFile:
         content = path.read_bytes()
     except OSError as error:
         raise BadInput(f"{name!r} cannot be read: {said_by(error)}") from error
-    return parsed(content, name, str(path), os.environ, ours=True)
+    return parsed(content, name, str(path), os.environ)
 
 
 def _check(agents: AgentFile) -> None:

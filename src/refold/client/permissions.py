@@ -94,11 +94,12 @@ class Permissions:
         """The rules that name this tool; what each covers of it, its pattern says."""
         granted = (parse(text, "allow") for text in self.granted)
         every = (*self.rules, *granted)
-        return [r for r in every if is_about(r.tool, tool.spec.name, tool.effect)]
+        name, effect, command = tool.spec.name, tool.effect, tool.command is not None
+        return [r for r in every if is_about(r.tool, name, effect, command=command)]
 
     def runs_commands(self, tool: Tool) -> bool:
         """Is it judged by the commands in it, as bash is?"""
-        return tool.spec.name in COMMANDS
+        return tool.command is not None or tool.spec.name in COMMANDS
 
     def offers(self, request: Permission | Questions) -> Sequence[str]:
         """The rules that a yes to this request may add: the most useful, the narrowest.

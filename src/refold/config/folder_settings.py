@@ -12,7 +12,7 @@ from typing import NamedTuple
 from refold.config.layers import MANAGED, is_flag
 from refold.config.load import Loaded, load
 from refold.config.paths import Paths
-from refold.config.project import Project, Texts, project, texts
+from refold.config.project import Project, Texts, project, texts, without
 from refold.config.settings import RuleWithCases, Settings
 from refold.config.trusted_folders import Folders, State
 from refold.errors import BadInput
@@ -43,12 +43,19 @@ class FolderSettings(NamedTuple):
 
     @property
     def unheeded(self) -> str:
-        """Which settings of the folder are ignored, and why; "" if all do."""
+        """Which settings of the folder are ignored, and why; "" if none are."""
         return unheeded(self.project, self.state)
 
 
-def unheeded(found: Project, state: State) -> str:
-    """Which settings of a folder are ignored, and why; "" if all do."""
+def unheeded(found: Project, state: State, named: str = "") -> str:
+    """Which settings of a folder are ignored, and why; "" if none are.
+
+    `named`: the file of agents that this start names, which counts.
+    """
+    if named:
+        found = without(found, os.path.realpath(os.path.expanduser(named)))
+    if not (found.files or found.problem):
+        return ""
     where = f"{' and '.join(f.name for f in found.files)} in {found.folder}"
     way = "`refold trust add` shows and takes them, --trust takes them for one start"
     match state:

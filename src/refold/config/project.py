@@ -30,6 +30,7 @@ from refold.views.escape import on_one_line
 DIRECTORY = ".refold"
 _MOST_DOTS = 500  # on a line; for a key of so many parts `tomllib` takes minutes
 _WHOSE = {"config.toml": "project", "config.local.toml": "project-local"}
+TOOLS = f"{DIRECTORY}/tools"  # files of tools
 AGENT_FILES = ("agents.toml", "agents.yaml", "agents.json")  # `declared` reads them
 # Other programs have files of these names, too.
 _DECLARES = rb'(?m)^\s*\[agents\.|^agents\s*:|^\s*\{?\s*"agents"\s*:'
@@ -138,11 +139,28 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
         name, mark = called.removeprefix("./"), sha256(content).hexdigest()
         yield ProjectFile(name, mark, content=content)
     yield from _hook_files(folder, is_own)
+    agents = list[ProjectFile]()
     for top in (DIRECTORY, "."):
         for called, content in small_files(folder, top, AGENT_FILES, is_own).items():
             if top == DIRECTORY or re.search(_DECLARES, content):
                 name = os.path.normpath(called)
-                yield ProjectFile(name, sha256(content).hexdigest(), content=content)
+                agents.append(
+                    ProjectFile(name, sha256(content).hexdigest(), content=content)
+                )
+    yield from agents
+    if agents:
+        yield from _tool_files(folder, is_own)
+
+
+def _tool_files(
+    folder: str, is_own: Callable[[os.stat_result], bool]
+) -> Iterator[ProjectFile]:
+    """The JSON files of tools that agents of this folder can name."""
+    with suppress(OSError):
+        there = sorted(os.listdir(os.path.join(folder, TOOLS)))
+        names = tuple(each for each in there if each.endswith(".json"))[:_MOST]
+        for called, content in small_files(folder, TOOLS, names, is_own).items():
+            yield ProjectFile(called, sha256(content).hexdigest(), content=content)
 
 
 def _hook_files(
@@ -173,9 +191,28 @@ def any_agent_file(directory: Path, config: Path) -> bool:
 
 def agents_in(found: Project) -> dict[str, bytes]:
     """The files of agents, by name, in order of precedence."""
+    places = ("", DIRECTORY)
     return {
-        f.name: f.content for f in found.files if os.path.basename(f.name) in AGENT_FILES
+        f.name: f.content
+        for f in found.files
+        if os.path.dirname(f.name) in places and os.path.basename(f.name) in AGENT_FILES
     }
+
+
+def without(found: Project, agents: str) -> Project:
+    """The folder without this file of agents, and without tools that no other can name."""
+    files = [f for f in found.files if os.path.join(found.folder, f.name) != agents]
+    left = Project(found.folder, tuple(files), found.problem)
+    if agents_in(left):
+        return left
+    tools = tools_in(left)
+    files = [f for f in files if f.name not in tools]
+    return Project(found.folder, tuple(files), found.problem)
+
+
+def tools_in(found: Project) -> dict[str, bytes]:
+    """The files of tools, by name."""
+    return {f.name: f.content for f in found.files if os.path.dirname(f.name) == TOOLS}
 
 
 def _lines(content: bytes) -> list[str]:

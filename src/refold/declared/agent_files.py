@@ -14,7 +14,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from refold.config.paths import Paths
-from refold.config.project import AGENT_FILES, Project, agents_in, small_file
+from refold.config.project import AGENT_FILES, Project, agents_in, small_file, tools_in
 from refold.config.trusted_folders import State
 from refold.declared.variant import AgentFile, Declared, Path, Source, agents_of
 from refold.errors import BadInput
@@ -44,15 +44,16 @@ def find_declared(
     files = list[AgentFile]()
     if given:
         path = os.path.abspath(os.path.expanduser(given))
-        files.append(parsed(small_file(path), given, path, environ, ours=True))
+        files.append(parsed(small_file(path), given, path, environ))
     if state == "trusted":
+        tools = {os.path.join(project.folder, k): v for k, v in tools_in(project).items()}
         for called, content in agents_in(project).items():
             path = os.path.join(project.folder, called)
-            files.append(parsed(content, called, path, environ, ours=False))
+            files.append(parsed(content, called, path, environ, pinned=tools))
     for name in AGENT_FILES:
         path = str(paths.config / name)
         if os.path.exists(path):
-            files.append(parsed(small_file(path), path, path, environ, ours=True))
+            files.append(parsed(small_file(path), path, path, environ))
     taken = dict[str, Declared]()
     for file in files:
         for each in file.agents:
@@ -62,16 +63,29 @@ def find_declared(
 
 
 def parsed(
-    content: bytes, called: str, path: str, environ: Mapping[str, str], *, ours: bool
+    content: bytes,
+    called: str,
+    path: str,
+    environ: Mapping[str, str],
+    *,
+    pinned: Mapping[str, bytes] | None = None,
 ) -> AgentFile:
-    """The agents of one file. `called`: its name in messages. Raises `BadInput`."""
+    """The agents of one file. `called`: its name in messages. Raises `BadInput`.
+
+    `pinned` are the tools of a project, whose file this is; None: it is the user's own.
+    """
+    ours = pinned is None
     called = escaped(called)
     if path.endswith(".pl"):
         from refold.declared.facts import document_of
 
         facts = document_of(content, called)
         source = Source(
-            called, os.path.dirname(path), ours, lambda at: _nearest(facts.lines, at)
+            called,
+            os.path.dirname(path),
+            ours,
+            lambda at: _nearest(facts.lines, at),
+            pinned,
         )
         return agents_of(facts.table, source, environ)
     try:
@@ -90,13 +104,14 @@ def parsed(
             raise BadInput(
                 f"{called}: a file of agents ends in .toml, .yaml, .yml, .json or .pl"
             )
-    source = Source(called, os.path.dirname(path), ours, lambda at: _line(text, kind, at))
+    folder = os.path.dirname(path)
+    source = Source(called, folder, ours, lambda at: _line(text, kind, at), pinned)
     if kind == ".json" and "agents" not in document:
         from refold.declared.loop_config import FILES, agents_table
 
         if os.path.basename(path) in FILES:
             source = Source(
-                called, source.folder, ours, lambda at: _line(text, kind, at[2:])
+                called, folder, ours, lambda at: _line(text, kind, at[2:]), pinned
             )
             document = agents_table(document, FilePath(path).stem, source)
     return agents_of(document, source, environ)

@@ -17,10 +17,10 @@ from msgspec import Struct
 from refold.declared.compose import Composition, Section, Value, composed
 from refold.declared.overlay import (
     confirmed,
+    listed_tools,
     prompt_of,
     provider_of,
     token_limit,
-    tool_names,
 )
 from refold.declared.variant import Declared, Variant
 from refold.errors import BadInput, said_by
@@ -258,7 +258,8 @@ def _moved(base: str, host: str, port: int | None) -> str:
 def _tools(declared: Declared) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tools that the program has, and those that it cannot have."""
     variant = declared.variant
-    names = _TOOLS if variant.tools is None else tool_names(variant.tools)
+    listed = listed_tools(declared)
+    names = _TOOLS if listed is None else listed
     offered = tuple(name for name in _TOOLS if name in names)
     if variant.approval == "plan":
         offered = tuple(name for name in offered if name not in _CHANGES)

@@ -14,6 +14,7 @@ from refold.agents.definition import BadDefinition, agent_definition
 from refold.agents.profile import Profile
 from refold.config.layers import joined
 from refold.config.project import small_file
+from refold.declared.command_tools import command_tools, is_file
 from refold.declared.variant import Declared, Variant
 from refold.errors import BadInput
 from refold.values.modes import MODES
@@ -92,13 +93,12 @@ def overlay_of(declared: Declared) -> Overlay:
     return Overlay(model, said, environ, address, tuple(notices))
 
 
-def allow_rules(variant: Variant) -> tuple[str, ...]:
+def allow_rules(declared: Declared) -> tuple[str, ...]:
     """The rules that let exactly the listed tools run without asking, files in the workspace only."""
-    if not variant.auto_tools:
+    if not declared.variant.auto_tools:
         return ()
-    names = (
-        name for name in tool_names(variant.tools or ()) if name not in confirmed(variant)
-    )
+    asking = confirmed(declared.variant)
+    names = (name for name in listed_tools(declared) or () if name not in asking)
     return tuple(dict.fromkeys(_RULES.get(name, name) for name in names))
 
 
@@ -108,6 +108,15 @@ def confirmed(variant: Variant) -> tuple[str, ...]:
 
 def tool_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for each in names for name in TOOLS.get(each, (each,)))
+
+
+def listed_tools(declared: Declared) -> tuple[str, ...] | None:
+    """The names of its tools, those in files included; None: it has all. Raises `BadInput`."""
+    if declared.variant.tools is None:
+        return None
+    own = tuple(tool.spec.name for tool in command_tools(declared))
+    named = (name for name in declared.variant.tools if not is_file(name))
+    return (*tool_names(tuple(named)), *own)
 
 
 def provider_of(variant: Variant) -> str:
@@ -133,8 +142,15 @@ def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
         "description": variant.description or _about(variant),
         "ask": list(confirmed(variant)),
     }
-    if variant.tools is not None:
-        fields["tools"] = list(tool_names(variant.tools))
+    own = {tool.spec.name for tool in command_tools(declared)}
+    if taken := sorted(own & known):
+        raise BadInput(
+            f"{declared.where}: the agent {variant.name}: there is a tool {taken[0]!r} already: "
+            "give yours another name"
+        )
+    known |= own
+    if (tools := listed_tools(declared)) is not None:
+        fields["tools"] = list(tools)
     try:
         read = agent_definition(fields, prompt_of(declared), variant.name, known)
     except BadDefinition as error:

@@ -1,7 +1,7 @@
 """A declared agent as a value, read from a table of any file format. Pure.
 
 An error names the file, the line and the key, and what is allowed. `agent_files` finds and
-parses files, `facts` reads Prolog, and `settings` turns a variant into what a start uses.
+parses files, `facts` reads Prolog, and `overlay` turns a variant into what a start uses.
 """
 
 import re
@@ -69,6 +69,9 @@ class Declared(Struct, frozen=True):
     line: int = 0
     folder: str = ""
     ours: bool = True  # false: a project's file
+    pinned: Mapping[str, bytes] | None = (
+        None  # a project's files of tools, as they were shown
+    )
 
     @property
     def where(self) -> str:
@@ -82,6 +85,7 @@ class Source(Struct, frozen=True):
     folder: str
     ours: bool
     line: Callable[[Path], int]
+    pinned: Mapping[str, bytes] | None = None
 
     def wrong(self, path: Path, what: str) -> BadInput:
         line = self.line(path)
@@ -135,7 +139,9 @@ class _Reader:
         except msgspec.ValidationError as error:  # each value fits by itself
             raise source.wrong(at, str(error)) from error
         self._check(variant, at)
-        return Declared(variant, source.file, source.line(at), source.folder, source.ours)
+        return Declared(
+            variant, source.file, source.line(at), source.folder, source.ours, source.pinned
+        )
 
     def _values(self, name: str, below: Path) -> dict[str, Any]:
         at, source = ("agents", name), self._source

@@ -69,7 +69,15 @@ def describe_access(tool: Tool, arguments: Mapping[str, object], facts: Facts) -
 
 
 def described(tool: Tool, arguments: Mapping[str, object]) -> Access:
-    """What a call says that it would do: no path of it is followed yet."""
+    """What a call says that it would do: no path of it is followed yet.
+
+    Raises `ToolFailed` where no command line can be made of its arguments.
+    """
+    if tool.command is not None:
+        line = tool.command(arguments)
+        return Access(
+            tool.spec.name, tool.effect, line.text, network=line.network, command=True
+        )
     runs, files = tool.effect is Effect.RUN, tool.names_files(arguments)
     subject = ", ".join(files) if tool.paths else tool.subject_of(arguments)
     return Access(
@@ -153,11 +161,14 @@ def stricter(own: Decision, other: Decision) -> Decision:
 
 
 def fingerprint(call: ToolCall, found: Access) -> str:
-    """A hash of the call as the model made it, and of where its paths lead.
+    """A hash of the call as the model made it, of where its paths lead, and of its command
+    line, if its tool makes that: the file of the tool may change while the user thinks.
 
     The user approves exactly this; if the fingerprint changes, the approval does not apply.
     """
     parts = (call.name, bytes(call.arguments).decode(), found.cwd, *_leading(found))
+    if found.command:
+        parts = (*parts, found.subject)
     return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 

@@ -182,7 +182,7 @@ def as_judged(found: OpenCall, whole: ToolCall, tool: Tool, world: World) -> Acc
 
 def _may_write(tool: Tool, decision: Decision) -> bool:
     """Of what runs, only commands are confined; another tool can do what it wants."""
-    confined = tool.spec.name in COMMANDS
+    confined = tool.command is not None or tool.spec.name in COMMANDS
     runs = tool.effect is Effect.RUN and (decision.confines.writes or not confined)
     return tool.effect is Effect.CHANGE or runs
 

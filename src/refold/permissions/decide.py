@@ -11,13 +11,13 @@ from refold.permissions.facts import Access, Decision, Facts, Target, protected
 from refold.permissions.path_patterns import beginnings, whole
 from refold.permissions.rules import (
     CODE,
-    COMMANDS,
     LATER,
     LEAVE_PLAN,
     WEB,
     Rule,
     allowing,
     forbidding,
+    is_command,
     may_read,
     names_host,
     reads,
@@ -29,7 +29,7 @@ from refold.values.tools import Confines, Effect
 
 def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
     """`rules` may be in any order; of several with one verdict the first is named."""
-    if access.tool in COMMANDS:
+    if is_command(access):
         # Not wanted where no command is ever judged: a grammar is loaded.
         from refold.permissions.command_verdict import decide_command
 

@@ -32,6 +32,7 @@ class Access(Struct, frozen=True):
     """What a call would do, as far as permission is concerned.
 
     `subject` is what the call is about if that is not a file: a command line, an address.
+    With `command` it is a command line, whatever the tool is called.
     `cwd` is where a command runs, absolute; "" for the first root.
     """
 
@@ -42,6 +43,7 @@ class Access(Struct, frozen=True):
     cwd: str = ""
     network: bool = False  # a command that is to reach the network
     private: bool = False  # the host of a web address leads to a private IP address
+    command: bool = False
 
 
 def as_written(path: str) -> str:

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from refold.permissions.facts import Access, Facts, Target
-from refold.permissions.rules import COMMANDS, DOMAIN, EDITS, WEB
+from refold.permissions.rules import DOMAIN, EDITS, WEB, is_command
 
 if TYPE_CHECKING:
     from refold.permissions.shell.plain_script import SimpleCommand
@@ -45,7 +45,7 @@ def offers(access: Access, facts: Facts) -> tuple[str, ...]:
     None where no rule can: none sees a command with operators whole, and a name that
     holds `*` cannot be written as one.
     """
-    if access.tool in COMMANDS:
+    if is_command(access):
         part = _acting(access, facts)
         found = (_useful(part), _exact(part)) if part else ()
     else:
@@ -55,7 +55,7 @@ def offers(access: Access, facts: Facts) -> tuple[str, ...]:
 
 def narrowest(access: Access, facts: Facts) -> str:
     """The rule that covers this call and as little else as can be, or ""."""
-    if access.tool in COMMANDS:
+    if is_command(access):
         part = _acting(access, facts)
         return _exact(part) if part else ""
     if access.files:

@@ -150,12 +150,17 @@ def ours(name: str) -> str:
     return _ALSO.get(name, name)
 
 
-def is_about(written: str, tool: str, effect: Effect) -> bool:
-    """Does a rule for `written` speak of calls of `tool`?"""
+def is_command(access: Access) -> bool:
+    """Is the call judged by the command line that it runs?"""
+    return access.command or access.tool in COMMANDS
+
+
+def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) -> bool:
+    """Does a rule for `written` speak of calls of `tool`? `command`: it runs command lines."""
     name = ours(written)
     if fnmatchcase(tool, name):
         return True
-    if tool in COMMANDS and fnmatchcase("bash", name):  # a pattern, too
+    if (command or tool in COMMANDS) and fnmatchcase("bash", name):  # a pattern, too
         return True
     if name in EDITS:
         return tool in EDITS
@@ -219,10 +224,12 @@ def may_read(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
 
 
 def about(rules: Sequence[Rule], verdict: Verdict, access: Access) -> Sequence[Rule]:
+    command = is_command(access)
     return [
         r
         for r in rules
-        if r.verdict == verdict and is_about(r.tool, access.tool, access.effect)
+        if r.verdict == verdict
+        and is_about(r.tool, access.tool, access.effect, command=command)
     ]
 
 

@@ -73,6 +73,13 @@ class Reply(Struct, frozen=True):
     whole: bool = True
 
 
+class CommandLine(Struct, frozen=True):
+    """What a call runs in a shell. `network`: it must reach the network."""
+
+    text: str
+    network: bool = False
+
+
 class Tool(Struct, frozen=True):
     """`subject` names the parameter that rules match on and labels show.
 
@@ -82,6 +89,9 @@ class Tool(Struct, frozen=True):
 
     `dry_run` says that all it does goes through `files`. It is then run on a copy in memory
     before the user is asked, to show what would change.
+
+    `command` gives the command line that a call runs, and raises `ToolFailed` if there can be
+    none. It is judged and confined like one of `bash`. Only agents that name the tool have it.
     """
 
     spec: ToolSpec
@@ -94,6 +104,7 @@ class Tool(Struct, frozen=True):
     path: str = ""
     paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None
     dry_run: bool = False
+    command: Callable[[Mapping[str, object]], CommandLine] | None = None
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
         """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""
@@ -113,9 +124,11 @@ class Tool(Struct, frozen=True):
 
     def subject_of(self, arguments: Mapping[str, object]) -> str:
         """What rules match and labels show of a call: a path, a command line."""
-        if self.paths is None:
+        if self.paths is None and self.command is None:
             return str(arguments.get(self.subject, ""))
         try:
+            if self.command is not None:
+                return self.command(arguments).text
             return ", ".join(self.names_files(arguments))
         except ToolFailed:
             return ""
@@ -194,7 +207,7 @@ def tool(
             for p in asked
         ]
         arguments = msgspec.defstruct(name, fields, frozen=True, kw_only=True)
-        spec = ToolSpec(name, about, Raw(msgspec.json.encode(_schema(arguments))))
+        spec = ToolSpec(name, about, Raw(msgspec.json.encode(schema_of(arguments))))
         needs = tuple(p.name for p in all_of if p.kind is p.KEYWORD_ONLY)
         first = asked[0].name if asked else ""
         about_what = subject or path or first
@@ -225,7 +238,7 @@ def _replying(
     return run
 
 
-def _schema(arguments: type[Struct]) -> dict[str, Any]:
+def schema_of(arguments: type[Struct]) -> dict[str, Any]:
     """A plain JSON Schema object: no titles, and every reference written out."""
     (whole,), parts = msgspec.json.schema_components([arguments])
     found: dict[str, Any] = _inlined(whole, parts)

@@ -1,0 +1,245 @@
+"""Tools written as JSON files: a command line with places for arguments.
+
+Each argument becomes one word of the command line, or a part of one, and is quoted for the shell:
+no argument can become code. The command line is judged and confined like one of `bash`, which also
+runs it. `agent_files` says where an agent's files may lie, `variant` has the key `tools`.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from refold.config.project import small_file
+from refold.declared.variant import Declared
+from refold.errors import BadInput, ToolFailed, said_by
+from refold.permissions.shell.nested_commands import SHELLS
+from refold.tools.contract import CommandLine, Reply, Tool, schema_of
+from refold.tools.shell import bash
+from refold.values.printable_names import escaped
+from refold.values.tools import Effect, ToolSpec
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
+_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")  # the option of a shell before its script
+_KINDS: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+}
+_MOST = 50  # files in a folder
+
+Kind: TypeAlias = Literal["string", "integer", "number", "boolean"]
+
+
+class _Parameter(Struct, frozen=True, forbid_unknown_fields=True):
+    type: Kind = "string"
+    description: str = ""
+    enum: tuple[str, ...] = ()
+    optional: bool = False
+
+
+class _Written(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file, as it is written."""
+
+    name: str
+    description: Annotated[str, Meta(min_length=1, max_length=1_000)]
+    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    parameters: dict[str, _Parameter] = {}
+    network: bool = False
+    timeout: Annotated[int, Meta(ge=1, le=600)] = 60  # seconds
+
+
+class _Schema(Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters as a JSON Schema, which other programs have."""
+
+    type: Literal["object"]
+    properties: dict[str, dict[str, Any]] = {}
+    required: tuple[str, ...] = ()
+    additionalProperties: bool = False
+
+
+def command_tools(declared: Declared) -> tuple[Tool, ...]:
+    """The tools of the files that an agent names. Raises `BadInput`."""
+    return every_command_tool((declared,))
+
+
+def every_command_tool(agents: Iterable[Declared]) -> tuple[Tool, ...]:
+    """Those of several agents. Raises `BadInput` where different tools have one name."""
+    found = dict[str, tuple[_Written, str]]()
+    for declared in agents:
+        for path in _paths(declared):
+            written = _read(_content(declared, path), path, declared)
+            other, where = found.setdefault(written.name, (written, path))
+            if other != written:
+                raise _wrong(
+                    declared,
+                    f"{path!r} has the name {written.name!r}, and so has {where!r}: give one of "
+                    "them another name",
+                )
+    return tuple(_tool(written) for written, _ in found.values())
+
+
+def is_file(name: str) -> bool:
+    """Is this entry of `tools` a file or a folder, and not the name of a tool?"""
+    return "/" in name or name.endswith(".json")
+
+
+def _paths(declared: Declared) -> Iterable[str]:
+    for name in filter(is_file, declared.variant.tools or ()):
+        path = os.path.normpath(os.path.join(declared.folder, os.path.expanduser(name)))
+        if declared.pinned is not None:
+            inside = [p for p in declared.pinned if os.path.dirname(p) == path]
+            yield from [path] if path in declared.pinned or not inside else inside
+        elif os.path.isdir(path):
+            yield from _in_folder(declared, name, path)
+        else:
+            yield path
+
+
+def _in_folder(declared: Declared, name: str, path: str) -> Sequence[str]:
+    try:
+        files = sorted(each for each in os.listdir(path) if each.endswith(".json"))
+    except OSError as error:
+        raise _wrong(declared, f"{name!r} cannot be read: {said_by(error)}") from error
+    if not 0 < len(files) <= _MOST:
+        raise _wrong(
+            declared,
+            f"{name!r} has {len(files)} JSON files: name a folder with 1 to {_MOST}",
+        )
+    return [os.path.join(path, each) for each in files]
+
+
+def _content(declared: Declared, path: str) -> bytes:
+    if declared.pinned is None:
+        try:
+            return small_file(path)
+        except BadInput as error:
+            raise _wrong(
+                declared, f"{path!r} cannot be read: name a JSON file that exists"
+            ) from error
+    if path not in declared.pinned:
+        raise _wrong(
+            declared,
+            f"{path!r} is no file of this project's tools: put it into .refold/tools, which "
+            "`refold trust add` shows",
+        )
+    return declared.pinned[path]
+
+
+def _wrong(declared: Declared, what: str) -> BadInput:
+    return BadInput(f"{declared.where}: {declared.variant.name}.tools: {escaped(what)}")
+
+
+def _read(content: bytes, path: str, declared: Declared) -> _Written:
+    """Raises `BadInput` that names the file and the key."""
+    try:
+        fields = msgspec.json.decode(content, type=dict[str, Any])
+        if "properties" in fields.get("parameters", {}):
+            fields["parameters"] = _from_schema(fields["parameters"])
+        found = msgspec.convert(fields, _Written)
+        _check(found)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise _wrong(declared, f"{path!r}: {error}") from error
+    return found
+
+
+def _tool(found: _Written) -> Tool:
+    kinds = {name: _type_of(each) for name, each in found.parameters.items()}
+    fields = [
+        (name, kinds[name] | None, None) if each.optional else (name, kinds[name])
+        for name, each in found.parameters.items()
+    ]
+    arguments = msgspec.defstruct(found.name, fields, frozen=True, kw_only=True)
+    schema = Raw(msgspec.json.encode(schema_of(arguments)))
+    return Tool(
+        ToolSpec(found.name, found.description, schema),
+        Effect.RUN,
+        partial(_run, found),
+        arguments,
+        needs=bash.needs,
+        command=partial(_line, found),
+    )
+
+
+def _from_schema(given: dict[str, Any]) -> dict[str, Any]:
+    schema = msgspec.convert(given, _Schema)
+    return {
+        name: {**about, "optional": name not in schema.required}
+        for name, about in schema.properties.items()
+    }
+
+
+def _type_of(parameter: _Parameter) -> Any:
+    kind = Literal[parameter.enum] if parameter.enum else _KINDS[parameter.type]
+    return Annotated[kind, Meta(description=parameter.description)]
+
+
+def _check(found: _Written) -> None:
+    """What no single key can say. Raises `ValueError`."""
+    if not _NAME.fullmatch(found.name):
+        raise ValueError(f"the name {found.name!r} must have letters a to z, digits and _")
+    for name, each in found.parameters.items():
+        if not name.isidentifier() or name.startswith("_"):
+            raise ValueError(f"the parameter {name!r} must have letters, digits and _")
+        if each.enum and each.type != "string":
+            raise ValueError(f"the parameter {name!r} has an enum, so its type is string")
+    there = {name for word in found.command for name in _PLACE.findall(word)}
+    if unknown := sorted(there - found.parameters.keys()):
+        raise ValueError(f"command names {{{unknown[0]}}}, which is no parameter")
+    if unused := sorted(found.parameters.keys() - there):
+        raise ValueError(f"the parameter {unused[0]!r} has no place in command")
+    if not found.command[0] or _PLACE.search(found.command[0]):
+        raise ValueError("the first word of command must be the program itself")
+    for at, word in enumerate(found.command):
+        if _PLACE.search(word) and _is_script(found.command[:at]):
+            raise ValueError(
+                f"{word!r} is a script, and an argument in it would be code: use $1 in the "
+                "script, and give the argument after it"
+            )
+
+
+def _is_script(before: Sequence[str]) -> bool:
+    """Does a shell take the word after these as a script?"""
+    if before[-1] == "eval":
+        return True
+    shells = any(os.path.basename(word) in SHELLS for word in before)
+    return shells and bool(_SCRIPT.fullmatch(before[-1]))
+
+
+def _line(found: _Written, arguments: Mapping[str, object]) -> CommandLine:
+    """The command line of a call, each word quoted. Raises `ToolFailed`."""
+    words = list[str]()
+    for word in found.command:
+        names = _PLACE.findall(word)
+        if any(arguments.get(name) is None for name in names):
+            continue  # an optional argument that is not given
+        text = _PLACE.sub(lambda place: _text(arguments[place[1]]), word)
+        if "\0" in text:
+            raise ToolFailed(f"An argument of {found.name} has a NUL character: remove it.")
+        first = arguments[names[0]] if _PLACE.match(word) else ""
+        if isinstance(first, str) and first.startswith("-") and "--" not in words:
+            raise ToolFailed(
+                f"The argument {names[0]!r} must not begin with '-': {found.command[0]} would "
+                "take it as an option."
+            )
+        words.append(text)
+    return CommandLine(shlex.join(words), found.network)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _run(found: _Written, **given: object) -> Reply:
+    arguments = {name: given.pop(name, None) for name in found.parameters}
+    line = _line(found, arguments)
+    return await bash.run(
+        command=line.text, timeout=found.timeout, network=line.network, **given
+    )

@@ -1,0 +1,283 @@
+"""Tools in JSON files: their arguments are never code, and they are judged as bash is."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from refold.agents.profile import Profile, tools_of
+from refold.app.app import App
+from refold.cli.flags import session_parser
+from refold.cli.launch import app_of
+from refold.cli.main import main
+from refold.declared.command_tools import command_tools
+from refold.declared.variant import Declared, Variant
+from refold.engine.authorize import describe_access, fingerprint
+from refold.errors import BadInput, ToolFailed
+from refold.permissions.decide import decide
+from refold.permissions.facts import Decision
+from refold.permissions.rule_offers import narrowest
+from refold.permissions.rules import parse
+from refold.tools.contract import Tool
+from refold.values.messages import ToolCall
+
+COUNT: Mapping[str, Any] = {
+    "name": "count_lines",
+    "description": "Count the lines of a file.",
+    "command": ["wc", "-l", "--", "{path}"],
+    "parameters": {"path": {"description": "the file"}},
+}
+TAG: Mapping[str, Any] = {
+    "name": "tag",
+    "description": "Make a file.",
+    "command": ["touch", "tag-{name}.txt", "{more}"],
+    "parameters": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "more": {"type": "integer"}},
+        "required": ["name"],
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return tmp_path / "home"
+
+
+def write(path: str, **fields: Any) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(json.dumps(fields))
+
+
+def made(**fields: Any) -> Tool:
+    """The tool of a file that says this."""
+    write("t/one.json", **fields)
+    variant = Variant(name="one", tools=("t/one.json",))
+    (found,) = command_tools(Declared(variant, "a.toml", 3, os.getcwd()))
+    return found
+
+
+def line(tool: Tool, **arguments: object) -> str:
+    assert tool.command is not None
+    return tool.command(tool.parse(json.dumps(arguments).encode())).text
+
+
+def started(text: str, *words: str) -> App:
+    Path("a.toml").write_text(f'[agents.one]\nbackend = "ollama"\nmodel = "m"\n{text}')
+    given = ("--agents", "a.toml", "--agent", "one", *words)
+    return app_of(session_parser().parse_args(given), attended=False)
+
+
+def judged(app: App, name: str, arguments: Mapping[str, object], *denied: str) -> Decision:
+    tool = next(each for each in app.tools if each.spec.name == name)
+    rules = (*app.rules, *(parse(each, "deny") for each in denied))
+    access = describe_access(tool, arguments, app.facts())
+    return decide(access, app.mode, rules, app.facts())
+
+
+WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
+
+
+@given(st.lists(WORDS, min_size=1, max_size=8))
+@example(
+    ["$(touch x)", "`id`", "'; rm -rf /; '", '"', "a\nb", "\\", "*", "~", "", "!!", "é"]
+)
+def test_bash_gets_each_argument_as_the_words_that_it_was(values: list[str]) -> None:
+    tool = made(
+        name="show",
+        description="Show.",
+        command=["printf", "%s\\0", "a{word}b"],
+        parameters={"word": {}},
+    )
+    script = "\n".join(line(tool, word=each) for each in values)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
+
+    assert done.stdout.decode() == "".join(f"a{each}b\0" for each in values)
+    assert done.stderr == b""
+
+
+def test_an_optional_argument_that_is_not_given_leaves_its_word_out() -> None:
+    tool = made(**TAG)
+
+    assert line(tool, name="a b", more=3) == "touch 'tag-a b.txt' 3"
+    assert line(tool, name="x") == "touch tag-x.txt"
+
+
+def test_an_argument_cannot_become_an_option() -> None:
+    without_mark = {**COUNT, "command": ["wc", "{path}"]}
+
+    assert line(made(**COUNT), path="--help") == "wc -l -- --help"
+    with pytest.raises(
+        ToolFailed, match="'path' must not begin with '-': wc would take it"
+    ):
+        line(made(**without_mark), path="--files0-from=/etc/shadow")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"command": ["sh", "-c", "wc -l {path}"]}, "'wc -l {path}' is a script, and an argument"),
+        ({"command": ["env", "bash", "-ec", "wc {path}"]}, "is a script, and an argument"),
+        ({"command": ["{path}"]}, "the first word of command must be the program itself"),
+        ({"command": "wc -l {path}"}, "Expected `array`, got `str`"),
+        ({"command": ["wc", "{file}"]}, "command names {file}, which is no parameter"),
+        ({"command": ["wc"]}, "the parameter 'path' has no place in command"),
+        ({"name": "mcp__x y"}, "the name 'mcp__x y' must have letters a to z"),
+        ({"colour": "red"}, "unknown field `colour`"),
+        ({"timeout": 0}, "Expected `int` >= 1"),
+        ({"parameters": {"path": {"type": "array"}}}, "Invalid enum value 'array'"),
+    ],
+)  # fmt: skip
+def test_a_file_that_makes_no_safe_tool_is_an_error_that_says_why(
+    change: Mapping[str, Any], expected: str
+) -> None:
+    with pytest.raises(BadInput) as raised:
+        made(**{**COUNT, **change})
+
+    assert str(raised.value).startswith("a.toml:3: one.tools: ")
+    assert "one.json" in str(raised.value)
+    assert expected in str(raised.value)
+
+
+def test_a_tool_with_the_name_of_another_is_refused() -> None:
+    write("t/one.json", **{**COUNT, "name": "read_file"})
+    with pytest.raises(BadInput, match="there is a tool 'read_file' already"):
+        started('tools = ["t/one.json"]\n')
+
+    write("t/one.json", **COUNT)
+    write("t/two.json", **{**COUNT, "description": "Another."})
+    with pytest.raises(BadInput, match="has the name 'count_lines', and so has"):
+        started('tools = ["./t"]\n')
+
+
+def test_its_command_line_is_judged_by_the_rules_for_bash() -> None:
+    write("t/count.json", **COUNT)
+    write("t/tag.json", **TAG)
+    asks = started('tools = ["./t"]\n')
+    runs = started('tools = ["./t"]\nauto_tools = true\n')
+
+    inside = judged(asks, "count_lines", {"path": "a.txt"})
+    assert inside == Decision(
+        "allow", reason="every part of it is read-only, inside the workspace"
+    )
+    assert judged(asks, "count_lines", {"path": "/etc/shadow"}).verdict == "ask"
+    assert (
+        judged(asks, "count_lines", {"path": ".env"}, "read_file(.env)").verdict == "deny"
+    )
+    assert judged(asks, "tag", {"name": "x"}).verdict == "ask"
+    assert judged(runs, "tag", {"name": "x"}).rule == "tag"
+    assert judged(runs, "tag", {"name": "x"}, "bash(touch *)").rule == "bash(touch *)"
+    assert judged(runs, "tag", {"name": "x"}, "tag").verdict == "deny"
+
+
+def test_a_catastrophe_and_a_protected_file_ask_though_the_tool_is_allowed() -> None:
+    fields = {**COUNT, "name": "drop", "command": ["rm", "-rf", "--", "{path}"]}
+    write("t/drop.json", **fields)
+    app = started('tools = ["t/drop.json"]\nauto_tools = true\n')
+
+    assert judged(app, "drop", {"path": "build"}).verdict == "allow"
+    assert [judged(app, "drop", {"path": p}).once for p in ("/", ".git/hooks")] == [
+        True,
+        True,
+    ]
+
+
+def test_the_rule_that_is_offered_covers_the_command() -> None:
+    write("t/tag.json", **TAG)
+    app = started('tools = ["t/tag.json"]\n')
+    tool = next(each for each in app.tools if each.spec.name == "tag")
+    access = describe_access(tool, {"name": "x"}, app.facts())
+
+    offered = narrowest(access, app.facts())
+    assert offered == "bash(touch tag-x.txt)"
+    allowed = decide(access, "default", [parse(offered, "allow")], app.facts())
+    assert allowed.rule == offered
+
+
+def test_an_approval_does_not_hold_for_the_command_of_a_changed_file() -> None:
+    call = ToolCall("1", "count_lines", Raw(b'{"path": "a"}'))
+
+    def hash_of(tool: Tool) -> str:
+        return fingerprint(call, describe_access(tool, {"path": "a"}, app.facts()))
+
+    app = started("")
+    before = hash_of(made(**COUNT))
+    assert hash_of(made(**COUNT)) == before
+    assert hash_of(made(**{**COUNT, "command": ["rm", "--", "{path}"]})) != before
+
+
+def test_only_an_agent_that_names_the_tool_has_it() -> None:
+    every = (made(**COUNT),)
+
+    def names(**fields: Any) -> list[str]:
+        profile = Profile(name="x", description="x", **fields)
+        return [each.spec.name for each in tools_of(profile, every).active]
+
+    assert names() == []
+    assert names(tools=("count_lines",)) == ["count_lines"]
+    assert names(tools=("count_lines",), without=("bash",)) == []
+
+
+def test_a_projects_tool_stands_where_trust_shows_it_and_its_change_ends_the_trust(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def tools() -> list[str]:
+        app = app_of(session_parser().parse_args([]), attended=False)
+        return [each.spec.name for each in app.tools if each.command]
+
+    write(".refold/tools/count.json", **COUNT)
+    Path("agents.toml").write_text('[agents.one]\ntools = [".refold/tools/count.json"]\n')
+    assert tools() == []
+    main(["trust", "add", "--yes"])
+    assert '"command": ["wc", "-l", "--", "{path}"]' in capfd.readouterr().out
+    assert tools() == ["count_lines"]
+
+    write(".refold/tools/count.json", **{**COUNT, "command": ["rm", "{path}"]})
+    assert tools() == []
+
+
+def test_a_projects_agent_names_no_tool_elsewhere() -> None:
+    write("t/count.json", **COUNT)
+    Path("agents.toml").write_text('[agents.one]\ntools = ["t/count.json"]\n')
+
+    with pytest.raises(BadInput, match=r"put it into \.refold/tools"):
+        app_of(session_parser().parse_args(["--trust"]), attended=False)
+
+
+@pytest.mark.slow
+def test_a_call_runs_its_command_and_an_argument_stays_an_argument() -> None:
+    write("t/count.json", **COUNT)
+    Path("my file.txt").write_text("a\nb\n")
+    calls = [
+        {"tool": "count_lines", "arguments": {"path": path}}
+        for path in ("my file.txt", "$(touch made)")
+    ]
+    Path("s.jsonl").write_text(json.dumps({"calls": calls}) + '\n{"text": "Done."}\n')
+    Path("a.toml").write_text('[agents.one]\ntools = ["./t"]\n')
+
+    given = ["-p", "x", "--agents", "a.toml", "--agent", "one", "--script", "s.jsonl"]
+    done = subprocess.run(
+        [sys.executable, "-m", "refold", *given, "--output-format", "stream-json"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    rows = [json.loads(row) for row in done.stdout.splitlines()]
+    results = {r["call_id"]: r["text"] for r in rows if r["type"] == "tool_result"}
+
+    assert results["call-0"] == "2 my file.txt"
+    assert "'$(touch made)': No such file" in results["call-1"]
+    assert not Path("made").exists()
