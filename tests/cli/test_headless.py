@@ -330,7 +330,9 @@ def test_a_script_with_a_mistake_is_named_with_its_line(
     path = script(workspace, {"text": "One."}, {"txet": "Two."})
 
     assert main(["-p", "Hi", "--script", path]) == 1
-    assert f"{path}, line 2: Object contains unknown field `txet`" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert f"{path}, line 2: Object contains unknown field `txet`" in told
+    assert "a line has text, thinking, calls" in told
 
 
 def test_a_script_may_begin_with_the_mark_of_a_text(

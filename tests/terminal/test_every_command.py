@@ -112,7 +112,7 @@ ROWS: Mapping[str, Typing] = {
     "compact": Typing("/compact", seen=("There are no messages yet, .*",)),
     "status": said("/status", "/status now", seen=(
         r"version +refold \d.*", r"session +\d{8}-.*", r"model +script/own", r"mode +default",
-        r"rules +0 from settings, 0 allowed for this session", r"context +(<1% of window|context window of unknown size|nothing sent yet)",
+        r"rules +0 from settings, 0 allowed for this session", r"context +(<1% of window|\d+ tokens; the size of the window is unknown)",
         "/status takes no argument, not 'now'")),
     "doctor": Typing("/doctor --offline", "/doctor now", seen=(
         r"ok +refold .*", "type /doctor, or /doctor --offline, not 'now'")),
@@ -155,8 +155,13 @@ ROWS: Mapping[str, Typing] = {
     "note": Typing("/note tests run with make", "/memory", seen=(
         ".*tests run with make",)),
     "shell": Typing("!echo hi | tr h H", seen=("Hi",)),
-    "config": Typing("/config notify_seconds", "/config no.such", seen=(
-        "notify_seconds = .*  # default", "there is no setting 'no.such'.*")),
+    "config": Typing("/config notify_seconds", "/config no.such", "/config set notify_seconds 9",
+        "/config notify_seconds", "/config set model nowhere/x", "/config set limits.steps many",
+        "/config set notify_seconds", seen=(
+        "notify_seconds = .*  # default", "there is no setting 'no.such'.*",
+        "New sessions use this notify_seconds.", r"notify_seconds = 9\b.*",
+        "there is no provider 'nowhere'.*", "limits.steps = 'many' cannot be saved: .*",
+        "type /config set KEY VALUE; /config lists the keys")),
     "theme": Typing("/theme", "/theme dark save", "/theme pink", "/config terminal.theme", seen=(
         "This terminal shows no colours, so there is nothing to pick.", "It is the default of new sessions.", "type /theme .*",
         'terminal.theme = "dark"  # .*')),

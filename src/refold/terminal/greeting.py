@@ -1,6 +1,7 @@
 """The first lines of a session at a terminal, and the last: what it is, how to go on."""
 
 import os
+from zlib import crc32
 
 import anyio
 
@@ -18,6 +19,18 @@ from refold.views.number_format import outcome_line
 _WIDEST = 100  # cells
 _BLOCKS = 12  # of the last exchange: calls, texts, notices
 _CUT_OFF = "Enter continues it · a message is sent with it · Ctrl+C ends it"
+_TIPS = (
+    "Ctrl+D leaves",
+    "Shift+Tab changes what runs without asking",
+    "@ names a file, and Tab completes it",
+    "!command runs it in your shell",
+    "Esc Esc rewinds to an earlier message",
+    "Enter while it works sends at the next step",
+    "Ctrl+R searches what you typed before",
+    "Ctrl+G writes the message in your editor",
+    "#text saves a note for later sessions",
+    "/undo reverts a message and its file changes",
+)
 _BYPASS = "Mode bypass: everything runs without asking, except what asks in every mode (sudo, .env, …)."
 
 
@@ -29,7 +42,12 @@ async def greet(session: Session, printer: Printer) -> None:
     for notice in session.notices():
         printer.say(on_one_line(notice), "warn")
     if not await last_words(session, printer) and not view.turn.seq:
-        printer.say("/help lists the commands · Ctrl+D leaves", "dim")
+        printer.say(f"/help lists the commands · {tip(view.session.id)}", "dim")
+
+
+def tip(session_id: str) -> str:
+    """Another tip for most sessions, the same one for a session that is opened again."""
+    return _TIPS[crc32(session_id.encode()) % len(_TIPS)] if session_id else _TIPS[0]
 
 
 async def last_words(session: Session, printer: Printer) -> bool:

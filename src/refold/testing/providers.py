@@ -178,6 +178,7 @@ def check_history(messages: Iterable[Message]) -> None:
 #     {"text": "12 tests."}
 
 _MOST = 64 * 1024 * 1024  # bytes
+_KEYS = "a line has text, thinking, calls, stop, pause and for; a call has tool and arguments"
 
 
 class _Call(Struct, forbid_unknown_fields=True):
@@ -252,7 +253,7 @@ def load(file: Path) -> Paced:
             try:
                 lines.append(msgspec.json.decode(line, type=_Line))
             except msgspec.DecodeError as error:
-                raise BadInput(f"{file}, line {number}: {error}") from error
+                raise BadInput(f"{file}, line {number}: {error}; {_KEYS}") from error
     return Paced(lines)
 
 

@@ -1,17 +1,34 @@
-"""/config: show the settings, and where each comes from.
+"""/config: show the settings and where each comes from, or change one as `refold config` does.
 /format: show or set how the conversation is sent to a CLI backend.
 """
 
 from refold.errors import BadInput
 from refold.terminal.commands.table import FORMATS
 from refold.terminal.terminal import Terminal
-from refold.views.escape import visible
+from refold.views.escape import on_one_line, visible
 
 
 async def run(here: Terminal, rest: str) -> None:
-    """All settings, or those of some keys or tables."""
-    for row in await here.session.config.lines(rest.split()):
+    """All settings, or those of some keys or tables; `set` changes one of the user's."""
+    words = rest.split(None, 2)
+    if words[:1] == ["set"]:
+        _set(here, words[1:])
+        return
+    for row in await here.session.config.lines(words):
         here.printer.say(visible(row))
+
+
+def _set(here: Terminal, words: list[str]) -> None:
+    match words:
+        case [key, value]:
+            is_model = key == "model" or key.startswith("models.")
+            doubt = here.session.models.doubt(value) if is_model else ""
+            here.session.config.remember(key, value)
+            here.printer.say(f"New sessions use this {on_one_line(key)}.", "dim")
+            if doubt:
+                here.printer.say(on_one_line(doubt), "warn")
+        case _:
+            raise BadInput("type /config set KEY VALUE; /config lists the keys")
 
 
 async def run_format(here: Terminal, rest: str) -> None:

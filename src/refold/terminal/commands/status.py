@@ -52,6 +52,6 @@ def _rows(here: Terminal) -> list[tuple[str, str]]:
 
 def _context(view: View) -> str:
     used, window = view.account.last_usage, view.conversation.system_prompt.window
-    if not view.turn.seq:
+    if not (tokens := used.input + used.output):
         return "nothing sent yet"
-    return window_share(used, window) or "context window of unknown size"
+    return window_share(used, window) or f"{tokens} tokens; the size of the window is unknown"
