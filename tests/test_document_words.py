@@ -162,6 +162,45 @@ def test_messages_use_no_word_that_readers_did_not_understand() -> None:
     assert wrong == []
 
 
+NO_SENTENCES = {
+    "permissions/shell/git_read_only.py",  # options of git
+    "journal/catalogue/database.py",  # SQL
+}
+
+
+def longer_texts(source: str) -> Iterator[tuple[int, str]]:
+    """Each text of four words or more that is not a docstring, with its line."""
+    tree = ast.parse(source)
+    left_out = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in left_out:
+                if len(text.split()) > 3:
+                    yield node.lineno, text
+            case _:
+                pass
+
+
+def test_other_texts_use_no_word_that_readers_did_not_understand() -> None:
+    """Rows of tables, templates, and what is told to a model."""
+    wrong = [
+        f"{name}:{line}: {text!r}: {found}"
+        for path in sorted((ROOT / "src/refold").rglob("*.py"))
+        if "shipped" not in path.parts
+        if (name := str(path.relative_to(ROOT / "src/refold"))) not in NO_SENTENCES
+        for line, text in longer_texts(path.read_text(encoding="utf-8"))
+        if (found := banned(re.sub(r"child-(\d|N)|<child[^>]*>", "", text)))
+    ]
+
+    assert wrong == []
+
+
+def test_a_banned_phrase_in_another_text_is_found_and_one_in_a_docstring_is_not() -> None:
+    source = '"""The talk of these people."""\nROWS = {"a": ("it is", "all of the talk")}\n'
+
+    assert [text for _, text in longer_texts(source)] == ["all of the talk"]
+
+
 def test_a_banned_phrase_in_a_message_is_found() -> None:
     source = 'raise errors.BadInput(f"{x} " f"is {y or \'nobody\'}: mend it" + "the talk")'
 

@@ -15,5 +15,5 @@ def test_what_the_system_says_is_told_without_the_path_that_the_sentence_names()
 
     assert said_by(gone.value) == "No such file or directory"
     assert said_by(OSError("the disk is wet")) == "the disk is wet"
-    assert said_by(odd.value) == "it is no UTF-8"
+    assert said_by(odd.value) == "it is not UTF-8"
     assert said_by(ValueError("3 is no colour")) == "3 is no colour"

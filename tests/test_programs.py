@@ -176,7 +176,7 @@ def test_what_our_programs_start_is_looked_for_where_they_were(
 
 
 def test_nothing_is_started_by_its_name_alone() -> None:
-    with pytest.raises(ValueError, match="'true' is no absolute path"):
+    with pytest.raises(ValueError, match="'true' is not an absolute path"):
         programs.start(["true"])
 
 

@@ -127,7 +127,7 @@ def said_by(error: Exception) -> str:
     """What is wrong, for a sentence that names the file itself: the system does so, too."""
     match error:
         case UnicodeDecodeError():
-            return "it is no UTF-8"
+            return "it is not UTF-8"
         case OSError(strerror=str(words)):
             return words
         case _:

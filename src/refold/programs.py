@@ -183,7 +183,7 @@ def bound(pid: int, seconds: int = _LONGEST, memory: int = 0) -> None:
 
 def _absolute(argv: Sequence[str]) -> tuple[str, ...]:
     if not os.path.isabs(argv[0]):
-        raise ValueError(f"{argv[0]!r} is no absolute path: find it with Programs")
+        raise ValueError(f"{argv[0]!r} is not an absolute path: find it with Programs")
     return tuple(argv)
 
 

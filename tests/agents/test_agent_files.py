@@ -265,16 +265,16 @@ def test_unknown_fields_and_tools_are_named_and_harm_nothing(here: Here) -> None
         ("role: boss", "role is 'boss', and none of main, small, big, judge"),
         ("as: boss", "as is 'boss', and none of main, child, both"),
         ("acting: badly", "acting is 'badly', and none of native, text, code"),
-        ("steps: 0", "steps is no number above 0: '0'"),
-        ("steps: many", "steps is no number above 0: 'many'"),
+        ("steps: 0", "steps must be a number above 0, not '0'"),
+        ("steps: many", "steps must be a number above 0, not 'many'"),
         ("effects: fly", "the effect 'fly' is none of look, change, run, net, ask, self"),
-        ("tools:\n- a: b", "tools is no list of words"),
-        ("tools:\n  a: b", "tools is no list of words"),
-        ("name: [a]", "name is no text"),
+        ("tools:\n- a: b", "tools must be a list of words"),
+        ("tools:\n  a: b", "tools must be a list of words"),
+        ("name: [a]", "name must be a text"),
         ("without: bsah", "without: there is no tool 'bsah' (did you mean bash?)"),
         ("deny: wirte_file", "the rule 'wirte_file': there is no tool 'wirte_file' (did you mean write_file?)"),
         ("deny: ['']\nask: 'no rule'", "'no rule' is not a permission rule: write tool or tool(pattern), for example bash(git status *) or edit_file(src/**)"),
-        ("tools: [", "line 3: this is no YAML: expected the node content, but found '<stream end>'"),
+        ("tools: [", "line 3: this is not YAML: expected the node content, but found '<stream end>'"),
         ("name: review", "review is an agent of refold; give yours another name"),
         ("name: General", "general is an agent of refold; give yours another name"),
     ],
@@ -323,7 +323,7 @@ def test_files_that_are_no_definition_are_passed_over(here: Here) -> None:
         f"out.md: it is a link that leads out, to {here.home}/elsewhere.md",
         "pipe.md: pipe.md is a device, pipe or socket, not a file to read or write",
         "plain.md: line 1: the file does not begin with a line ---",
-        "zeros.md: it is no text: it holds zero bytes",
+        "zeros.md: it is not text: it contains zero bytes",
     ]
 
 
@@ -398,7 +398,7 @@ def test_what_is_wrong_in_a_folder_names_the_file(here: Here) -> None:
     )
 
     assert [p.split(" is ignored: ")[1] for p in found(here).problems] == [
-        "meta.yml, line 2: this is no YAML: expected the node content, but found "
+        "meta.yml, line 2: this is not YAML: expected the node content, but found "
         "'<stream end>'",
         f"system_prompt.md: it is a link that leads out, to {here.home}/elsewhere.md",
     ]
@@ -427,7 +427,7 @@ def test_aliases_in_yaml_take_no_time(here: Here) -> None:
     ]
     said = wrong(here, "\n".join((*lines, "tools: *x")))
 
-    assert said == "tools is no list of words"
+    assert said == "tools must be a list of words"
 
 
 def test_no_number_of_agents_makes_a_start_slow(here: Here) -> None:

@@ -117,7 +117,7 @@ def test_a_child_alone_becomes_a_session_of_its_own_that_goes_on(
     said = capsys.readouterr()
     new = said.out.partition(":")[0]
     assert said.out == f"{new}: 2 sessions, 18 events\n"
-    assert f"the id {ID}/child-1 is that of a child, so this has a new one" in said.err
+    assert f"the id {ID}/child-1 is the id of a subagent, so this has a new one" in said.err
     main(["sessions", "export", new, "--format", "tar"])
     assert capsys.readouterr().out == file.read_text("utf-8")
     assert main(["-p", "go on", "-r", new, "--script", str(script)]) == 0

@@ -79,7 +79,7 @@ def test_what_cannot_be_done_is_one_sentence(shell: Shell) -> None:
     assert shell("tasks", "show", "7")[2] == (
         "refold: there is no task 7 on the board: it has 1 to 2\n"
     )
-    assert "'x' is no number of a task" in shell("tasks", "done", "x")[2]
+    assert "'x' is not the number of a task" in shell("tasks", "done", "x")[2]
 
 
 def test_a_task_that_was_taken_is_given_back(shell: Shell) -> None:

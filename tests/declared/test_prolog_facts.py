@@ -148,7 +148,7 @@ def test_each_fact_changes_what_runs(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("hello(world).", "a.pl:1: hello(world) is no fact about an agent"),
+        ("hello(world).", "a.pl:1: hello(world) is not a fact about an agent"),
         ("\nagent_backend(x, [type(cli), command(\"claude\"), args([\"--yes\"])]).", "a.pl:2: the argument '--yes' is not known here"),
         ("agent_backend(x, [type(cli), command(\"vim\")]).", "a.pl:1: command('vim') is none of claude"),
         ("agent_backend(x, [type(cli), command(\"claude\"), colour(red)]).", "a.pl:1: colour/1 of cli backends is not known here"),

@@ -171,7 +171,7 @@ def test_lines_that_were_lost_where_some_were_to_be_added_are_named(tmp_path: Pa
         ("What is the port in a.txt?", [], "It is 80.", "No call was about a.txt. No call was made, so the answer is a guess."),
         ("What is the port in a.txt?", [call("read_file", path="a.txt")], "It is 8080.", ""),
         ("Whose is the port in a.txt?", [call("read_file", path="a.txt")], "The port is of ann@b.example.",
-         "ann@b.example is in no result: copy it exactly as it stands there."),
+         "ann@b.example is in no result: copy it exactly."),
         ("Whose is the port in a.txt?", [call("read_file", path="a.txt")], "The port is of ann@a.example.", ""),
         ("Say hello.", [call("bash", command="expr Hello!")], "Hello!", ""),
     ],

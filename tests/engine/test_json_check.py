@@ -94,8 +94,8 @@ def doubling(times: int) -> str:
         (doubling(40), "takes too long to follow"),
         ('{"items": {"pattern": "^(a+)+$"}}', "a pattern is not followed here"),
         ('{"patternProperties": {"^(a+)+$": {}}}', "a pattern is not followed here"),
-        ('{"$ref": "#/x", "x": 5}', "refers to what is no schema"),
-        ('{"$ref": "#/x", "x": [5]}', "refers to what is no schema"),
+        ('{"$ref": "#/x", "x": 5}', "refers to something that is not a schema"),
+        ('{"$ref": "#/x", "x": [5]}', "refers to something that is not a schema"),
     ],
 )
 def test_a_schema_of_code_cannot_hold_up_who_follows_it(written: str, why: str) -> None:

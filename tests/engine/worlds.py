@@ -39,6 +39,6 @@ def _words(part: Part) -> str:
         case ToolCall(_, name, arguments):
             return f"{name} {bytes(arguments).decode()}"
         case Image(_, kind, name):
-            return f"[picture {name or kind}]"
+            return f"[image {name or kind}]"
         case ToolResult(_, text, failed):
             return f"failed: {text}" if failed else text

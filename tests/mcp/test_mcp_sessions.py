@@ -172,7 +172,7 @@ def test_a_tool_that_changes_while_it_is_connected_is_blocked(place: Place) -> N
     [
         ("crash", "its program ended with code 7: out of luck"),
         ("silent", "it did not answer within 2 s"),
-        ("garbage", "it prints what is no message of the protocol"),
+        ("garbage", "it prints something that is not a message of the protocol"),
         ("endless", "it sent a line longer than 16 MiB"),
     ],
 )

@@ -58,8 +58,8 @@ def test_what_cannot_be_said_is_left_out_or_forbidden_widely_and_told(
 @pytest.mark.parametrize(
     ("settings", "left"),
     [
-        ({"allow": "Bash"}, "'allow' is no list"),
-        ({"deny": [3]}, "3 in 'deny' is no text"),
+        ({"allow": "Bash"}, "'allow' must be a list"),
+        ({"deny": [3]}, "3 in 'deny' must be a text"),
         ({"colour": 1}, "'colour' has no meaning here"),
         ({"defaultMode": "wild"}, "there is no mode like 'wild'"),
         ({"defaultMode": ["plan"]}, "there is no mode like ['plan']"),

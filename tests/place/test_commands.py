@@ -258,7 +258,7 @@ def test_of_long_output_that_is_no_text_little_is_kept_as_text() -> None:
     assert (found.dropped, found.printed, whole) == (0, 3_000_012, False)
     assert text.startswith("first\n")
     assert text.endswith("last\n")
-    assert "characters are left out: this is no text]" in text
+    assert "characters are left out: this is not text]" in text
     assert len(text) < 70_000
 
 

@@ -178,7 +178,7 @@ def test_a_character_that_is_cut_in_two_does_no_harm(project: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"\x7fELF\x00\x01", "it is no text: it holds zero bytes"),
+        (b"\x7fELF\x00\x01", "it is not text: it contains zero bytes"),
         (b"\x89PNG\r\n\x1a\n", "it is not UTF-8 text"),
         ("Text".encode("utf-16"), "it is not UTF-8 text"),
     ],

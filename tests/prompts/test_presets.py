@@ -128,7 +128,7 @@ def test_a_name_that_is_none_says_which_there_are(
         ("Be brief.\n", "line 1: the file has to begin with a line ---"),
         ("", "line 1: the file has to begin with a line ---"),
         ("---\nname: mine\n", "line 1: the line --- that ends the front matter is missing"),
-        ("---\nname: mine\nBe brief\n---\nx\n", "line 3: 'Be brief' is no line `key: words`"),
+        ("---\nname: mine\nBe brief\n---\nx\n", "line 3: 'Be brief' is not a line `key: words`"),
         ("---\nname: mine\nname: mine\n---\nx\n", "line 3: name stands there twice"),
         ("---\nname: mine\n---\nx\n", "line 3: the front matter says no description"),
         ("---\nname: mine\ndescription: d\n---\n \n", "line 4: there is no prompt after the front matter"),
@@ -152,7 +152,7 @@ def test_front_matter_that_is_wrong_is_named_by_its_line(
     [
         (b"---\n" + b"x" * 40_000, "it is larger than 32 KiB"),
         (b"---\n\xff\n---\n", "it is not UTF-8 text"),
-        (b"---\n\0\n---\n", "it is no text: it holds zero bytes"),
+        (b"---\n\0\n---\n", "it is not text: it contains zero bytes"),
     ],
 )
 def test_a_file_that_is_no_prompt_is_refused(

@@ -110,7 +110,7 @@ def test_what_a_model_refuses_is_left_out_once_and_for_all(
     assert mark in first
     assert [mark in body for body in later] == [False, False]
     if thing == "pictures":
-        assert all("[picture cat.png, which cannot be shown here]" in b for b in later)
+        assert all("[image cat.png, which cannot be shown here]" in b for b in later)
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses", "openai-chat"])

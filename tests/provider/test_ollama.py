@@ -114,7 +114,7 @@ def test_a_model_that_takes_tools_is_given_them() -> None:
     _, server = told(says, ASKED)
 
     assert asked_of(server) == [("/api/show", False), ("/api/chat", True)]
-    assert b"[picture cat.png, which cannot be shown here]" in server[1].body
+    assert b"[image cat.png, which cannot be shown here]" in server[1].body
 
 
 def test_where_no_tools_are_offered_none_are_missing() -> None:

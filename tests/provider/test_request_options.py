@@ -98,7 +98,7 @@ def test_anthropic_is_shown_pictures_and_thinks_as_hard_as_it_can() -> None:
                         {"type": "text", "text": "this?"},
                         {
                             "type": "text",
-                            "text": "[picture dog.png, which cannot be shown here]",
+                            "text": "[image dog.png, which cannot be shown here]",
                             "cache_control": {"type": "ephemeral"},
                         },
                     ],
@@ -119,7 +119,7 @@ def test_anthropic_is_shown_pictures_and_thinks_as_hard_as_it_can() -> None:
                             "content": [
                                 {
                                     "type": "text",
-                                    "text": "a cat\n\n[picture dog.png, which cannot be shown here]",
+                                    "text": "a cat\n\n[image dog.png, which cannot be shown here]",
                                 },
                                 {
                                     "type": "image",
@@ -197,7 +197,7 @@ def test_responses_is_shown_pictures_and_thinks_as_hard_as_it_can() -> None:
                         {"type": "input_text", "text": "this?"},
                         {
                             "type": "input_text",
-                            "text": "[picture dog.png, which cannot be shown here]",
+                            "text": "[image dog.png, which cannot be shown here]",
                         },
                     ],
                 },
@@ -219,7 +219,7 @@ def test_responses_is_shown_pictures_and_thinks_as_hard_as_it_can() -> None:
                     "output": [
                         {
                             "type": "input_text",
-                            "text": "a cat\n\n[picture dog.png, which cannot be shown here]",
+                            "text": "a cat\n\n[image dog.png, which cannot be shown here]",
                         },
                         {
                             "type": "input_image",
@@ -275,7 +275,7 @@ def test_a_chat_server_is_shown_pictures_of_results_after_them_all() -> None:
                         {"type": "text", "text": "this?"},
                         {
                             "type": "text",
-                            "text": "[picture dog.png, which cannot be shown here]",
+                            "text": "[image dog.png, which cannot be shown here]",
                         },
                     ],
                 },
@@ -298,7 +298,7 @@ def test_a_chat_server_is_shown_pictures_of_results_after_them_all() -> None:
                 {
                     "role": "tool",
                     "tool_call_id": "call-1",
-                    "content": "a cat\n\n[picture dog.png, which cannot be shown here]",
+                    "content": "a cat\n\n[image dog.png, which cannot be shown here]",
                 },
                 {"role": "tool", "tool_call_id": "call-2", "content": ""},
                 {
@@ -351,7 +351,7 @@ def test_gemini_is_shown_pictures_inside_of_results() -> None:
                         {"text": "What is"},
                         {"inlineData": {"mimeType": "image/png", "data": "iVBORyBjYXQ="}},
                         {"text": "this?"},
-                        {"text": "[picture dog.png, which cannot be shown here]"},
+                        {"text": "[image dog.png, which cannot be shown here]"},
                     ],
                 },
                 {
@@ -371,7 +371,7 @@ def test_gemini_is_shown_pictures_inside_of_results() -> None:
                             "functionResponse": {
                                 "name": "look",
                                 "response": {
-                                    "output": "a cat\n\n[picture dog.png, which cannot be shown here]"
+                                    "output": "a cat\n\n[image dog.png, which cannot be shown here]"
                                 },
                                 "parts": [
                                     {
@@ -425,7 +425,7 @@ def test_ollama_is_shown_pictures_and_may_think() -> None:
             "messages": [
                 {
                     "role": "user",
-                    "content": "What is\n\nthis?\n\n[picture dog.png, which cannot be shown here]",
+                    "content": "What is\n\nthis?\n\n[image dog.png, which cannot be shown here]",
                     "images": ["iVBORyBjYXQ="],
                 },
                 {
@@ -438,7 +438,7 @@ def test_ollama_is_shown_pictures_and_may_think() -> None:
                 },
                 {
                     "role": "tool",
-                    "content": "a cat\n\n[picture dog.png, which cannot be shown here]",
+                    "content": "a cat\n\n[image dog.png, which cannot be shown here]",
                     "images": ["iVBORyBjYXQ="],
                     "tool_name": "look",
                     "tool_call_id": "call-1",
@@ -476,9 +476,9 @@ def test_a_picture_alone_is_a_message(wire: WireName) -> None:
 @pytest.mark.parametrize(
     ("image", "words"),
     [
-        (DOG, "[picture dog.png, which cannot be shown here]"),
-        (Image(BLOB, "image/svg+xml"), "[picture image/svg+xml, which cannot be shown here]"),
-        (Image(BLOB, "image/bmp", " \ud83d"), "[picture �, which cannot be shown here]"),
+        (DOG, "[image dog.png, which cannot be shown here]"),
+        (Image(BLOB, "image/svg+xml"), "[image image/svg+xml, which cannot be shown here]"),
+        (Image(BLOB, "image/bmp", " \ud83d"), "[image �, which cannot be shown here]"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_shown_is_told(wire: WireName, image: Image, words: str) -> None:
@@ -696,7 +696,7 @@ def test_an_ollama_model_that_sees_nothing_is_told_of_pictures() -> None:
     body = sent("ollama", ALL, {"capabilities": ["completion", "tools"]})
 
     assert DATA not in str(body)
-    assert str(body).count("[picture cat.png, which cannot be shown here]") == 3
+    assert str(body).count("[image cat.png, which cannot be shown here]") == 3
 
 
 def test_a_window_of_ones_own_goes_before_what_ollama_says() -> None:

@@ -89,7 +89,7 @@ def test_a_part_that_is_missing_loses_only_what_it_holds(tmp_path: Path) -> None
 
         assert await session.restore(variables, {}) == VariableReport(
             (("n", "int"),),
-            (("x", "LookupError: what it was kept in is not there any more"),),
+            (("x", "LookupError: the file that contained it is gone"),),
         )
         assert dict(found.kept) == {"x": "str", "n": "int"}
 

@@ -58,11 +58,11 @@ def test_line_ends_and_a_byte_order_mark_make_no_difference() -> None:
         ("", 1, "does not begin with a line ---"),
         ("---\nname: a\n", 1, "has no end"),
         ("---\n" + "x: y\n" * 9000 + "---\n", 1, "more than 16,384 characters"),
-        ("---\nname: a\n\tx: [\n---\n", 3, "this is no YAML"),
-        ("---\nname: a\nname: {b\n---\n", 3, "this is no YAML"),
+        ("---\nname: a\n\tx: [\n---\n", 3, "this is not YAML"),
+        ("---\nname: a\nname: {b\n---\n", 3, "this is not YAML"),
         ("---\njust words\n---\n", 2, "no lines `key: words`"),
         ("---\nname: " + "[" * 5000 + "\n---\n", 2, "more than 100 brackets"),
-        ("---\n? ? ? ? x: |\n" + "? " * 8000 + "\n---\n", 2, "this is no YAML"),
+        ("---\n? ? ? ? x: |\n" + "? " * 8000 + "\n---\n", 2, "this is not YAML"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(text: str, line: int, words: str) -> None:

@@ -213,7 +213,7 @@ def test_binary_data_that_was_seen_can_be_replaced_by_text(place: ToolDirectory)
 
     assert get(place, "a") == b"one"
     assert isinstance(reply.shown[0], Diff)
-    assert reply.shown[0].text == "@@ the file was no text @@"
+    assert reply.shown[0].text == "@@ the file was not text @@"
 
 
 # What a model can see and write, in a file of any kind it may meet.

@@ -41,7 +41,7 @@ def test_lines_are_numbered_and_the_whole_is_known_by_its_hash(
 @pytest.mark.parametrize(
     ("first", "count", "text"),
     [
-        (1, 2, "1\ta\n2\tb\n(lines 1-2 of 3; go on with first=3)"),
+        (1, 2, "1\ta\n2\tb\n(lines 1-2 of 3; continue with first=3)"),
         (3, 9, "3\tc\n(lines 3-3 of 3)"),
         (4, 1, "(there are only 3 lines)"),
     ],
@@ -280,7 +280,7 @@ def test_what_was_cut_can_be_read_on_by_lines(place: ToolDirectory) -> None:
     place.blobs.kept["abc"] = b"one\r\n" + b"x" * 2500 + b"\nthree"
 
     assert read(place, path="blob:abc", first=2, count=2) == (
-        f"2\t{'x' * 2000}\n3\t{'x' * 500}\n(lines 2-3 of 4; go on with first=4)"
+        f"2\t{'x' * 2000}\n3\t{'x' * 500}\n(lines 2-3 of 4; continue with first=4)"
     )
 
 

@@ -209,7 +209,7 @@ def test_hidden_letters_of_a_file_are_written_out_in_a_change() -> None:
 
 
 def test_what_a_diff_does_not_show_is_shown_as_the_call_gave_it() -> None:
-    whole = Diff("/w/a", "changed", "@@ the file was no text @@")
+    whole = Diff("/w/a", "changed", "@@ the file was not text @@")
 
     rows = about("write_file", whole, path="a", content="one\ntwo\n")
 

@@ -205,7 +205,7 @@ class Children:
             elif child.born.background:
                 self._start_in_background(child)
             elif not waited_for:
-                self._start_in_background(child, "nobody waits for it any more")
+                self._start_in_background(child, "its result is no longer needed")
 
     def _start_in_background(self, child: Child, stopped: str = "") -> None:
         if child.name not in self._running and self._background_group is not None:

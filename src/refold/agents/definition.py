@@ -158,7 +158,7 @@ class _DefinitionReader:
             if inside:
                 self._notes.append(
                     f"{escaped(written)[:80]!r} is used as a rule that asks: only your "
-                    "own rules let calls run unasked"
+                    "own rules let calls run without asking"
                 )
                 self._ask += names
             found += names
@@ -183,7 +183,7 @@ class _DefinitionReader:
         if mode not in ("", "default"):
             self._notes.append(
                 f"the mode {escaped(mode)[:40]!r} is ignored: plan is the only one that an "
-                "agent may choose, because only you decide what runs unasked"
+                "agent may choose, because only you decide what runs without asking"
             )
         return ""
 
@@ -225,7 +225,7 @@ class _DefinitionReader:
             return ""
         if isinstance(value, str | int | float):
             return str(value)
-        raise BadDefinition(f"{key} is no text")
+        raise BadDefinition(f"{key} must be a text")
 
     def _list(self, key: str) -> tuple[str, ...]:
         value = self._values.get(key)
@@ -233,10 +233,10 @@ class _DefinitionReader:
             return ()
         many = re.split(_BETWEEN, value) if isinstance(value, str) else value
         if not isinstance(many, list):
-            raise BadDefinition(f"{key} is no list of words")
+            raise BadDefinition(f"{key} must be a list of words")
         words = cast("list[object]", many)
         if not all(isinstance(word, str) for word in words):
-            raise BadDefinition(f"{key} is no list of words")
+            raise BadDefinition(f"{key} must be a list of words")
         return tuple(each for word in words if (each := seen(str(word)).strip()))
 
     def _count(self, key: str) -> int:
@@ -244,7 +244,9 @@ class _DefinitionReader:
         if not text:
             return 0
         if not (text.isascii() and text.isdecimal() and 0 < int(text) < 10_000):
-            raise BadDefinition(f"{key} is no number above 0: {escaped(text)[:40]!r}")
+            raise BadDefinition(
+                f"{key} must be a number above 0, not {escaped(text)[:40]!r}"
+            )
         return int(text)
 
     def _flag(self, key: str, *, default: bool) -> bool:

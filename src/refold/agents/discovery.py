@@ -194,5 +194,5 @@ def _text(path: str, source: _Source, name: str = "") -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadDefinition(f"{before}line {line}: this is not UTF-8 text") from error
     if "\0" in text:
-        raise BadDefinition(f"{before}it is no text: it holds zero bytes")
+        raise BadDefinition(f"{before}it is not text: it contains zero bytes")
     return text

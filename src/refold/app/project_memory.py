@@ -69,7 +69,7 @@ _PASSWORD = re.compile(
     r"[^.,;\n]{0,40}?(?:\s(?:is|ist|lautet|est|es|são|é)\s|[=:])\s*\S",
     re.IGNORECASE,
 )
-SECRET = "Not saved: it holds what looks like a key or a password."
+SECRET = "Not saved: it seems to contain a key or a password."
 
 
 class Learned(Struct, frozen=True):

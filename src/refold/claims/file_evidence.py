@@ -172,7 +172,7 @@ def _by_code(
         return Finding("unknown", f"{why}; the file is not what it was then")
     for sought in ways:
         if now.words.places(sought.quote, sought.within, most=1):
-            why = "stands in the file, which Python code names and nobody has changed since"
+            why = "stands in the file, which Python code names and which has not changed since"
             return _heavy(Finding("supported", why), ways)
     if now.words.holds(ways[0].quote):
         return Finding("contradicted", _where(ways[0], now.words))

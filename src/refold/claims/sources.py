@@ -124,5 +124,5 @@ class Today:
         text = written(content)
         now = partial(Now, "file", sha256(content).hexdigest(), touched=touched)
         if text is None or content.startswith(b"%PDF-"):
-            return now(why="it is no text")
+            return now(why="it is not text")
         return now(passage(text.plain))

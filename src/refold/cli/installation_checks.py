@@ -195,7 +195,7 @@ def _directory(what: str, path: Path) -> Iterator[Finding]:
         yield Finding("disk", "wrong", f"{what}: {path} takes no file: {took}",
             "make room, or set REFOLD_HOME to another directory")  # fmt: skip
         return
-    kept = f", a line is kept in {took * 1000:.1f} ms" if there else ", not made yet"
+    kept = f"; saving a line takes {took * 1000:.1f} ms" if there else ", not made yet"
     said = f"{what} in {path}: {_size(free)} free{kept}"
     if free < _LITTLE:
         yield Finding("disk", "warning", said, "make room: a session needs some")

@@ -64,5 +64,5 @@ def _show(found: "list[Entry]") -> None:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise ArgumentTypeError(f"{text!r} is no number of lines: 0 or more")
+        raise ArgumentTypeError(f"{text!r} is not a number of lines: give 0 or more")
     return int(text)

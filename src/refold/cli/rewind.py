@@ -70,7 +70,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _event(text: str) -> int:
     if not text.isdecimal():
-        raise ArgumentTypeError(f"{text!r} is no number of an event")
+        raise ArgumentTypeError(f"{text!r} is not the number of an event")
     return int(text)
 
 

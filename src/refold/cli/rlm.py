@@ -364,7 +364,7 @@ class RlmProgress:
         if self._leaves.asked:
             yield _calls(self._leaves.asked, self._leaves.failed, self._leaves.open)
         if running := len(view.children.running):
-            yield f"{running} {'child' if running == 1 else 'children'} at work"
+            yield f"{running} {'subagent' if running == 1 else 'subagents'} running"
         spent = view.turn.spent
         count = spent.usage.input + spent.usage.output + sum(m.tokens for m in below)
         yield f"{tokens(count)} tokens"

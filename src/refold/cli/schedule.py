@@ -229,5 +229,5 @@ def _lines(schedule: Schedule) -> list[str]:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise ArgumentTypeError(f"{text!r} is no number of a schedule")
+        raise ArgumentTypeError(f"{text!r} is not the number of a schedule")
     return int(text)

@@ -144,5 +144,5 @@ def _before(began: Entry) -> int:
 
 def _seq(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise ArgumentTypeError(f"{text!r} is no number of an event")
+        raise ArgumentTypeError(f"{text!r} is not the number of an event")
     return int(text)

@@ -129,5 +129,5 @@ def _tell(tasks: Sequence[BoardTask], *, as_json: bool) -> None:
 def _number(text: str) -> int:
     digits = text.removeprefix("#")
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 10):
-        raise ArgumentTypeError(f"{text!r} is no number of a task")
+        raise ArgumentTypeError(f"{text!r} is not the number of a task")
     return int(digits)

@@ -108,7 +108,7 @@ class _FactReader:
                 self._loop |= self._config(keys)
             case term:
                 raise self._wrong(
-                    f"{term_text(term)[:80]} is no fact about an agent; there are agent/2, "
+                    f"{term_text(term)[:80]} is not a fact about an agent; there are agent/2, "
                     "default_agent/1, agent_backend/2, tool_spec/2 and loop_config/1"
                 )
 
@@ -222,7 +222,7 @@ class _FactReader:
                     names.add(name)
                 case _:
                     raise self._wrong(
-                        f"{term_text(each)[:60]} is no param(Name, string, required, QuotedText)"
+                        f"{term_text(each)[:60]} is not a param(Name, string, required, QuotedText)"
                     )
         if names != _PARAMETERS[tool]:
             raise self._wrong(
@@ -264,13 +264,13 @@ class _FactReader:
         found = list[tuple[str, Any]]()
         items = items_of(keys)
         if items is None:
-            raise self._wrong(f"{term_text(keys)[:60]} is no list of key(Value)")
+            raise self._wrong(f"{term_text(keys)[:60]} is not a list of key(Value)")
         for each in items:
             match each:
                 case Compound(key, arguments) if many or len(arguments) == 1:
                     found.append((key, arguments if many else arguments[0]))
                 case _:
-                    raise self._wrong(f"{term_text(each)[:60]} is no key(Value)")
+                    raise self._wrong(f"{term_text(each)[:60]} is not a key(Value)")
             if [name for name, _ in found].count(key) > 1:
                 raise self._wrong(f"{key} is there twice")
         return found
@@ -287,7 +287,7 @@ class _FactReader:
                 items = items_of(term)
                 if items is None:
                     raise self._wrong(
-                        f"{term_text(term)[:60]} is no text, number, true, false or list"
+                        f"{term_text(term)[:60]} is not a text, number, true, false or list"
                     )
                 return [self._plain(each) for each in items]
 

@@ -364,7 +364,7 @@ The exit code is 0 after an answer, 1 after an error, and 130 after Ctrl+C.
 - The settings are at the top of `{program.name}`; change them there.
 
 Files outside of the current directory are refused. A file is changed only if the model has read
-it and nobody has changed it since. **A command that you allow can do what you can do**: there is
+it and it has not changed since. **A command that you allow can do what you can do**: there is
 no sandbox, no checkpoint, and nothing is recorded.
 
 ## How to read it

@@ -170,7 +170,7 @@ async def _receive(
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the program says why it ended
         if garbage > _GARBAGE:
-            ending.because("it prints what is no message of the protocol")
+            ending.because("it prints something that is not a message of the protocol")
         else:
             ending.because(f"it sent a line longer than {LONGEST_LINE // 1024**2} MiB")
 

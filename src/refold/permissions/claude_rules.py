@@ -68,11 +68,13 @@ def _texts(value: object, name: str, left: list[str]) -> Sequence[str]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        left.append(f"{name!r} is no list")
+        left.append(f"{name!r} must be a list")
         return ()
     items = cast("list[object]", value)
     left += (
-        f"{item!r} in {name!r} is no text" for item in items if not isinstance(item, str)
+        f"{item!r} in {name!r} must be a text"
+        for item in items
+        if not isinstance(item, str)
     )
     return [item for item in items if isinstance(item, str)]
 
@@ -80,7 +82,7 @@ def _texts(value: object, name: str, left: list[str]) -> Sequence[str]:
 def _one(written: str, verdict: Verdict, left: list[str]) -> list[str]:
     found = _RULE.fullmatch(written.strip())
     if not found:
-        left.append(f"{written!r} is no rule")
+        left.append(f"{written!r} is not a rule")
         return []
     name, pattern = ours(found[1]), found[2] or ""
     if name == "bash":

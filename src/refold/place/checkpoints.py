@@ -30,12 +30,12 @@ from refold.programs import Programs
 from refold.values.path_names import below
 
 NO_GIT = (
-    "git is not installed, so no checkpoints are kept: what is changed here cannot be taken "
-    "back. Install git to have them."
+    "git is not installed, so no checkpoints are kept: changes here cannot be undone. "
+    "Install git to have them."
 )
 WHOLE_MACHINE = (
-    "no checkpoints are kept of the whole machine, so what is changed here cannot be taken "
-    "back: work in a directory of its own to have them."
+    "no checkpoints are kept of the whole machine, so changes here cannot be undone: "
+    "work in a directory of its own to have them."
 )
 _YOUNG = 1.0  # seconds: what was seen so lately need not be looked at again
 _FRESH = 10.0  # seconds: what was seen so lately still counts

@@ -126,7 +126,7 @@ def as_text(data: bytes) -> tuple[str, bool]:
         piece = decoder.decode(data[at : at + _PIECE], at + _PIECE >= len(data))
         if piece.count("\ufffd") > _NO_TEXT * len(piece):
             left = max(0, len(piece) - 2 * _SHOWN)
-            gap = f"\n[{left:,} characters are left out: this is no text]\n"
+            gap = f"\n[{left:,} characters are left out: this is not text]\n"
             piece, whole = piece[:_SHOWN] + gap + piece[-_SHOWN:], False
         pieces.append(piece)
     return "".join(pieces), whole

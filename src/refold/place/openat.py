@@ -29,7 +29,7 @@ _TRIES = 100  # somebody renames directories while we look
 LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _WHY = {
     errno.ENOENT: "there is no such file or directory",
-    errno.EEXIST: "a part of the path is a file, or somebody made it in the meantime",
+    errno.EEXIST: "a part of the path is a file, or another program made it in the meantime",
     errno.ENOTDIR: "a part of the path is not a directory",
     errno.EACCES: "the system does not permit it",
     errno.EPERM: "the system does not permit it",

@@ -200,8 +200,8 @@ class Sandbox:
         if os.path.exists(seatbelt.PROGRAM):
             return _Found(
                 "seatbelt",
-                "Commands run under sandbox-exec with a profile that nobody has tested "
-                "on a Mac yet: do not rely on it.",
+                "Commands run under sandbox-exec with a profile that was never tested "
+                "on a Mac: do not rely on it.",
             )
         why = self._distrusted() or _why_not(self._bwrap)
         if not why:

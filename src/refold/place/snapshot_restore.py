@@ -193,7 +193,7 @@ def _put(
 def _free(folder: int, last: str) -> None:
     with suppress(FileNotFoundError):
         os.stat(last, dir_fd=folder, follow_symlinks=False)
-        raise FileExistsError(errno.EEXIST, "somebody has just made such a file")
+        raise FileExistsError(errno.EEXIST, "another program has just made such a file")
 
 
 def _write(folder: int, name: str, content: bytes, bits: int, wait: bool) -> None:

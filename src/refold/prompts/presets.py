@@ -108,7 +108,9 @@ def parsed(text: str, called: str) -> Preset:
             continue
         found = _LINE.fullmatch(line.rstrip())
         if not found:
-            raise _wrong(called, number, f"{escaped(line[:80])!r} is no line `key: words`")
+            raise _wrong(
+                called, number, f"{escaped(line[:80])!r} is not a line `key: words`"
+            )
         if found[1] in values:
             raise _wrong(called, number, f"{found[1]} stands there twice")
         values[found[1]] = _unquoted(found[2] or "")

@@ -72,7 +72,7 @@ def text_of(found: Content) -> str:
     except UnicodeDecodeError as error:
         raise Unreadable("it is not UTF-8 text") from error
     if "\0" in text:
-        raise Unreadable("it is no text: it holds zero bytes")
+        raise Unreadable("it is not text: it contains zero bytes")
     return text.replace("\r\n", "\n")
 
 

@@ -250,7 +250,7 @@ class ChunkedBody:
             self._left = int(size[1], 16)
             self._last = not self._left
         else:
-            self.wrong = f"this is no size of a chunk: {line[:40]!r}"
+            self.wrong = f"this is not the size of a chunk: {line[:40]!r}"
 
 
 class HttpResponse:

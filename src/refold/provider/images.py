@@ -93,4 +93,4 @@ def _seen(image: Image, pictures: Pictures, kinds: Collection[str]) -> Seen:
     if image.media_type in kinds and (data := pictures.get(image.blob)):
         return Shown(image.media_type, b64encode(data).decode())
     called = sanitize.text(image.name).strip() or image.media_type
-    return f"[picture {called}, which cannot be shown here]"
+    return f"[image {called}, which cannot be shown here]"

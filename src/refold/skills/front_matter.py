@@ -73,10 +73,10 @@ def yaml_of(lines: list[str], first: int = 2) -> dict[str, object]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + first if mark else first
-        raise BadFrontMatter(line, f"this is no YAML: {error.problem}") from error
+        raise BadFrontMatter(line, f"this is not YAML: {error.problem}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         said = " ".join(str(error).split())[:200]
-        raise BadFrontMatter(first, f"this is no YAML: {said}") from error
+        raise BadFrontMatter(first, f"this is not YAML: {said}") from error
     if not isinstance(found, dict):
         raise BadFrontMatter(first, "there are no lines `key: words`")
     values = cast("dict[Any, object]", found)

@@ -178,7 +178,9 @@ def check_history(messages: Iterable[Message]) -> None:
 #     {"text": "12 tests."}
 
 _MOST = 64 * 1024 * 1024  # bytes
-_KEYS = "a line has text, thinking, calls, stop, pause and for; a call has tool and arguments"
+_KEYS = (
+    "a line has text, thinking, calls, stop, pause and for; a call has tool and arguments"
+)
 
 
 class _Call(Struct, forbid_unknown_fields=True):

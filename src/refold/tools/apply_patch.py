@@ -28,7 +28,7 @@ from refold.values.tools import Effect
 if TYPE_CHECKING:
     from refold.tools.patch_format import Hunk, Section
 
-_NO_TEXT = DiffText("@@ the file was no text @@", 0, 0)
+_NO_TEXT = DiffText("@@ the file was not text @@", 0, 0)
 
 
 def named(arguments: Mapping[str, object]) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def _row(number: int, checked: Checked) -> str:
     words = " ".join(checked.claim.claim.split())
     name = words if len(words) <= _SHORT else f"{words[: _SHORT - 1]}…"
     advice = {
-        "contradicted": " Not taken: mend it, or leave it out.",
+        "contradicted": " Not accepted: correct it, or leave it out.",
         "stale": " Taken; look again, and claim it again.",
         "unknown": " Taken, but nothing bears it out: give better evidence.",
         "supported": "",

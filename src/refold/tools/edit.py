@@ -24,7 +24,7 @@ from refold.values.printable_names import escaped
 from refold.values.text import restored
 from refold.values.tools import Effect
 
-_NO_TEXT = DiffText("@@ the file was no text @@", 0, 0)
+_NO_TEXT = DiffText("@@ the file was not text @@", 0, 0)
 _NUMBERS = r"(?m)^\d+\t"
 _SHOWN = 30  # lines of the nearest text
 _NAMED = 10  # line numbers in a sentence

@@ -157,7 +157,7 @@ class Piece(Struct, frozen=True):
         """The same, and how to read on, for a model."""
         if self.last < self.first or self.last == self.total:
             return self.where
-        return f"{self.where}; go on with first={self.last + 1}"
+        return f"{self.where}; continue with first={self.last + 1}"
 
 
 def piece(text: str, first: int, count: int) -> Piece:

@@ -276,7 +276,7 @@ def _ctrl_c(model: Model, at: float) -> Updated:
     if model.composer.field.text:
         kept = inputs.remembered(model.composer, model.composer.field.text)
         model = replace(model, composer=inputs.emptied(kept), interrupted_at=-math.inf)
-        return replace(model, hint="Emptied. ↑ brings it back."), ()
+        return replace(model, hint="Cleared. ↑ restores it."), ()
     if model.screen.view.turn.seq and not (twice and model.screen.view.turn.stopped):
         hint = "Stopping the turn. Ctrl+C again leaves."
         return replace(model, hint=hint), (Send(Interrupt()),)

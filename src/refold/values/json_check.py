@@ -78,7 +78,9 @@ class Schema:
         except RecursionError as error:
             raise ValueError("the schema refers to itself without end") from error
         except (AttributeError, TypeError) as error:  # it was not looked at there
-            raise ValueError("the schema refers to what is no schema") from error
+            raise ValueError(
+                "the schema refers to something that is not a schema"
+            ) from error
 
     def _step(self) -> None:
         self._steps += 1

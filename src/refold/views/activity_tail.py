@@ -77,7 +77,7 @@ class Tail:
                 why = f": {_short(reason)}" if reason else ""
                 yield style_of(outcome), f"turn ended {outcome.replace('_', ' ')}{why}"
             case JournalRepaired(lost):
-                yield "warn", f"mended: {_short(lost)} is lost"
+                yield "warn", f"repaired: {_short(lost)} is lost"
             case _:
                 return
 

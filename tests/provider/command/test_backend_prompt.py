@@ -427,11 +427,11 @@ def test_what_a_program_cannot_be_shown_is_told_in_words() -> None:
     )
 
     assert transcript(parts, "continue", 1)[1:] == (
-        TranscriptLine("user", "See\n\n[a picture, cat.png, that cannot be shown here]"),
+        TranscriptLine("user", "See\n\n[an image, cat.png, that cannot be shown here]"),
         TranscriptLine("assistant", '[calls look with {"a":1}]'),
         TranscriptLine(
             "tool",
-            "[the call failed]\ndark\n[a picture, cat.png, that cannot be shown here]",
+            "[the call failed]\ndark\n[an image, cat.png, that cannot be shown here]",
         ),
         TranscriptLine("user", "(no words)"),
     )

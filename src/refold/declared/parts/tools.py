@@ -45,7 +45,7 @@ def read_file(path: str, first: int = 1, count: int = 2000) -> str:
     elif first > 1 or last < len(lines):
         extent = f"lines {first}-{last} of {len(lines):,}"
     if shown and last < len(lines):
-        extent += f"; go on with first={last + 1}"
+        extent += f"; continue with first={last + 1}"
     numbered = [f"{number}\t{line}" for number, line in enumerate(shown, first)]
     return "\n".join([*numbered, f"({extent})"])
 

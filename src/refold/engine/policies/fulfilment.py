@@ -132,7 +132,7 @@ def _answered_badly(
     if invented:
         yield f"{invented[0]} is in no result: get it with a command, such as wc or python3."
     elif wrong := [a for a in re.findall(_ADDRESS, answer) if a not in known]:
-        yield f"{wrong[0]} is in no result: copy it exactly as it stands there."
+        yield f"{wrong[0]} is in no result: copy it exactly."
     elif (
         calls
         and (found := _words(results) - _words(request))

@@ -16,8 +16,8 @@ OPEN_TODOS = (
     "is done, cancel what is not needed any more.</reminder>"
 )
 CHANGED_FILES = (
-    "<reminder>These files are not any more as you last saw them; somebody else may have "
-    "changed them:\n{files}\nRead them again before you rely on them.</reminder>"
+    "<reminder>These files have changed since you last saw them, perhaps by another "
+    "program:\n{files}\nRead them again before you rely on them.</reminder>"
 )
 OTHER_PLACE = (
     "<reminder>This session works in {directory} now. Relative paths begin there; those "

@@ -5,7 +5,7 @@ from refold.journal.state.fold import View
 
 CUT_SHORT = (
     "<reminder>The person stopped your last turn before it was done. "
-    "Do not go on with it unless they ask.</reminder>"
+    "Do not continue it unless they ask.</reminder>"
 )
 
 

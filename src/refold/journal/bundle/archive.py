@@ -144,10 +144,12 @@ class Reading:
             raise (
                 self._foreign()
                 if not self._member
-                else self.wrong(f"what comes after it is no header of a tar ({error})")
+                else self.wrong(f"what comes after it is not a tar header ({error})")
             ) from error
         if info.type != REGTYPE or info.size < 0:
-            raise self.wrong(f"what comes after it, {info.name[:100]!r}, is no plain file")
+            raise self.wrong(
+                f"what comes after it, {info.name[:100]!r}, is not a plain file"
+            )
         return info
 
     def _block(self, size: int) -> bytes:

@@ -81,7 +81,7 @@ def unpack(
     reading = Reading(file, name)
     source = reading.header().id
     if not _SHOWN_ID.fullmatch(source):
-        raise reading.wrong(f"{source[:100]!r} is no session's id")
+        raise reading.wrong(f"{source[:100]!r} is not the id of a session")
     ours = _ID.fullmatch(source)
     taken = bool(ours) and os.path.lexists(home.path(source))
     id_ = source if ours and not taken else home.new_id(now)
@@ -161,9 +161,11 @@ class _Taking:
         parent = self._parts.get(above)
         born = parent is not None and _number(child) <= len(parent.children)
         if not name or name in self._parts or parent is None or not born:
-            raise self._reading.wrong(f"no session here has begun a child {name[:100]!r}")
+            raise self._reading.wrong(
+                f"no session here has started a subagent {name[:100]!r}"
+            )
         if parent.children[_number(child) - 1] != child or name.count("/") >= DEEPEST:
-            raise self._reading.wrong(f"{name[:100]!r} is in no place for a child")
+            raise self._reading.wrong(f"{name[:100]!r} is not at the place of a subagent")
         path = self._aside
         for each in name.split("/"):
             path = path / CHILDREN / each

@@ -173,7 +173,7 @@ _WHY = (
     (">", "writes to a file"),
     ("&", "leaves something running in the background"),
     ("|&", "joins two outputs in a way that is not read here"),
-    (";;", "is no end of a command here"),
+    (";;", "does not end a command here"),
     ("(", "begins a group of commands, which is not read here"),
     (")", "ends a group of commands, which is not read here"),
     ("{", "may become several words, or a group of commands"),

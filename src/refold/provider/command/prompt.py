@@ -253,7 +253,7 @@ def _words(part: Part) -> str:
 
 def _picture(image: Image) -> str:
     called = sanitize.text(image.name) or "without a name"
-    return f"[a picture, {called}, that cannot be shown here]"
+    return f"[an image, {called}, that cannot be shown here]"
 
 
 def instead(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:

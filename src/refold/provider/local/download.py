@@ -365,7 +365,7 @@ def _payload(directory: Path, size: int, requirement: str) -> Iterator[bytes]:
                         yield from iter(lambda: file.read(_PIECE), b"")
                     return
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError) as error:
-        raise Broken(f"{requirement} is no wheel: {error}") from error
+        raise Broken(f"{requirement} is not a wheel: {error}") from error
     raise Broken(f"{requirement} holds no file of {size:,} bytes")
 
 

@@ -235,7 +235,7 @@ def _of_part(part: Part, parts: Parts) -> object:
     """Load a part. Two variables with the same part become two objects."""
     piece = parts.given.get(part.name)
     if piece is None:
-        raise LookupError("what it was kept in is not there any more")
+        raise LookupError("the file that contained it is gone")
     if part.form == "json":
         value: object = JSONDecoder(strict=False).decode(piece.decode())
         parts.remember(value, part._replace(size=0))

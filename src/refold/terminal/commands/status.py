@@ -54,4 +54,6 @@ def _context(view: View) -> str:
     used, window = view.account.last_usage, view.conversation.system_prompt.window
     if not (tokens := used.input + used.output):
         return "nothing sent yet"
-    return window_share(used, window) or f"{tokens} tokens; the size of the window is unknown"
+    return (
+        window_share(used, window) or f"{tokens} tokens; the size of the window is unknown"
+    )
