@@ -46,7 +46,7 @@ def test_a_claim_that_the_journal_contradicts_is_not_taken(place: Path, home: Pa
     assert first.text == (
         "1. claim 1: supported, found at line 2 of what was read\n"
         "2. claim 2: contradicted, is at line 2, not at line 1. "
-        "Not taken: mend it, or leave it out."
+        "Not accepted: correct it, or leave it out."
     )
     assert first.control == Claimed((Claim("claim 1", (GOOD,)),))
     taken = (Claim("claim 1", (GOOD,)), Claim("claim 2", (GOOD,)))
