@@ -47,6 +47,7 @@ NOT_RUN = {
     'refold -p "…" --log-requests && refold sessions requests ID 1': "a server",
     "refold agents --agents agents.toml doctor reviewer": "the model is missing here, so the exit code is 1",
     "refold mcp test time": "a server from PyPI",
+    "refold mcp login tracker": "a server with a login; tests/mcp has one",
     "refold doctor": "no model is set up here, which it says, with exit code 1",
     "refold eval tasks.toml -m local/qwen2.5-coder-1.5b -o a.json": "a model of a gigabyte",
     "refold eval tasks.toml -m ollama/qwen3:8b -o b.json": "another server",

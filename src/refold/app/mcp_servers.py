@@ -125,17 +125,19 @@ class McpServers:
         learn: Callable[..., None],
     ) -> None:
         self._here, self._workspace, self._paths = here, workspace, paths
-        self._environ, self._log = environ, log
+        self._environ, self._log, self._learn = environ, log, learn
         for server in here.servers:
             learn(*secrets(server, environ))
         self._offered: tuple[object, ServerTools] | None = None
 
     @cached_property
     def connections(self) -> "Connections":
+        from refold.config.mcp_tokens import StoredGrants
         from refold.mcp.connections import Connections, Outside
         from refold.mcp.manifests import Manifests
 
-        outside = Outside(self._commands, self._resolved, self._log)
+        grants = StoredGrants(self._paths, self._learn)
+        outside = Outside(self._commands, self._resolved, self._log, grants, self._environ)
         return Connections(
             self._here.servers, Manifests(manifests_in(self._paths)), outside
         )

@@ -1,4 +1,4 @@
-"""`refold mcp add|list|remove|test|serve`: MCP servers, their tools, and what changed in them.
+"""`refold mcp add|list|remove|test|login|logout|serve`: MCP servers, and what changed in them.
 
 A list starts nothing: it shows what is known. `test` connects to one server and shows the
 tools that differ from those that the user accepted. `app.mcp_servers` finds the servers.
@@ -21,7 +21,7 @@ from refold.app.mcp_servers import (
     user_file,
 )
 from refold.app.workspace import Where, Workspace
-from refold.cli import mcp_serve
+from refold.cli import mcp_login, mcp_serve
 from refold.cli.output import confirmed
 from refold.config.folder_settings import load_here, project_here, unheeded
 from refold.config.paths import MCP_FILES, Paths, here, paths
@@ -66,6 +66,7 @@ def add_arguments(mcp: ArgumentParser) -> None:
     )
     test.add_argument("name", metavar="NAME")
     test.add_argument("-y", "--yes", action="store_true", help="accept changed tools")
+    mcp_login.add_arguments(what)
     serving = what.add_parser(
         "serve", help="give tasks of other agents to refold, on stdio"
     )
@@ -84,6 +85,9 @@ def run(found: Namespace) -> int:
             return _remove(found.name, _file(found, places, directory))
         case "serve":
             return mcp_serve.run(found)
+        case "login" | "logout":
+            server = _named(found.name, _configured(places, directory))
+            return mcp_login.run(found, server, places)
         case _:
             return _test(found.name, places, directory, accept=found.yes)
 

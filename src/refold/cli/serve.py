@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from refold.app.app import App
 from refold.cli.launch import command_names, options_at
+from refold.cli.open_page import open_page
 from refold.cli.subcommands import SubcommandEntry
 from refold.client.due_schedules import fire_due
 from refold.client.host import Host, HostPaths, NewConversation
@@ -29,8 +30,6 @@ from refold.config.paths import Paths, here, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import complain, write
 from refold.journal.home import Home
-from refold.programs import Programs, start
-from refold.safe_open import made
 
 if TYPE_CHECKING:
     from refold.server.listening import Listening
@@ -41,7 +40,6 @@ _MISSING = (
     "the server needs packages that are not installed here: pip install 'refold[server]', or, "
     "in a checkout, make run"
 )
-_LEADS_TO = '<!doctype html><meta http-equiv="refresh" content="0; url={link}">\n'
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -133,31 +131,6 @@ async def _serve_and_fire(serve: Callable[[], Awaitable[None]], found: Namespace
         group.start_soon(fire_due, os.environ, found.script, complain)
         await serve()
         group.cancel_scope.cancel()
-
-
-def open_page(
-    link: str, way: Path, environ: Mapping[str, str]
-) -> subprocess.Popen[bytes] | None:
-    """Open the link in the user's browser. None, with a notice: no program for that was
-    found.
-
-    Other users see the arguments of a program, and the link is a key. So the browser is
-    given the file `way`, which only its owner can read, and which leads to the link.
-    """
-    known = Programs(environ)
-    for name in (environ.get("BROWSER", ""), "xdg-open", "open", "wslview"):
-        if name and (program := known.find(name)):
-            way.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            way.unlink(missing_ok=True)
-            made(way, _LEADS_TO.format(link=link).encode())
-            return start(
-                [program, str(way)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-    complain("no program was found that opens a page: open the link above yourself")
-    return None
 
 
 def show_code(link: str) -> None:

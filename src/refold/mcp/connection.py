@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from refold import __version__
 from refold.errors import ToolFailed, first
 from refold.mcp import results, transports
+from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.manifests import (
     Manifest,
     Offer,
@@ -30,6 +31,7 @@ from refold.mcp.manifests import (
     RemoteResource,
     RemoteTool,
 )
+from refold.mcp.oauth_session import ServerLogin
 from refold.mcp.servers import ServerConfig
 from refold.mcp.transports import Ending
 from refold.place.port import Commands
@@ -76,6 +78,8 @@ class Environment(Struct, frozen=True):
     resolve: Callable[[ServerConfig], ServerConfig]  # with values of variables
     log: Callable[[Level, str], None]
     store: Callable[[ServerConfig, Manifest], None]
+    grants: GrantStore = NoGrants()
+    environ: Mapping[str, str] = {}
 
 
 class Connection:
@@ -104,8 +108,11 @@ class Connection:
             failures = 1 if lived > _SOON and self._client is not None else failures + 1
             self._lost()
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failures - 1))
-            if failures >= _TRIES:
-                self._log("error", f"given up after {failures} tries: {self.why}")
+            if failures >= _TRIES or self._ending.for_user:
+                tries = (
+                    "" if self._ending.for_user else f"given up after {failures} tries: "
+                )
+                self._log("error", f"{tries}{self.why}")
                 await self._wanted.wait()
                 failures = 0
             else:
@@ -185,6 +192,8 @@ class Connection:
             said = await self._live_over(config, transport)
             if self.state == "connected":
                 return said
+            if self._ending.for_user:
+                return said
             why = why or said
             self._ending = Ending()
         return why
@@ -236,9 +245,16 @@ class Connection:
                     config, commands, self._ending, lambda line: self._log("info", line)
                 )
             case "sse":
-                return transports.sse(config)
+                return transports.sse(config, self._login(config))
             case _:
-                return transports.http(config)
+                return transports.http(config, self._login(config))
+
+    def _login(self, config: ServerConfig) -> ServerLogin | None:
+        """None where the file has a header for it."""
+        if any(name.lower() == "authorization" for name, _ in config.headers):
+            return None
+        outside = self._environment
+        return ServerLogin(config, outside.grants, outside.environ, self._ending.stopped)
 
     async def _list(self, client: Client) -> None:
         self.manifest = self.manifest.met(await _offer(client))

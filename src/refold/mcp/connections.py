@@ -14,6 +14,7 @@ import anyio
 from msgspec import Struct
 
 from refold.errors import BadInput, ToolFailed
+from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.manifests import Manifest, Manifests
 from refold.mcp.servers import ServerConfig
 from refold.place.port import Commands
@@ -45,6 +46,8 @@ class Outside(Struct, frozen=True):
     commands: Callable[[ServerConfig], Commands]
     resolve: Callable[[ServerConfig], ServerConfig]
     log: Tell
+    grants: GrantStore = NoGrants()
+    environ: Mapping[str, str] = {}
 
 
 class Connections:
@@ -151,7 +154,14 @@ class Connections:
             self._outside.log(level, what)
 
         outside = self._outside
-        environment = Environment(outside.commands, outside.resolve, log, self._store)
+        environment = Environment(
+            outside.commands,
+            outside.resolve,
+            log,
+            self._store,
+            outside.grants,
+            outside.environ,
+        )
         made = [Connection(one, self._known[one.name], environment) for one in self.servers]
         self._by_name.update({each.config.name: each for each in made})
         self._made.set()

@@ -14,6 +14,7 @@ from refold.errors import ToolFailed
 from refold.tools.contract import Context
 
 _ANSWER, _DECLINE, _SKIP = "answer", "decline", "skip"
+_DEFAULT = "default: "
 _MOST_FIELDS = 12
 _LONGEST = 1_000  # characters of a message
 _TRUE = frozenset(("yes", "true", "y", "1", "on"))
@@ -69,8 +70,14 @@ async def _field(
     options = tuple(str(each) for each in schema.get("enum", ()))
     if schema.get("type") == "boolean":
         options = ("yes", "no")
+    default: Value = schema.get("default")
+    unchanged = f"{_DEFAULT}{default}"[:_LONGEST]
+    if default is not None:
+        options = (unchanged, *options)
     question = f"{server}, {name}: {about}"
     answer = await context.ask(question, options if needed else (*options, _SKIP))
+    if default is not None and answer in (unchanged, _SKIP):
+        return default
     if not needed and answer == _SKIP:
         return None
     return _value(answer, schema)

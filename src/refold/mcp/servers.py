@@ -30,6 +30,19 @@ _CALL_SECONDS, _CONNECT_SECONDS = 300.0, 30.0
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
 
+class OAuthConfig(Struct, frozen=True):
+    """What a file says about logging in; without it, refold registers itself.
+
+    `issuer` binds the client to one authorization server: no other gets its secret.
+    """
+
+    client_id: str = ""
+    client_secret: str = ""
+    callback_port: int = 0
+    scopes: str = ""
+    issuer: str = ""
+
+
 class ServerConfig(Struct, frozen=True):
     """One server, as its file says it: variables are not replaced yet.
 
@@ -44,6 +57,7 @@ class ServerConfig(Struct, frozen=True):
     cwd: str = ""
     url: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+    oauth: OAuthConfig = OAuthConfig()
     writes: bool = False
     network: bool = True
     call_seconds: float = _CALL_SECONDS
@@ -109,6 +123,7 @@ def server(name: str, said: object, source: str) -> ServerConfig | None:
         cwd=fields.text("cwd"),
         url=fields.text("url") if transport != "stdio" else "",
         headers=fields.pairs("headers"),
+        oauth=fields.oauth(),
         writes=fields.truth("writes", default=False),
         network=fields.truth("network", default=True),
         call_seconds=fields.milliseconds("timeout", _CALL_SECONDS),
@@ -158,6 +173,11 @@ def resolved(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         cwd=fill(config.cwd),
         url=fill(config.url),
         headers=fill_all(config.headers),
+        oauth=replace(
+            config.oauth,
+            client_id=fill(config.oauth.client_id),
+            client_secret=fill(config.oauth.client_secret),
+        ),
     )
     if found.url:
         _check_url(found)
@@ -167,7 +187,8 @@ def resolved(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 def secrets(config: ServerConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Values that the server gets and no journal should hold."""
     used = (environ.get(name, "") for name in config.variables)
-    return tuple(filter(None, (*used, *(v for _, v in config.headers))))
+    given = (*(v for _, v in config.headers), config.oauth.client_secret)
+    return tuple(filter(None, (*used, *given)))
 
 
 def in_words(file: ServerFile) -> tuple[str, ...]:
@@ -185,6 +206,7 @@ def _texts(config: ServerConfig) -> Iterator[str]:
     yield from config.command
     yield from (value for _, value in (*config.environment, *config.headers))
     yield from (config.cwd, config.url)
+    yield from (config.oauth.client_id, config.oauth.client_secret)
 
 
 def _defaults(text: str) -> Iterator[tuple[str, str | None]]:
@@ -261,6 +283,27 @@ class _Fields:
         if bad:
             self._wrong(key, "an object of texts")
         return tuple((name, str(value)) for name, value in items)
+
+    def oauth(self) -> OAuthConfig:
+        found = self._said.get("oauth", {})
+        if not isinstance(found, dict):
+            self._wrong("oauth", "an object")
+        inner = _Fields(self._name, cast("dict[str, Any]", found))
+        port = inner._said.get("callbackPort", 0)
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
+            inner._wrong("callbackPort", "a port")
+        scopes = inner._said.get("scopes", "")
+        if isinstance(scopes, list):
+            scopes = " ".join(map(str, cast("list[object]", scopes)))
+        if not isinstance(scopes, str) or not scopes.isprintable():
+            inner._wrong("scopes", "text, as 'read write'")
+        return OAuthConfig(
+            inner.text("clientId"),
+            inner.text("clientSecret"),
+            cast("int", port),
+            cast("str", scopes),
+            inner.text("issuer"),
+        )
 
     def text(self, key: str) -> str:
         found = self._said.get(key, "")

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+import httpx2
 import mcp_types
 from anyio.abc import SocketStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -41,6 +42,7 @@ class Ending:
 
     def __init__(self) -> None:
         self.why, self.ended, self.changes = "", False, 0
+        self.for_user = False  # only the user can change what ended it
         self.news, self.listed = anyio.Event(), anyio.Event()
         self.listed.set()
 
@@ -49,6 +51,11 @@ class Ending:
         self.why, self.ended = self.why or why, True
         self.news.set()
         self.listed.set()
+
+    def stopped(self, why: str) -> None:
+        """It has ended, and to try again would change nothing: the user has to log in."""
+        self.for_user = True
+        self.because(why)
 
     def change(self) -> None:
         """Its lists are not the newest until `read` says so."""
@@ -90,17 +97,22 @@ async def stdio(
 
 
 @asynccontextmanager
-async def http(config: ServerConfig) -> AsyncGenerator[Streams]:
+async def http(
+    config: ServerConfig, login: httpx2.Auth | None = None
+) -> AsyncGenerator[Streams]:
     """Streamable HTTP."""
-    client = create_mcp_http_client(headers=dict(config.headers))
+    client = create_mcp_http_client(headers=dict(config.headers), auth=login)
     async with client, streamable_http_client(config.url, http_client=client) as streams:
         yield streams  # pyright: ignore[reportReturnType]
 
 
 @asynccontextmanager
-async def sse(config: ServerConfig) -> AsyncGenerator[Streams]:
+async def sse(
+    config: ServerConfig, login: httpx2.Auth | None = None
+) -> AsyncGenerator[Streams]:
     """The older transport: events from one address, messages to another."""
-    async with sse_client(config.url, headers=dict(config.headers)) as streams:
+    headers = dict(config.headers)
+    async with sse_client(config.url, headers=headers, auth=login) as streams:
         yield streams  # pyright: ignore[reportReturnType]
 
 

@@ -4,9 +4,10 @@
 """
 
 import base64
+import socket
 import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
 import anyio
@@ -63,6 +64,15 @@ def proxy_for(where: Endpoint, environ: Mapping[str, str]) -> str:
         ):
             return ""
     return found.get("https_proxy") or found.get("all_proxy") or ""
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """The IP addresses that this machine knows for a name. Raises `OSError`."""
+    try:
+        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError("no host has such a name") from error
+    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
 
 
 async def dial(where: Endpoint, proxy: str = "", *, address: str = "") -> ByteStream:

@@ -6,7 +6,6 @@ address. `provider.http` speaks HTTP, `permissions` judges, `unpack` bounds what
 `robots` reads robots.txt, `search` knows the search services, and `tools.page_text` makes text of a page.
 """
 
-import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import anyio
@@ -15,7 +14,7 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.permissions.facts import Decision
-from refold.provider.connect import Endpoint, dial, proxy_for
+from refold.provider.connect import Endpoint, dial, proxy_for, resolve
 from refold.provider.error_mapping import ResponseStart
 from refold.provider.http import Broken, HttpConnection, unreachable_because
 from refold.tools.page_text import SearchHits, WebPage
@@ -58,15 +57,6 @@ class _Answer(Struct, frozen=True):
     start: ResponseStart
     content: bytes = b""
     whole: bool = True
-
-
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """The addresses that this machine knows for a name."""
-    try:
-        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:
-        raise OSError("no host has such a name") from error
-    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
 
 
 class WebClient:

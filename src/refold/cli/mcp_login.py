@@ -1,0 +1,90 @@
+"""`refold mcp login NAME` and `refold mcp logout NAME`: tokens for an MCP server over HTTP.
+
+Only here a browser is opened. `mcp.oauth_login` is the login, `config.mcp_tokens` keeps what
+it brings, and a session uses and renews that without asking.
+"""
+
+import os
+import subprocess
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from refold.cli.open_page import open_page
+from refold.config.mcp_tokens import StoredGrants
+from refold.config.paths import Paths
+from refold.errors import BadInput
+from refold.headless.streams import complain, write
+from refold.mcp.grants import Grant
+from refold.mcp.servers import ServerConfig, resolved
+from refold.views.escape import on_one_line
+
+
+def add_arguments(what: Any) -> None:
+    """`what` has the subcommands of `refold mcp`."""
+    login = what.add_parser("login", help="log in at a server, in the browser")
+    login.add_argument("name", metavar="NAME")
+    login.add_argument(
+        "--no-browser", action="store_true", help="print the address, and open nothing"
+    )
+    login.add_argument("--keyring", action="store_true",
+        help="store the tokens in the operating system's keyring instead of a file")  # fmt: skip
+    logout = what.add_parser("logout", help="delete the tokens of a server")
+    logout.add_argument("name", metavar="NAME")
+
+
+def run(found: Namespace, server: ServerConfig, places: Paths) -> int:
+    store, server = StoredGrants(places, _nothing), resolved(server, os.environ)
+    if found.what == "logout":
+        return _log_out(server, store)
+    from refold.mcp.oauth_login import log_in
+
+    browser = _Browser(places.state / "mcp" / "login.html", opens=not found.no_browser)
+    try:
+        grant = anyio.run(log_in, server, os.environ, browser.show, _before(server, store))
+    finally:
+        browser.close()
+    store.write(server.name, server.url, grant, in_keyring=found.keyring)
+    where = "in the keyring" if found.keyring else f"in {on_one_line(str(store.file))}"
+    write(f"You are logged in at {server.name}; its tokens are kept {where}.\n")
+    write(f"refold mcp test {server.name} lists its tools.\n")
+    return 0
+
+
+def _log_out(server: ServerConfig, store: StoredGrants) -> int:
+    if not store.remove(server.name, server.url):
+        complain(f"there was no login at the MCP server {server.name}")
+        return 1
+    write(f"The tokens of {server.name} are deleted here.\n")
+    return 0
+
+
+def _before(server: ServerConfig, store: StoredGrants) -> Grant | None:
+    try:
+        return store.read(server.name, server.url)
+    except BadInput as error:
+        complain(on_one_line(str(error)))
+        return None
+
+
+class _Browser:
+    """Shows the address to the user, and opens it."""
+
+    def __init__(self, way: Path, *, opens: bool) -> None:
+        self._way, self._opens = way, opens
+        self._started: subprocess.Popen[bytes] | None = None  # held, or Python would warn
+
+    async def show(self, url: str) -> None:
+        write(f"Log in on this page:\n\n  {on_one_line(url)}\n\n")
+        if self._opens:
+            self._started = open_page(url, self._way, os.environ)
+        write("Waiting for the browser; Ctrl+C ends it.\n")
+
+    def close(self) -> None:
+        self._way.unlink(missing_ok=True)
+
+
+def _nothing(*_: str) -> None:
+    """Nothing is recorded by this command, so nothing is masked."""

@@ -1,0 +1,78 @@
+"""The tokens of MCP servers, kept as API keys are: in a file for the user alone, or the keyring.
+
+They have a file of their own beside the one of the keys. A token stays where its login put
+it; each that is read or written is masked from then on. `mcp.grants` says what is kept.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from hashlib import sha256
+
+import msgspec
+
+from refold.config import credentials, keyring
+from refold.config.paths import Paths
+from refold.errors import BadInput
+from refold.mcp.grants import Grant
+from refold.place.private_files import alone
+
+_FILE = "mcp_tokens.toml"
+_IN_KEYRING = "keyring"  # in the file, in place of what is in the keyring
+
+
+class StoredGrants:
+    """`learn` is called with each secret that is read or written. Waits: call it in a thread."""
+
+    def __init__(self, paths: Paths, learn: Callable[..., None]) -> None:
+        self.file, self._learn = paths.config / _FILE, learn
+
+    def read(self, name: str, url: str) -> Grant | None:
+        """Raises `BadInput` where others can read the file."""
+        entry = _entry(name, url)
+        text = credentials.read(self.file).get(entry, "")
+        if text == _IN_KEYRING:
+            text = keyring.get(entry)
+        if not text:
+            return None
+        try:
+            found = msgspec.json.decode(text, type=Grant)
+        except msgspec.MsgspecError as error:
+            raise BadInput(
+                f"what is kept of the login at the MCP server {name} cannot be read: run "
+                f"`refold mcp login {name}`"
+            ) from error
+        self._mask(found)
+        return found
+
+    def write(
+        self, name: str, url: str, grant: Grant, *, in_keyring: bool | None = None
+    ) -> None:
+        """`in_keyring` None: where the one before it is. Raises `BadInput`."""
+        self._mask(grant)
+        entry, text = _entry(name, url), msgspec.json.encode(grant).decode()
+        was = credentials.read(self.file).get(entry, "") == _IN_KEYRING
+        if was if in_keyring is None else in_keyring:
+            keyring.put(entry, text)
+            text = _IN_KEYRING
+        elif was:
+            keyring.remove(entry)
+        credentials.store(self.file, entry, text)
+
+    def remove(self, name: str, url: str) -> bool:
+        """Whether there was a login. Raises `BadInput`."""
+        entry = _entry(name, url)
+        if credentials.read(self.file).get(entry) == _IN_KEYRING:
+            keyring.remove(entry)
+        return credentials.remove(self.file, entry)
+
+    def alone(self) -> AbstractContextManager[None]:
+        # Another lock than that of the file, which `write` takes.
+        return alone(self.file.with_suffix(".renewing"))
+
+    def _mask(self, grant: Grant) -> None:
+        self._learn(*filter(None, (grant.access, grant.refresh, grant.client_secret)))
+
+
+def _entry(name: str, url: str) -> str:
+    """An address may hold a key, so only its hash is in the name."""
+    return f"mcp {name} {sha256(url.encode(errors='surrogatepass')).hexdigest()[:16]}"

@@ -1,0 +1,69 @@
+"""What a login at an MCP server leaves behind: its tokens, and how they are renewed.
+
+A grant counts for one name and one address: a server that is configured at another address
+gets nothing. `config.mcp_tokens` stores grants, `oauth_login` obtains one, and `oauth_session`
+uses it. Nothing here is imported from the SDK.
+"""
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Grant(Struct, frozen=True, omit_defaults=True):
+    """The tokens of one server, and what is needed to get the next ones.
+
+    `expires` is in seconds since 1970, 0 where it is not known. `wanted` is a scope that the
+    server has asked for since, which the next login asks for.
+    """
+
+    access: str
+    refresh: str = ""
+    expires: float = 0.0
+    scope: str = ""
+    token_endpoint: str = ""
+    resource: str = ""
+    client_id: str = ""
+    client_secret: str = ""
+    client_auth: str = ""  # how the client says who it is: client_secret_basic, …
+    wanted: str = ""
+
+    def __repr__(self) -> str:
+        return "Grant(…)"
+
+
+class GrantStore(Protocol):
+    """Where grants are kept. All of it waits for a disk or a keyring: call it in a thread."""
+
+    def read(self, name: str, url: str) -> Grant | None:
+        """Raises `BadInput` where the store cannot be read."""
+        ...
+
+    def write(self, name: str, url: str, grant: Grant) -> None:
+        """Where the one before it was, if there was one. Raises `BadInput`."""
+        ...
+
+    def alone(self) -> AbstractContextManager[None]:
+        """While one process renews tokens, no other does. Raises `OSError`."""
+        ...
+
+
+class NoGrants:
+    """A store for those that never log in."""
+
+    def read(self, name: str, url: str) -> Grant | None:
+        return None
+
+    def write(self, name: str, url: str, grant: Grant) -> None:
+        return None
+
+    def alone(self) -> AbstractContextManager[None]:
+        from contextlib import nullcontext
+
+        return nullcontext()
+
+
+def united(*scopes: str) -> str:
+    """The scopes of all, each once, in their order."""
+    return " ".join(dict.fromkeys(word for each in scopes for word in each.split()))

@@ -1,0 +1,330 @@
+"""The login at an MCP server: a page in the browser, and its redirect to this machine.
+
+The SDK does the protocol: it finds the authorization server, registers refold there, and checks
+the issuer, the state and PKCE. Here is what it leaves open: which hosts may be asked
+(`oauth_network`), the port that waits for the redirect, and the errors in a sentence.
+`oauth_session` uses the tokens afterwards. Nothing here starts a browser: `browse` does.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
+
+import anyio
+import httpx2
+from anyio.abc import SocketStream
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthToken,
+)
+from pydantic import AnyUrl, ValidationError
+
+from refold import __version__
+from refold.errors import BadInput, first
+from refold.mcp.grants import Grant, united
+from refold.mcp.oauth_network import OAuthNetwork
+from refold.mcp.servers import ServerConfig
+from refold.values.web_address import is_local_name, web_address
+
+_PATIENCE = 300.0  # seconds that the user has in the browser
+_REQUEST = 16_384  # bytes of the browser's request that are read
+_TOLD = 300  # characters of what an authorization server says
+_PATH = "/callback"
+_PAGE = (
+    "<!doctype html><meta charset=utf-8><title>refold</title>"
+    "<p>{text} You can close this page and go back to refold.</p>"
+)
+_HEAD = (
+    "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
+    "Content-Length: {length}\r\nContent-Security-Policy: default-src 'none'\r\n"
+    "Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+)
+# What a server that asks for logins refuses without one; some answer the first all the same.
+_PROBES: tuple[Mapping[str, Any], ...] = (
+    {
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "refold", "version": __version__},
+        },
+    },
+    {"method": "tools/list"},
+)
+
+Browse = Callable[[str], Awaitable[None]]
+
+
+async def log_in(
+    config: ServerConfig,
+    environ: Mapping[str, str],
+    browse: Browse,
+    before: Grant | None = None,
+) -> Grant:
+    """Log in, with a page that `browse` shows the user. Raises `BadInput` in a sentence.
+
+    `config` has the values of its variables. `before` is the grant that is replaced: it says
+    which scopes the server has asked for since.
+    """
+    _check(config)
+    network = OAuthNetwork(config.url, environ)
+    listeners = await _listening(config)
+    port: int = listeners.extra(anyio.abc.SocketAttribute.local_port)
+    redirect = _Redirect()
+    login = _Login(config, network, port, _Page(browse, redirect, before))
+    found: Grant | None = None
+    try:
+        with _quiet():
+            async with listeners, anyio.create_task_group() as group:
+                group.start_soon(listeners.serve, redirect.answer)
+                found = await login.run()
+                group.cancel_scope.cancel()
+    except Exception as error:  # of the SDK, or what a hostile server makes it raise
+        raise BadInput(
+            f"no login at the MCP server {config.name}: {_said(first(error))}"
+        ) from None
+    assert found is not None  # or it would have raised
+    return found
+
+
+def _check(config: ServerConfig) -> None:
+    if config.transport == "stdio":
+        raise BadInput(
+            f"the MCP server {config.name} is a program: it takes its keys from env, and has "
+            "no login"
+        )
+    if any(name.lower() == "authorization" for name, _ in config.headers):
+        raise BadInput(
+            f"the MCP server {config.name} has an Authorization header in {config.source}: "
+            "remove it there to log in instead"
+        )
+    where = web_address(config.url)
+    if where.scheme != "https" and not is_local_name(where.host):
+        raise BadInput(
+            f"no login at the MCP server {config.name}: {where.origin} has no TLS, and the "
+            "token would be read on the way"
+        )
+
+
+async def _listening(config: ServerConfig) -> Any:
+    wanted = config.oauth.callback_port
+    try:
+        made = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=wanted)
+    except OSError as error:
+        raise BadInput(
+            f"the port {wanted} cannot be listened on for the login: {error.strerror}"
+        ) from error
+    return made
+
+
+class _Redirect:
+    """The end of the login in the browser: one request to this machine with our state."""
+
+    def __init__(self) -> None:
+        self.state = ""
+        self.query: Mapping[str, str] = {}
+        self.came = anyio.Event()
+
+    async def answer(self, browser: SocketStream) -> None:
+        async with browser:
+            with anyio.move_on_after(10):
+                try:
+                    found = self._taken(await _target(browser))
+                    await browser.send(_page(found))
+                except (anyio.EndOfStream, anyio.BrokenResourceError):
+                    return
+
+    def _taken(self, target: str) -> str:
+        """What the page says. Another request than ours changes nothing."""
+        parts = urlsplit(target)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        ours = self.state and query.get("state") == self.state
+        if parts.path != _PATH or not ours or self.came.is_set():
+            return ""
+        self.query = query
+        self.came.set()
+        return "The login has ended." if "error" in query else "You are logged in."
+
+
+async def _target(browser: SocketStream) -> str:
+    """The address of the request, "" if it is none."""
+    read = b""
+    while b"\r\n\r\n" not in read and len(read) < _REQUEST:
+        read += await browser.receive()
+    method, _, rest = read.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+    return rest.rpartition(" ")[0] if method == "GET" else ""
+
+
+def _page(text: str) -> bytes:
+    body = _PAGE.format(text=text or "There is nothing here.").encode()
+    status = "200 OK" if text else "404 Not Found"
+    return _HEAD.format(status=status, length=len(body)).encode() + body
+
+
+class _Page:
+    """What the SDK calls to have the user asked in the browser."""
+
+    def __init__(self, browse: Browse, redirect: _Redirect, before: Grant | None) -> None:
+        self.browse, self.redirect, self.before = browse, redirect, before
+
+
+class _Login(OAuthClientProvider):
+    """The SDK's client of one login. It starts without tokens, and stores none."""
+
+    def __init__(
+        self, config: ServerConfig, network: OAuthNetwork, port: int, page: _Page
+    ) -> None:
+        said = config.oauth
+        # A client that was registered by hand was registered with the name, as a rule.
+        host = "localhost" if said.client_id else "127.0.0.1"
+        metadata = OAuthClientMetadata(
+            redirect_uris=[AnyUrl(f"http://{host}:{port}{_PATH}")],
+            client_name="refold",
+            token_endpoint_auth_method=None if said.client_id else "none",
+        )
+        known = _known(config, metadata)
+        super().__init__(config.url, metadata, _Nothing(known), self._shown, self._returned)
+        self._config, self._network, self._page = config, network, page
+
+    async def run(self) -> Grant:
+        headers = {**dict(self._config.headers), **_ACCEPTS}
+        status = 0
+        async with self._network.client() as client:
+            for probe in _PROBES:
+                message = {"jsonrpc": "2.0", "id": 1, **probe}
+                request = client.build_request(
+                    "POST", self._config.url, json=message, headers=headers
+                )
+                response = await client.send(request, auth=self, stream=True)
+                await response.aclose()
+                status = response.status_code
+                if (tokens := self.context.current_tokens) is not None:
+                    return self._granted(tokens)
+                if response.is_redirect:
+                    raise BadInput(f"its address redirects, with {status}")
+        raise BadInput(f"it asks for none (it answered with {status})")
+
+    def _granted(self, tokens: OAuthToken) -> Grant:
+        client = self.context.client_info
+        assert client is not None  # or there would be no tokens
+        return Grant(
+            tokens.access_token,
+            tokens.refresh_token or "",
+            self.context.token_expiry_time or 0.0,
+            tokens.scope or "",
+            self._get_token_endpoint(),
+            self._resource(),
+            client.client_id,
+            client.client_secret or "",
+            client.token_endpoint_auth_method or "",
+        )
+
+    def _resource(self) -> str:
+        context = self.context
+        wanted = context.should_include_resource_param(context.protocol_version)
+        return context.get_resource_url() if wanted else ""
+
+    async def _shown(self, url: str) -> None:
+        """Show the user the page of the authorization server, which is checked before."""
+        await self._network.check(url)
+        self._check_server()
+        before, parts = self._page.before, urlsplit(url)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        wanted = before.wanted if before else ""
+        if scope := united(query.get("scope", ""), self._config.oauth.scopes, wanted):
+            query["scope"] = self.context.client_metadata.scope = scope
+        self._page.redirect.state = query["state"]
+        await self._page.browse(urlunsplit(parts._replace(query=urlencode(query))))
+
+    def _check_server(self) -> None:
+        found = self.context.oauth_metadata
+        methods = found.code_challenge_methods_supported if found else None
+        if methods is not None and "S256" not in methods:
+            raise BadInput("its authorization server does not offer PKCE with S256")
+        client, supported = self.context.client_info, None
+        if found is not None:
+            supported = found.token_endpoint_auth_methods_supported
+        if client is None or client.token_endpoint_auth_method or not client.client_secret:
+            return
+        basic = supported is None or "client_secret_basic" in supported
+        client.token_endpoint_auth_method = (
+            "client_secret_basic" if basic else "client_secret_post"
+        )
+
+    async def _returned(self) -> AuthorizationCodeResult:
+        redirect = self._page.redirect
+        with anyio.move_on_after(_PATIENCE):
+            await redirect.came.wait()
+        if not redirect.came.is_set():
+            raise BadInput(f"there was no answer from the browser for {_PATIENCE:g} s")
+        if error := redirect.query.get("error"):
+            more = redirect.query.get("error_description", "")
+            raise BadInput(f"it was refused: {error}{f' ({more})' if more else ''}")
+        found = redirect.query
+        return AuthorizationCodeResult(
+            code=found.get("code", ""), state=found.get("state"), iss=found.get("iss")
+        )
+
+
+_ACCEPTS = {"Accept": "application/json, text/event-stream"}
+
+
+class _Nothing:
+    """A store of the SDK that forgets: `Grant` is what is kept."""
+
+    def __init__(self, known: OAuthClientInformationFull | None) -> None:
+        self._known = known
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        return None
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self._known
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        return None
+
+
+def _known(
+    config: ServerConfig, metadata: OAuthClientMetadata
+) -> OAuthClientInformationFull | None:
+    """The client that the file names, if it names one."""
+    said = config.oauth
+    if not said.client_id:
+        return None
+    return OAuthClientInformationFull(
+        client_id=said.client_id,
+        client_secret=said.client_secret or None,
+        redirect_uris=metadata.redirect_uris,
+        issuer=said.issuer or None,
+    )
+
+
+def _said(error: BaseException) -> str:
+    """The reason on one line. What a server sent in answer to a secret is not repeated."""
+    if isinstance(error, ValidationError) or "nvalid token response" in str(error):
+        return "its authorization server sent what makes no sense"
+    if not isinstance(error, BadInput | OAuthFlowError | httpx2.HTTPError):
+        return f"{type(error).__name__}: {error}"[:_TOLD]
+    line = "".join(c if c.isprintable() else " " for c in str(error))
+    return " ".join(line.split())[:_TOLD]
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """The SDK logs a traceback of what is raised here as well."""
+    log = logging.getLogger("mcp.client.auth.oauth2")
+    before = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = before

@@ -1,0 +1,165 @@
+"""The requests that OAuth makes, to the hosts that may be asked, and within limits.
+
+An MCP server names its authorization server, and that names further addresses. So each is
+checked: it must use TLS, and may be private only where the MCP server itself is. Names are
+resolved here and the connection goes to a checked IP address. Answers have a largest size.
+Redirects are not followed here. `oauth_login` and `oauth_session` make the requests.
+"""
+
+import ipaddress
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import anyio
+import httpx2
+
+from refold.errors import BadInput
+from refold.provider.connect import Endpoint, dial, proxy_for, resolve
+from refold.provider.http import Broken, HttpConnection, unreachable_because
+from refold.values.web_address import WebAddress, is_private, web_address
+
+_LARGEST = 1024 * 1024  # bytes of one answer
+_SECONDS = 30.0  # for one answer
+_NOT_SENT = frozenset(
+    ("content-length", "transfer-encoding", "connection", "accept-encoding")
+)
+
+
+class OAuthNetwork(httpx2.AsyncBaseTransport):
+    """The network as the OAuth client of one MCP server sees it."""
+
+    def __init__(self, server_url: str, environ: Mapping[str, str]) -> None:
+        self._server = web_address(server_url)
+        self._environ = environ
+
+    def client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=self, timeout=None)
+
+    async def check(self, url: str) -> None:
+        """Raises `BadInput` where the authorization server leads where it must not."""
+        await self._checked(url)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Raises `BadInput` in one sentence."""
+        where, addresses = await self._checked(str(request.url))
+        body = await request.aread()
+        headers = [(n, v) for n, v in request.headers.items() if n not in _NOT_SENT]
+        connection: HttpConnection | None = None
+        try:
+            with anyio.fail_after(_SECONDS):
+                connection = HttpConnection(await self._connected(where, addresses))
+                sent = body if request.method == "POST" else None
+                more = [*headers, ("connection", "close")]
+                await connection.send(where.target, more, sent, _SECONDS)
+                start = await connection.head()
+        except TimeoutError as error:
+            await _close(connection)
+            raise BadInput(
+                f"{where.origin} did not answer within {_SECONDS:g} s"
+            ) from error
+        except (Broken, OSError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
+            await _close(connection)
+            raise BadInput(f"{where.origin} {_why(error)}") from error
+        except BaseException:
+            await _close(connection)
+            raise
+        stream = _Body(connection, where.origin)
+        return httpx2.Response(start.status, headers=start.headers, stream=stream)
+
+    async def _checked(self, url: str) -> tuple[WebAddress, Sequence[str]]:
+        try:
+            where = web_address(url)
+        except ValueError as error:
+            raise BadInput(f"the authorization server names an address: {error}") from error
+        place = Endpoint(where.host, where.port, where.scheme == "https")
+        try:
+            addresses = await resolve(where.host, where.port)
+        except OSError as error:
+            if not proxy_for(place, self._environ):
+                raise BadInput(f"{where.origin} cannot be found: {error}") from error
+            return where, ()
+        if where.origin == self._server.origin:
+            return where, addresses
+        kinds = set(map(_kind, addresses))
+        if where.scheme != "https" and kinds != {"loopback"}:
+            raise BadInput(f"{where.origin} is not used for a login: it has no TLS")
+        if wrong := kinds - {"public"} - await self._near():
+            raise BadInput(
+                f"{where.origin} is not used for a login: its address is {wrong.pop()}, and "
+                f"that of the MCP server {self._server.origin} is not"
+            )
+        return where, addresses
+
+    async def _near(self) -> set[str]:
+        """The kinds of private addresses that the MCP server itself has."""
+        try:
+            addresses = await resolve(self._server.host, self._server.port)
+        except OSError:
+            return set()
+        return set(map(_kind, addresses)) - {"reserved"}
+
+    async def _connected(
+        self, where: WebAddress, addresses: Sequence[str]
+    ) -> anyio.abc.ByteStream:
+        place = Endpoint(where.host, where.port, where.scheme == "https")
+        if proxy := proxy_for(place, self._environ):
+            return await dial(place, proxy)
+        failed: OSError = OSError("its name has no address")
+        for address in addresses:
+            try:
+                return await dial(place, address=address)
+            except OSError as error:
+                failed = error
+        raise failed
+
+
+class _Body(httpx2.AsyncByteStream):
+    """An answer as it arrives, until it is too long or takes too long."""
+
+    def __init__(self, connection: HttpConnection, origin: str) -> None:
+        self._connection, self._origin = connection, origin
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size, until = 0, anyio.current_time() + _SECONDS
+        while True:
+            chunk = b""
+            try:
+                with anyio.fail_after(until - anyio.current_time()):
+                    chunk = await self._connection.next_chunk()
+            except TimeoutError as error:
+                raise BadInput(f"{self._origin} did not end its answer in time") from error
+            except Broken as error:
+                raise BadInput(f"{self._origin} {error}") from error
+            if not chunk:
+                return
+            size += len(chunk)
+            if size > _LARGEST:
+                raise BadInput(f"{self._origin} sent more than {_LARGEST:,} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await _close(self._connection)
+
+
+async def _close(connection: HttpConnection | None) -> None:
+    if connection is not None:
+        with anyio.CancelScope(shield=True):
+            await connection.aclose()
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, Broken):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"cannot be reached: {unreachable_because(error)}"
+    return "hung up"
+
+
+def _kind(address: str) -> str:
+    """public, loopback, private, or reserved, which nothing makes good."""
+    if not is_private(address):
+        return "public"
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if found.is_loopback:
+        return "loopback"
+    reserved = found.is_link_local or found.is_multicast or found.is_unspecified
+    return "private" if found.is_private and not reserved else "reserved"

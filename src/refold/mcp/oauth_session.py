@@ -1,0 +1,178 @@
+"""Sends the token of an MCP server with its requests, and renews it when it has expired.
+
+No browser is opened and nothing is registered from here: where only a login helps, the
+connection is told so in one sentence. Of several processes one renews the tokens, the others
+take what it got. `oauth_login` is the login; `grants` has what it leaves behind.
+"""
+
+import time
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Callable, Mapping
+from urllib.parse import quote, urlencode
+
+import anyio
+import httpx2
+import msgspec
+from anyio import to_thread
+from mcp.client.auth.utils import extract_field_from_www_auth
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.errors import BadInput
+from refold.mcp.grants import Grant, GrantStore, united
+from refold.mcp.oauth_network import OAuthNetwork
+from refold.mcp.servers import ServerConfig
+
+_EARLY = 30.0  # seconds before its end that a token is renewed
+_FORM = "application/x-www-form-urlencoded"
+_TOLD = 200  # characters of what a server says
+_PRINTABLE_SCOPE = 500
+
+
+class ServerLogin(httpx2.Auth):
+    """`stopped` is called with a sentence, once the server takes no token of ours."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        grants: GrantStore,
+        environ: Mapping[str, str],
+        stopped: Callable[[str], None],
+    ) -> None:
+        self._config, self._grants, self._stopped = config, grants, stopped
+        self._network = OAuthNetwork(config.url, environ)
+        self._grant: Grant | None = None
+        self._read, self._lock = False, anyio.Lock()
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        grant = await self._current()
+        response = yield _with(request, grant)
+        if response.status_code == 401 and grant is not None:
+            renewed = await self._renewed(grant)
+            if renewed is not None:
+                response = yield _with(request, renewed)
+        if response.status_code == 401:
+            self._stopped(self._please("it asks for a login"))
+        elif response.status_code == 403:
+            await self._forbidden(response, grant)
+
+    async def _current(self) -> Grant | None:
+        async with self._lock:
+            if not self._read:
+                self._grant, self._read = await self._stored(), True
+        grant = self._grant
+        if grant is None or not grant.expires or grant.expires - _EARLY > time.time():
+            return grant
+        return await self._renewed(grant) or grant
+
+    async def _renewed(self, old: Grant) -> Grant | None:
+        """The tokens after `old`, or None. A server that cannot be reached changes nothing."""
+        async with self._lock:
+            if self._grant is not None and self._grant.access != old.access:
+                return self._grant
+            held = self._grants.alone()
+            await to_thread.run_sync(held.__enter__)
+            try:
+                stored = await self._stored()
+                if stored is not None and stored.access != old.access:
+                    self._grant = stored
+                elif old.refresh and old.token_endpoint:
+                    self._grant = await self._exchanged(old)
+                else:
+                    return None
+                return self._grant
+            except BadInput as error:
+                self._stopped(f"its login could not be renewed: {error}")
+                return None
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await to_thread.run_sync(held.__exit__, None, None, None)
+
+    async def _exchanged(self, old: Grant) -> Grant | None:
+        async with self._network.client() as client:
+            request = refresh_request(old)
+            response = await client.send(request, follow_redirects=False)
+        if response.status_code in (400, 401):
+            return None
+        new = renewed(old, response)
+        await to_thread.run_sync(
+            self._grants.write, self._config.name, self._config.url, new
+        )
+        return new
+
+    async def _stored(self) -> Grant | None:
+        try:
+            name, url = self._config.name, self._config.url
+            return await to_thread.run_sync(self._grants.read, name, url)
+        except BadInput as error:
+            self._stopped(str(error))
+            return None
+
+    async def _forbidden(self, response: httpx2.Response, grant: Grant | None) -> None:
+        """The token is good for less than this call needs: the next login asks for more."""
+        if extract_field_from_www_auth(response, "error") != "insufficient_scope":
+            return
+        scope = (extract_field_from_www_auth(response, "scope") or "")[:_PRINTABLE_SCOPE]
+        if not scope.isprintable():
+            scope = ""
+        if grant is not None and scope:
+            wanted = replace(grant, wanted=united(grant.scope, grant.wanted, scope))
+            name, url = self._config.name, self._config.url
+            await to_thread.run_sync(self._grants.write, name, url, wanted)
+        more = f" ({scope[:_TOLD]})" if scope else ""
+        self._stopped(self._please(f"it asks for more rights{more}"))
+
+    def _please(self, why: str) -> str:
+        return f"{why}: run `refold mcp login {self._config.name}`"
+
+
+class _Tokens(Struct):
+    access_token: str
+    refresh_token: str = ""
+    expires_in: float | None = None
+    scope: str = ""
+
+
+def refresh_request(grant: Grant) -> httpx2.Request:
+    """Asks for the tokens after these."""
+    form = {
+        "grant_type": "refresh_token",
+        "refresh_token": grant.refresh,
+        "client_id": grant.client_id,
+    }
+    headers = {"Content-Type": _FORM, "Accept": "application/json"}
+    if grant.resource:
+        form["resource"] = grant.resource
+    if grant.client_secret and grant.client_auth == "client_secret_basic":
+        pair = f"{quote(grant.client_id, safe='')}:{quote(grant.client_secret, safe='')}"
+        headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    elif grant.client_secret:
+        form["client_secret"] = grant.client_secret
+    body = urlencode(form).encode()
+    return httpx2.Request("POST", grant.token_endpoint, content=body, headers=headers)
+
+
+def renewed(old: Grant, response: httpx2.Response) -> Grant:
+    """What the authorization server answered. Raises `BadInput`, which quotes no token."""
+    if response.status_code != 200:
+        raise BadInput(f"the authorization server answered with {response.status_code}")
+    try:
+        found = msgspec.json.decode(response.content, type=_Tokens)
+    except msgspec.MsgspecError as error:
+        raise BadInput("the authorization server sent no token") from error
+    lasts = found.expires_in
+    return replace(
+        old,
+        access=found.access_token,
+        refresh=found.refresh_token or old.refresh,
+        expires=time.time() + lasts if lasts is not None else 0.0,
+        scope=found.scope or old.scope,
+    )
+
+
+def _with(request: httpx2.Request, grant: Grant | None) -> httpx2.Request:
+    if grant is not None:
+        request.headers["Authorization"] = f"Bearer {grant.access}"
+    return request

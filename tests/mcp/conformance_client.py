@@ -1,0 +1,124 @@
+"""refold's MCP client as the program that `@modelcontextprotocol/conformance` starts.
+
+It does what a user would: use the server, log in where a sentence says so, and use it again. The
+browser is a request that follows redirects. The tool calls are those that the scenario is about.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+
+from refold.config.mcp_tokens import StoredGrants
+from refold.config.paths import Paths
+from refold.errors import ToolFailed
+from refold.mcp.connections import Connections, Outside
+from refold.mcp.manifests import Manifests, RemoteTool
+from refold.mcp.oauth_login import log_in
+from refold.mcp.servers import ServerConfig, read, resolved
+from refold.place.commands import ShellCommands
+from refold.tools.contract import Context
+from refold.values.display import Asking
+
+GIVEN: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+LOGINS = 3  # that the user has the patience for
+
+
+def arguments_of(schema: dict[str, Any]) -> dict[str, Any]:
+    """Values for what a tool wants, by their types."""
+    values = {"string": "text", "number": 2, "integer": 2, "boolean": True}
+    found = dict[str, Any]()
+    for name, each in schema.get("properties", {}).items():
+        kind = each.get("type", "string")
+        found[name] = each.get("default", values.get(kind, "text"))
+    return found
+
+
+def calls(tools: Sequence[RemoteTool]) -> list[tuple[str, dict[str, Any]]]:
+    """The calls that the scenario names, or one of each tool."""
+    if "toolCalls" in GIVEN:
+        return [(each["name"], each["arguments"]) for each in GIVEN["toolCalls"]]
+    schemas = {tool.name: json.loads(tool.schema) for tool in tools}
+    found = {name: arguments_of(schema) for name, schema in schemas.items()}
+    if (echo := "json_schema_echo") in found:  # it wants to see what we have of another
+        found[echo] = {"schema": schemas["json_schema_2020_12_tool"]}
+    return list(found.items())
+
+
+async def accept(asking: Asking) -> str:
+    """A user who answers, and skips each field that has a default."""
+    names = [option.label for option in asking.options]
+    return next((n for n in ("answer", "allow", "skip", *names) if n in names), "text")
+
+
+class Session:
+    """One session of refold with the server of the scenario."""
+
+    def __init__(self, config: ServerConfig, home: Path) -> None:
+        self.config = config
+        self.grants = StoredGrants(Paths(home, home, home), lambda *_: None)
+        outside = Outside(
+            lambda _: ShellCommands({}),
+            lambda one: resolved(one, {}),
+            lambda level, what, *_: print(level, what, file=sys.stderr),
+            self.grants,
+        )
+        self.connections = Connections((config,), Manifests(home / "mcp"), outside)
+
+    async def use(self) -> None:
+        await self.connections.settled(20)
+        tools = self.connections.manifest("s").offer.tools
+        if why := self.connections.statuses()[0].why:
+            raise ToolFailed(why)
+        for name, arguments in calls(tools):
+            context = Context(Path("/"), "s", "c", lambda _: None, accept)
+            try:
+                reply = await self.connections.call("s", name, arguments, context)
+                print("called", name, reply.text[:200], file=sys.stderr)
+            except ToolFailed as error:
+                print("refold:", error, file=sys.stderr)
+                if "refold mcp login" in str(error):
+                    raise
+
+    async def log_in(self) -> None:
+        async def browse(url: str) -> None:
+            async with httpx2.AsyncClient(follow_redirects=True) as browser:
+                await browser.get(url)
+
+        before = self.grants.read("s", self.config.url)
+        grant = await log_in(self.config, {}, browse, before)
+        self.grants.write("s", self.config.url, grant)
+
+
+async def main(url: str) -> int:
+    said: dict[str, Any] = {"type": "http", "url": url}
+    if "client_id" in GIVEN:
+        said["oauth"] = {
+            "clientId": GIVEN["client_id"],
+            "clientSecret": GIVEN.get("client_secret", ""),
+        }
+    (config,) = read(json.dumps({"s": said}), "conformance").servers
+    with tempfile.TemporaryDirectory() as home:
+        for _ in range(LOGINS):
+            session = Session(config, Path(home))
+            try:
+                await session.use()
+                return 0
+            except ToolFailed as error:
+                print("refold:", error, file=sys.stderr)
+                if "refold mcp login" not in str(error):
+                    return 1
+            finally:
+                await anyio.to_thread.run_sync(session.connections.close)
+            await session.log_in()
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(anyio.run(main, sys.argv[1]))

@@ -1,0 +1,478 @@
+"""Logins at MCP servers: what they bring, how it is renewed, and what hostile servers get."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from refold.config.mcp_tokens import StoredGrants
+from refold.config.paths import Paths
+from refold.errors import BadInput, ToolFailed
+from refold.mcp.connections import Connections, Outside
+from refold.mcp.grants import Grant
+from refold.mcp.manifests import Manifests
+from refold.mcp.oauth_login import log_in
+from refold.mcp.servers import ServerConfig, read, resolved
+from refold.place.commands import ShellCommands
+from tests.cli.running import command
+from tests.mcp.oauth_server import Asked, OAuthServer, as_json, oauth_server
+from tests.mcp.test_mcp_http import called, running
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def there() -> Iterator[OAuthServer]:
+    with oauth_server() as found:
+        yield found
+
+
+class User:
+    """A person with a browser, and a place where tokens are kept."""
+
+    def __init__(self, home: Path, server: OAuthServer, **said: object) -> None:
+        url = f"{server.url}/mcp"
+        (self.config,) = read(json.dumps({"s": {"url": url, **said}}), "test").servers
+        self.home, self.learned, self.pages = home, list[str](), list[str]()
+        paths = Paths(home, home, home)
+        self.grants = StoredGrants(paths, lambda *secrets: self.learned.extend(secrets))
+
+    async def browse(self, url: str) -> None:
+        self.pages.append(url)
+        async with httpx2.AsyncClient(follow_redirects=True) as browser:
+            await browser.get(url)
+
+    def log_in(self, config: ServerConfig | None = None) -> Grant:
+        found = config or self.config
+        before = self.grants.read("s", found.url)
+        grant = anyio.run(log_in, found, {}, self.browse, before)
+        self.grants.write("s", found.url, grant)
+        return grant
+
+    def kept(self) -> Grant:
+        found = self.grants.read("s", self.config.url)
+        assert found is not None
+        return found
+
+    def connections(self) -> Connections:
+        outside = Outside(
+            lambda _: ShellCommands({}),
+            lambda one: resolved(one, {}),
+            lambda *_: None,
+            self.grants,
+        )
+        return Connections((self.config,), Manifests(self.home / "mcp"), outside)
+
+    def double(self, number: int) -> str:
+        return called(self.connections(), number=number).text
+
+
+def instead(answer: Any) -> Callable[[Asked], Any]:
+    return lambda _: answer
+
+
+def test_a_login_brings_tokens_with_which_tools_are_called(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    user = User(tmp_path, there)
+
+    user.log_in()
+    text = user.double(21)
+
+    assert text == "42"
+    assert user.kept().access in there.good
+    assert (tmp_path / "mcp_tokens.toml").stat().st_mode & 0o777 == 0o600
+    assert {user.kept().access, user.kept().refresh} <= set(user.learned)
+    (page,) = user.pages
+    assert "code_challenge_method=S256" in page
+    assert "redirect_uri=http%3A%2F%2F127.0.0.1%3A" in page
+
+
+def test_without_a_login_the_server_is_off_and_one_sentence_names_the_command(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    user = User(tmp_path, there)
+
+    with pytest.raises(ToolFailed) as failed:
+        user.double(21)
+
+    assert str(failed.value) == (
+        "The MCP server s is not connected: it asks for a login: run `refold mcp login s`. "
+        "Nothing was done."
+    )
+    assert user.pages == []
+    assert {each.path for each in there.asked} == {"/mcp"}  # and is not tried as SSE
+
+
+def test_a_token_that_is_refused_in_a_session_is_renewed_once(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    user = User(tmp_path, there)
+    old = user.log_in()
+    there.good.clear()
+
+    text = user.double(4)
+
+    assert text == "8"
+    assert user.kept().access != old.access
+    assert user.kept().refresh != old.refresh
+    (_, renewing) = there.requests("/token")
+    assert renewing.form["grant_type"] == "refresh_token"
+
+
+def test_a_token_is_renewed_before_it_ends(there: OAuthServer, tmp_path: Path) -> None:
+    user = User(tmp_path, there)
+    there.lasts = 5
+    old = user.log_in()
+    there.lasts = 3600
+    there.good.discard(old.access)
+    before = len(there.requests("/mcp"))
+
+    user.double(1)
+
+    used = {each.headers.get("authorization") for each in there.requests("/mcp")[before:]}
+    assert used == {f"Bearer {user.kept().access}"}
+
+
+def test_when_it_cannot_be_renewed_a_login_is_asked_for(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    user = User(tmp_path, there)
+    user.log_in()
+    there.good.clear()
+    there.refresh.clear()
+
+    with pytest.raises(ToolFailed, match=r"asks for a login: run `refold mcp login s`"):
+        user.double(1)
+
+    assert len(user.pages) == 1
+
+
+def test_of_two_processes_the_second_takes_what_the_first_has_renewed(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    user, other = User(tmp_path, there), User(tmp_path, there)
+    user.log_in()
+    there.good.clear()
+
+    texts = [user.double(1), other.double(2)]
+
+    assert texts == ["2", "4"]
+    assert len(there.requests("/token")) == 2  # the login, and one renewal
+
+
+def test_a_login_in_another_window_is_used_by_the_next_call(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    user = User(tmp_path, there)
+    with pytest.raises(ToolFailed):
+        user.double(1)
+
+    user.log_in()
+
+    assert user.double(1) == "2"
+
+
+def test_rights_that_a_call_lacks_are_asked_for_by_the_next_login(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    user = User(tmp_path, there)
+    user.log_in()
+    how = 'Bearer error="insufficient_scope", scope="write"'
+    there.instead["/mcp"] = lambda asked: (
+        (403, {"www-authenticate": how}, b"") if "authorization" in asked.headers else None
+    )
+
+    with pytest.raises(
+        ToolFailed, match=r"more rights \(write\): run `refold mcp login s`"
+    ):
+        user.double(1)
+    there.instead.clear()
+    user.log_in()
+
+    assert "scope=read+write" in user.pages[-1]
+
+
+def test_a_registered_client_is_used_instead_of_a_new_one(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    oauth = {"clientId": "mine", "clientSecret": "hidden-secret", "scopes": "more"}
+    user = User(tmp_path, there, oauth=oauth)
+
+    user.log_in()
+
+    assert there.requests("/register") == []
+    (token,) = there.requests("/token")
+    assert token.headers["authorization"].startswith("Basic ")
+    assert "client_id=mine" in user.pages[0]
+    assert "scope=read+more" in user.pages[0]
+    assert "hidden-secret" in user.learned
+
+
+def test_a_client_that_is_bound_to_an_issuer_is_shown_to_no_other(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    oauth = {
+        "clientId": "mine", "clientSecret": "hidden-secret",
+        "issuer": "https://login.example",
+    }  # fmt: skip
+    user = User(tmp_path, there, oauth=oauth)
+
+    user.log_in()
+
+    said = [f"{each.form} {each.headers}" for each in there.asked]
+    assert not any("hidden-secret" in each or "mine" in each for each in said)
+
+
+def test_tokens_are_not_sent_to_another_address_of_the_same_name(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    user = User(tmp_path, there)
+    user.log_in()
+    with oauth_server() as thief:
+        moved = User(tmp_path, thief)
+
+        with pytest.raises(ToolFailed, match="asks for a login"):
+            moved.double(1)
+
+    assert all("authorization" not in each.headers for each in thief.asked)
+
+
+METADATA = "/.well-known/oauth-authorization-server"
+RESOURCE = "/.well-known/oauth-protected-resource/mcp"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            {"issuer": "https://other.example"},
+            "issuer mismatch",
+        ),
+        (
+            {"token_endpoint": "https://169.254.169.254/token"},
+            "its address is reserved",
+        ),
+        ({"token_endpoint": "https://10.0.0.1/token"}, "its address is private"),
+        ({"token_endpoint": "http://192.0.2.1/token"}, "it has no TLS"),
+        ({"registration_endpoint": "http://1.1.1.1/r"}, "it has no TLS"),
+        ({"authorization_endpoint": "http://1.1.1.1/a"}, "it has no TLS"),
+        ({"authorization_endpoint": "https://[fe80::1]/a"}, "its address is reserved"),
+        ({"code_challenge_methods_supported": ["plain"]}, "PKCE with S256"),
+    ],
+)
+def test_a_hostile_authorization_server_gets_no_token_and_is_named(
+    there: OAuthServer, tmp_path: Path, said: dict[str, Any], words: str
+) -> None:
+    there.metadata = said
+    user = User(tmp_path, there)
+
+    with pytest.raises(BadInput, match="no login at the MCP server s: ") as failed:
+        user.log_in()
+
+    assert words in str(failed.value)
+    assert "\n" not in str(failed.value)
+    assert there.good == set()
+    assert not (tmp_path / "mcp_tokens.toml").exists()
+
+
+@pytest.mark.parametrize("path", [RESOURCE, METADATA, "/register", "/token"])
+def test_a_huge_answer_is_cut_off(there: OAuthServer, tmp_path: Path, path: str) -> None:
+    there.instead[path] = instead((200, {}, b'{"a":"' + b"x" * 3_000_000 + b'"}'))
+
+    with pytest.raises(BadInput, match="sent more than 1,048,576 bytes"):
+        User(tmp_path, there).log_in()
+
+
+NONSENSE = [b"", b"{", b"[]", b"\xff\xfe", b'{"access_token": 7}']
+
+
+@pytest.mark.parametrize("path", ["/register", "/token"])
+@pytest.mark.parametrize("body", NONSENSE)
+def test_an_answer_without_sense_is_one_sentence(
+    there: OAuthServer, tmp_path: Path, path: str, body: bytes
+) -> None:
+    there.instead[path] = instead((200, {}, body))
+
+    with pytest.raises(BadInput, match="no login at the MCP server s: ") as failed:
+        User(tmp_path, there).log_in()
+
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize("path", [RESOURCE, METADATA])
+@pytest.mark.parametrize("body", NONSENSE)
+def test_metadata_without_sense_leaves_the_addresses_of_the_server_itself(
+    there: OAuthServer, tmp_path: Path, path: str, body: bytes
+) -> None:
+    there.instead[path] = instead((200, {}, body))
+
+    grant = User(tmp_path, there).log_in()
+
+    assert grant.token_endpoint == f"{there.url}/token"
+
+
+@pytest.mark.parametrize("path", ["/register", "/token", "/mcp"])
+def test_no_secret_goes_where_a_redirect_leads(
+    there: OAuthServer, tmp_path: Path, path: str
+) -> None:
+    stolen = list[str]()
+
+    async def thief(scope: Any, receive: Any, send: Any) -> None:
+        stolen.append(scope["path"])
+
+    import uvicorn
+
+    other = uvicorn.Server(uvicorn.Config(thief, port=0, log_level="critical"))
+    with running(other) as target:
+        there.instead[path] = instead((307, {"location": f"{target}/x"}, b""))
+        with pytest.raises(BadInput, match="no login at the MCP server s: "):
+            User(tmp_path, there).log_in()
+
+    assert [path for path in stolen if path == "/x"] == []
+
+
+def test_a_page_that_guesses_the_port_cannot_end_the_login(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    user = User(tmp_path, there)
+    told = list[int]()
+
+    async def browse(url: str) -> None:
+        back = dict(httpx2.URL(url).params)["redirect_uri"]
+        async with httpx2.AsyncClient(follow_redirects=True) as browser:
+            for query in ("?code=a&state=b", "?error=x", "", "?state="):
+                told.append((await browser.get(back + query)).status_code)
+            told.append((await browser.post(back, json={})).status_code)
+            told.append((await browser.get(url)).status_code)
+
+    grant = anyio.run(log_in, user.config, {}, browse, None)
+
+    assert told == [404, 404, 404, 404, 404, 200]
+    assert grant.access in there.good
+
+
+def test_a_refusal_in_the_browser_is_told_on_one_line(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    def refusing(asked: Asked) -> Any:
+        more = "error=access_denied&error_description=not%0Ayou%1b[2J"
+        where = f"{asked.form['redirect_uri']}?{more}&state={asked.form['state']}"
+        return 302, {"location": where}, b""
+
+    there.instead["/authorize"] = refusing
+
+    with pytest.raises(BadInput) as failed:
+        User(tmp_path, there).log_in()
+
+    assert str(failed.value) == (
+        "no login at the MCP server s: it was refused: access_denied (not you [2J)"
+    )
+
+
+def test_a_renewal_that_echoes_secrets_tells_none(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    user = User(tmp_path, there)
+    old = user.log_in()
+    there.good.clear()
+    there.instead["/token"] = lambda asked: as_json(500, **asked.form)
+
+    with pytest.raises(ToolFailed) as failed:
+        user.double(1)
+
+    assert "could not be renewed: the authorization server answered with 500" in str(
+        failed.value
+    )
+    assert old.refresh not in str(failed.value)
+    assert user.kept() == old  # it may answer again
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"url": "http://mcp.example/mcp"}, r"http://mcp\.example has no TLS"),
+        ({"url": "https://x.example", "headers": {"authorization": "Bearer x"}}, "header"),
+        ({"command": "server"}, "is a program"),
+    ],
+)
+def test_where_no_login_is_possible_the_reason_is_named(
+    said: dict[str, Any], words: str
+) -> None:
+    (config,) = read(json.dumps({"s": said}), "test").servers
+
+    async def browse(url: str) -> None:
+        raise AssertionError(url)
+
+    with pytest.raises(BadInput, match=words):
+        anyio.run(log_in, config, {}, browse)
+
+
+def test_a_server_that_asks_for_no_login_says_so(
+    tmp_path: Path, there: OAuthServer
+) -> None:
+    there.instead["/mcp"] = instead((200, {}, b"{}"))
+
+    with pytest.raises(BadInput, match="it asks for none"):
+        User(tmp_path, there).log_in()
+
+
+BROWSER = """\
+#!{python}
+import html, re, sys, urllib.request
+page = open(sys.argv[1]).read()
+urllib.request.urlopen(html.unescape(re.search("url=([^\\"]+)", page)[1])).read()
+"""
+
+
+def refold(*arguments: str, cwd: Path) -> tuple[int, str, str]:
+    done = subprocess.run(
+        command(*arguments),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_opens_the_browser_and_no_token_is_shown_or_recorded(
+    there: OAuthServer, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(BROWSER.format(python=sys.executable))
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", str(browser))
+    refold("mcp", "add", "s", f"{there.url}/mcp", cwd=tmp_path)
+
+    before = refold("mcp", "test", "s", cwd=tmp_path)
+    login = refold("mcp", "login", "s", cwd=tmp_path)
+    tested = refold("mcp", "test", "s", cwd=tmp_path)
+    answers = tmp_path / "answers.jsonl"
+    call = {"calls": [{"tool": "mcp__s__double", "arguments": {"number": 21}}]}
+    answers.write_text(f"{json.dumps(call)}\n{json.dumps({'text': 'Done.'})}\n")
+    run = refold(
+        "-p", "Double it.", "--script", str(answers), "--allow", "mcp__s", cwd=tmp_path
+    )  # fmt: skip
+    out = refold("mcp", "logout", "s", cwd=tmp_path)
+    after = refold("mcp", "test", "s", cwd=tmp_path)
+
+    assert before[0] == after[0] == 1
+    assert "it asks for a login: run `refold mcp login s`" in before[2]
+    assert (login[0], login[2]) == (0, "")
+    assert "You are logged in at s" in login[1]
+    assert "double  Twice as much." in tested[1]
+    assert run[0] == 0, run
+    assert out[1] == "The tokens of s are deleted here.\n"
+    written = [file for file in home.rglob("*") if file.is_file()]
+    assert any("42" in file.read_text(errors="replace") for file in written)
+    for secret in (*there.good, *there.refresh):
+        assert not any(secret.encode() in file.read_bytes() for file in written)
+        assert secret not in f"{before}{login}{tested}{run}{out}"
