@@ -131,7 +131,7 @@ function news(block) {
   return said ? h("p", { class: "news" }, exact(said)) : null;
 }
 
-function turnOver(block) {
+function turnOver(block, context) {
   const how = t.turnOver[block.outcome];
   const used = block.usage ? t.tokens(short(block.usage.fresh + block.usage.cached + block.usage.cache_write),
     short(block.usage.output), block.usage.cached ? short(block.usage.cached) : "") : "";
@@ -139,7 +139,15 @@ function turnOver(block) {
   return h("div", { class: `over over-${block.outcome}` },
     how ? h("p", { class: "how" }, [how, block.reason].filter(Boolean).map(exact).join(": ")) : null,
     block.warnings.map((w) => h("p", { class: "warning" }, exact(w))),
+    block.files.length ? h("section", { class: "made", "aria-label": t.filesChanged(block.files.length) },
+      h("h3", {}, t.filesChanged(block.files.length)), h("ul", {}, block.files.map((file) => h("li", {}, madeFile(file, context))))) : null,
     h("p", { class: "sum" }, parts));
+}
+
+function madeFile(file, context) {
+  const path = near(file.path, context);
+  return [file.kind === "deleted" || path.startsWith("/") ? h("span", { class: "file-link" }, onOneLine(path)) : downloadLink(context.id(), path, t),
+    h("span", { class: "tag" }, t[file.kind])];
 }
 
 export function renderComing(part) {

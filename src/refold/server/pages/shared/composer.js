@@ -30,7 +30,7 @@ export class Composer {
     this.thumbs = h("ul", { class: "thumbs", hidden: true });
     this.problem = h("p", { class: "problem", role: "alert", hidden: true });
     this.picker = h("input", {
-      type: "file", accept: [...IMAGES].join(","), multiple: true, class: "unseen", tabindex: "-1",
+      type: "file", multiple: true, class: "unseen", tabindex: "-1",
       "aria-label": texts.attach, on: { change: () => this.addFiles([...this.picker.files]) },
     });
     this.whenButtons = ["now", "next", "instead"].map((when) => h("label", { class: "when" },

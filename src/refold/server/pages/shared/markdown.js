@@ -14,7 +14,7 @@ const TAGS = [
 ];
 const CLEAN = {
   ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ["align", "checked", "class", "disabled", "href", "start", "type"],
-  ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i, ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false,
+  ADD_URI_SAFE_ATTR: ["align", "start"], ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i, ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
 };
 const escaped = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.codePointAt(0)};`);
@@ -97,6 +97,7 @@ function finished(fragment, labels, colours = true) {
     room.append(table);
   }
   for (const box of fragment.querySelectorAll("input")) {
+    box.type = "checkbox"; // no other is made of Markdown
     box.disabled = true;
     box.setAttribute("aria-label", labels.done);
   }

@@ -32,6 +32,7 @@ export class Transcript {
       root: scroller, rootMargin: `${NEAR} 0px`,
     });
     this.atEnd = true;
+    this.top = 0; // where it was scrolled to last
     scroller.addEventListener("scroll", () => this.scrolled(), { passive: true });
     this.grown = new ResizeObserver(() => this.atEnd && this.toEnd());
     this.grown.observe(this.feed);
@@ -195,7 +196,10 @@ export class Transcript {
   scrolled() {
     const { scrollTop, clientHeight, scrollHeight } = this.scroller;
     const atEnd = scrollHeight - scrollTop - clientHeight < BOTTOM;
-    if (atEnd === this.atEnd) return;
+    const up = scrollTop < this.top;
+    this.top = scrollTop;
+    // Where the end moves away by itself, as when a request takes room, it is followed.
+    if (atEnd === this.atEnd || (this.atEnd && !up)) return;
     this.atEnd = atEnd;
     this.context.onAtEnd?.(atEnd);
   }

@@ -113,10 +113,13 @@ function turnOver(block, context) {
 
 function card(file, context) {
   const name = file.path.split("/").pop();
-  return h("a", { class: "made-card", href: addressOf(context.id(), near(file.path, context)), download: name },
-    h("span", { class: "made-icon" }, icon("file")), h("span", { class: "unseen" }, t.download),
-    h("span", { class: "made-name" }, onOneLine(name)),
-  h("small", {}, t[file.kind]), icon("down"));
+  const path = near(file.path, context);
+  const about = [h("span", { class: "made-name" }, onOneLine(name)), h("small", {}, t[file.kind])];
+  if (path.startsWith("/")) { // outside of the folder: it is there, and is not downloaded
+    return h("div", { class: "made-card" }, h("span", { class: "made-icon" }, icon("file")), about);
+  }
+  return h("a", { class: "made-card", href: addressOf(context.id(), path), download: name },
+    h("span", { class: "made-icon" }, icon("file")), h("span", { class: "unseen" }, t.download), about, icon("down"));
 }
 
 export function renderComing(part) {

@@ -1,0 +1,110 @@
+"""What is in sight: the end of a conversation, the whole of a request, lists and tables."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.server.pages.conftest import Server, Watched
+from tests.server.pages.test_page_stories import (
+    BOTH,
+    WORDS,
+    WRITE,
+    answer,
+    button,
+    say,
+    until,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
+Serve = Callable[..., Server]
+LONG = "\n\n".join(f"Paragraph {n}, which is read before." for n in range(40))
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 360, "height": 640},
+    "is_mobile": True,
+    "has_touch": True,
+}
+AT_END = (
+    "() => { const s = document.querySelector('.scroller');"
+    " return s.scrollHeight - s.scrollTop - s.clientHeight < 60; }"
+)
+
+
+@pytest.mark.parametrize("phone", [False, True])
+@BOTH
+def test_the_end_stays_in_sight_while_requests_come_and_go(
+    serve: Serve, pages: Watched, path: str, phone: bool
+) -> None:
+    server = serve({"text": LONG}, WRITE, {"text": f"{LONG}\n\nThe end."})
+    page = pages.open(server, path, **(PHONE if phone else {}))
+    say(page, "Look")
+    answer(page, "Paragraph 39")
+
+    say(page, "Write a.txt")
+    page.locator(".request").wait_for()
+    until(page, AT_END)
+    button(page, WORDS[path]["yes"]).click()
+    answer(page, "The end.")
+    page.locator(".request").wait_for(state="detached")
+
+    until(page, AT_END)
+    assert page.locator(".latest").is_hidden()
+
+
+@BOTH
+def test_who_scrolls_up_is_left_there(serve: Serve, pages: Watched, path: str) -> None:
+    server = serve({"text": LONG}, {"text": LONG})
+    page = pages.open(server, path)
+    say(page, "Look")
+    answer(page, "Paragraph 39")
+    until(page, AT_END)
+
+    page.locator(".scroller").hover()
+    page.mouse.wheel(0, -600)
+    page.locator(".latest").wait_for()
+    before = page.evaluate("() => document.querySelector('.scroller').scrollTop")
+    page.set_viewport_size({"width": 1280, "height": 700})
+    page.wait_for_timeout(300)
+
+    assert page.evaluate("() => document.querySelector('.scroller').scrollTop") == before
+    page.locator(".latest").click()
+    until(page, AT_END)
+
+
+@BOTH
+def test_what_a_yes_is_about_is_in_sight_on_a_phone(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    page = pages.open(serve(WRITE, {"text": "Written."}), path, **PHONE)
+
+    say(page, "Write a.txt")
+    page.locator(".request").wait_for()
+
+    in_sight = page.evaluate(
+        "() => [...document.querySelectorAll('.request tr.added .text, .request .button')].map((e) => {"
+        " const b = e.getBoundingClientRect();"
+        " const top = document.elementFromPoint(b.x + b.width / 2, b.y + b.height / 2);"
+        " return e === top || e.contains(top); })"
+    )
+    assert in_sight == [True] * 6  # two lines and four buttons
+
+
+@BOTH
+def test_lists_of_tasks_and_aligned_tables_look_like_it(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    text = "- [x] read\n- [ ] write\n\n7. seven\n\n| a | b |\n|:-:|--:|\n| 1 | 2 |"
+    page = pages.open(serve({"text": text}), path)
+    say(page, "Look")
+    answer(page, "seven")
+
+    found = page.evaluate(
+        "() => [[...document.querySelectorAll('.prose input')].map((i) => [i.type, i.checked, i.disabled]),"
+        " document.querySelector('.prose ol').start,"
+        " [...document.querySelectorAll('.prose td')].map((c) => c.align)]"
+    )
+    assert found == [
+        [["checkbox", True, True], ["checkbox", False, True]],
+        7,
+        ["center", "right"],
+    ]
