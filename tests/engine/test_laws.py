@@ -172,7 +172,7 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.AgentChosen("explore"), news.ExternalEditsFound((("/f", "changed"),)), news.MemoryExtracted(3),
         news.ChildBorn("child-2", "a", "explore", "look"), news.ChildGranted("child-1", Budget(1.0)),
         wants, news.ChildAnswered("child-1/a"), news.ChildStopped("child-1"),
-        news.TeamsSwitched(True), news.MailSent("ann", "lead", "hello"), news.TeammateIdled("child-1"),
+        news.TeamsSwitched(True), news.TracingSwitched(True), news.MailSent("ann", "lead", "hello"), news.TeammateIdled("child-1"),
         news.ChildEnded("child-1", "answered", "done"), news.Forked("s", 9),
         news.BackgroundStarted("background-2", "make"), news.BackgroundEnded("background-1", "done", 0),
         news.NestedCallMade(ToolCall("a.1", "book", Raw(b"{}")), "a"), news.VariablesSaved("a", "0" * 64),

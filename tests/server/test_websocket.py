@@ -1,12 +1,14 @@
 """A conversation over a WebSocket, as a page or a program has it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from refold.testing.providers import Reply
+from refold.provider.port import Sent
+from refold.testing.providers import Reply, ScriptedProvider
 from tests.server.serving import order, said, server
 
 pytestmark = pytest.mark.anyio
@@ -114,3 +116,37 @@ async def test_leaving_does_not_stop_the_work(tmp_path: Path) -> None:
 async def _send_and_wait(socket: ClientConnection, text: str) -> None:
     await socket.send(text)
     await said(socket, "never")
+
+
+class Overheard(ScriptedProvider):
+    """Says what it was sent, as a wire does when it is asked to."""
+
+    async def stream(self, request: Any) -> Any:
+        if request.trace:
+            yield Sent("POST https://model.example", b"{}")
+        async for delta in super().stream(request):
+            yield delta
+
+
+async def test_flags_of_a_conversation_count_from_its_next_turn(tmp_path: Path) -> None:
+    async with server(tmp_path, provider=lambda: Overheard(*"abc")) as client:
+        id_ = await client.begin(teams=True)
+        recorded = list[int]()
+        async with client.follow(id_) as socket:
+            status = (await said(socket, "status"))[-1]
+            for text, on in (("a", True), ("b", False), ("c", None)):
+                await order(socket, "user_message", text=text)
+                await said(socket, "result")
+                answer = await client.ask("GET", f"/api/conversations/{id_}/requests")
+                recorded.append(len(answer.json))
+                if on is not None:
+                    await order(socket, "toggle_tracing", on=on)
+                    assert (await said(socket, "tracing_changed"))[-1]["on"] is on
+            await order(socket, "toggle_teams", on=False)
+            assert (await said(socket, "teams_changed"))[-1]["on"] is False
+            await order(socket, "status")
+            after = (await said(socket, "status"))[-1]
+
+    assert recorded == [0, 1, 1]
+    flags = [(s["choices"]["teams"], s["choices"]["tracing"]) for s in (status, after)]
+    assert flags == [(True, False), (False, False)]

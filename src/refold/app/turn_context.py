@@ -71,7 +71,7 @@ class TurnContext:
         )
         self._shared, self._resources = shared, resources
         self._record = record
-        self._trace = Trace() if shared.settings.log_requests else None
+        self._trace = Trace()
         self._call_locks = Shared()
         self._policies: dict[tuple[int, bool, bool], tuple[Policy, ...]] = {}
         self._since: str | None = None  # what is new since the session was left
@@ -131,6 +131,10 @@ class TurnContext:
 
         return differences(told[0], told[1], only=_LASTING)
 
+    def _traced(self, view: View) -> bool:
+        chosen = view.rights.tracing
+        return self._shared.settings.log_requests if chosen is None else chosen
+
     def _agent(self, view: View) -> Profile:
         return self._child.agent if self._child else agent_of(view, self._shared.agents)
 
@@ -153,7 +157,7 @@ class TurnContext:
                 name,
                 traits.window,
                 shared.models.price,
-                self._trace,
+                self._trace if self._traced(view) else None,
             ),
             tools=given.active if coded else traits.tools(given.active),
             deferred=() if traits.small else given.deferred,

@@ -35,10 +35,12 @@ from refold.client.protocol import (
     StopBackground,
     StopChild,
     SwitchTeams,
+    SwitchTracing,
     WithdrawMessage,
 )
 from refold.client.workspace import SessionWorkspace
 from refold.errors import BadInput
+from refold.journal.events.child_events import TeamsSwitched, TracingSwitched
 from refold.session.pending_requests import Permission, Questions, requests
 from refold.session.session import Session as Engine
 from refold.tools.images import image_data
@@ -49,7 +51,14 @@ if TYPE_CHECKING:
     from refold.client.permissions import Permissions
 
 _Set: TypeAlias = (
-    SetMode | SetModel | SetEffort | SetAgent | SwitchTeams | SetBudget | SetSteps
+    SetMode
+    | SetModel
+    | SetEffort
+    | SetAgent
+    | SwitchTeams
+    | SwitchTracing
+    | SetBudget
+    | SetSteps
 )
 _Change: TypeAlias = EditMessage | DeleteMessage | WithdrawMessage | Rewind
 # `Session` takes the others: they lead to another place, or to another session.
@@ -232,7 +241,9 @@ class Dispatcher:
             case SetEffort(effort):
                 return await inbox.choose_effort(effort)
             case SwitchTeams(on):
-                return await inbox.switch_teams(on)
+                return await inbox.switch(TeamsSwitched(on))
+            case SwitchTracing(on):
+                return await inbox.switch(TracingSwitched(on))
             case SetAgent(agent):
                 before = self._engine.view.seq
                 await choose_agent(inbox, self._app.agents, agent)

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from refold.client.deletion import delete_session
 from refold.client.launch import Launch
 from refold.client.offers import Offer, offers
+from refold.client.protocol import SwitchTeams
 from refold.client.remote_session import attached
 from refold.client.resume import resumed_in
 from refold.client.session import Session
@@ -57,6 +58,7 @@ class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     trust: bool = False  # what lies in that directory counts, this time
     name: str = ""
     log_requests: bool = False  # record each model request and response as it is sent
+    teams: bool = False  # the agent may lead a team
 
 
 class EditorConversation(NewConversation, frozen=True, kw_only=True):
@@ -406,6 +408,8 @@ async def _choose(session: Session, wanted: NewConversation) -> None:
         await session.set_model(wanted.model)
     if wanted.effort:
         await session.set_effort(wanted.effort)
+    if wanted.teams:
+        await session.send(SwitchTeams(on=True))
     if wanted.mode:
         await session.set_mode(MODES[wanted.mode])
     if wanted.name:

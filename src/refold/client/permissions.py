@@ -45,6 +45,12 @@ class Permissions:
         return self._app.settings.subagents.teams if chosen is None else chosen
 
     @property
+    def tracing(self) -> bool:
+        """Are model requests recorded as sent?"""
+        chosen = self._engine.view.rights.tracing
+        return self._app.settings.log_requests if chosen is None else chosen
+
+    @property
     def mode_after_planning(self) -> Mode:
         """The mode once a plan is approved, or plan mode is left."""
         return after_planning(self._engine.view.rights, self._app.mode)

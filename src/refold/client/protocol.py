@@ -160,6 +160,12 @@ class SwitchTeams(_Order, frozen=True, tag="toggle_teams"):
     on: bool
 
 
+class SwitchTracing(_Order, frozen=True, tag="toggle_tracing"):
+    """Whether model requests are recorded as sent, from the next turn on."""
+
+    on: bool
+
+
 class SetAgent(_Order, frozen=True, tag="set_agent"):
     agent: str
 
@@ -246,8 +252,8 @@ Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
     | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
     | DeleteMessage | WithdrawMessage | Fork | SetMode
-    | SetModel | SetEffort | SetAgent | SwitchTeams | SetBudget | SetSteps | SetDirectory | StopChild | StopBackground
-    | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
+    | SetModel | SetEffort | SetAgent | SwitchTeams | SwitchTracing | SetBudget | SetSteps
+    | SetDirectory | StopChild | StopBackground | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
 )  # fmt: skip
 KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)
 _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))

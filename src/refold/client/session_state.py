@@ -137,6 +137,8 @@ class SessionState:
             effort=self.effort,
             steps=self.steps,
             budget=self.budget,
+            teams=self.permissions.teams,
+            tracing=self.permissions.tracing,
         )
         waiting = [each.id for each in self.requests if not isinstance(each, PlanToJudge)]
         return status(self.view, choices, waiting)

@@ -16,6 +16,7 @@ from refold.journal.events.child_events import (
     ChildAnswered,
     ChildStopped,
     TeamsSwitched,
+    TracingSwitched,
 )
 from refold.journal.events.kinds import (
     AgentChosen,
@@ -36,7 +37,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.conversation import SHELL, with_edit
 from refold.journal.state.fold import View
-from refold.journal.state.rights import after_planning
+from refold.journal.state.rights import after_planning, is_switched
 from refold.session.recorder import Recorder
 from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
@@ -268,9 +269,9 @@ class Inbox:
 
         return await self._record.append_if(news, kept=True, by=self._by)
 
-    async def switch_teams(self, on: bool) -> bool:
-        """Whether the agent may lead a team, from the next turn on."""
-        return await self._unless(lambda view: view.rights.teams == on, TeamsSwitched(on))
+    async def switch(self, to: TeamsSwitched | TracingSwitched) -> bool:
+        """What is on or off for this session, from the next turn on."""
+        return await self._unless(lambda view: is_switched(view.rights, to), to)
 
     async def set_budget(self, budget: Budget) -> bool:
         """What a turn may use up, the one under way included.

@@ -39,6 +39,7 @@ function shown(screen) {
     turn: screen.turn,
     todos: screen.todos,
     team: screen.children.map((c) => [c.name, c.teammate, c.running, c.idle, c.stopped]),
+    switches: [screen.choices.teams, screen.choices.tracing],
     mail: screen.mail.map((m) => [m.sender, m.to, m.kind, m.text]),
     background: screen.background.map((c) => [c.name, c.command, c.running, c.outcome, c.text]),
   };

@@ -24,6 +24,7 @@ from refold.journal.events.child_events import (
     NestedCallMade,
     TeammateIdled,
     TeamsSwitched,
+    TracingSwitched,
 )
 from refold.journal.events.kinds import Entry, Event, Frame
 from refold.journal.state.fold import View, apply
@@ -219,7 +220,7 @@ class Session:
     def _choose(self) -> None:
         self._add(self._random.choice([
             news.ModeChanged("plan"), news.ModelChosen("a/n"), news.EffortChosen("high"),
-            news.AgentChosen("plan"), news.StepLimitSet(3), TeamsSwitched(on=True), news.Checkpointed(()),
+            news.AgentChosen("plan"), news.StepLimitSet(3), TeamsSwitched(on=True), TracingSwitched(on=True), news.Checkpointed(()),
         ]))  # fmt: skip
 
     def _news(self) -> None:

@@ -68,6 +68,7 @@ def plain(screen: Screen, told: set[int]) -> Plain:
             [c.name, c.born.teammate, c.runs, c.idle, c.stopped]
             for c in view.children.children
         ],
+        "switches": [bool(view.rights.teams), bool(view.rights.tracing)],
         "mail": [[m.sender, m.to, m.kind, m.text] for m in view.children.mail],
         "background": [
             [
@@ -131,8 +132,9 @@ def compared(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
 def asked_for(view: View) -> Plain:
     """The snapshot that a page orders after a rewind: todos and a plan may be others now."""
     choices = Choices(
-        model="a/m", agent="main", mode="default", effort="", steps=9, budget=Budget()
-    )
+        model="a/m", agent="main", mode="default", effort="", steps=9, budget=Budget(),
+        teams=bool(view.rights.teams), tracing=bool(view.rights.tracing),
+    )  # fmt: skip
     return msgspec.json.decode(
         msgspec.json.encode(snapshot(view, status(view, choices, ())))
     )

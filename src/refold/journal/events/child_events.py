@@ -1,4 +1,5 @@
-"""The kinds of events about subagents, code that a model writes, hooks, and background commands.
+"""The kinds of events about subagents, code that a model writes, hooks, background commands,
+and what a user switches on or off for one session.
 
 Part of `kinds`; the same rules apply.
 """
@@ -47,6 +48,12 @@ class ChildBorn(Struct, frozen=True):
 
 class TeamsSwitched(Struct, frozen=True):
     """The user decided whether the agent may lead a team, from the next turn on."""
+
+    on: bool
+
+
+class TracingSwitched(Struct, frozen=True):
+    """The user decided whether model requests are recorded, from the next turn on."""
 
     on: bool
 

@@ -32,6 +32,7 @@ from refold.journal.events.child_events import (
     NestedCallMade,
     TeammateIdled,
     TeamsSwitched,
+    TracingSwitched,
     VariableInjected,
     VariablesRestored,
     VariablesSaved,
@@ -149,7 +150,7 @@ class ModelFailed(Struct, frozen=True):
 
 
 class RequestLogged(Struct, frozen=True):
-    """A model call as it was sent. Recorded only if `log_requests` is on.
+    """A model call as it was sent. Recorded if `log_requests` is on, or `TracingSwitched` says so.
 
     The request begins with the first `same_prefix` bytes of the last one with the same
     `target`; the blob `request` has the rest. The blob `response` is "" if none came.
@@ -466,7 +467,7 @@ Event: TypeAlias = (
     | Rewound | MessageEdited | MessageWithdrawn | Stopped | TurnEnded | ModeChanged | PlanAnswered
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
     | ExternalEditsFound | Imported | MemoryExtracted
-    | TeamsSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
+    | TeamsSwitched | TracingSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
     | NestedCallMade | VariableInjected | VariablesSaved | VariablesRestored | Forked
     | BackgroundStarted | BackgroundEnded
     | Checkpointed | FilesRestored | ModelChosen | HookRan

@@ -18,6 +18,7 @@ from refold.journal.events.kinds import (
     SessionStarted,
     StepLimitSet,
     TeamsSwitched,
+    TracingSwitched,
     TurnStarted,
 )
 from refold.values.control import EnterPlan
@@ -26,7 +27,7 @@ from refold.values.usage import NOTHING, Budget, RunLimits
 
 HEARS = (
     ModeChanged, Granted, Ended, SessionStarted, SessionResumed, BudgetSet, TurnStarted,
-    Imported, StepLimitSet, TeamsSwitched,
+    Imported, StepLimitSet, TeamsSwitched, TracingSwitched,
 )  # fmt: skip
 
 
@@ -41,6 +42,7 @@ class Rights(Struct, frozen=True):
     share_left: float = 1.0  # the share of the parent's budget that is left
     steps: int = 0  # model responses in a turn; 0: as in the settings
     teams: bool | None = None  # may it lead a team? None: as in the settings
+    tracing: bool | None = None  # are model requests recorded? None: as in the settings
     limits: RunLimits = NOTHING  # from the command line of the current run
 
 
@@ -53,13 +55,24 @@ def after_planning(rights: Rights, settled: Mode) -> Mode:
     return "default" if before == "plan" else before
 
 
+def is_switched(rights: Rights, to: TeamsSwitched | TracingSwitched) -> bool:
+    """Was this switched so already?"""
+    return (rights.teams if isinstance(to, TeamsSwitched) else rights.tracing) is to.on
+
+
 def apply(rights: Rights, entry: Entry) -> Rights:
     match entry.event:
         case Ended(control=None):
             pass  # the most frequent case
         case ModeChanged(mode):
             return _in_mode(rights, mode)
-        case BudgetSet() | StepLimitSet() | TeamsSwitched() | TurnStarted():
+        case (
+            BudgetSet()
+            | StepLimitSet()
+            | TeamsSwitched()
+            | TracingSwitched()
+            | TurnStarted()
+        ):
             return _bounded(rights, entry.event)
         case Ended(control=EnterPlan()):
             return _in_mode(rights, "plan")
@@ -82,7 +95,8 @@ def apply(rights: Rights, entry: Entry) -> Rights:
 
 
 def _bounded(
-    rights: Rights, event: BudgetSet | StepLimitSet | TeamsSwitched | TurnStarted
+    rights: Rights,
+    event: BudgetSet | StepLimitSet | TeamsSwitched | TracingSwitched | TurnStarted,
 ) -> Rights:
     match event:
         case BudgetSet(budget, last, left):
@@ -91,6 +105,8 @@ def _bounded(
             return replace(rights, steps=steps)
         case TeamsSwitched(on):
             return replace(rights, teams=on)
+        case TracingSwitched(on):
+            return replace(rights, tracing=on)
         case TurnStarted():  # the parent may have more again
             return replace(rights, final_budget=False) if rights.final_budget else rights
 

@@ -10,6 +10,7 @@ from refold.journal.events.child_events import (
     HookRan,
     MailSent,
     TeamsSwitched,
+    TracingSwitched,
 )
 from refold.journal.events.kinds import (
     AgentChosen,
@@ -58,7 +59,7 @@ from refold.views.wrap import cut
 HEARS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, JournalRepaired, AnswerRejected, RequestChecked, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
-    Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, MailSent,
+    Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
     ModelAnswered, ModelFailed, HookRan, BackgroundEnded,
 ))  # fmt: skip
 _LONGEST = 60  # cells of words that are quoted
@@ -148,6 +149,9 @@ def _of_team(entry: Entry) -> Line | None:
     match entry.event:
         case TeamsSwitched(on):
             return line(f"Teams are {'on' if on else 'off'} from the next turn on.", "dim")
+        case TracingSwitched(on):
+            are = "are" if on else "are not"
+            return line(f"Model requests {are} recorded from the next turn on.", "dim")
         case MailSent(sender, to, text) if to != "lead":  # that one is a message here
             words = cut(on_one_line(" ".join(text.split())), _LONGEST)
             return line(

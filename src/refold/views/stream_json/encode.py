@@ -22,6 +22,7 @@ from refold.journal.events.child_events import (
     NestedCallMade,
     TeammateIdled,
     TeamsSwitched,
+    TracingSwitched,
     VariableInjected,
     VariablesRestored,
     VariablesSaved,
@@ -64,6 +65,7 @@ from refold.views.stream_json.snapshot import (
     TeammateStatus,
     TeamsChanged,
     TitleChanged,
+    TracingChanged,
 )
 from refold.views.stream_json.turn_result import arguments
 
@@ -77,7 +79,7 @@ OfEvent: TypeAlias = (
     | EffortChanged | AgentChanged | documents.Notice | documents.TurnEnd | subagent_documents.SubagentStart | subagent_documents.SubagentEnd
     | subagent_documents.SubagentBudget | subagent_documents.SubagentStopped | subagent_documents.VariableHanded | subagent_documents.Variables | subagent_documents.VariablesRestored
     | documents.Forked | documents.Imported | documents.Delivered | documents.ModelStart | documents.ToolStart
-    | TitleChanged | DirectoryChanged | TaskUpdate | TeamsChanged | TeamMail | TeammateStatus | CommandStarted | CommandEnded | ModelRequest
+    | TitleChanged | DirectoryChanged | TaskUpdate | TeamsChanged | TracingChanged | TeamMail | TeammateStatus | CommandStarted | CommandEnded | ModelRequest
     | ModelResponse
 )  # fmt: skip
 Document: TypeAlias = (
@@ -378,6 +380,8 @@ def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
             yield subagent_documents.SubagentBudget(seq=seq, child=child, **_limits(budget))
         case TeamsSwitched(on):
             yield TeamsChanged(seq=seq, on=on)
+        case TracingSwitched(on):
+            yield TracingChanged(seq=seq, on=on)
         case MailSent(sender, to, text, kind):
             yield TeamMail(seq=seq, sender=sender, to=to, text=text, kind=kind)
         case TeammateIdled(child, idle):

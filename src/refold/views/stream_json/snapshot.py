@@ -29,6 +29,8 @@ class Choices(Struct, frozen=True, kw_only=True):
     effort: Effort
     steps: int  # model responses of a turn; 0: no limit
     budget: Budget
+    teams: bool = False  # may the agent lead a team?
+    tracing: bool = False  # are model requests recorded as sent?
 
 
 class Status(Placed, frozen=True, kw_only=True, tag="status"):
@@ -41,6 +43,7 @@ class Status(Placed, frozen=True, kw_only=True, tag="status"):
     cut_off: bool = False
     held_by: str = ""  # the other process in which it is open
     directory: str
+    added: Sequence[str] = ()  # more directories in which it works
     choices: Choices
     outcome: str  # of the newest turn; "": none has ended since the last one started
     turn_steps: int  # model responses in the newest turn
@@ -123,6 +126,12 @@ class AgentChanged(Written, frozen=True, kw_only=True, tag="agent_changed"):
 
 class TeamsChanged(Written, frozen=True, kw_only=True, tag="teams_changed"):
     """Whether the agent may lead a team, from the next turn on."""
+
+    on: bool
+
+
+class TracingChanged(Written, frozen=True, kw_only=True, tag="tracing_changed"):
+    """Whether model requests are recorded as sent, from the next turn on."""
 
     on: bool
 
@@ -211,6 +220,7 @@ def status(view: View, choices: Choices, waiting: Sequence[str]) -> Status:
         seq=view.seq,
         running=bool(turn.seq),
         directory=view.session.directory,
+        added=view.session.roots,
         choices=choices,
         outcome=turn.outcome,
         turn_steps=turn.steps,

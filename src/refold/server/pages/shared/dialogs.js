@@ -86,13 +86,13 @@ export function askNewChat(texts, offers, create, all) {
   };
   const flags = {
     own_workspace: checkbox(t.ownWorkspace, "own_workspace"), trust: checkbox(t.trust, "trust"),
-    log_requests: checkbox(t.logRequests, "log_requests"),
+    log_requests: checkbox(t.logRequests, "log_requests"), teams: checkbox(t.options.teams, "teams"),
   };
   const row = (...fields) => h("div", { class: "fields" }, fields);
   const first = [field(t.workspace, inputs.workspace, t.workspaceHint), flags.own_workspace,
     row(field(t.preset, inputs.preset), field(t.mode, inputs.mode))];
   const rest = [row(field(t.agent, inputs.agent), field(t.model, inputs.model), field(t.effort, inputs.effort)),
-    field(t.systemPrompt, inputs.system_prompt), flags.trust, flags.log_requests];
+    field(t.systemPrompt, inputs.system_prompt), flags.trust, flags.teams, flags.log_requests];
   return ask({
     title: t.newChat, texts: t, action: t.start,
     body: [...first, all ? rest : h("details", {}, h("summary", {}, t.more), rest)],

@@ -24,9 +24,10 @@ export function emptyScreen() {
     requests: [], // approvals and questions that wait for a person
     plan: null,
     todos: [],
-    choices: { mode: "", model: "", agent: "", effort: "" },
+    choices: { mode: "", model: "", agent: "", effort: "", teams: false, tracing: false, budget: {} },
     title: "",
     directory: "",
+    added: [], // more directories in which it works
     turn: 0, // the event that began the running turn; 0: none runs
     turnAt: 0,
     outcome: "", // of the last turn that ended
@@ -263,7 +264,13 @@ const REDUCERS = {
     const next = { ...screen, title: doc.title };
     return doc.named ? news(next, doc) : next;
   },
-  workdir_changed: (screen, doc) => ({ ...screen, directory: doc.directory || screen.directory }),
+  workdir_changed: (screen, doc) => ({ ...screen, directory: doc.directory || screen.directory, added: doc.added }),
+  teams_changed: (screen, doc) => news(chosen(screen, { teams: doc.on }), doc),
+  tracing_changed: (screen, doc) => news(chosen(screen, { tracing: doc.on }), doc),
+  budget(screen, doc) {
+    const { dollars, tokens, calls, seconds } = doc;
+    return news(chosen(screen, { budget: { dollars, tokens, calls, seconds } }), doc);
+  },
   text_delta: (screen, doc) => streamed(screen, doc, "words"),
   thinking_delta: (screen, doc) => streamed(screen, doc, "thought"),
   call_coming(screen, doc) {
@@ -285,9 +292,10 @@ const REDUCERS = {
     } };
   },
   status(screen, doc) {
-    const { mode, model, agent, effort } = doc.choices;
+    const { mode, model, agent, effort, teams, tracing, budget } = doc.choices;
     return {
-      ...chosen(screen, { mode, model, agent, effort }), directory: doc.directory,
+      ...chosen(screen, { mode, model, agent, effort, teams, tracing, budget }), directory: doc.directory,
+      added: doc.added ?? [],
       cutOff: Boolean(doc.cut_off),
       heldBy: doc.held_by ?? "",
     };
@@ -298,8 +306,8 @@ const REDUCERS = {
   },
 };
 for (const type of [
-  "answer_rejected", "files_changed_elsewhere", "message_edited", "files_restored", "budget", "steps",
-  "notice", "teams_changed",
+  "answer_rejected", "files_changed_elsewhere", "message_edited", "files_restored", "steps",
+  "notice",
 ]) REDUCERS[type] = (screen, doc) => news(screen, doc);
 
 // The log: a list that grows. Values share it, and a value knows how much of it is its own.

@@ -10,6 +10,7 @@ import { fill, h, icon, iconButton } from "./dom.js";
 import { onOneLine } from "./escape.js";
 import { FilesPanel, listFolder } from "./files.js";
 import { waiting } from "./reducer.js";
+import { askOptions } from "./options.js";
 import { Requests } from "./requests.js";
 import { Transcript } from "./transcript.js";
 
@@ -382,6 +383,10 @@ class Page {
     this.refreshList();
   }
 
+  options() {
+    return askOptions(this.texts, this.conversation.screen, { limits: this.skin.limits, send: (order) => this.order(order) });
+  }
+
   async deleteIt() {
     const id = this.conversation.id;
     const done = await ask({
@@ -397,7 +402,7 @@ class Page {
   makeMenu() {
     const t = this.texts;
     const item = (label, click) => h("button", { type: "button", on: { click: () => { this.menu.open = false; click(); } } }, label);
-    fill(this.menu.querySelector(".menu-list"), item(t.rename, () => this.rename()), item(t.fork, () => this.fork(0)),
+    fill(this.menu.querySelector(".menu-list"), item(t.rename, () => this.rename()), item(t.options.title, () => this.options()), item(t.fork, () => this.fork(0)),
       Object.entries(t.exportForms).map(([form, label]) => h("a", {
         href: `${api.of(this.conversation.id, "export")}?form=${form}`, download: "", on: { click: () => { this.menu.open = false; } },
       }, `${t.export}: ${label}`)),
@@ -441,7 +446,7 @@ class Page {
 
   command(name, rest) {
     const does = {
-      new: () => this.newChat(), stop: () => this.stop(), rename: () => this.rename(), fork: () => this.fork(0),
+      new: () => this.newChat(), stop: () => this.stop(), rename: () => this.rename(), options: () => this.options(), fork: () => this.fork(0),
       compact: () => this.tried(this.order({ type: "compact", focus: rest })),
       continue: () => this.tried(this.order({ type: "continue" })),
       plan: () => this.tried(this.plan(rest)),

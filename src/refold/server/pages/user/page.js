@@ -8,7 +8,7 @@ import { backgroundPanel, tasksPanel, teamPanel } from "../shared/work.js";
 import { aboutPanel, labelOf, renderBlock, renderComing, subject } from "./blocks.js";
 
 startPage({
-  texts, renderBlock, renderComing, labelOf, subject, otherPage: "/dev", theme: "system",
+  texts, renderBlock, renderComing, labelOf, subject, otherPage: "/dev", theme: "system", limits: ["dollars"],
   panels: {
     todos: (element) => todosPanel(element, texts),
     tasks: (element, page) => tasksPanel(element, page, texts),
