@@ -1,1 +1,1 @@
-"""The line terminal: a door. It sends to the inbox, and prints what it hears."""
+"""The line terminal: reads from the keyboard, sends orders to the session, prints its documents."""

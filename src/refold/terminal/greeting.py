@@ -1,4 +1,4 @@
-"""The first lines of a session at a terminal, and the last: what it is, how to go on."""
+"""The first and last lines of a session at a terminal: header, last exchange, how to resume."""
 
 import os
 from zlib import crc32

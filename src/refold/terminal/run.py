@@ -1,6 +1,6 @@
-"""The line terminal from its first line to its last: prompt, work, prompt.
+"""The line terminal from start to end: reads a prompt, shows the work, and so on.
 
-What a person types is a message or a command. `terminal` shows the work between two prompts.
+The user types a message or a command. `terminal` shows the work between two prompts.
 """
 
 from collections.abc import Callable, Coroutine, Sequence

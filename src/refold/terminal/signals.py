@@ -1,7 +1,7 @@
-"""Ctrl+C where it comes as a signal, Ctrl+Z, and the signals that end us.
+"""Signals: Ctrl+C, Ctrl+Z, and those that end the process.
 
-A program that is stopped leaves the terminal to the shell as it found it, and takes it up
-again when it goes on.
+A process that is suspended restores the terminal for the shell, and sets its own modes again when it
+continues.
 """
 
 import os

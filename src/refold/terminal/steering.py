@@ -1,4 +1,4 @@
-"""What a person types while the session works: messages, commands, what to do instead.
+"""What the user types while the session works: messages, commands, and what to do instead.
 
 `work` decides when the keyboard is read.
 """

@@ -1,7 +1,7 @@
-"""Text from a clipboard or a command, without what orders a terminal about. Pure.
+"""Removes terminal sequences from text of a clipboard or a command. Pure.
 
-Here such orders are left out, for a person or a model wants the words alone. Where they
-have to be seen, `views.escape` writes them out instead.
+They are removed because a person or a model needs only the text. `views.escape` makes them visible
+where they must be seen.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""An open terminal: its session, where it prints and reads, and what a command may do.
+"""An open terminal: its session, its printer and reader, and the operations for commands.
 
-Here a message is sent and the work is shown until it is over. Prompts are read in `run`;
-what a command does is in `commands`.
+It sends a message and shows the work until it ends. `run` reads the prompts; `commands` has the
+commands.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The terminal this process sits at: printer to print on, and a way to be heard."""
+"""The terminal of this process: its printer and its reader."""
 
 import os
 import sys

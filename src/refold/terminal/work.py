@@ -1,9 +1,8 @@
-"""While the session works: prints what happens, asks what must be asked, hears keys.
+"""While the session works: prints what happens, asks questions, reads keys.
 
-One speaks at a time. Whoever asks the person something holds the floor, and what
-happens meanwhile is printed afterwards; the work itself goes on. Ctrl+C asks
-what to do instead, and again it stops the turn; a key that is typed opens
-a line for words into the running turn, or for after it.
+Only one part uses the terminal at a time: while a question is open, output is held until it is
+answered, and the work continues. Ctrl+C asks what to do instead, and a second one stops the turn;
+another key opens a line for a message to the running turn, or for after it.
 """
 
 import math

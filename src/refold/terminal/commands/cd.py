@@ -2,7 +2,7 @@
 /add-dir: show the directories of the workspace, or add one.
 /worktree: continue in a git worktree of its own.
 
-The directory is checked here; switching is done by `Terminal.switch`.
+The directory is checked here; `Terminal.switch` opens the session there.
 """
 
 import os

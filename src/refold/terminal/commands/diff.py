@@ -1,6 +1,6 @@
-"""/diff: what has changed in the files since the session began, file by file.
+"""/diff: the changes of files since the session began, file by file.
 
-Compared with the first checkpoint, so what commands changed is included.
+The comparison is with the first checkpoint, so changes by commands are included.
 """
 
 from refold.errors import BadInput

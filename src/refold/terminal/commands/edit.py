@@ -1,7 +1,7 @@
 """/edit: change a message of the conversation.
 /delete: delete one.
 
-The handle records it; what becomes of the conversation is in `journal.state.message_edits`.
+The session records it; `journal.state.message_edits` applies it to the conversation.
 """
 
 import os

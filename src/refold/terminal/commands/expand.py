@@ -1,6 +1,6 @@
-"""/expand: a tool result in full, of which the screen shows only start and end.
+"""/expand: a tool result in full, of which the screen shows only the start and the end.
 
-What was cut for the model is read from where the journal keeps it.
+What the model got only in part is read from the journal's blobs.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""/hooks: the hooks that count in this session."""
+"""/hooks: the hooks that apply to this session."""
 
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line

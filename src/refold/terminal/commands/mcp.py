@@ -1,4 +1,4 @@
-"""/mcp: the MCP servers, their tools, and what has changed in them."""
+"""/mcp: the MCP servers and their tools; approve a tool that a server has changed."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""/plan: switch to plan mode, or show the plan that waits.
+"""/plan: switch to plan mode, or show the plan that waits for approval.
 /plans: list the plans of this session, or show one.
 /execute: approve the plan that waits, or leave plan mode.
 """

@@ -1,4 +1,4 @@
-"""/quit: leave; the session is kept."""
+"""/quit: leave; the session stays saved."""
 
 from refold.terminal.terminal import Terminal
 

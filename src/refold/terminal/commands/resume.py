@@ -1,4 +1,4 @@
-"""/resume: switch to another session; the one that is left is closed and kept.
+"""/resume: switch to another session; the present one is closed and stays saved.
 /sessions: list the other sessions of this directory, and switch to one.
 /search: search the messages of the sessions of this directory.
 

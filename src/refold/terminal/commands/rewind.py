@@ -1,7 +1,7 @@
-"""/rewind: go back to before a message: the conversation, the files, or both.
+"""/rewind: restore the state before a message: the conversation, the files, or both.
 /undo: undo everything since the last message, or the last rewind.
 
-What would change is shown first; the handle does it.
+The changes are shown before they are made; the session makes them.
 """
 
 from collections.abc import Mapping, Sequence

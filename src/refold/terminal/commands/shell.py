@@ -1,8 +1,8 @@
-"""/shell, and `!command`: a command that the person runs themselves, in their own shell.
+"""/shell, and `!command`: run a command of the user's own, in their shell.
 
-It runs without a question and outside the sandbox. With a terminal, the command has it, as
-if it ran outside; without one its output comes through a pipe and is shown as text. The
-output is sent to the model with the next message.
+It needs no permission and runs outside the sandbox. If there is a terminal, the command gets it;
+otherwise its output is read through a pipe and printed as text. The output is sent to the model
+with the next message.
 """
 
 import codecs

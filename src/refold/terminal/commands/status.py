@@ -1,4 +1,4 @@
-"""/status: what this session works with and where.
+"""/status: the model, mode, directory and other facts of this session.
 /doctor: check this installation, as `refold doctor` does.
 """
 

@@ -1,7 +1,7 @@
-"""The slash commands, from the first to the last: help, completion, docs and tests read this.
+"""The slash commands, in the order of /help; help, completion, docs and tests read this table.
 
-What a command does is in the module of its name, or, of a few that share what they do, in
-that of another (`commands.dispatch`). It is imported when the command is typed.
+Each command is in the module of its name; a few related ones share a module (`commands.dispatch`).
+A module is imported when its command is typed.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""/theme: pick the colours from a list, which shows them, or change them by name."""
+"""/theme: pick the colours from a list with a preview, or change them by name."""
 
 import os
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""How a person is heard: keys, lines, completion."""
+"""Input: keys, lines, completion."""

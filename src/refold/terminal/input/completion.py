@@ -1,7 +1,7 @@
-"""What could stand at the cursor: a command, what it takes, a file after "@".
+"""Completions at the cursor: commands, their arguments, and file names after "@".
 
-Looks into one directory at most. The files of the whole workspace are listed by
-`workspace_files`; the line editor shows offers.
+At most one directory is read here. `workspace_files` lists the files of the whole workspace; the
+line editor shows the completions.
 """
 
 import os

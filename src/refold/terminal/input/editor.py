@@ -1,7 +1,4 @@
-"""A text in the person's own editor, and back. The editor has the terminal meanwhile.
-
-Which one it is, $VISUAL or $EDITOR says; without either there is none.
-"""
+"""Edits a text in the user's editor ($VISUAL or $EDITOR), which has the terminal meanwhile."""
 
 import os
 import shlex

@@ -1,8 +1,7 @@
-"""The keyboard: how keys come, whether they are seen, and how to put that back.
+"""Terminal modes of the keyboard: raw or by line, echo or not; and how to restore them.
 
-While the model works they come one by one and are not echoed; Ctrl+C stays a signal. At
-a prompt of the line editor the terminal's modes are the editor's own. Everywhere else
-only this module changes them.
+While the model works, keys arrive one by one without echo, and Ctrl+C stays a signal. At a prompt
+of the line editor prompt_toolkit sets the modes. In all other cases only this module changes them.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Reading whole lines, from a dumb terminal, a screen reader or a pipe.
+"""Reads whole lines, from a dumb terminal, a screen reader or a pipe.
 
-Nothing is written but the prompt, and nothing is assumed of the terminal, which echoes
-and edits the line itself. A backslash at the end of a line joins the next one to it; Esc,
-alone on a line, is that key.
+It writes only the prompt and assumes nothing of the terminal, which echoes and edits the line
+itself. A backslash at the end of a line continues it on the next one; Esc alone on a line is that
+key.
 """
 
 import codecs

@@ -1,8 +1,7 @@
-"""Reading with a line editor: history, completion, several lines, single keys.
+"""Reads with a line editor: history, completion, several lines, single keys.
 
-Built on prompt_toolkit, which is imported here and in `line_editor` only, once a
-terminal that can do it is really there: importing it takes longer than all the rest.
-What keys do says `line_editor.keys`.
+prompt_toolkit is imported only here and in `line_editor`, and only if the terminal supports it: the
+import takes longer than all others. `line_editor.key_bindings` has the keys.
 """
 
 import time

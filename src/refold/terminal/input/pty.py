@@ -1,7 +1,7 @@
-"""A command in a terminal of its own, shown in the person's: keys go in, output comes out.
+"""Runs a command in a pseudo-terminal of its own and connects it to the user's terminal.
 
-The command is the first of a session there, so that Ctrl+C and the size of the window
-reach it and not us, and what it does to its terminal it does not do to this one.
+The command leads a session there, so it gets Ctrl+C and changes of the window size, and the modes
+it sets do not affect the user's terminal.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""How a person is heard: a line of words, one key, a secret. The port.
+"""The port for input: a line, one key, a secret.
 
-`plain` reads whole lines as any terminal gives them; `lively` has a line editor
-with history and completion. `run` and `work` interpret the input.
+`line_reader` reads whole lines from any terminal; `prompt_toolkit_reader` has a line editor with
+history and completion. `run` and `work` interpret the input.
 """
 
 from collections.abc import Callable, Mapping

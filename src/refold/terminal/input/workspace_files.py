@@ -1,7 +1,7 @@
-"""The files of the workspace by parts of their names: `@enparser` is engine/parser.py.
+"""The files of the workspace by parts of their names: `@enparser` finds engine/parser.py.
 
-They are listed beside the keys. A list is kept for some seconds, and looked through in
-pieces, so that no key ever waits for all of it.
+They are listed in the background. A list is valid for some seconds and is searched in pieces, so that
+no key waits for all of it.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""What a person is asked, and how the answer is given."""
+"""Questions to the user, and how they are answered."""

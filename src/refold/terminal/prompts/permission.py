@@ -1,7 +1,6 @@
-"""The question before a call: shown whole, answered by one key.
+"""The permission question before a call: shows the call in full and reads one key as the answer.
 
-Only what is pressed here is an answer; a question answered elsewhere meanwhile is taken
-back by whoever cancels `ask`.
+If the question is answered by another client, the caller cancels `ask`.
 """
 
 from collections.abc import Mapping, Sequence

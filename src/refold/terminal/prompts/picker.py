@@ -1,7 +1,6 @@
-"""A person picks from a list: typing narrows it, or numbers where nothing moves.
+"""Lets the user pick from a list: typing narrows it; without cursor movement, by number.
 
-`views.picker` decides what is shown and what a key does. The caller says what there is to
-pick from, and what happens with it.
+`views.picker` decides what is shown and what a key does. The caller has the list and uses the result.
 """
 
 import anyio

@@ -1,7 +1,7 @@
-"""A plan before the person: shown, and approved, edited, sent back or rejected.
+"""Shows a plan to the user, who approves, edits or rejects it, or sends it back with feedback.
 
-The handle takes the answer, and the next turn carries it out. A plan that was judged
-elsewhere meanwhile is taken back.
+The session gets the answer, and the next turn carries it out. If another client answers meanwhile,
+the question is cancelled.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""What waits for the person while the session works: put, taken back, answered.
+"""The questions that wait for the user while the session works: asks, cancels and answers them.
 
-One question at a time, in the order in which they came up. Whoever answers first
-wins, here or elsewhere; too long a silence on this screen is a no.
+One question at a time, in the order in which they arose. The first answer wins, from here or from
+another client; if the time limit for questions passes, the answer is no.
 """
 
 from collections.abc import Sequence

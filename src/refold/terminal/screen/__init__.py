@@ -1,1 +1,1 @@
-"""What a terminal can show, and how what happens gets there."""
+"""Output: what the terminal supports, and printing what happens."""

@@ -1,7 +1,6 @@
-"""What stands for letters and signs that a terminal's encoding does not have.
+"""Replaces characters that the terminal's encoding does not have.
 
-Typographic signs are spelled with what a typewriter has; a letter that has no such
-spelling is written as its number, so that nothing is lost and nothing is guessed.
+Typographic signs become similar ASCII; other characters become their code number, so nothing is lost.
 """
 
 import codecs

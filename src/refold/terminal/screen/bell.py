@@ -1,8 +1,7 @@
-"""Notifies a user who looks elsewhere: by the bell, the terminal, or the desktop.
+"""Notifies a user who looks elsewhere: by the bell, a terminal sequence, or the desktop.
 
-A notice is for the display `line`, `status` has the bell, and `plain` nothing: its terminal
-may print whatever comes. What stands in a notice is made visible first, so that no text of
-a model orders a terminal about. `work` decides when to ring.
+The display `line` sends notifications, `status` rings the bell, and `plain` does nothing, because its
+terminal may print whatever is sent. Text of a model is escaped first. `work` decides when to notify.
 """
 
 import math

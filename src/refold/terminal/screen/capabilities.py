@@ -1,7 +1,7 @@
-"""What this terminal can do, and what styles look like on it.
+"""What this terminal supports, and the styles on it.
 
-Sixteen colours that the person's own theme defines, unless another theme is asked for,
-and nothing that moves the cursor: `printer` does that, and only where `moves` says so.
+The default theme uses the 16 colours that the user's terminal defines. Nothing here moves the cursor:
+`printer` does, and only if `moves` is true.
 """
 
 import os

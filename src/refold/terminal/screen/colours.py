@@ -1,7 +1,7 @@
-"""Colours: whether there are any, which ones a theme takes, and how a terminal says them.
+"""Colours: whether the terminal has any, those of each theme, and their terminal sequences.
 
-A style's look is written as the codes that ECMA-48 gives it ("1;34"), in `look`. Here
-they are turned into those of a theme, and into the terminal's own strings.
+`look` writes a style as ECMA-48 codes ("1;34"). They are converted here to the theme and the
+terminal's own sequences.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
-"""A model's words, as this terminal can print them.
+"""Renders Markdown of the model for this terminal.
 
-Where there are no colours but a line can be drawn, Markdown is laid out and its marks of
-emphasis stay; where there is nothing but text, the words stay as they were written.
+Without colours the marks of emphasis stay, but the layout is done; on a plain display the text stays
+as it was written.
 """
 
 from typing import TYPE_CHECKING

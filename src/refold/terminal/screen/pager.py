@@ -1,4 +1,4 @@
-"""Long output: in the person's own pager where there is a terminal for one, else printed."""
+"""Long output: through the user's pager if there is a terminal, printed otherwise."""
 
 import os
 import shlex

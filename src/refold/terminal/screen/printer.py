@@ -1,8 +1,8 @@
-"""Where text ends up: lines that stay, and a status that never does.
+"""Writes to the terminal: lines that stay, and a status that is erased.
 
-Append-only: what stands on the screen is never painted over. The status is one row, or
-several where the cursor can go up. It is drawn only at the start of a line, and taken
-back before anything else is written. Whoever writes here has made the text visible before.
+Append-only: a printed line is never changed. The status has one row, or several if the cursor can
+move up; it is drawn only at the start of a line and erased before anything else is printed. Callers
+escape the text first.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""What is being done right now: one line that will be taken back, or a line now and then.
+"""The status while the model works: a line that is erased later, or on `plain` a line now and then.
 
-Only for the eye: nothing in here is recorded.
+Nothing here is recorded.
 """
 
 from collections.abc import Callable, Sequence

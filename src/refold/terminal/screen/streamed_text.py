@@ -1,8 +1,7 @@
-"""What a model says and thinks, printed as it comes.
+"""Prints text and thinking of the model while they arrive.
 
-Words stay on the screen as they were printed; a thought is shown while it lasts, and
-stays as one line. What is known here is only what has been printed of the answer under
-way; what else happens in a turn prints `showing`.
+Printed text stays. Thinking is shown in the status line and stays as one line when it ends. This
+module knows only what was printed of the present response; `transcript` prints the rest of a turn.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,7 @@
-"""What the terminfo database says of a terminal: how a line is taken back, how to paint.
+"""Reads from the terminfo database how a terminal erases a line and sets colours.
 
-Only asked and told here; `capabilities` chooses the display, and
-what a colour means is `colours`'. Padding is left out: it was for lines so slow that
-a terminal could not keep up, and our own output does not wait.
+`capabilities` chooses the display, `colours` maps the colours. Padding (delays for slow lines) is left
+out.
 """
 
 import re

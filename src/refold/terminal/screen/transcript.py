@@ -1,9 +1,9 @@
-"""From what a screen shows to what is printed of it: whatever is new, and nothing twice.
+"""Prints what is new in the screen value, each thing once.
 
-Hears every frame of the hub, in order. What there is to show says `views.screen`; all
-that is remembered here is what has been printed. It asks no question: `work` does that. Of a
-call that runs alone the line stands there before its result; those that run side by side
-are named in the line of what is done, and stand with their results.
+It gets every document of the session, in order. `views.screen` decides what there is to show; this
+module remembers only what was printed. The line of a single call is printed before its result;
+calls that run in parallel are named in the status and printed with their results. `work` asks the
+questions.
 """
 
 from collections.abc import Callable, Container, Sequence

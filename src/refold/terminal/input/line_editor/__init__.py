@@ -1,1 +1,1 @@
-"""What `lively` is made of: history, suggestions, pastes, offers and keys."""
+"""Parts of `prompt_toolkit_reader`: history, suggestions, pastes, completion and keys."""

@@ -1,7 +1,7 @@
-"""How whatever prompt_toolkit draws for us looks: its output, its colours, its styles.
+"""Output, colours and styles for everything that prompt_toolkit draws for us.
 
-What was drawn is taken back here, too, also where the terminal became narrower meanwhile.
-What is drawn is decided by the prompt and by the list of sessions.
+It also erases what was drawn, including on a terminal that became narrower meanwhile. The prompt and
+the list of sessions decide what is drawn.
 """
 
 import os

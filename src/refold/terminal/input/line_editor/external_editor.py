@@ -1,4 +1,4 @@
-"""What is typed at a prompt, edited in the person's own editor. It is not sent."""
+"""Ctrl+G: edit the text of the prompt in the user's editor. It is not sent."""
 
 import os
 

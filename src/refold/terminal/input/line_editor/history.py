@@ -1,8 +1,7 @@
-"""What was typed at earlier prompts: kept from run to run, and suggested.
+"""The history of typed lines: saved over runs, and used for suggestions.
 
-Several programs write the same file: each adds an entry in one piece, and none writes
-what another has written anew. What looks like a key can be fetched back in this
-session, and is not written down.
+Several processes write the same file: each appends whole entries, and none overwrites those of
+another. A line that seems to contain a key is available in this session only and is not saved.
 """
 
 import fcntl

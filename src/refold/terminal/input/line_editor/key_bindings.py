@@ -1,4 +1,4 @@
-"""What the keys do at a prompt, where it is not what the line editor does anyway."""
+"""Key bindings at a prompt, beyond those of prompt_toolkit."""
 
 from collections.abc import Callable
 

@@ -1,8 +1,7 @@
-"""The keyboard while the session works, where there is a line editor.
+"""Reads the keyboard while the session works, if there is a line editor.
 
-Pastes come between marks then too, or each of their lines would be sent by itself. One
-that is under way when a prompt comes or goes is read by both: whoever has read its
-beginning hands it on with all that came of it.
+Bracketed paste is on then too; otherwise each pasted line would be sent by itself. If a prompt opens
+or closes in the middle of a paste, the part that was read is handed to the next reader.
 """
 
 import os

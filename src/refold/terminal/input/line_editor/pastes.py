@@ -1,7 +1,7 @@
-"""Long pastes, each standing as one mark in what is typed. Pure.
+"""Long pastes, shown as one mark in the typed text. Pure.
 
-`[pasted 40 lines]` is what the person sees and edits; what was pasted is put in its
-place when the words are sent. Without the mark each key would draw all of it anew.
+The user sees and edits `[pasted 40 lines]`; the pasted text is put in its place when the message is
+sent. Without the mark, each key would draw the whole text again.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""A list, drawn by prompt_toolkit while it is picked from.
+"""Draws the list of a picker with prompt_toolkit, and erases it at the end.
 
-Nothing of it stays on the screen. What the keys mean is `views.picker`.
+`views.picker` decides what the keys do.
 """
 
 import anyio
