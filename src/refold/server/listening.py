@@ -133,7 +133,7 @@ def _config(app: object, where: Listening) -> uvicorn.Config:
         ("httptools", "websockets-sansio") if where.websockets else ("h11", "none")
     )
     try:
-        return uvicorn.Config(
+        made = uvicorn.Config(
             app,  # type: ignore[arg-type] - our own names for the ASGI types
             loop="none", http=parser, ws=sockets, lifespan="off",
             log_config=None, access_log=False, server_header=False, proxy_headers=False,
@@ -142,5 +142,10 @@ def _config(app: object, where: Listening) -> uvicorn.Config:
             timeout_keep_alive=30, timeout_graceful_shutdown=3, backlog=_BACKLOG,
             ssl_certfile=where.certificate, ssl_keyfile=where.key,
         )  # fmt: skip
+        made.load()  # reads the certificate, before an address is printed
     except (OSError, ssl.SSLError) as error:
-        raise RefoldError(f"the certificate or its key cannot be used: {error}") from error
+        raise RefoldError(
+            f"the certificate {where.certificate} or its key {where.key} cannot be used: "
+            f"{error}; give both as PEM files"
+        ) from error
+    return made

@@ -1,0 +1,373 @@
+"""`refold serve` as a process: where it listens, what its keys open, and how it ends."""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from refold.client.stored_sessions import StoredSessions
+from refold.journal.home import Home
+from refold.server.access import kept
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+OPENSSL = shutil.which("openssl") or ""
+JSON = {"Content-Type": "application/json"}
+Headers = dict[str, str]
+
+
+def home() -> Path:
+    return Path(os.environ["REFOLD_HOME"])
+
+
+def words(directory: Path, *more: str) -> list[str]:
+    script = directory / "answers.jsonl"
+    if not script.exists():
+        script.write_text('{"text": "Hello."}\n')
+    return [sys.executable, "-m", "refold", "serve", "--port", "0", "--script", str(script), *more]  # fmt: skip
+
+
+class Served:
+    """A server that listens. `links` are those of the two pages."""
+
+    def __init__(self, directory: Path, *more: str) -> None:
+        self.process = subprocess.Popen(
+            words(directory, *more), cwd=directory, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        self.links = [self.process.stdout.readline().split()[-1] for _ in range(2)]
+        found = re.match(r"(https?)://(.+):(\d+)/#launch=(.+)", self.links[0])
+        assert found, self.links
+        self.scheme, self.name, self.port = found[1], found[2], int(found[3])
+        self.launch = found[4]
+
+    @property
+    def bearer(self) -> Headers:
+        return {"Authorization": f"Bearer {kept(home() / 'server.key').bearer}"}
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: object = None,
+        *,
+        tls: Any = None,
+    ) -> tuple[int, Headers, bytes]:
+        name = self.name.strip("[]")
+        connection: http.client.HTTPConnection = (
+            http.client.HTTPSConnection(name, self.port, timeout=20, context=tls)
+            if tls
+            else http.client.HTTPConnection(name, self.port, timeout=20)
+        )
+        data = None if body is None else json.dumps(body).encode()
+        connection.request(method, path, data, {**(JSON if data else {}), **headers})
+        answer = connection.getresponse()
+        found = answer.status, dict(answer.getheaders()), answer.read()
+        connection.close()
+        return found
+
+    def cookie(self) -> Headers:
+        """What a browser has after it opened the link."""
+        origin = {"Origin": f"{self.scheme}://{self.name}:{self.port}"}
+        status, headers, _ = self.ask("POST", "/api/login", origin, {"launch": self.launch})
+        assert status == 204
+        return {"Cookie": headers["set-cookie"].partition(";")[0]}
+
+    def end(self) -> tuple[int, str]:
+        self.process.send_signal(signal.SIGTERM)
+        out, error = self.process.communicate(timeout=60)
+        return self.process.returncode, out + error
+
+
+Start = Callable[..., Served]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    made = list[Served]()
+
+    def started(*more: str) -> Served:
+        made.append(Served(tmp_path, *more))
+        return made[-1]
+
+    yield started
+    for each in made:
+        each.process.kill()
+        each.process.communicate()
+
+
+def refused(directory: Path, *more: str) -> tuple[int, str]:
+    done = subprocess.run(
+        words(directory, *more), cwd=directory, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def listens_on(port: int) -> set[str]:
+    """The local addresses on which something listens, by the kernel's own list."""
+    rows = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return {
+        r[1].split(":")[0] for r in rows if r[3] == "0A" and r[1].endswith(f":{port:04X}")
+    }
+
+
+def test_by_default_it_listens_on_loopback_only_with_a_long_token(start: Start) -> None:
+    served = start()
+
+    assert listens_on(served.port) == {"0100007F"}
+    assert len(served.launch) >= 40  # 240 bits
+    assert len(kept(home() / "server.key").bearer) == 64
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--host", "0.0.0.0"), "give --tls-cert and --tls-key, or, in a network that you trust, --plain-http"),
+        (("--host", "::"), "--host :: is reached from other machines"),
+        (("--tls-cert", "cert.pem"), "--tls-cert and --tls-key go together: give both files"),
+        (("--tls-cert", "no.pem", "--tls-key", "no.pem"), "the certificate no.pem or its key no.pem cannot be used"),
+    ],
+)  # fmt: skip
+def test_it_does_not_start_where_others_could_listen_in(
+    tmp_path: Path, more: tuple[str, ...], said: str
+) -> None:
+    code, error = refused(tmp_path, *more)
+
+    assert code != 0
+    assert said in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(("size", "mode"), [(0, 0o600), (31, 0o600), (32, 0o644)])
+def test_it_does_not_start_with_a_secret_that_is_none(
+    tmp_path: Path, size: int, mode: int
+) -> None:
+    key = home() / "server.key"
+    key.parent.mkdir(parents=True, exist_ok=True)
+    key.write_bytes(b"k" * size)
+    key.chmod(mode)
+
+    code, error = refused(tmp_path)
+
+    assert code != 0
+    assert "server.key" in error
+    assert "delete it, and start again" in error
+
+
+def test_with_the_flag_it_listens_beyond_loopback_and_knows_its_name(start: Start) -> None:
+    served = start("--host", "0.0.0.0", "--plain-http", "--name", "127.0.0.1")
+
+    assert listens_on(served.port) == {"00000000"}
+    assert served.ask("GET", "/api/health", served.bearer)[0] == 200
+    rebound = {**served.bearer, "Host": f"evil.example:{served.port}"}
+    assert served.ask("GET", "/api/health", rebound)[0] == 421
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
+def test_it_is_reached_by_ipv6_where_it_listens_there(start: Start) -> None:
+    served = start("--host", "::1")
+
+    assert served.name == "[::1]"
+    assert served.ask("GET", "/api/health", served.bearer)[0] == 200
+
+
+@pytest.mark.peer
+@pytest.mark.skipif(not OPENSSL, reason="openssl is not installed")
+def test_with_a_certificate_all_of_it_is_tls(start: Start, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    served = start("--tls-cert", str(certificate), "--tls-key", str(key))
+    tls = ssl.create_default_context(cafile=str(certificate))
+
+    origin = {"Origin": f"https://127.0.0.1:{served.port}"}
+    status, headers, _ = served.ask(
+        "POST", "/api/login", origin, {"launch": served.launch}, tls=tls
+    )
+    made = served.ask("POST", "/api/conversations", served.bearer, {}, tls=tls)[2]
+    id_ = json.loads(made)["id"]
+    address = f"wss://127.0.0.1:{served.port}/api/conversations/{id_}/ws"
+    with connect(address, ssl=tls, additional_headers=served.bearer) as follower:
+        first = json.loads(follower.recv())
+
+    assert served.scheme == "https"
+    assert status == 204
+    assert "Secure" in headers["set-cookie"]
+    assert first["type"] == "snapshot"
+    with pytest.raises((http.client.HTTPException, OSError)):
+        served.ask("GET", "/api/health", served.bearer)
+
+
+@pytest.mark.parametrize(
+    ("more", "outcome"), [((), "interrupted"), (("--drain",), "answered")]
+)
+def test_at_its_end_a_turn_is_stopped_or_finished(
+    start: Start, tmp_path: Path, more: tuple[str, ...], outcome: str
+) -> None:
+    text = " ".join(f"word{n}" for n in range(30))
+    script = json.dumps({"text": text, "pause": 0.05})
+    (tmp_path / "answers.jsonl").write_text(f"{script}\n")
+    served = start(*more)
+    made = served.ask("POST", "/api/conversations", served.bearer, {})[2]
+    id_ = json.loads(made)["id"]
+    address = f"ws://127.0.0.1:{served.port}/api/conversations/{id_}/ws"
+    with connect(address, additional_headers=served.bearer) as follower:
+        follower.send('{"type": "user_message", "text": "Go."}')
+        while json.loads(follower.recv())["type"] != "text_delta":
+            pass
+        code, _ = served.end()
+
+    stored = StoredSessions(Home(home() / "sessions"))
+    from refold.client.feed import BEGINNING
+
+    ended = [json.loads(each) for each in stored.events(id_, BEGINNING, 1000)]
+    results = [each for each in ended if each["type"] == "result"]
+    assert code == 0
+    assert [each["outcome"] for each in results] == [outcome]
+    assert (results[0]["text"] == text) is bool(more)
+
+
+def test_keys_hold_over_a_restart_until_new_ones_are_made(start: Start) -> None:
+    first = start()
+    bearer, cookie = first.bearer, first.cookie()
+    first.end()
+    again = start()
+    held = [again.ask("GET", "/api/conversations", h)[0] for h in (bearer, cookie)]
+    again.end()
+    renewed = start("--new-keys")
+
+    assert held == [200, 200]
+    assert [renewed.ask("GET", "/api/conversations", h)[0] for h in (bearer, cookie)] == [401, 401]  # fmt: skip
+    assert renewed.ask("GET", "/api/conversations", renewed.bearer)[0] == 200
+
+
+def test_without_a_token_no_address_says_anything(start: Start) -> None:
+    served = start()
+    made = served.ask("POST", "/api/conversations", served.bearer, {"name": "Secret plans"})
+    id_ = json.loads(made[2])["id"]
+    described = json.loads(served.ask("GET", "/openapi.json", served.bearer)[2])["paths"]
+    addresses = [
+        (method.upper(), re.sub(r"\{\w+\}", "1", path.replace("{id_}", id_)))
+        for path, methods in described.items()
+        for method in methods
+    ]
+    addresses += [
+        ("GET", "/openapi.json"),
+        ("GET", "/docs"),
+        ("GET", "/redoc"),
+        ("GET", "/"),
+    ]
+
+    found = {
+        each: served.ask(*each, {}, {} if each[0] in ("POST", "PUT", "PATCH") else None)
+        for each in addresses
+        if each != ("POST", "/api/login")
+    }
+    with pytest.raises(InvalidStatus) as socket_refused:
+        connect(f"ws://127.0.0.1:{served.port}/api/conversations/{id_}/ws")
+
+    assert len(found) > 30
+    assert {status for status, _, _ in found.values()} == {401}
+    assert [body for _, _, body in found.values() if b"Secret" in body or id_.encode() in body] == []  # fmt: skip
+    assert socket_refused.value.response.status_code == 401
+
+
+def test_a_simple_request_of_another_site_changes_nothing(start: Start) -> None:
+    served = start()
+    cookie, own = served.cookie(), {"Origin": f"http://127.0.0.1:{served.port}"}
+    made = served.ask("POST", "/api/conversations", {**cookie, **own}, {"name": "kept"})
+    address = f"/api/conversations/{json.loads(made[2])['id']}"
+    evil = {**cookie, "Origin": "https://evil.example"}
+    form = {"Content-Type": "multipart/form-data; boundary=x"}
+
+    statuses = [
+        served.ask("POST", "/api/conversations", {**evil, "Content-Type": "text/plain"}, {"title": "x"})[0],
+        served.ask("POST", f"{address}/files/a", {**evil, **form}, {})[0],
+        served.ask("POST", address, {**cookie, "Sec-Fetch-Site": "cross-site"}, {})[0],
+        served.ask("GET", f"{address}/delete", cookie)[0],
+        served.ask("POST", address, {**cookie, **own, "X-HTTP-Method-Override": "DELETE"}, {})[0],
+        served.ask("DELETE", address, evil)[0],
+    ]  # fmt: skip
+
+    assert statuses == [403, 403, 403, 404, 405, 403]
+    rows = json.loads(served.ask("GET", "/api/conversations", cookie)[2])
+    assert [row["name"] for row in rows] == ["kept"]
+
+
+def test_no_key_is_in_what_it_prints_or_logs(start: Start, tmp_path: Path) -> None:
+    served = start()
+    cookie = served.cookie()["Cookie"].partition("=")[2]
+    served.ask("GET", f"/?token={served.launch}", {"Cookie": f"x={cookie}"})
+    served.ask("POST", "/api/login", {}, {"launch": served.launch})
+    bearer = served.bearer["Authorization"].partition(" ")[2]
+    _, said = served.end()
+
+    files = [each for each in home().rglob("*") if each.is_file()]
+    kept_in = [
+        str(each)
+        for each in files
+        for secret in (cookie, bearer, served.launch)
+        if secret.encode() in each.read_bytes()
+    ]
+    assert kept_in == []
+    assert [secret for secret in (cookie, bearer, served.launch) if secret in said] == []
+
+
+def test_a_thousand_connections_are_held_and_all_of_them_are_told(start: Start) -> None:
+    count = 1000
+    served = start()
+    made = served.ask("POST", "/api/conversations", served.bearer, {})[2]
+    address = f"/api/conversations/{json.loads(made)['id']}/ws"
+    greeting = (
+        f"GET {address} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nUpgrade: websocket\r\n"
+        "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        f"Authorization: {served.bearer['Authorization']}\r\n\r\n"
+    ).encode()
+    there = list[socket.socket]()
+    try:
+        for _ in range(count):
+            there.append(socket.create_connection(("127.0.0.1", served.port), timeout=60))
+            there[-1].sendall(greeting)
+        with connect(
+            f"ws://127.0.0.1:{served.port}{address}", additional_headers=served.bearer
+        ) as speaker:
+            speaker.send('{"type": "rename", "name": "told to everyone"}')
+            while json.loads(speaker.recv())["type"] != "title_changed":
+                pass
+        told = 0
+        for each in there:
+            data = b""
+            while b'"title_changed"' not in data and (piece := each.recv(65536)):
+                data += piece
+            told += b"HTTP/1.1 101" in data and b"told to everyone" in data
+    finally:
+        for each in there:
+            each.close()
+
+    assert told == count
+    assert served.ask("GET", "/api/health", served.bearer)[0] == 200

@@ -1,0 +1,55 @@
+"""A client that does not read: it is cut off, holds nobody up, and comes back to all of it."""
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from refold.client.feed import MOST_WAITING
+from tests.server.serving import Plain, order, said, server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
+MESSAGES = 50
+LETTERS = 400_000  # of a message: together far more than may wait, and than sockets hold
+
+
+def events(found: list[Plain]) -> list[str]:
+    return [each["id"] for each in found if "id" in each and each["type"] != "snapshot"]
+
+
+async def read(socket: ClientConnection, into: list[Plain]) -> None:
+    while True:
+        into.append(json.loads(await socket.recv()))
+
+
+async def test_who_does_not_read_is_cut_off_and_resumes_without_a_gap(
+    tmp_path: Path,
+) -> None:
+    late, every = list[Plain](), list[Plain]()
+    async with server(tmp_path, *["Heard."] * MESSAGES) as client:
+        id_ = await client.begin()
+        async with client.follow(id_, "0", max_queue=1, max_size=None) as idle:
+            late.append(json.loads(await idle.recv()))
+            async with client.follow(id_, "0", max_size=None) as other:
+                for n in range(MESSAGES):
+                    await order(other, "user_message", text=f"{n} " + "x" * LETTERS)
+                    every += await said(other, "result")
+            conversation = client.host.conversation(id_)
+            assert conversation is not None
+            with anyio.fail_after(10):  # without its help
+                while conversation.feed.followers:
+                    await anyio.sleep(0.05)
+            with pytest.raises(ConnectionClosed) as closed:
+                await read(idle, late)
+        so_far = len(events(late))
+        async with client.follow(id_, events(late)[-1], max_size=None) as again:
+            while len(events(late)) < len(events(every)):
+                late.append(json.loads(await again.recv()))
+
+    assert events(late) == events(every)
+    assert so_far < len(events(every))
+    assert sum(len(json.dumps(each)) for each in every) > 4 * MOST_WAITING
+    assert closed.value.rcvd is None or closed.value.rcvd.code == 1013
