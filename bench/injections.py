@@ -168,7 +168,7 @@ async def met(task: Legitimate, attack: Attack, mode: str) -> Met:
             approve=_yes if mode == YES else None,
             directory=work,
             home=Path(scratch) / "refold",
-            keep=False,
+            persist=False,
             settings={"permissions.allow": task.allow, "memory": False},
         )
         async with agent.session() as session:

@@ -200,7 +200,7 @@ async def talked(task: Task, model: str, provider: Provider, where: Path) -> Out
         provider=provider,
         tools=SMALL.tools(tuple(builtin())),
         builtin=False,
-        system=SMALL.system,
+        system_prompt=SMALL.system,
         directory=work,
         home=where / "home",
         mode="bypass",

@@ -69,8 +69,8 @@ class World:
     def __init__(self, *script: Any, **more: Any) -> None:
         self.provider, self.orders = ScriptedProvider(*script), list[str]()
         self.busy = anyio.Event()
-        house = {"orders": self.orders, "busy": self.busy}
-        plain = {"tools": (weather, book, wait), "builtin": False, "house": house}
+        needs = {"orders": self.orders, "busy": self.busy}
+        plain = {"tools": (weather, book, wait), "builtin": False, "dependencies": needs}
         self.agent = Agent(provider=self.provider, **{**plain, **more})
 
     def heard(self, request: int = -1) -> str:
@@ -490,7 +490,7 @@ def test_a_wrong_setting_is_named() -> None:
 
 
 def test_without_keeping_nothing_is_left_behind(home: Path) -> None:
-    result = World("Hi.", keep=False).agent.run("Hi.")
+    result = World("Hi.", persist=False).agent.run("Hi.")
 
     assert result.text == "Hi."
     assert not (home / "refold").exists()

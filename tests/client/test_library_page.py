@@ -13,7 +13,13 @@ PAGE = Path(__file__).parents[2] / "docs/library.md"
 EXAMPLES = re.findall(
     r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
 )
-SAID = ("answered Hi.", "", "context answered", "Hi.", "(1, 'root', True)")
+SAID = (
+    "answered Hi.",
+    "17.\nanswered, 3 tokens",
+    "context answered",
+    "Hi.",
+    "(1, 'root', True)",
+)
 
 
 @pytest.mark.parametrize(("example", "said"), list(zip(EXAMPLES, SAID, strict=True)))

@@ -45,7 +45,7 @@ def main() -> None:
     agent = Agent(
         model="anthropic/claude-sonnet-5-5",
         tools=[weather],
-        house={"stations": {}},
+        dependencies={"stations": {}},
         mode="default",
         approve=approve,
         settings={"limits.steps": 9},

@@ -492,7 +492,7 @@ def test_a_key_in_the_environment_leaves_the_keyring_unloaded(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
 
-    Agent(model="openai/x", keep=False, settings={"http.retries": 0,
+    Agent(model="openai/x", persist=False, settings={"http.retries": 0,
         "providers.openai.base_url": "http://127.0.0.1:9"}).run("Hi")  # fmt: skip
 
     assert "keyring" not in sys.modules

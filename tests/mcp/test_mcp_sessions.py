@@ -97,6 +97,18 @@ def test_the_tool_of_a_server_is_called_and_its_result_comes_back(place: Place) 
     assert (end.outcome, end.text) == ("done", 'echo {"text": "hi"}')
 
 
+def test_a_program_names_a_server_in_its_agent(place: Place) -> None:
+    search = [("tool_search", '{"query": "echo"}')]
+    by_way = [
+        ("tool_call", json.dumps({"name": "mcp__own__echo", "arguments": {"text": "x"}}))
+    ]
+    agent = place.agent(search, by_way, "Done.", mcp_servers={"own": place.fake()})
+
+    _, end = place.turns(agent, "Go.")
+
+    assert (end.outcome, end.text) == ("done", 'echo {"text": "x"}')
+
+
 def test_a_server_that_was_never_connected_is_found_by_the_first_search(
     place: Place,
 ) -> None:

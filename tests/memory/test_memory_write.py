@@ -48,7 +48,7 @@ def told(
         directory=place.directory,
         builtin=False,
         tools=[memory_write, ask_user],
-        house={"memory": InSession(place)},
+        dependencies={"memory": InSession(place)},
         approve=approve,
     )
 

@@ -707,7 +707,11 @@ def run(provider: Provider, home: Path) -> tuple[str, str, list[object]]:
 
     async def use() -> tuple[str, str, list[object]]:
         agent = Agent(
-            provider=provider, tools=[weather], home=home, directory=home, system="Hi."
+            provider=provider,
+            tools=[weather],
+            home=home,
+            directory=home,
+            system_prompt="Hi.",
         )
         async with agent.session() as session:
             await session.run("Rain in Oslo and Bergen?")

@@ -64,8 +64,8 @@ def run(
             monkeypatch.setenv(spec.url_env, server.url)
             monkeypatch.setenv(spec.key_env, KEY)
             agent = Agent(
-                model=NAMES[wire], tools=[weather], home=home, directory=home, keep=False,
-                system="Be brief and be sure. " * 300,
+                model=NAMES[wire], tools=[weather], home=home, directory=home, persist=False,
+                system_prompt="Be brief and be sure. " * 300,
                 settings={"limits.steps": STEPS, **settings},
             )  # fmt: skip
             async with agent.session() as session:
@@ -176,7 +176,7 @@ def test_between_two_times_that_it_is_told_shorter_a_talk_only_grows_at_its_end(
             monkeypatch.setenv(spec.key_env, KEY)
             agent = Agent(
                 model=NAMES[wire], tools=[forecast], home=tmp_path,
-                directory=tmp_path, keep=False, system="Be brief and be sure. " * 50,
+                directory=tmp_path, persist=False, system_prompt="Be brief and be sure. " * 50,
                 settings={
                     "limits.steps": STEPS, "limits.wrap_up_steps": 12, "budget.calls": STEPS + 20,
                     f"providers.{spec.name}.window": 16_000,

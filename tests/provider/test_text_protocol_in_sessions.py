@@ -40,7 +40,7 @@ class World:
             provider=provider,
             tools=[order],
             builtin=False,
-            house={"orders": self.orders},
+            dependencies={"orders": self.orders},
             approve=allow,
             directory=home,
             home=home,

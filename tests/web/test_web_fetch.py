@@ -52,7 +52,7 @@ def turn(tmp_path: Path, home: Path) -> Callable[..., Turn]:
                     directory=tmp_path,
                     mode=mode,  # pyright: ignore[reportArgumentType]
                     settings={"permissions.allow": list(allow)},
-                    house={"web": WebClient({}, obey_robots=False, resolve=resolve)},
+                    dependencies={"web": WebClient({}, obey_robots=False, resolve=resolve)},
                 )
                 async with agent.session() as session:
                     result = await session.run("Go.")

@@ -13,13 +13,13 @@ from refold.values.usage import NOTHING, RunLimits
 
 
 class LaunchOptions(Struct, frozen=True, kw_only=True):
-    """What a door or a program wants of this start, and of no other."""
+    """What a client asks of this start only."""
 
     directory: Path
     more_roots: tuple[Path, ...] = ()
     model: str = ""  # this one, whatever the settings say; a role, too
-    attended: bool = True  # is there anybody to ask?
-    trust: bool = False  # what lies in the folder counts, this time
+    attended: bool = True  # is there a user to ask?
+    trust: bool = False  # the files of the folder are trusted, this time
     own_system: str = ""  # instead of our system text
     more_system: str = ""  # added to it
     script: Path | None = None  # answers from a file instead of a model
@@ -34,10 +34,12 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
     tool_names: tuple[str, ...] | None = None  # only these of them; None: all
     more_tools: tuple[Tool, ...] = ()  # of declared agents, which name them
-    house: Mapping[str, object] = {}  # what those tools ask for by name
+    dependencies: Mapping[str, object] = {}  # what those tools name after their `*`
     agents: tuple[Profile, ...] = ()  # beside the built-in ones and those of folders
     begins: InitialVariables = InitialVariables()  # what its Python begins with
-    mcp_servers: Mapping[str, object] = {}  # of an editor, as .mcp.json says them
+    mcp_servers: Mapping[
+        str, object
+    ] = {}  # of an editor or a program, as `mcpServers` in .mcp.json
 
 
 class DeclaredStart(Struct, frozen=True):

@@ -269,7 +269,7 @@ class ToolDependencies:
         found = {**self._unrestricted, "team": self._team} if teams else self._unrestricted
         if files is self._shared.workspace.files:
             return found
-        return {**found, **self._reading(files), **self._shared.options.house}
+        return {**found, **self._reading(files), **self._shared.options.dependencies}
 
     @cached_property
     def _team(self) -> "Team":
@@ -296,7 +296,7 @@ class ToolDependencies:
             "repl": self._resources.python,
             "schedules": LazySchedules(self._shared, self._record),
             "web": LazyWeb(self._shared.settings, self._shared.environ),
-            **self._shared.options.house,
+            **self._shared.options.dependencies,
         }
 
     def _reading(self, files: Files) -> Mapping[str, object]:

@@ -42,17 +42,18 @@ from refold.values.modes import Effort, Mode
 
 
 class Agent(Struct, frozen=True, kw_only=True):
-    """What an agent is: a model, tools, rights and a place to work. A value.
+    """A value: a model, tools, rights and a directory.
 
-    `tools` are added to the built-in ones, or replace them with `builtin=False`;
-    `house` is what they ask for by name after their `*`. `settings` are as in
-    config.toml, by dotted key. `approve` is asked about calls that no rule covers:
-    True allows, False or a reason refuses; without it they are refused. It is asked
-    the model's own questions too, and gives a list with an answer to each. `home`
-    is where sessions and settings are kept (default: as for the command line).
-    `agent` is the name of the profile that works, and `agents` are profiles of your own,
-    in addition to the built-in ones and those in folders.
-    `schema` is a JSON Schema that final answers have to match: see `Result.data`.
+    `tools` are added to the built-in ones, or replace them with `builtin=False`. Their
+    parameters after a `*` are taken from `dependencies`, by name. `settings` are those of
+    config.toml, by dotted key; `mcp_servers` is the table `mcpServers` of an .mcp.json.
+    `approve` is asked about calls that no rule covers: True allows, False or a reason
+    refuses; without it they are refused. It is also asked the model's own questions, and
+    returns a list with an answer to each. `system_prompt` replaces that of the agent. `home`
+    has sessions and settings (default: as for the command line); with `persist=False` the
+    sessions are in memory only. `agent` is the name of the profile that works, and `agents`
+    are profiles in addition to the built-in ones and those in folders. `schema` is a JSON
+    Schema that final answers have to match: see `Result.data`.
     """
 
     model: str = ""
@@ -62,15 +63,16 @@ class Agent(Struct, frozen=True, kw_only=True):
     schema: Mapping[str, object] | None = None
     tools: Sequence[Tool] = ()
     builtin: bool = True
-    house: Mapping[str, object] = {}
+    dependencies: Mapping[str, object] = {}
     mode: Mode | None = None
     directory: str | Path = "."
-    system: str = ""
+    system_prompt: str = ""
     approve: Approve | None = None
     provider: Provider | None = None
     home: str | Path = ""
-    keep: bool = True
+    persist: bool = True
     settings: Mapping[str, object] = {}
+    mcp_servers: Mapping[str, object] = {}
 
     def run(self, words: str) -> Result:
         """One turn in a new session, start to end, for programs without async."""
@@ -103,7 +105,7 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     async def sessions(self) -> Sequence[Card]:
         """The sessions of its directory in which something was said, the newest first."""
-        if not self.keep:
+        if not self.persist:
             return ()
         app = self._app()
         return await SessionCatalogue(app.home, app.directory).sessions()
@@ -127,12 +129,13 @@ class Agent(Struct, frozen=True, kw_only=True):
             directory=directory,
             model=self.model,
             attended=self.approve is not None,
-            own_system=self.system,
-            keep=self.keep,
+            own_system=self.system_prompt,
+            keep=self.persist,
             given=here.given,
             provider=self.provider,
             tools=_all_tools(self.tools, builtin=self.builtin),
-            house=self.house,
+            dependencies=self.dependencies,
+            mcp_servers=self.mcp_servers,
             agents=tuple(self.agents),
             schema=None if self.schema is None else Raw(msgspec.json.encode(self.schema)),
         )

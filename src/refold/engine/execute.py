@@ -198,7 +198,7 @@ def _judged(
 def _own(
     found: OpenCall, now: Access, decision: Decision, running: Running, world: World
 ) -> Mapping[str, object]:
-    """What the house has for this call alone."""
+    """The dependencies of this call alone."""
     tool = world.tool(found.call.name)
     assert tool is not None  # or it would not have begun
     own: dict[str, object] = {
@@ -225,9 +225,9 @@ async def ended(
 ) -> Ended:
     """Do the call. Whatever goes wrong in the tool is an answer for the model.
 
-    `own` is what the house has for this call alone.
+    `own` are the dependencies of this call alone.
     """
-    house = {
+    dependencies = {
         **world.tool_dependencies,
         **own,
         "known": running.record.view.file_hashes.files,
@@ -235,7 +235,7 @@ async def ended(
     }
     try:
         arguments = world.prepared.of(call, tool).arguments
-        supplied = {name: house[name] for name in tool.needs}
+        supplied = {name: dependencies[name] for name in tool.needs}
         if tool.context:
             supplied[tool.context] = running.context(world)
         reply = await tool.run(**arguments, **supplied)

@@ -122,7 +122,7 @@ def _agent(task: Task, given: Conditions, folder: Path) -> Agent:
         mode=given.mode,
         provider=given.provider(task) if given.provider else None,
         directory=folder,
-        keep=False,
+        persist=False,
         settings=settings,
     )
 

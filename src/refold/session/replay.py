@@ -73,7 +73,7 @@ from refold.values.tools import Effect
 
 Compared = list[Found | None]  # one for each thing that was made again
 
-# What a call may ask the house for that is there in a replay, too.
+# The dependencies of tools that exist in a replay, too.
 _OWN = frozenset({"call", "known", "progress", "deferred"})
 
 _MODELS = "repl"  # code asks models, and none is asked here

@@ -292,7 +292,7 @@ class ToolDirectory:
         self.said = list[str]()
 
     def supplies(self, tool: Tool) -> dict[str, object]:
-        """What this tool asks the house for, by name."""
+        """The dependencies of this tool, by name."""
         has: dict[str, object] = {
             "files": self.files,
             "commands": self.commands,
