@@ -34,7 +34,7 @@ from refold.engine.world import Model
 from refold.errors import BadInput, ToolFailed
 from refold.headless.output import StreamWriter
 from refold.headless.stdio import Door
-from refold.journal.events.kinds import Checkpointed, Compacted, Entry
+from refold.journal.events.kinds import Checkpointed, Compacted, Ended, Entry
 from refold.journal.home import Home
 from refold.prompts.summary import summary_prompt
 from refold.provider.local.models import find
@@ -588,6 +588,16 @@ async def keeps_checkpoints(build: Build) -> object:
     return any(isinstance(i, Entry) and isinstance(i.event, Checkpointed) for i in items)
 
 
+async def reuses_results(build: Any) -> object:
+    (build.directory / "a.txt").write_text("one")
+    calls = [[("read_file", '{"path": "a.txt"}')]] * 2
+    agent = build(provider=ScriptedProvider(*calls, "Done."), tools=(), builtin=True)
+    async with agent.session() as session, session.stream("Go.") as frames:
+        items = [frame.item async for frame in frames]
+    events = [i.event for i in items if isinstance(i, Entry)]
+    return any(isinstance(event, Ended) and event.cached for event in events)
+
+
 async def may_write(build: Build) -> object:
     provider = ScriptedProvider("Hello.")
     await said_by(build(provider=provider, tools=(), builtin=True))
@@ -859,6 +869,7 @@ CHANGED: dict[str, Change] = {
     "sandbox.readable": Change(["~/kept"], False, True, reads_in_another_directory),
     "agent": Change("explore", True, False, may_write),
     "checkpoints": Change(False, True, False, keeps_checkpoints),
+    "result_cache": Change(True, False, True, reuses_results),
     "notify_seconds": Change(0.00001, False, True, rings),
     "terminal.display": Change("plain", "line", "plain", display),
     "terminal.theme": Change("mono", "\x1b[32mgood\x1b[0m", "good", good_news),

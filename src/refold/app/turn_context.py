@@ -39,6 +39,7 @@ from refold.values.tools import Effect
 
 if TYPE_CHECKING:
     from refold.app.session_hooks import SessionHooks
+    from refold.engine.result_cache import ResultCache
 
 MAIN = "main"
 GONE = "the agent {agent!r} of this session is not there any more: main works instead"
@@ -198,6 +199,7 @@ class TurnContext:
             ),
             background=self._beside,
             hooks=self._hooks,
+            results=self._results,
         )
 
     def _told(self, agent: Profile, traits: Traits, view: View) -> RenderedPrompt:
@@ -215,6 +217,14 @@ class TurnContext:
             window=traits.window,
         )
         return self._resources.system_prompt.text(material, view.conversation.system_prompt)
+
+    @cached_property
+    def _results(self) -> "ResultCache | None":
+        if not self._shared.settings.result_cache:
+            return None
+        from refold.engine.result_cache import ResultCache
+
+        return ResultCache()
 
     @property
     def _schema(self) -> Raw | None:

@@ -26,7 +26,7 @@ _INSTEAD = {
     "mcp_servers": "put them into .mcp.json",
     "token_budget": "set limits.dollars",
     "security_profile": "set security_profile in your settings",
-    "tool_cache_ttl": "results are not cached: leave it out",
+    "tool_cache_ttl": "set result_cache = true in your settings",
 }
 # Zero means "no limit" there, and so does a missing key here.
 _NO_LIMIT = ("max_chars", "max_words", "max_iterations", "token_budget", "tool_cache_ttl")

@@ -8,6 +8,7 @@ name. `calls` decides whether a call runs at all.
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from msgspec import Raw
 from msgspec.json import encode
@@ -23,6 +24,7 @@ from refold.journal.events.kinds import Ended
 from refold.journal.state.conversation import OpenCall
 from refold.permissions.facts import Access, Decision
 from refold.permissions.rules import COMMANDS
+from refold.place.port import Files
 from refold.tools.contract import Context, ImageData, Reply, Tool
 from refold.values.display import ASK_USER, Asking, Diff, Note, Shown
 from refold.values.live import Progress
@@ -238,8 +240,13 @@ async def ended(
         supplied = {name: dependencies[name] for name in tool.needs}
         if tool.context:
             supplied[tool.context] = running.context(world)
-        reply = await tool.run(**arguments, **supplied)
-        return await _recordable(call.id, reply, world, running.record)
+        run = partial(tool.run, **arguments, **supplied)
+        if world.results is None:
+            return await _recordable(call.id, await run(), world, running.record)
+        files = cast("Files | None", own.get("files"))
+        reply, cached = await world.results.reply(tool, arguments, files, run)
+        end = await _recordable(call.id, reply, world, running.record)
+        return replace(end, cached=cached)
     except ToolFailed as error:
         return await failed(call.id, str(error), world, running.record)
     except Exception as error:  # a tool's bug must not take the session with it

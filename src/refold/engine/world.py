@@ -30,6 +30,7 @@ from refold.values.modes import Effort, HookEvent, Mode
 from refold.values.usage import NO_LIMIT, Budget, Estimate, Usage
 
 if TYPE_CHECKING:
+    from refold.engine.result_cache import ResultCache
     from refold.hooks.answers import HookAnswer
     from refold.hooks.configuration import Hook
 
@@ -199,6 +200,7 @@ class World(Struct, frozen=True):
     shares: Shares = Shares()
     watches: bool = False  # what others did to known files, when a turn begins
     images: ImageCache = field(default_factory=ImageCache)
+    results: "ResultCache | None" = None  # None: every call is executed
     lineage: Lineage = field(default_factory=Lineage)
     background: Background | None = None
     prepared: PreparedCalls = field(default_factory=PreparedCalls)  # the calls under way

@@ -235,6 +235,7 @@ class Ended(Struct, frozen=True):
     full_blob: str = ""
     control: Control | None = None
     images: tuple[Image, ...] = ()
+    cached: bool = False  # an earlier result of the same call; its file is unchanged
 
 
 class Rewound(Struct, frozen=True):

@@ -1,0 +1,67 @@
+"""Reuses the result of a read-only call while the file that it reads is unchanged.
+
+A result is stored under the tool, its arguments, and the sha256 of the file's content before and after
+the call. It is used again only if the file has that content now, so any change counts, whoever made it.
+Only calls that depend on nothing but one file are stored: none that reads a folder, runs a
+command or reaches the network. Each call is authorized as always; `execute` does that before.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from hashlib import sha256
+
+from anyio import to_thread
+from msgspec.structs import replace
+
+from refold.errors import ToolFailed
+from refold.place.port import Files
+from refold.tools.contract import Reply, Tool
+from refold.values.display import Note
+
+_TOOLS = ("read_file", "grep", "json_query")
+_MOST = 200  # results
+_NOTE = Note("from the cache: the file is unchanged")
+
+
+class ResultCache:
+    """The results of one session. They are kept in memory only."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], Reply] = {}
+
+    async def reply(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, object],
+        files: Files | None,
+        run: Callable[[], Awaitable[Reply]],
+    ) -> tuple[Reply, bool]:
+        """The result of a call, and whether it was stored before. Raises what `run` raises."""
+        look = partial(_content_hash, tool, arguments, files)
+        before = await to_thread.run_sync(look)
+        if not before:
+            return await run(), False
+        key = (json.dumps([tool.spec.name, arguments], sort_keys=True), before)
+        if (held := self._held.pop(key, None)) is not None:
+            self._held[key] = held  # the one that was used last goes last
+            return replace(held, shown=(*held.shown, _NOTE)), True
+        reply = await run()
+        if await to_thread.run_sync(look) == before and not reply.images:
+            self._held[key] = reply
+            if len(self._held) > _MOST:
+                del self._held[next(iter(self._held))]
+        return reply, False
+
+
+def _content_hash(tool: Tool, arguments: Mapping[str, object], files: Files | None) -> str:
+    """The sha256 of the one file that decides the result, and where it is; "": there is none."""
+    if tool.spec.name not in _TOOLS or files is None:
+        return ""
+    try:
+        (real,) = [files.real(path) for path in tool.names_files(arguments)]
+        if files.kind(real) != "file":
+            return ""
+        return f"{real} {sha256(files.read(real)).hexdigest()}"
+    except (ToolFailed, ValueError):  # the tool says it better
+        return ""

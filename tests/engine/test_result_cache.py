@@ -1,0 +1,171 @@
+"""Results of read-only calls are reused while their file is unchanged, and never otherwise."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from refold import Agent
+from refold.journal.events.kinds import Ended, Entry
+from refold.testing.providers import ScriptedProvider
+
+Edit = Callable[[Path], object]
+READ = ("read_file", {"path": "a.txt"})
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/a.txt").write_text("one\n")
+
+
+def ends(
+    tmp_path: Path,
+    *calls: tuple[str, dict[str, Any]],
+    edit: Edit | None = None,
+    settings: dict[str, object] | None = None,
+) -> list[Ended]:
+    """How the calls ended, each in a turn of its own; `edit` is done before the last."""
+
+    async def run() -> list[Ended]:
+        replies: list[Any] = []
+        for name, arguments in calls:
+            replies += [[(name, json.dumps(arguments))], "Done."]
+        agent = Agent(
+            provider=ScriptedProvider(*replies),
+            directory=tmp_path / "work",
+            builtin=True,
+            mode="bypass",
+            settings={"result_cache": True, **(settings or {})},
+        )
+        found = list[Ended]()
+        async with agent.session() as session:
+            for number in range(len(calls)):
+                if edit and number == len(calls) - 1:
+                    edit(tmp_path / "work")
+                async with session.stream("Go.") as frames:
+                    items = [frame.item async for frame in frames]
+                found += [
+                    i.event
+                    for i in items
+                    if isinstance(i, Entry) and isinstance(i.event, Ended)
+                ]
+        return found
+
+    return anyio.run(run)
+
+
+@pytest.mark.slow
+def test_the_same_call_has_the_stored_result_and_the_record_says_so(tmp_path: Path) -> None:
+    first, second = ends(tmp_path, READ, READ)
+
+    assert [first.cached, second.cached] == [False, True]
+    assert (second.text, second.file_hashes) == (first.text, first.file_hashes)
+    assert second.text == "1\tone\n(1 line)"
+    assert [part.text for part in second.shown] == [
+        "read a.txt, 1 line", "from the cache: the file is unchanged",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_it_is_off_unless_asked_for(tmp_path: Path) -> None:
+    found = ends(tmp_path, READ, READ, settings={"result_cache": False})
+
+    assert [each.cached for each in found] == [False, False]
+
+
+def same_size_and_time(work: Path) -> None:
+    file = work / "a.txt"
+    about = file.stat()
+    file.write_text("two\n")
+    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+
+def another_file(work: Path) -> None:
+    (work / "b.txt").write_text("two\n")
+    (work / "a.txt").unlink()
+    (work / "a.txt").symlink_to("b.txt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edit", [same_size_and_time, another_file])
+def test_an_edit_from_outside_is_seen_by_the_next_call(tmp_path: Path, edit: Edit) -> None:
+    first, second = ends(tmp_path, READ, READ, edit=edit)
+
+    assert [first.cached, second.cached] == [False, False]
+    assert second.text == "1\ttwo\n(1 line)"
+
+
+@pytest.mark.slow
+def test_a_file_that_is_gone_is_missing_and_one_that_is_back_is_known(
+    tmp_path: Path,
+) -> None:
+    remove = ("bash", {"command": "rm a.txt"})
+
+    def back(work: Path) -> None:
+        (work / "a.txt").write_text("one\n")
+
+    found = ends(tmp_path, READ, remove, READ, READ, edit=back)
+
+    assert (found[2].outcome, found[2].cached) == ("failed", False)
+    assert (found[3].text, found[3].cached) == (found[0].text, True)
+
+
+@pytest.mark.slow
+def test_an_own_edit_is_seen_and_other_arguments_are_another_call(tmp_path: Path) -> None:
+    write = ("write_file", {"path": "a.txt", "content": "new\n"})
+    found = ends(tmp_path, READ, write, READ, ("read_file", {"path": "a.txt", "first": 1}))
+
+    assert [each.cached for each in found] == [False] * 4
+    assert found[2].text == "1\tnew\n(1 line)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("bash", {"command": "cat a.txt"}),
+        ("grep", {"pattern": "one"}),
+        ("list_files", {}),
+        ("glob", {"pattern": "*.txt"}),
+    ],
+)
+def test_a_call_that_reads_a_folder_or_runs_a_command_is_never_reused(
+    tmp_path: Path, call: tuple[str, dict[str, Any]]
+) -> None:
+    assert [each.cached for each in ends(tmp_path, call, call)] == [False, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("grep", {"pattern": "one", "path": "a.txt"}),
+        ("json_query", {"expression": "length(@)", "path": "a.json"}),
+    ],
+)
+def test_a_search_of_one_file_is_reused_until_that_file_changes(
+    tmp_path: Path, call: tuple[str, dict[str, Any]]
+) -> None:
+    def edit(work: Path) -> None:
+        (work / "a.txt").write_text("one\none\n")
+        (work / "a.json").write_text("[1, 2]")
+
+    (tmp_path / "work/a.json").write_text("[1]")
+    found = ends(tmp_path, call, call, call, edit=edit)
+
+    assert [each.cached for each in found] == [False, True, False]
+    assert found[2].text != found[1].text
+
+
+@pytest.mark.slow
+def test_a_rule_that_denies_the_file_comes_before_the_cache(tmp_path: Path) -> None:
+    denied: dict[str, object] = {"permissions.deny": ["read_file(a.txt)"]}
+    (found,) = ends(tmp_path, READ, settings=denied)
+
+    assert (found.outcome, found.cached) == ("refused", False)
