@@ -231,9 +231,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reminders: bool = True  # remind the model of open todos and changed files
     notify_seconds: NotNegative = 30.0  # a longer turn notifies at its end; 0: never
     checkpoints: bool = True  # snapshot files before a step that may change them
-    result_cache: bool = (
-        False  # reuse results of read-only calls while the file is unchanged
-    )
+    result_cache: bool = False  # reuse results of reads while a file is unchanged
     permissions: Permissions = Permissions()
     sandbox: Sandbox = Sandbox()
     limits: Limits = Limits()
