@@ -16,8 +16,8 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from msgspec.structs import replace
 
+from refold.app.otlp import Collector, collector, encoded, send
 from refold.cli.main import main
-from refold.client.otlp import Collector, collector, encoded, send
 from refold.errors import BadInput
 from refold.journal.events.kinds import ModelAsked
 from refold.journal.store.tree_reader import tree
@@ -98,8 +98,8 @@ def test_the_variables_of_opentelemetry_name_the_collector_and_its_headers(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (Answer(b"who are you", 401), "refused the spans (401): 'who are you'"),
-        (Answer(b"", 404), "refused the spans (404)"),
+        (Answer(b"who are you", 401), "refused what was sent (401): 'who are you'"),
+        (Answer(b"", 404), "refused what was sent (404)"),
         (
             Answer(raw=b"SSH-2.0-x\r\n\r\n"),
             "did not answer with HTTP (illegal status line: bytearray(b'SSH-2.0-x'))",

@@ -800,6 +800,24 @@ async def logs_its_start(build: Build) -> object:
     return file.exists() and " opened in " in file.read_text()
 
 
+async def is_sent_to_the_collector_of_the_environment(build: Build) -> object:
+    name = "OTEL_EXPORTER_OTLP_ENDPOINT"
+    async with wire_server(lambda _: Answer(b"{}")) as server:
+        os.environ[name] = server.url
+        try:
+            await said_by(build(provider=ScriptedProvider("Done.")))
+        finally:
+            del os.environ[name]
+        return [heard.path for heard in server.heard]
+
+
+async def is_sent_with_content(build: Build) -> object:
+    async with wire_server(lambda _: Answer(b"{}")) as server:
+        to = {"otel.endpoint": server.url}
+        await said_by(build(provider=ScriptedProvider("Done."), settings=to))
+        return b"Done." in server.heard[0].body
+
+
 CHANGED: dict[str, Change] = {
     "models.main": Change("mine/m-7", None, "m-7", model_asked_for()),
     **{
@@ -896,6 +914,13 @@ CHANGED: dict[str, Change] = {
     "backend.format": Change("xml", "False", "True", as_a_program_reads("format")),
     "backend.window_messages": Change(3, "4", "2", as_a_program_reads("window")),
     "local.keep_seconds": Change(77.0, 600.0, 77.0, kept_model),
+    "otel.endpoint": Change(
+        "environment",
+        [],
+        ["/v1/traces", "/v1/metrics"],
+        is_sent_to_the_collector_of_the_environment,
+    ),
+    "otel.content": Change(True, False, True, is_sent_with_content),
     "web.search": Change("brave", True, False, where_it_searches),
     "web.robots": Change(False, False, True, reads_what_a_site_excludes),
     "http.connect_seconds": Change(0.05, "more than half a second", True, connecting),

@@ -48,6 +48,7 @@ from refold.values.log_level import Tell
 from refold.values.modes import Mode
 
 if TYPE_CHECKING:
+    from refold.app.live_traces import LiveTraces
     from refold.app.mcp_servers import McpServers
     from refold.app.plugin_parts import PluginParts
     from refold.app.project_memory import ProjectMemory
@@ -88,19 +89,12 @@ class App:
         self.system_prompt.check()
         self.mcp = self._mcp_servers()
         self.hooks = _hooks(self)
+        self.traces = _live_traces(self)
+        brought_policies = self.plugins.policies if self.plugins else ()
         self._shared = SharedResources(
-            settings,
-            options,
-            self.models,
-            self.workspace,
-            self.tools,
-            self.agents,
-            self.mcp,
-            environ,
-            self.hooks,
-            self.plugins.policies if self.plugins else (),
-            paths,
-        )
+            settings, options, self.models, self.workspace, self.tools, self.agents, self.mcp,
+            environ, self.hooks, brought_policies, paths, self.traces,
+        )  # fmt: skip
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
         self._opened: TurnContext | None = None  # the newest
@@ -219,6 +213,7 @@ class App:
             *(self.mcp.notices() if self.mcp else ()),
             *(self.hooks.notices(self.tools) if self.hooks else ()),
             *(self.plugins.notices if self.plugins else ()),
+            *filter(None, (self.traces.problem if self.traces else "",)),
             *(self.skills.notices() if self.settings.skills else ()),
         )
 
@@ -246,6 +241,8 @@ class App:
     async def aclose(self) -> None:
         for id_ in self._snapshots:
             self.log("info", "left", id_)
+        if self.traces is not None:
+            await self.traces.aclose()
         await self.models.aclose()
         if self.mcp is not None:
             await anyio.to_thread.run_sync(self.mcp.close)
@@ -330,6 +327,17 @@ def _hooks(app: App) -> "HooksFor | None":
     return (
         HooksFor(here, app.environ, app.models.masks.mask) if here != HookFile() else None
     )
+
+
+def _live_traces(app: App) -> "LiveTraces | None":
+    """None where nothing is configured: then nothing of it is imported."""
+    otel = app.settings.otel
+    if not otel.endpoint or not app.options.keep:
+        return None
+    from refold.app.live_traces import LiveTraces, targets
+
+    to = targets(otel, app.environ)
+    return LiveTraces(to, content=otel.content, log=app.log)
 
 
 def _named_tools(

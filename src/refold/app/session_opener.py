@@ -59,6 +59,8 @@ class SessionOpener:
         shared, site = self._shared, self._site
         durable = shared.settings.durability == "kept"
         record = Recorder(site.store(id_), masks=shared.models.masks, durable=durable)
+        if shared.traces is not None:
+            shared.traces.listen(id_, record)
         turn_context = self.turn_context(record, id_, snapshots, child)
         where = shared.workspace.directory
         shared.models.connections.log(
@@ -74,6 +76,8 @@ class SessionOpener:
             id_=id_,
             session_options=session_options,
         )
+        if shared.traces is not None:
+            await shared.traces.catch_up(id_, record)
         session.background = turn_context.background
         if shared.hooks is not None:
             session.at_end = turn_context.at_end

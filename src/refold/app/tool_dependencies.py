@@ -46,6 +46,7 @@ from refold.values.tools import Effect
 if TYPE_CHECKING:
     from refold.agents.background_commands import BackgroundCommands
     from refold.agents.team import Team
+    from refold.app.live_traces import LiveTraces
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
     from refold.app.session_hooks import HooksFor
@@ -75,6 +76,7 @@ class SharedResources(Struct, frozen=True):
     hooks: "HooksFor | None" = None
     policies: tuple[Policy, ...] = ()  # of plug-ins
     paths: Paths | None = None
+    traces: "LiveTraces | None" = None
 
 
 class SessionResources(Struct, frozen=True):

@@ -186,6 +186,13 @@ class WebSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     search: SearchService = "auto"  # auto: the first service that has its variable
 
 
+class Otel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sends each turn to a collector of OpenTelemetry when it has ended. Off by default."""
+
+    endpoint: str = ""  # its address; "environment": that of OTEL_EXPORTER_OTLP_ENDPOINT
+    content: bool = False  # also what was said and done
+
+
 class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the terminal draws and reads input."""
 
@@ -241,6 +248,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     subagents: ChildSettings = ChildSettings()
     python: Python = Python()
     web: WebSettings = WebSettings()
+    otel: Otel = Otel()
     terminal: Terminal = Terminal()
     http: Http = Http()
     local: Local = Local()

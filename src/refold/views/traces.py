@@ -4,11 +4,12 @@ A turn is `invoke_agent`, a model call `chat`, a tool call `execute_tool`; the t
 subagent are below the call that started it. Each turn of the root is a trace of its own. Ids
 are hashes of the session's id and the event's number, so the same journal always gives the
 same spans. What was said and done is in them only with `content`. `activity` finds the spans,
-`client.otlp` encodes and sends them.
+`app.otlp` encodes and sends them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -87,19 +88,28 @@ class _Turn(Struct):
     said: tuple[int, ...] = ()
 
 
-def traces(root: Node, *, content: bool = False) -> Sequence[TraceSpan]:
+def traces(
+    root: Node, *, content: bool = False, before: Mapping[str, int] = MappingProxyType({})
+) -> Sequence[TraceSpan]:
     """Its spans, each after its parent. What is still running is left out.
 
-    What a fork has copied belongs to the session that it was copied from.
+    What a fork has copied belongs to the session that it was copied from. `before` is how
+    many steps a session had before its entries, where those are not all.
     """
-    return tuple(_NodeSpans(root, None, content=content).all())
+    return tuple(_NodeSpans(root, None, _Options(content, before)).all())
+
+
+class _Options(Struct, frozen=True):
+    content: bool
+    before: Mapping[str, int]
 
 
 class _NodeSpans:
     """The spans of one node, and through `all` those below it."""
 
-    def __init__(self, node: Node, above: TraceSpan | None, *, content: bool) -> None:
-        self._node, self._above, self._content = node, above, content
+    def __init__(self, node: Node, above: TraceSpan | None, options: _Options) -> None:
+        self._node, self._above, self._options = node, above, options
+        self._content = options.content
         entries = node.entries
         self._last = entries[-1].at if entries else 0.0
         self._copied = max((e.seq for e in entries if _is_fork(e)), default=0)
@@ -137,7 +147,7 @@ class _NodeSpans:
             above = self._made.get(known.born.call_id) or self._made.get(turn)
             if above is None and (turn in self._turns or known.seq <= self._copied):
                 return  # that turn is left out, and so is what it started
-        yield from _NodeSpans(child, above, content=self._content).all()
+        yield from _NodeSpans(child, above, self._options).all()
 
     def _runs(self, turn: _Turn) -> bool:
         return turn.end is None and self._node.written
@@ -239,7 +249,7 @@ class _NodeSpans:
         model = (end.model if end else "") or prompt.model
         found = self._about("chat", model, prompt.agent) | {
             "refold.seq": each.seq,
-            "refold.step": each.number,
+            "refold.step": each.number + self._options.before.get(self._node.session, 0),
         }
         if prompt.max_output:
             found["gen_ai.request.max_tokens"] = prompt.max_output

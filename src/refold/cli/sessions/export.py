@@ -1,7 +1,7 @@
 """`refold sessions export ID` and `import FILE`: their command lines and files.
 
 Exporting takes no lock, so it works while the session runs. `client.export` writes,
-`client.otlp` sends spans and `journal.bundle` reads; all are imported only when needed.
+`app.otlp` sends spans and `journal.bundle` reads; all are imported only when needed.
 """
 
 import os
@@ -97,7 +97,7 @@ def _traced(found: Namespace) -> int:
     import anyio
     import msgspec
 
-    from refold.client.otlp import collector, encoded, send
+    from refold.app.otlp import collector, encoded, send
     from refold.journal.state.session_tree import walk
     from refold.journal.store.tree_reader import tree
     from refold.views.number_format import many

@@ -1,13 +1,14 @@
-"""Sends spans to a collector by OTLP over HTTP, as JSON, or encodes them for a file.
+"""Sends spans and metrics to a collector by OTLP over HTTP, as JSON, or encodes spans for a file.
 
-`views.traces` makes the spans. The addresses and headers come from the command line or the
+`views.traces` makes the spans, `views.metrics` the metrics; `live_traces` sends them while
+sessions run. The addresses and headers come from the command line, the settings or the
 variables that every OpenTelemetry program reads. There is no SDK: it makes spans while
 things happen, and these are made of a journal.
 """
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import anyio
@@ -20,6 +21,7 @@ from refold.provider.connect import dial, endpoint_of, proxy_for
 from refold.provider.error_mapping import ResponseStart
 from refold.provider.http import Broken, HttpConnection, unreachable_because
 from refold.views.escape import on_one_line
+from refold.views.metrics import Metric, Point
 from refold.views.traces import Attribute, TraceSpan
 
 _Json: TypeAlias = dict[str, object]
@@ -28,12 +30,16 @@ _AT_ONCE, _LARGEST = 512, 1_000_000  # spans and bytes of one request, about
 _SECONDS = 10.0  # for each step of it
 _LONGEST, _QUOTED = 64 * 1024, 200  # bytes of an answer that are read and shown
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2  # numbers of the protocol
-_PATH = "/v1/traces"
+_CUMULATIVE, _DELTA = 2, 1
+_SIGNAL = re.compile("/v1/(traces|metrics)$")
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # of a header
 
 
+Signal: TypeAlias = Literal["traces", "metrics"]
+
+
 class Collector(Struct, frozen=True):
-    """Where spans are sent."""
+    """Where spans are sent, or metrics."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -45,11 +51,14 @@ class Collector(Struct, frozen=True):
         return self.url.partition("?")[0]
 
 
-def collector(endpoint: str, environ: Mapping[str, str]) -> Collector:
+def collector(
+    endpoint: str, environ: Mapping[str, str], signal: Signal = "traces"
+) -> Collector:
     """The one at `endpoint`, or the one that the environment names. Raises `BadInput`."""
-    whole = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
+    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
+    whole = environ.get(f"{own}_ENDPOINT", "").strip()
     base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
-    url = _with_path(base) if endpoint or not whole else whole
+    url = _with_path(base, signal) if endpoint or not whole else whole
     if not url:
         raise BadInput(
             "--otlp needs a collector: give --endpoint URL, set "
@@ -61,7 +70,7 @@ def collector(endpoint: str, environ: Mapping[str, str]) -> Collector:
             "OTEL_EXPORTER_OTLP_HEADERS, as authorization=Basic%20…"
         )
     place = endpoint_of(url)
-    headers = _headers(environ)
+    headers = _headers(environ, f"{own}_HEADERS")
     return Collector(url, tuple(headers.items()), proxy_for(place, environ))
 
 
@@ -78,6 +87,56 @@ async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
         if said := _refused(answer):
             refused.append(f"{to.shown} {said}")
     return refused
+
+
+class Sums(Struct, frozen=True):
+    """Metrics from `start` to `end`, in nanoseconds since 1970, of this process.
+
+    `whole`: since its start; else since the last ones.
+    """
+
+    found: Sequence[tuple[Metric, Sequence[Point]]]
+    start: int
+    end: int
+    instance: str  # what tells processes apart
+    whole: bool = True
+
+
+def encoded_metrics(sums: Sums) -> bytes:
+    """An `ExportMetricsServiceRequest` in the JSON of OTLP."""
+    temporality = _CUMULATIVE if sums.whole else _DELTA
+    metrics: list[_Json] = [
+        {
+            "name": metric.name, "unit": metric.unit, "description": metric.description,
+            "histogram": {
+                "aggregationTemporality": temporality,
+                "dataPoints": [_point(metric, each, sums) for each in points],
+            },
+        }
+        for metric, points in sums.found
+    ]  # fmt: skip
+    found = {
+        "resource": _resource(sums.instance),
+        "scopeMetrics": [{"scope": _scope(), "metrics": metrics}],
+    }
+    return msgspec.json.encode({"resourceMetrics": [found] if metrics else []})
+
+
+async def send_metrics(sums: Sums, to: Collector) -> list[str]:
+    """Send them. Gives what the collector did not take. Raises `RefoldError`."""
+    said = _refused(await _post(encoded_metrics(sums), to))
+    return [f"{to.shown} {said}"] if said else []
+
+
+def _point(metric: Metric, point: Point, sums: Sums) -> _Json:
+    return {
+        "attributes": _attributes(point.attributes),
+        "startTimeUnixNano": str(sums.start), "timeUnixNano": str(sums.end),
+        "count": str(sum(point.counts)), "sum": point.total,
+        "min": point.least, "max": point.most,
+        "bucketCounts": [str(each) for each in point.counts],
+        "explicitBounds": list(metric.bounds),
+    }  # fmt: skip
 
 
 def _requests(spans: Sequence[TraceSpan]) -> Iterator[list[Raw]]:
@@ -99,27 +158,37 @@ def _encoded(span: TraceSpan) -> Raw:
 
 
 def _request(spans: Sequence[Raw]) -> bytes:
-    scope = {"name": "refold", "version": __version__}
-    resource = _attributes({"service.name": "refold", "service.version": __version__})
     found = {
-        "resource": {"attributes": resource},
-        "scopeSpans": [{"scope": scope, "spans": spans}],
+        "resource": _resource(),
+        "scopeSpans": [{"scope": _scope(), "spans": spans}],
     }
     return msgspec.json.encode({"resourceSpans": [found] if spans else []})
 
 
-def _with_path(url: str) -> str:
-    """The address for traces below that of a collector."""
+def _scope() -> _Json:
+    return {"name": "refold", "version": __version__}
+
+
+def _resource(instance: str = "") -> _Json:
+    found: dict[str, Attribute] = {
+        "service.name": "refold", "service.version": __version__,
+    }  # fmt: skip
+    if instance:
+        found["service.instance.id"] = instance
+    return {"attributes": _attributes(found)}
+
+
+def _with_path(url: str, signal: Signal) -> str:
+    """The address for this signal below that of a collector."""
     if not url:
         return ""
     parts = urlsplit(url)
-    path = parts.path.rstrip("/")
-    return urlunsplit(parts._replace(path=path.removesuffix(_PATH) + _PATH))
+    path = _SIGNAL.sub("", parts.path.rstrip("/"))
+    return urlunsplit(parts._replace(path=f"{path}/v1/{signal}"))
 
 
-def _headers(environ: Mapping[str, str]) -> dict[str, str]:
+def _headers(environ: Mapping[str, str], own: str) -> dict[str, str]:
     name = "OTEL_EXPORTER_OTLP_HEADERS"
-    own = "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
     name = own if environ.get(own, "").strip() else name
     found = dict[str, str]()
     for each in filter(None, map(str.strip, environ.get(name, "").split(","))):
@@ -215,11 +284,12 @@ def _check(start: ResponseStart, answer: bytes, to: Collector) -> None:
         return
     said = on_one_line(answer[:_QUOTED].decode("utf-8", "replace")).strip()
     ending = f": {said!r}" if said else ""
-    raise RefoldError(f"{to.shown} refused the spans ({start.status}){ending}")
+    raise RefoldError(f"{to.shown} refused what was sent ({start.status}){ending}")
 
 
 class _PartialSuccess(Struct, rename="camel"):
     rejected_spans: int | str = 0  # JSON has a 64-bit number as text
+    rejected_data_points: int | str = 0
     error_message: str = ""
 
 
@@ -233,7 +303,11 @@ def _refused(answer: bytes) -> str:
         partly = msgspec.json.decode(answer, type=_Answer).partial_success
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
-    if partly is None or not (partly.error_message or str(partly.rejected_spans) != "0"):
+    if partly is None:
+        return ""
+    spans, points = str(partly.rejected_spans), str(partly.rejected_data_points)
+    if not partly.error_message and (spans, points) == ("0", "0"):
         return ""
     said = on_one_line(partly.error_message[:_QUOTED])
-    return f"rejected {partly.rejected_spans} spans: {said!r}"
+    what = f"{points} data points" if points != "0" else f"{spans} spans"
+    return f"rejected {what}: {said!r}"

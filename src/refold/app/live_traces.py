@@ -1,0 +1,259 @@
+"""Sends the spans and metrics of each turn when it has ended, where the settings name a collector.
+
+It listens to the journals of a session and its subagents, and projects what came since the
+turn before (`views.traces`, `views.metrics`). Projecting and sending are done in a thread that
+no turn waits for; leaving waits for it a moment. A collector that does not answer is told once.
+`refold sessions export --otlp` sends sessions that have ended, and what was lost here.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from queue import Empty, Full, Queue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING
+
+import anyio
+from msgspec import Struct
+
+from refold.app.otlp import Collector, Sums, collector, send, send_metrics
+from refold.config.settings import Otel
+from refold.errors import RefoldError, first
+from refold.journal.events.kinds import (
+    ChildBorn,
+    ChildEnded,
+    Delivered,
+    Entry,
+    Forked,
+    ModelAsked,
+    Reserved,
+    Said,
+    Settled,
+    SystemPromptSet,
+    TurnEnded,
+)
+from refold.journal.state.children import Child
+from refold.journal.state.fold import View
+from refold.journal.state.session_tree import ROOT, Node
+from refold.values.log_level import Tell
+from refold.views.metrics import Metrics
+from refold.views.traces import traces
+
+if TYPE_CHECKING:
+    from refold.session.recorder import Recorder
+
+FROM_ENVIRONMENT = "environment"
+_MOST_WAITING = 16  # turns that are not sent yet
+_LEAVING = 2.0  # seconds that leaving waits for what is not sent
+_TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+
+
+class Targets(Struct, frozen=True):
+    traces: Collector
+    metrics: Collector
+    delta: bool  # the collector adds up metrics itself
+
+
+def targets(otel: Otel, environ: Mapping[str, str]) -> Targets:
+    """Where to send. Raises `BadInput` for what is no address."""
+    given = "" if otel.endpoint == FROM_ENVIRONMENT else otel.endpoint
+    delta = environ.get(_TEMPORALITY, "").strip().lower() == "delta"
+    return Targets(collector(given, environ), collector(given, environ, "metrics"), delta)
+
+
+class LiveTraces:
+    """Of the sessions of one start. All but the thread's part runs in the event loop."""
+
+    def __init__(self, to: Targets, *, content: bool, log: Tell) -> None:
+        self._seen = dict[str, list[Entry]]()  # by session, what is not sent yet
+        self._steps = dict[str, int]()  # of each session before those
+        self._sent = dict[str, set[str]]()  # by root, of what is kept longer than a turn
+        self._sender = _Sender(to, content=content, log=log)
+
+    def listen(self, session: str, record: "Recorder") -> None:
+        """Before the session is opened: its entries from now on."""
+        self._seen[session] = []
+        record.hub.heed(partial(self._heed, session))
+
+    async def catch_up(self, session: str, record: "Recorder") -> None:
+        """After it was opened: what of its journal belongs to a turn that goes on."""
+        new = self._seen[session]
+        if record.view.seq == len(new):
+            return
+        came = new[0].seq if new else record.view.seq + 1
+        earlier = [each for each in await record.entries() if each.seq < came]
+        ends = [n for n, each in enumerate(earlier, 1) if isinstance(each.event, TurnEnded)]
+        done, last = (earlier[: ends[-1]], earlier[ends[-1] :]) if ends else ([], earlier)
+        self._steps[session] = _steps(done)
+        self._seen[session] = [*_carried(done), *last, *new]
+
+    @property
+    def problem(self) -> str:
+        """Why something was not sent, or ""."""
+        return self._sender.problem
+
+    async def aclose(self) -> None:
+        for session in tuple(self._seen):
+            if "/" not in session:
+                self._send(session)
+        await anyio.to_thread.run_sync(self._sender.finish, _LEAVING)
+
+    def _heed(self, session: str, entry: Entry) -> None:
+        self._seen.setdefault(session, []).append(entry)
+        if isinstance(entry.event, TurnEnded) and "/" not in session:
+            self._send(session)
+
+    def _send(self, root: str) -> None:
+        node = self._node(root, ROOT, None)
+        entries = node.entries
+        if not any(isinstance(each.event, TurnEnded | Settled) for each in entries):
+            return
+        sent = self._sent.get(root, set[str]())
+        self._sender.put(_Turn(node, dict(self._steps), sent))
+        if any(each.child and each.child.end is None for each in node.children):
+            self._sent[root] = sent  # a teammate goes on below this turn
+            return
+        self._sent.pop(root, None)
+        self._seen[root] = _carried(entries)
+        self._steps[root] = self._steps.get(root, 0) + _steps(entries)
+        for each in [each for each in self._seen if each.startswith(f"{root}/")]:
+            del self._seen[each]
+            self._steps.pop(each, None)
+
+    def _node(self, session: str, address: str, child: Child | None) -> Node:
+        entries = tuple(self._seen.get(session, ()))
+        ends = {e.event.child: e.event for e in entries if isinstance(e.event, ChildEnded)}
+        born = [
+            Child(e.event, e.seq, at=e.at, end=ends.get(e.event.child))
+            for e in entries
+            if isinstance(e.event, ChildBorn)
+        ]
+        below = tuple(
+            self._node(f"{session}/{each.name}", f"{address}/{each.name}", each)
+            for each in born
+        )
+        runs = child is None or child.end is None
+        return Node(
+            address, session, Path(), entries, View(), child, written=runs, children=below
+        )
+
+
+def _carried(entries: Sequence[Entry]) -> list[Entry]:
+    """What the spans of the next turn need of those before it."""
+    delivered = set[int]()
+    settled = set[int]()
+    prompt = 0
+    for each in entries:
+        match each.event:
+            case Delivered(messages):
+                delivered.update(messages)
+            case Settled(reserved):
+                settled.add(reserved)
+            case SystemPromptSet():
+                prompt = each.seq
+            case _:
+                pass
+    return [each for each in entries if _waits(each, delivered, settled, prompt)]
+
+
+def _waits(entry: Entry, delivered: set[int], settled: set[int], prompt: int) -> bool:
+    match entry.event:
+        case Said():
+            return entry.seq not in delivered
+        case Reserved():
+            return entry.seq not in settled
+        case SystemPromptSet():
+            return entry.seq == prompt
+        case Forked():
+            return True
+        case _:
+            return False
+
+
+def _steps(entries: Sequence[Entry]) -> int:
+    return sum(isinstance(each.event, ModelAsked) for each in entries)
+
+
+class _Turn(Struct, frozen=True):
+    """A tree as it is now. `sent` are the ids of its spans that were sent before."""
+
+    node: Node
+    before: Mapping[str, int]
+    sent: set[str]
+
+
+class _Sender:
+    """The thread: it is started when there is something to send, and ends after that."""
+
+    def __init__(self, to: Targets, *, content: bool, log: Tell) -> None:
+        self._to, self._content, self._log = to, content, log
+        self._waiting = Queue[_Turn](_MOST_WAITING)
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._metrics, self._instance = Metrics(), os.urandom(8).hex()
+        self._since = time.time_ns()
+        self.problem = ""
+
+    def put(self, turn: _Turn) -> None:
+        try:
+            self._waiting.put_nowait(turn)
+        except Full:
+            self._tell("the collector is too slow: turns were left out")
+            return
+        with self._lock:
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="refold otlp", daemon=True)
+                self._thread.start()
+
+    def finish(self, seconds: float) -> None:
+        """Wait for what is not sent. Waits for a thread."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+            if thread.is_alive():
+                self._tell(f"not all was sent within {seconds:g} s of leaving")
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                try:
+                    turn = self._waiting.get_nowait()
+                except Empty:
+                    self._thread = None
+                    return
+            try:
+                anyio.run(self._deliver, turn)
+            except Exception as error:  # a fault here must not end more than this
+                self._tell(f"{type(error).__name__}: {first(error)}")
+
+    async def _deliver(self, turn: _Turn) -> None:
+        every = traces(turn.node, content=self._content, before=turn.before)
+        spans = [each for each in every if each.span_id not in turn.sent]
+        if not spans:
+            return
+        turn.sent.update(each.span_id for each in spans)
+        self._metrics.add(spans)
+        now = time.time_ns()
+        sums = Sums(
+            self._metrics.found, self._since, now, self._instance, whole=not self._to.delta
+        )
+        for sending in (
+            partial(send, spans, self._to.traces),
+            partial(send_metrics, sums, self._to.metrics),
+        ):
+            try:
+                for refused in await sending():
+                    self._tell(refused)
+            except RefoldError as error:
+                self._tell(str(error))
+        if self._to.delta:
+            self._metrics, self._since = Metrics(), now
+
+    def _tell(self, problem: str) -> None:
+        """Once: each turn would say the same."""
+        if not self.problem:
+            self.problem = f"OpenTelemetry: {problem}"
+            self._log("warning", self.problem)

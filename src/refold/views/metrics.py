@@ -1,0 +1,106 @@
+"""The metrics of OpenTelemetry's conventions for generative AI, added up from spans. Pure.
+
+They are histograms: tokens by type, and how long model calls, tool calls and turns took. What
+they are made of is `traces`; `app.otlp` encodes and sends them. How long the first chunk of a
+response took is none of them, because no journal says it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from refold.views.traces import Attribute, TraceSpan
+
+_Key: TypeAlias = tuple[str, tuple[tuple[str, Attribute], ...]]
+
+# What the points of a metric are told apart by. A session is not in it: there is no end of them.
+_BY = (
+    "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model",
+    "gen_ai.response.model", "gen_ai.agent.name", "gen_ai.tool.name", "error.type",
+)  # fmt: skip
+_TYPES = {
+    "input": "gen_ai.usage.input_tokens",
+    "output": "gen_ai.usage.output_tokens",
+}
+
+
+class Metric(Struct, frozen=True):
+    """`bounds` are those that the conventions recommend."""
+
+    name: str
+    unit: str
+    description: str
+    bounds: tuple[float, ...]
+
+
+DURATION = Metric(
+    "gen_ai.client.operation.duration",
+    "s",
+    "GenAI operation duration.",
+    tuple(0.01 * 2**n for n in range(14)),
+)
+TOKENS = Metric(
+    "gen_ai.client.token.usage",
+    "{token}",
+    "Number of input and output tokens used.",
+    tuple(4.0**n for n in range(14)),
+)
+
+
+class Point(Struct):
+    """The values with these attributes. `counts` has one more than there are bounds."""
+
+    attributes: Mapping[str, Attribute]
+    counts: list[int]
+    total: float = 0.0
+    least: float = float("inf")
+    most: float = float("-inf")
+
+    def add(self, value: float, bounds: Sequence[float]) -> None:
+        self.counts[bisect_left(bounds, value)] += 1
+        self.total += value
+        self.least, self.most = min(self.least, value), max(self.most, value)
+
+
+class Metrics:
+    """Add spans; `found` are the sums since the beginning."""
+
+    def __init__(self) -> None:
+        self._points = dict[_Key, Point]()
+
+    def add(self, spans: Iterable[TraceSpan]) -> None:
+        for span in spans:
+            for metric, value, more in _values(span):
+                point = self._point(metric, _attributes(span, metric) | more)
+                point.add(value, metric.bounds)
+
+    @property
+    def found(self) -> Sequence[tuple[Metric, Sequence[Point]]]:
+        """Those that have points."""
+        of = {
+            each.name: [
+                point for (name, _), point in self._points.items() if name == each.name
+            ]
+            for each in (DURATION, TOKENS)
+        }
+        return [(each, of[each.name]) for each in (DURATION, TOKENS) if of[each.name]]
+
+    def _point(self, metric: Metric, attributes: Mapping[str, Attribute]) -> Point:
+        key = (metric.name, tuple(sorted(attributes.items())))
+        empty = Point(attributes, [0] * (len(metric.bounds) + 1))
+        return self._points.setdefault(key, empty)
+
+
+def _values(span: TraceSpan) -> Iterator[tuple[Metric, float, dict[str, Attribute]]]:
+    yield DURATION, (span.end - span.start) / 1e9, {}
+    for type_, name in _TYPES.items():
+        count = span.attributes.get(name)
+        if isinstance(count, int):
+            yield TOKENS, float(count), {"gen_ai.token.type": type_}
+
+
+def _attributes(span: TraceSpan, metric: Metric) -> dict[str, Attribute]:
+    names = _BY if metric is DURATION else _BY[:-1]
+    return {name: span.attributes[name] for name in names if name in span.attributes}

@@ -1,0 +1,307 @@
+"""Spans and metrics of sessions at work: what a collector on loopback receives, and when."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.from_thread import start_blocking_portal
+from hypothesis import given, settings
+
+from refold.app.live_traces import LiveTraces, Targets, targets
+from refold.app.otlp import Collector, encoded
+from refold.config.settings import Otel
+from refold.errors import BadInput
+from refold.journal.events.kinds import Entry
+from refold.journal.home import Home
+from refold.journal.state.fold import View
+from refold.journal.state.session_tree import Node
+from refold.journal.store.port import MemoryStore
+from refold.journal.store.tree_reader import tree
+from refold.session.recorder import Recorder
+from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from refold.views.metrics import DURATION, TOKENS
+from refold.views.traces import traces
+from tests.agents.families import Household, called, give
+from tests.cli.running import LONG, command, script
+from tests.tui.sessions import Story, stories
+
+Spans = dict[str, dict[str, Any]]
+TAKEN = Answer(b"{}")
+
+
+@contextmanager
+def collecting(answer: Answer = TAKEN) -> Generator[WireServer]:
+    def answering(_: Heard) -> Answer:
+        return answer
+
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(wire_server(answering)) as server,
+    ):
+        yield server
+
+
+def spans_in(*bodies: bytes) -> Spans:
+    """By their ids."""
+    return {
+        span["spanId"]: span
+        for body in bodies
+        for resource in json.loads(body)["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    }
+
+
+def sent(server: WireServer, path: str = "/v1/traces") -> Sequence[bytes]:
+    return [each.body for each in server.heard if each.path == path]
+
+
+def points(body: bytes) -> Mapping[str, list[dict[str, Any]]]:
+    (resource,) = json.loads(body)["resourceMetrics"]
+    return {
+        each["name"]: each["histogram"]["dataPoints"]
+        for each in resource["scopeMetrics"][0]["metrics"]
+    }
+
+
+def house_at(root: Path, endpoint: str, **more: Any) -> Household:
+    scripts = {
+        "Go": [
+            [give("Look.", "explore"), called("list_files", path=".")],
+            [called("read_file", path="none.txt")],
+            "Done.",
+        ],
+        "Look.": [[called("list_files", path=".")], "Seen."],
+        "Again": ["Nothing new."],
+    }
+    return Household(root, scripts, settings={"otel.endpoint": endpoint, **more})
+
+
+def folded(house: Household, session: str, *, content: bool = False) -> Spans:
+    path = Home(house.home / "sessions").path(session)
+    return spans_in(encoded(traces(tree(path, session), content=content)))
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_the_spans_of_a_session_at_work_equal_a_fold_of_its_journal(
+    tmp_path: Path, content: bool
+) -> None:
+    """Over two turns, a subagent, and a second start that resumes it."""
+    with collecting() as server:
+        house = house_at(tmp_path, server.url, **{"otel.content": content})
+
+        async def work() -> str:
+            async with house.session() as session:
+                await session.run("Go")
+                await session.run("Go")
+            async with house.session(session.id) as again:
+                await again.run("Again")
+            return session.id
+
+        id_ = anyio.run(work)
+
+    assert len(sent(server)) == 3
+    assert spans_in(*sent(server)) == folded(house, id_, content=content)
+    assert sum(len(spans_in(each)) for each in sent(server)) == len(folded(house, id_))
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(stories())
+def test_the_spans_of_a_generated_session_equal_a_fold_of_its_journal(
+    story: Story,
+) -> None:
+    events = [each.item.event for each in story.frames if isinstance(each.item, Entry)]
+
+    async def check() -> None:
+        async with wire_server(lambda _: TAKEN) as server:
+            to = Collector(f"{server.url}/v1/traces")
+            lost = list[str]()
+            live = LiveTraces(
+                Targets(to, Collector(f"{server.url}/v1/metrics"), delta=False),
+                content=True,
+                log=lambda level, what, session="": lost.append(what),
+            )
+            record = Recorder(MemoryStore())
+            live.listen("s", record)
+            for event in events:
+                await record(event)
+            entries = await record.entries()
+            await live.aclose()
+            node = Node("root", "s", Path(), entries, View(), written=True)
+            assert spans_in(*sent(server)) == spans_in(encoded(traces(node, content=True)))
+            assert lost == []
+
+    anyio.run(check)
+
+
+def test_metrics_are_the_sums_of_the_spans_since_the_process_began(tmp_path: Path) -> None:
+    with collecting() as server:
+        house = house_at(tmp_path, server.url)
+
+        async def work() -> str:
+            async with house.session() as session:
+                await session.run("Go")
+                await session.run("Again")
+                return session.id
+
+        spans = folded(house, anyio.run(work)).values()
+
+    first, last = (points(each) for each in sent(server, "/v1/metrics"))
+    operations = {
+        (
+            *(
+                {a["key"]: a["value"]["stringValue"] for a in each["attributes"]}.get(
+                    key, ""
+                )
+                for key in ("gen_ai.operation.name", "gen_ai.tool.name", "error.type")
+            ),
+            each["count"],
+        )
+        for each in last[DURATION.name]
+    }
+    assert ("execute_tool", "list_files", "", "2") in operations
+    assert ("execute_tool", "read_file", "failed", "1") in operations
+    assert sum(int(each["count"]) for each in last[DURATION.name]) == len(spans)
+    assert sum(int(each["count"]) for each in first[DURATION.name]) < len(spans)
+    for type_ in ("input", "output"):
+        total = sum(
+            int(a["value"]["intValue"])
+            for span in spans
+            for a in span["attributes"]
+            if a["key"] == f"gen_ai.usage.{type_}_tokens"
+        )
+        assert total == sum(
+            each["sum"]
+            for each in last[TOKENS.name]
+            if {"key": "gen_ai.token.type", "value": {"stringValue": type_}}
+            in each["attributes"]
+        )
+    for each in (*last[DURATION.name], *last[TOKENS.name]):
+        assert len(each["bucketCounts"]) == len(each["explicitBounds"]) + 1
+        assert sum(map(int, each["bucketCounts"])) == int(each["count"])
+
+
+def test_a_collector_that_is_not_there_is_told_once_and_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    house = house_at(tmp_path, "http://127.0.0.1:9")
+
+    async def work() -> Sequence[str]:
+        async with house.session() as session:
+            return [(await session.run("Go")).text, (await session.run("Go")).outcome]
+
+    assert anyio.run(work) == ["Done.", "failed"]  # there is no second line for it
+    (log,) = house.home.rglob("*.log")
+    told = [each for each in log.read_text().splitlines() if "OpenTelemetry" in each]
+    assert len(told) == 1
+    assert "cannot reach http://127.0.0.1:9/v1/traces" in told[0]
+
+
+@pytest.mark.slow
+def test_a_collector_that_never_answers_does_not_keep_a_session_open(
+    tmp_path: Path, home: Path
+) -> None:
+    """The process ends though the collector has not answered, and says that it waited."""
+    listener = anyio.run(_deaf)
+    with listener:
+        port = listener.getsockname()[1]
+        (home / "refold").mkdir(exist_ok=True)
+        (home / "refold" / "config.toml").write_text(
+            f'[otel]\nendpoint = "http://127.0.0.1:{port}"\n'
+        )
+        lines = script(tmp_path, {"text": "Good."})
+        ended = subprocess.run(
+            command("-p", "Go", "--script", lines),
+            capture_output=True,
+            timeout=LONG,
+            cwd=tmp_path,
+        )
+    logged = subprocess.run(command("logs"), capture_output=True, text=True)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"Good.\n", b"")
+    assert "not all was sent within 2 s of leaving" in logged.stdout
+
+
+async def _deaf() -> Any:
+    import socket
+
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def test_without_an_endpoint_nothing_is_imported_and_the_environment_alone_sends_nothing(
+    tmp_path: Path,
+) -> None:
+    lines = script(tmp_path, {"text": "Good."})
+    code = (
+        "import sys; from refold.cli.main import main; "
+        f"main(['-p', 'Go', '--script', {lines!r}]); "
+        "known = ('refold.app.otlp', 'refold.app.live_traces', 'refold.views.traces'); "
+        "sys.exit(any(n in known or n.split('.')[0] == 'opentelemetry' for n in sys.modules))"
+    )
+    with collecting() as server:
+        environ = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": server.url}
+        ended = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, env=environ, cwd=tmp_path
+        )
+
+    assert (ended.returncode, ended.stdout) == (0, b"Good.\n")
+    assert server.heard == []
+
+
+def test_the_environment_names_the_collector_where_the_setting_says_so() -> None:
+    environ = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:2/mine",
+        "OTEL_EXPORTER_OTLP_HEADERS": "a=b",
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta",
+    }
+
+    assert targets(Otel(endpoint="environment"), environ) == Targets(
+        Collector("http://127.0.0.1:1/v1/traces", (("a", "b"),)),
+        Collector("http://127.0.0.1:2/mine", (("a", "b"),)),
+        delta=True,
+    )
+    with pytest.raises(BadInput):
+        targets(Otel(endpoint="environment"), {})
+
+
+@pytest.mark.peer
+def test_the_official_protocol_reads_our_metrics(tmp_path: Path) -> None:
+    why = "opentelemetry-proto is not installed: make test-peers installs it"
+    service = pytest.importorskip(
+        "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", reason=why
+    )
+    json_format = pytest.importorskip("google.protobuf.json_format", reason=why)
+    with collecting() as server:
+        house_at(tmp_path, server.url).run("Go")
+    (body,) = sent(server, "/v1/metrics")
+
+    read = json_format.Parse(body, service.ExportMetricsServiceRequest())
+
+    metrics = read.resource_metrics[0].scope_metrics[0].metrics
+    assert [(each.name, each.unit) for each in metrics] == [
+        (DURATION.name, "s"), (TOKENS.name, "{token}"),
+    ]  # fmt: skip
+    for each in metrics:
+        assert each.histogram.aggregation_temporality == 2  # cumulative
+        for point in each.histogram.data_points:
+            assert sum(point.bucket_counts) == point.count > 0
+
+
+@pytest.mark.peer
+def test_names_and_units_of_metrics_are_those_of_the_conventions() -> None:
+    known = pytest.importorskip(
+        "opentelemetry.semconv._incubating.metrics.gen_ai_metrics",
+        reason="opentelemetry-semantic-conventions is not installed: make test-peers installs it",
+    )
+
+    assert DURATION.name == known.GEN_AI_CLIENT_OPERATION_DURATION
+    assert TOKENS.name == known.GEN_AI_CLIENT_TOKEN_USAGE
