@@ -92,6 +92,8 @@ class Tool(Struct, frozen=True):
 
     `command` gives the command line that a call runs, and raises `ToolFailed` if there can be
     none. It is judged and confined like one of `bash`. Only agents that name the tool have it.
+
+    `rewrite` spells checked arguments in another way, before anything is decided about them.
     """
 
     spec: ToolSpec
@@ -105,6 +107,7 @@ class Tool(Struct, frozen=True):
     paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None
     dry_run: bool = False
     command: Callable[[Mapping[str, object]], CommandLine] | None = None
+    rewrite: Callable[[dict[str, object]], dict[str, object]] | None = None
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
         """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""
@@ -115,7 +118,8 @@ class Tool(Struct, frozen=True):
             fitting = msgspec.convert(found, self.arguments)
         except msgspec.ValidationError as error:
             raise self._misfit(found, unknown) from error
-        return {name: getattr(fitting, name) for name in found}
+        given = {name: getattr(fitting, name) for name in found}
+        return self.rewrite(given) if self.rewrite is not None else given
 
     @property
     def parameters(self) -> tuple[str, ...]:

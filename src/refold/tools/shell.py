@@ -6,6 +6,7 @@ redirections from overwriting files.
 """
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -141,13 +142,16 @@ async def background_run(  # noqa: PLR0913 - the parameters are the schema
     return Reply(said, (Note(f"{name} runs in the background: {command}"),))
 
 
-@tool(Effect.RUN)
+@tool(Effect.RUN, subject="command")
 async def monitor(  # noqa: PLR0913 - the parameters are the schema
-    command: str,
     until: Annotated[
         str,
         Meta(min_length=1, description='texts to wait for, plain, as in "ready|Error"'),
     ],
+    command: str = "",
+    file: Annotated[
+        str, Meta(description="a log to watch instead of a command; it need not exist yet")
+    ] = "",
     cwd: str = "",
     network: Annotated[bool, Meta(description="it must reach the network")] = False,
     *,
@@ -158,15 +162,56 @@ async def monitor(  # noqa: PLR0913 - the parameters are the schema
     background: BackgroundRunner,
     call: str,
 ) -> Reply:
-    """Start a bash command in the background, and be woken when it prints one of some texts, or ends. `tail -n 0 -F FILE` watches a log."""
+    """Start a bash command in the background, and be woken when it prints one of some texts, or ends; or when one is written to a file from now on."""
     where, _ = await _standing(cwd, directory, files)
+    if file:
+        await to_thread.run_sync(partial(_check_log, file, files))
     request = BackgroundRequest(command, where, confines, notify=True, until=until)
     name = await background.start(call, request, commands)
     said = (
         f"{name} runs. You get a message when it prints {' or '.join(until.split('|'))}, and "
         f"when it ends. You may finish until then. background_stop({name!r}) ends it."
     )
-    return Reply(said, (Note(f"{name} waits for {until}: {command}"),))
+    return Reply(said, (Note(f"{name} waits for {until}: {file or command}"),))
+
+
+def _watching(given: dict[str, object]) -> dict[str, object]:
+    """A file is watched by a command, and so judged, confined and shown like one.
+
+    `tail` follows the name: a file that is rotated, cut short or made later. What it says
+    about that is no part of the log.
+    """
+    command, file = given.get("command", ""), str(given.get("file", ""))
+    if not file:
+        if not command:
+            raise ToolFailed(
+                "monitor takes a command or a file: give one. Nothing was done."
+            )
+        return given
+    made = f"tail -n 0 -F -- {shlex.quote(file)} 2>/dev/null"
+    if command not in ("", made) or given.get("cwd"):
+        raise ToolFailed(
+            "monitor takes a file alone, without command and cwd. Nothing was done."
+        )
+    return {**given, "command": made}
+
+
+monitor = replace(monitor, rewrite=_watching)
+
+
+def _check_log(file: str, files: Files) -> None:
+    """Raises `ToolFailed` for what is no file, or may not be read."""
+    if outside := files.outside(file):
+        raise ToolFailed(
+            f"{files.called(outside)} lies outside the workspace: watch it with a command, "
+            "such as tail -n 0 -F FILE."
+        )
+    real = files.real(file)
+    if why := files.unread(real):
+        raise ToolFailed(f"{files.called(real)} may not be watched: {why}.")
+    if (kind := files.kind(real)) not in ("file", "nothing"):
+        what = "a directory" if kind == "directory" else "no regular file"
+        raise ToolFailed(f"Cannot watch {files.called(real)}: it is {what}.")
 
 
 @tool(Effect.SELF, subject="name")

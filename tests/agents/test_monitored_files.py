@@ -1,0 +1,175 @@
+"""`monitor` of a file: real logs that are rotated, cut short and made late, and no others."""
+
+import json
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold import Agent
+from refold.client.session import Session
+from refold.errors import ToolFailed
+from refold.testing.providers import ScriptedProvider
+from refold.tools.shell import monitor
+from refold.values.messages import Text, ToolResult
+from refold.values.modes import Mode
+
+FIRST = "background-1"
+TAIL = "tail -n 0 -F -- {name} 2>/dev/null"
+
+
+@asynccontextmanager
+async def watching(
+    work: Path, file: str, until: str = "ready|Error", *, mode: Mode = "bypass",
+    deny: Sequence[str] = (),
+) -> AsyncGenerator[tuple[Session, ScriptedProvider]]:  # fmt: skip
+    """A session in which the agent has asked for that file to be watched."""
+    wanted = {"name": "monitor", "arguments": {"file": file, "until": until}}
+    provider = ScriptedProvider([("tool_call", json.dumps(wanted))], "I wait.", "I saw it.")
+    settings = {"permissions.deny": tuple(deny), "sandbox.profile": "off"}
+    agent = Agent(provider=provider, directory=work, mode=mode, settings=settings)
+    async with agent.session() as session:
+        await session.run("Watch it.")
+        yield session, provider
+
+
+async def woken(session: Session, provider: ScriptedProvider) -> str:
+    """The message that wakes the agent."""
+    while not session.has_work:
+        await session.changed(after=session.view.seq)
+    await session.settle()
+    parts = [part for each in provider.heard[-1].messages for part in each.message.parts]
+    return [part.text for part in parts if isinstance(part, Text)][-1]
+
+
+def result(provider: ScriptedProvider) -> str:
+    """The result of the call, as the model has it."""
+    parts = [part for each in provider.heard[-1].messages for part in each.message.parts]
+    (found,) = [part.text for part in parts if isinstance(part, ToolResult)]
+    return found
+
+
+def rotated(log: Path) -> None:
+    log.rename(log.with_suffix(".1"))
+    log.write_text("Error after the rotation\n")
+
+
+def cut_short(log: Path) -> None:
+    log.write_text("Error\n")
+
+
+def made_again(log: Path) -> None:
+    log.unlink()
+    log.write_text("Error in a new file\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "change", "line"),
+    [
+        ("ready before\n", rotated, "Error after the rotation"),
+        ("ready before, and more of it\n", cut_short, "Error"),
+        ("", made_again, "Error in a new file"),
+        (None, cut_short, "Error"),
+    ],
+)
+def test_a_line_that_is_written_later_wakes_the_agent(
+    tmp_path: Path, before: str | None, change: Callable[[Path], None], line: str
+) -> None:
+    async def test() -> None:
+        log = tmp_path / "app.log"
+        if before is not None:
+            log.write_text(before)
+        async with watching(tmp_path, "app.log") as (session, provider):
+            assert not session.has_work
+            running = session.view.background.running[0]
+            assert running.started.command == TAIL.format(name="app.log")
+            until_tail_waits(log)
+            change(log)
+
+            command = TAIL.format(name="app.log")
+            said = f"{FIRST} ({command}) goes on, and has printed:\n{line}"
+            assert await woken(session, provider) == said
+
+    anyio.run(test)
+
+
+def until_tail_waits(log: Path) -> None:
+    """Wait until `tail` has looked for that file, and sleeps."""
+    while not any(map(partial(waits_for, log), filter(str.isdecimal, os.listdir("/proc")))):
+        time.sleep(0.01)
+
+
+def waits_for(log: Path, process: str) -> bool:
+    about = Path("/proc", process)
+    try:
+        tails = about.joinpath("comm").read_text() == "tail\n"
+        here = tails and os.path.samefile(about / "cwd", log.parent)
+        waits = here and " S " in about.joinpath("stat").read_text()
+        files = (
+            [os.readlink(each) for each in about.joinpath("fd").iterdir()] if waits else []
+        )
+    except OSError:
+        return False
+    return waits and (str(log) in files or not log.exists())
+
+
+@pytest.mark.slow
+def test_what_tail_says_of_the_file_is_no_line_of_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        log = tmp_path / "Error.log"
+        async with watching(tmp_path, "Error.log") as (session, provider):
+            until_tail_waits(log)
+            log.write_text("ready\n")
+
+            assert (await woken(session, provider)).endswith("has printed:\nready")
+
+    anyio.run(test)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "deny", "said"),
+    [
+        ("pipe", (), "Cannot watch pipe: it is no regular file."),
+        ("folder", (), "Cannot watch folder: it is a directory."),
+        ("/dev/zero", (), "/dev/zero lies outside the workspace"),
+        ("../other.log", (), "lies outside the workspace"),
+        ("app.log", ("read_file(app.log)",), "app.log"),
+        (".env", (), ".env"),
+    ],
+)
+def test_what_is_no_file_or_may_not_be_read_is_refused(
+    tmp_path: Path, name: str, deny: Sequence[str], said: str
+) -> None:
+    async def test() -> None:
+        work = tmp_path / "work"
+        (work / "folder").mkdir(parents=True)
+        os.mkfifo(work / "pipe")
+        for file in ("app.log", ".env", "../other.log"):
+            (work / file).write_text("KEY=1\n")
+        async with watching(work, name, deny=deny) as (session, provider):
+            assert session.view.background.commands == ()
+            assert said in result(provider)
+
+    anyio.run(test)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"command": "make", "file": "a.log"}, {"file": "a.log", "cwd": "src"}],
+)
+def test_a_command_or_a_file_is_given_and_not_both(arguments: dict[str, str]) -> None:
+    with pytest.raises(ToolFailed, match="Nothing was done"):
+        monitor.parse(json.dumps({"until": "ready", **arguments}).encode())
+
+
+def test_a_hostile_name_stays_one_word_of_the_command() -> None:
+    given = monitor.parse(json.dumps({"until": "x", "file": "-f a'; touch b"}).encode())
+
+    assert given["command"] == """tail -n 0 -F -- '-f a'"'"'; touch b' 2>/dev/null"""
