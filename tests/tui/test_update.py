@@ -3,10 +3,15 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.client.protocol import Interrupt, StopBackground, StopChild
-from refold.journal.events.child_events import BackgroundStarted, ChildBorn
+from refold.journal.events.child_events import (
+    BackgroundStarted,
+    ChildAsked,
+    ChildBorn,
+)
 from refold.journal.events.kinds import Frame, ModelAsked, Said, TurnEnded
 from refold.tui.composer import Composer
 from refold.tui.messages import (
@@ -53,6 +58,7 @@ from refold.tui.update import update
 from refold.tui.view import view
 from refold.values.control import BoardTask
 from refold.values.live import ChildMoved, TextCame
+from refold.values.messages import ToolCall
 from refold.views.picker import Picker, PickerItem
 from refold.views.screen.blocks import Heard
 from refold.views.screen.blocks import News as Notice
@@ -250,6 +256,52 @@ def test_a_subagent_is_watched_and_stopped_from_its_panel() -> None:
     assert after(panel, Key("enter"))[1] == [Watch("child-1")]
     assert after(panel, Typed("x"))[1] == [Send(StopChild("child-1"))]
     assert after(panel, Key("esc"))[0].panel == ""
+
+
+def test_a_subagent_is_watched_and_stopped_while_it_asks() -> None:
+    story = Story().turn("Go.")
+    call = ToolCall("c1", "bash", Raw(b'{"command":"ls"}'))
+    story.tell(
+        ChildBorn("child-1", "c9", "explore", "look"),
+        ChildAsked("child-1/c1", "child-1", "explore", call),
+    )
+    panel, _ = after(model_of(story, height=30), QUESTION, Key("f3"), Key("tab"))
+    watched, done = after(
+        panel, Key("enter"), TranscriptLoaded("child-1", "child-1 (explore)", ())
+    )
+
+    assert "asks: bash ls" in text(panel)
+    assert after(panel, Typed("y", 900.0))[1] == []
+    assert after(panel, Typed("x"))[1] == [Send(StopChild("child-1"))]
+    assert done == [Watch("child-1")]
+    assert "child-1 (explore) Esc closes" in text(watched)
+    assert after(watched, Typed("y", 900.0))[1] == [Answer(7, "y")]
+    closed, left = after(watched, Key("esc"))
+    assert (closed.watching, left) == (None, [Watch("")])
+    assert after(closed, Key("esc"))[1] == [Answer(7, key="esc")]
+
+
+@pytest.mark.parametrize("rows", [8, 12, 20, 40])
+def test_a_long_question_leaves_room_for_a_panel_or_is_answered_without_it(
+    rows: int,
+) -> None:
+    body = tuple(line(f"row {n}") for n in range(60))
+    asked, _ = after(
+        model_of(Story().turn("Go."), height=rows), replace(QUESTION, body=body)
+    )
+
+    panel, _ = after(asked, Key("f3"), Key("tab"))
+
+    assert ("No subagents yet." in text(panel)) == (panel.focus == "panel")
+    assert panel.focus == ("panel" if rows >= 20 else "input")
+
+
+def test_a_screen_is_suspended_and_painted_anew_while_something_is_asked() -> None:
+    for overlay in (QUESTION, PaletteLoaded(Picker("Find", ())), Key("ctrl+s")):
+        asked, _ = after(idle(), overlay)
+
+        assert after(asked, Key("ctrl+z"))[1] == [Suspend()]
+        assert after(asked, Key("ctrl+l"))[1] == [Repaint()]
 
 
 def test_a_subagent_that_is_left_is_not_watched_any_more() -> None:

@@ -100,6 +100,7 @@ class App:
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
         self._history = history(config.history_file, lambda text: text, config.masked)
         self._changed, self._left = anyio.Event(), anyio.Event()
+        self._turning = anyio.Event()
         if settings.vi:
             reader.vi(on=True)
         self._live = anyio.CancelScope()
@@ -145,6 +146,8 @@ class App:
             self._bell.seen()
         self.model, commands = update(self.model, message)
         self._changed.set()
+        if self.model.screen.view.turn.seq:
+            self._turning.set()
         for command in commands:
             self._do(command)
 
@@ -162,10 +165,13 @@ class App:
             await anyio.sleep(_FRAME)
 
     async def _tick(self) -> None:
+        """Only while a turn runs: nothing wakes an idle screen."""
         while True:
-            await anyio.sleep(_TICK)
-            if self.model.screen.view.turn.seq:
+            await self._turning.wait()
+            while self.model.screen.view.turn.seq:
+                await anyio.sleep(_TICK)
                 self.post(m.Tick(time.time()))
+            self._turning = anyio.Event()
 
     # The session that is shown.
 

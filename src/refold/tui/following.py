@@ -104,11 +104,15 @@ class Following:
         self._ordered.set()
 
     def look_at(self, command: messages.Watch | messages.Follow) -> None:
-        """Show this subagent, this background command or this panel, and what is new of it."""
+        """Show this subagent, this background command or this panel, and what is new of it.
+
+        A question of the subagent that is watched is put before others.
+        """
         match command:
             case messages.Watch(node):
                 self._watched = node
                 self._moved.set()
+                self._asker.prefer(node)
             case messages.Follow(panel):
                 self._panel = panel
                 self._opened.set()

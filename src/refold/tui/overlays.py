@@ -130,7 +130,9 @@ def _body_size(model: Model, dialog: Dialog) -> tuple[int, int]:
     """The rows that the body of a question has, and those that are shown of it."""
     room = max(model.width - 2, 2)
     many = sum(len(_broken(row, room)) for row in dialog.asked.body)
-    return many, min(many, max(model.height - _ABOVE - 5, 1))
+    beside = model.panel or model.watching is not None
+    most = model.height // 3 if beside else model.height - _ABOVE - 5
+    return many, min(many, max(most, 1))
 
 
 def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, int] | None]:

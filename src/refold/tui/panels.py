@@ -35,7 +35,7 @@ TITLES: Mapping[PanelName, str] = {
 }
 HINTS: Mapping[PanelName, str] = {
     "tasks": "The selected task shows its description",
-    "agents": "Enter watches · x stops",
+    "agents": "Enter watches, and shows its question · x stops",
     "background": "Enter shows its output · x stops",
     "changes": "Enter shows the next file",
 }
@@ -107,7 +107,11 @@ def _agents(model: Model, room: int) -> Iterator[PanelEntry]:
     if not family.children:
         yield PanelEntry("", tuple(wrap_words("No subagents yet.", room, "dim")))
     for child in family.children:
-        rows = (truncate(row, room) for row in child_rows(child, moved, room))
+        rows = [truncate(row, room) for row in child_rows(child, moved, room)]
+        for each in family.asks:
+            if f"{each.child}/".startswith(f"{child.name}/"):
+                said = f"  asks: {model.transcript.label(each.call)}"
+                rows.append(line(cut(on_one_line(said), room), "warn"))
         yield PanelEntry(child.name, tuple(rows))
 
 

@@ -55,7 +55,15 @@ from refold.tui.messages import (
     Watch,
     Withdrawn,
 )
-from refold.tui.model import Choosing, Dialog, Model, TextSearch, Updated, Watching
+from refold.tui.model import (
+    Choosing,
+    Dialog,
+    Model,
+    Overlay,
+    TextSearch,
+    Updated,
+    Watching,
+)
 from refold.tui.navigation import find, finding_key, mouse, scroll, select, transcript_key
 from refold.tui.overlays import asked, choosing_key, dialog_key, dialog_letters, withdrawn
 from refold.tui.panels import TITLES, panel_entries
@@ -178,9 +186,11 @@ def _with_queued(model: Model, found: Unqueued) -> Model:
 
 def _key(model: Model, message: Key) -> Updated:
     model, key, at = replace(model, hint=""), message.name, message.at
+    if model.overlay is not None and _passes(model.overlay, key):
+        return _action(model, KEYS[key], at)
     match model.overlay:
         case Dialog() as dialog:
-            return dialog_key(model, dialog, key)
+            return _beside_question(model, dialog, key)
         case Choosing() as choosing:
             return choosing_key(model, choosing, key)
         case TextSearch() as finding:
@@ -200,9 +210,30 @@ def _key(model: Model, message: Key) -> Updated:
             return _input_key(model, key, at)
 
 
+def _passes(overlay: Overlay, key: str) -> bool:
+    """Does the key mean the same while this is in place of the input?"""
+    action = KEYS.get(key, "")
+    if action in ("suspend", "redraw"):
+        return True
+    return isinstance(overlay, Dialog) and action in _BESIDE_QUESTION
+
+
+def _beside_question(model: Model, dialog: Dialog, key: str) -> Updated:
+    """While a question is put, panels can be used, and a subagent be watched."""
+    if model.focus == "panel" and key not in ("ctrl+c", "ctrl+d"):
+        return _panel_key(model, key)
+    if key == "tab" and areas(model).panel_height:
+        return replace(model, focus="panel", panel_row=0), ()
+    if key == "esc" and model.watching is not None:
+        return replace(model, watching=None), ()
+    return dialog_key(model, dialog, key)
+
+
 def _typed(model: Model, message: Typed) -> Updated:
     model, text, at = replace(model, hint=""), message.text, message.at
     match model.overlay:
+        case Dialog() if model.focus == "panel":
+            return _panel_key(replace(model, typed_at=at), text)
         case Dialog() as dialog:
             return dialog_letters(model, dialog, text, at)
         case Choosing() as choosing:
@@ -216,7 +247,7 @@ def _typed(model: Model, message: Typed) -> Updated:
         case "transcript":
             return transcript_key(model, text)
         case "panel":
-            return _panel_key(model, text)
+            return _panel_key(replace(model, typed_at=at), text)
         case "input" if text == "?" and not model.composer.field.text:
             return _printed(model, keys_rows(model.width), begins=True), ()
         case "input":
@@ -394,6 +425,9 @@ def _panel_key(model: Model, key: str) -> Updated:
 _WANTED: Mapping[str, Command] = {
     "palette": LoadPalette(), "mode": CycleMode(), "suspend": Suspend(), "redraw": Repaint(),
 }  # fmt: skip
+_BESIDE_QUESTION = frozenset(
+    {"scroll_up", "scroll_down", "top", "end", "whole", "panels", *TITLES}
+)
 _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     Key: _key,
     Typed: _typed,

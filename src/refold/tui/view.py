@@ -37,7 +37,7 @@ _PANEL = 14  # rows of a panel below the transcript
 _CHIPS = 3  # messages that wait and are named
 _LEAST = 3  # rows of the transcript, whatever is asked
 _EMPTY = "Ask anything · / for commands · @ for files · Ctrl+P for everything"
-_KEYS = "Esc closes · ↑↓ PgUp PgDn scroll"
+_KEYS = "Esc closes · Shift+↑↓ scroll"
 
 
 class Frame(Struct, frozen=True):
@@ -153,6 +153,7 @@ def _bottom(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
     match model.overlay:
         case Dialog() as dialog:
             more, cursor = dialog_rows(model, dialog)
+            more = [_rule(model), *more[1:]] if model.watching else more
         case Choosing() as choosing:
             more, cursor = choosing_rows(model, choosing)
         case TextSearch() as finding:

@@ -28,11 +28,24 @@ class Asker:
         self._answered: events.Answered | ChildAnswered | None = (
             None  # what was put, by somebody
         )
+        self._preferred = ""  # the subagent whose questions come first
 
     def waiting(self) -> Permission | Questions | None:
         """What is to be put next."""
-        found = self._session.requests
-        return next((r for r in found if isinstance(r, Permission | Questions)), None)
+        found = [r for r in self._session.requests if isinstance(r, Permission | Questions)]
+        ahead = (each for each in found if self._is_preferred(each.id))
+        return next(ahead, found[0] if found else None)
+
+    def prefer(self, node: str) -> None:
+        """Put the questions of this subagent before others, and now if it has one."""
+        self._preferred = node
+        if self._put is None or self._is_preferred(self._put[0]):
+            return
+        if any(self._is_preferred(each.id) for each in self._session.requests):
+            self._put[1].cancel()
+
+    def _is_preferred(self, call_id: str) -> bool:
+        return bool(self._preferred) and call_id.startswith(f"{self._preferred}/")
 
     @property
     def judging(self) -> bool:
