@@ -645,7 +645,8 @@ def test_what_is_always_allowed_is_kept_outside_the_folder(
         at.type("y")
         at.until("1 file restored")
         at.type("/rewind" + ENTER)
-        at.until("/rewind N goes back to before N")
+        at.until("what goes back:")
+        at.type(ESC)
         at.until_asked()
         at.type("\x04")
 

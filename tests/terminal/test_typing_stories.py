@@ -332,7 +332,9 @@ def test_after_esc_a_slash_is_a_slash_and_esc_twice_lists_the_points(
     at.until("#x")
     at.until_asked()
     at.type(ESC + ESC)
-    at.until("/rewind N goes back to before N")
+    at.until("what goes back:")
+    at.type(ESC)
+    at.until_asked()
     at.type("\x04")
 
     assert at.end() == 0

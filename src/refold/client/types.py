@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from refold.journal.board.board_file import TaskBoard
     from refold.journal.catalogue.session_card import Card, Hit
     from refold.journal.events import kinds as events
-    from refold.journal.events.child_events import ChildAnswered
+    from refold.journal.events.child_events import ChildAnswered, ChildAsked, ChildEnded
     from refold.journal.events.kinds import Entry, Frame
     from refold.journal.state.background import BackgroundCommand
     from refold.journal.state.checkpoints import Point
@@ -34,7 +34,7 @@ _MODULES = {
     "app.project_memory": ("Learned",),
     "journal.board.board_file": ("TaskBoard",),
     "journal.catalogue.session_card": ("Card", "Hit"),
-    "journal.events.child_events": ("ChildAnswered",),
+    "journal.events.child_events": ("ChildAnswered", "ChildAsked", "ChildEnded"),
     "journal.events.kinds": ("Entry", "Frame"),
     "journal.state.background": ("BackgroundCommand",),
     "journal.state.checkpoints": ("Point",),
@@ -55,6 +55,8 @@ __all__ = [
     "BackgroundCommand",
     "Card",
     "ChildAnswered",
+    "ChildAsked",
+    "ChildEnded",
     "Entry",
     "Files",
     "Frame",

@@ -77,6 +77,15 @@ def check_terminal(environ: Mapping[str, str]) -> None:
         )
 
 
+def _greet(session: Session, printer: Printer) -> None:
+    heading(session, printer)
+    for notice in session.notices():
+        printer.say(on_one_line(notice), "warn")
+    if not session.idle:
+        said = "The last turn was cut off. /continue continues it, and so does a message."
+        printer.say(said, "warn")
+
+
 class App:
     """One terminal, and the session that is shown on it now."""
 
@@ -185,16 +194,9 @@ class App:
             DialogReader(self._questions, self._foreground.edited, body),
         )  # fmt: skip
         await self._following.load()
-        heading(session, self._printer)
-        for notice in session.notices():
-            self._printer.say(on_one_line(notice), "warn")
+        _greet(session, self._printer)
         if session.idle:
             self._following.may_work.set()
-        else:
-            said = (
-                "The last turn was cut off. /continue continues it, and so does a message."
-            )
-            self._printer.say(said, "warn")
         self._group.start_soon(self._following.run, self._live)
 
     async def _interrupted(self) -> None:
@@ -212,8 +214,10 @@ class App:
 
     def _do(self, command: m.Command) -> None:
         match command:
-            case m.Answer() | m.Picked():
-                self._questions.answered(command)
+            case m.Answer() | m.Picked() | m.Selected():
+                self._questions.heed(command)
+            case m.FindMatches(number, query):
+                self._start(partial(self._questions.search, number, query))
             case m.Remember(text):
                 self._history.store_string(text)
             case m.Copy(text):
@@ -295,10 +299,12 @@ class App:
         if self._terminal.leaving:
             self._left.set()
 
-    async def run_delayed(self) -> None:
-        """What had to wait for the end of the turn."""
-        while self._delayed:
-            await self._terminal.commands.run(self._delayed.pop(0))
+    def run_delayed(self) -> None:
+        async def run() -> None:
+            while self._delayed:
+                await self._terminal.commands.run(self._delayed.pop(0))
+
+        self._start(run)
 
     async def _edit(self, text: str) -> None:
         if not (command := editor_of(os.environ)):
@@ -317,13 +323,11 @@ class App:
         self._printer.line(row)
 
     def _rows_to(self, rows: Callable[[Sequence[Line]], None]) -> RowPrinter:
-        return RowPrinter(lambda: self.model.width - 2, self._look, rows, self._in_theme)
+        return RowPrinter(lambda: self.model.width - 2, self._look, rows, self._in_look)
 
-    def _in_theme(self, theme: str) -> Look:
-        self._look = look(sys.stdout, os.environ, wanted="line", theme=theme)
-        self._foreground.look = self._look
+    def _in_look(self, look: Look) -> None:
+        self._look = self._foreground.look = look
         self._foreground.repaint()
-        return self._look
 
     def notify(self, said: str) -> None:
         write(ring(os.environ, said))

@@ -12,7 +12,16 @@ from typing import Protocol
 import anyio
 
 from refold.client.session import Session
-from refold.client.types import BackgroundCommand, Entry, Frame, TaskBoard, Watch
+from refold.client.types import (
+    BackgroundCommand,
+    ChildAnswered,
+    ChildAsked,
+    ChildEnded,
+    Entry,
+    Frame,
+    TaskBoard,
+    Watch,
+)
 from refold.errors import RefoldError
 from refold.terminal.prompts import plan as plans
 from refold.terminal.prompts.waiting import Asker
@@ -57,8 +66,8 @@ class Display(Protocol):
         """The model calls the person."""
         ...
 
-    async def run_delayed(self) -> None:
-        """Run the commands that had to wait for the end of the turn."""
+    def run_delayed(self) -> None:
+        """Begin the commands that had to wait for the end of the turn. They may switch sessions."""
         ...
 
 
@@ -78,7 +87,7 @@ class Following:
         self._ordered = anyio.Event()
         self._seen, self._branch = 0, ""
         self._watched = ""  # the subagent whose transcript is shown
-        self._moved = anyio.Event()
+        self._moved, self._follows = anyio.Event(), False
         self._panel: PanelName = ""  # the open panel that shows what no event says
         self._opened = anyio.Event()
 
@@ -147,8 +156,22 @@ class Following:
                     self._branch = self._session.workspace.branch
                 self._post(FactsChanged(self.facts()))
                 self._tell()
+                self._look_again(frame.item)
             elif isinstance(frame.item, ChildMoved) and frame.item.node == self._watched:
                 self._moved.set()
+
+    def _look_again(self, entry: Entry) -> None:
+        """A question of the subagent that is watched, or its answer; what it does then follows."""
+        match entry.event:
+            case ChildAsked(id_) | ChildAnswered(id_) if id_.startswith(
+                f"{self._watched}/"
+            ):
+                self._moved.set()
+                self._follows = True
+            case ChildEnded(self._watched):
+                self._moved.set()
+            case _:
+                pass
 
     def _heed(self, entry: Entry) -> None:
         if said := notification(entry, self._session.view):
@@ -172,7 +195,7 @@ class Following:
                 self._display.say(sentence(error))
             if (ran or session.view.seq > seq) and not session.view.turn.seq:
                 self._display.ring("it is done")
-                await self._display.run_delayed()
+                self._display.run_delayed()
             await self._something(seq)
 
     async def _something(self, seq: int) -> None:
@@ -238,7 +261,8 @@ class Following:
             if name == self._watched:  # else it was left meanwhile
                 self._post(loaded)
             await anyio.sleep(_AGAIN)
-            if command is not None and command.runs:
+            if (command is not None and command.runs) or self._follows:
+                self._follows = False
                 self._moved.set()
 
     async def _node(self, address: str) -> TranscriptLoaded:

@@ -7,6 +7,7 @@ of the input; the coroutine waits until `update` gives the answer back as a comm
 
 import io
 import os
+import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -21,7 +22,7 @@ from refold.client.session import Session
 from refold.client.types import ImageData, Watch
 from refold.terminal.commands.dispatch import CommandRunner
 from refold.terminal.input.reader import Key, Later
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import Look, look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.steering import with_images
 from refold.terminal.terminal import Terminal
@@ -29,8 +30,10 @@ from refold.tui.messages import (
     Answer,
     Asked,
     AskedToPick,
+    Matched,
     Message,
     Picked,
+    Selected,
     ViKeys,
     Withdrawn,
 )
@@ -51,18 +54,21 @@ Edit = Callable[[str, tuple[str, ...], str], Awaitable[str]]  # as `TerminalRead
 
 
 class RowPrinter(Printer):
-    """A printer whose whole rows go to `rows`; nothing is written to a terminal."""
+    """A printer whose whole rows go to `rows`; nothing is written to a terminal.
+
+    `use` paints the screen in another look.
+    """
 
     def __init__(
         self,
         room: Callable[[], int],
         look: Look,
         rows: Callable[[Sequence[Line]], None],
-        in_theme: Callable[[str], Look],
+        use: Callable[[Look], None],
     ) -> None:
         super().__init__(io.StringIO(), _for_rows(look, room))
         self._rows, self._begun = rows, list[Piece]()
-        self._cells, self._themed = room, in_theme
+        self._cells, self._use = room, use
 
     def pieces(self, pieces: Iterable[Piece]) -> None:
         given = [*self._begun, *pieces]
@@ -85,7 +91,11 @@ class RowPrinter(Printer):
         self.fresh()
 
     def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
-        self.look = _for_rows(self._themed(theme), self._cells)
+        self.in_look(look(sys.stdout, environ, wanted="line", theme=theme))
+
+    def in_look(self, look: Look) -> None:
+        self.look = _for_rows(look, self._cells)
+        self._use(look)
 
 
 class Questions:
@@ -95,9 +105,17 @@ class Questions:
         self._post, self._clock = post, clock
         self._numbers, self._vi = count(1), False
         self._open = dict[int, tuple[anyio.Event, list[Answer | Picked]]]()
+        self._lists = dict[int, tuple[Search | None, Callable[[str], None] | None]]()
 
-    async def ask(self, asked: Callable[[int, float], Message]) -> Answer | Picked:
+    async def ask(
+        self,
+        asked: Callable[[int, float], Message],
+        search: Search | None = None,
+        on_move: Callable[[str], None] | None = None,
+    ) -> Answer | Picked:
+        """`search` finds more for a list, `on_move` hears which item of it is selected."""
         number = next(self._numbers)
+        self._lists[number] = search, on_move
         event, found = anyio.Event(), list[Answer | Picked]()
         self._open[number] = event, found
         self._post(asked(number, self._clock()))
@@ -105,15 +123,30 @@ class Questions:
             await event.wait()
             return found[0]
         finally:
-            del self._open[number]
+            del self._open[number], self._lists[number]
             if not found:
                 self._post(Withdrawn(number))
 
-    def answered(self, answer: Answer | Picked) -> None:
+    def heed(self, said: Answer | Picked | Selected) -> None:
+        if not isinstance(said, Selected):
+            self._answered(said)
+            return
+        _, on_move = self._lists.get(said.number, (None, None))
+        if on_move is not None:
+            on_move(said.id)
+
+    def _answered(self, answer: Answer | Picked) -> None:
         if (waiting := self._open.get(answer.number)) is not None:
             event, found = waiting
             found.append(answer)
             event.set()
+
+    async def search(self, number: int, query: str) -> None:
+        """Search for what the list itself does not say of its items."""
+        search, _ = self._lists.get(number, (None, None))
+        if search is not None and query.strip():
+            ids = await anyio.to_thread.run_sync(search, query)
+            self._post(Matched(number, query, ids))
 
     def vi(self, on: bool | None) -> bool:
         """The input gets vi keys, or those of Emacs; None: the others."""
@@ -124,7 +157,7 @@ class Questions:
     def interrupt(self) -> bool:
         """Answer the question that was asked last with Ctrl+C. False: there is none."""
         for number in reversed(self._open):
-            self.answered(Answer(number, key="ctrl+c"))
+            self._answered(Answer(number, key="ctrl+c"))
             return True
         return False
 
@@ -177,7 +210,13 @@ class DialogReader:
         search: Search | None = None,
         on_move: OnMove | None = None,
     ) -> Picker | None:
-        found = await self._questions.ask(lambda number, at: AskedToPick(number, picker))
+        def move(id_: str) -> None:
+            if on_move is not None:
+                on_move(picker_at(picker, id_))
+
+        found = await self._questions.ask(
+            lambda number, at: AskedToPick(number, picker), search, move
+        )
         if not isinstance(found, Picked) or not found.id:
             return None
         chosen, dial = picker_at(picker, found.id), picker.dial

@@ -120,6 +120,14 @@ class AskedToPick(Struct, frozen=True):
     picker: Picker
 
 
+class Matched(Struct, frozen=True):
+    """A search for `query` has found these items of the list `number`."""
+
+    number: int
+    query: str
+    ids: frozenset[str]
+
+
 class Withdrawn(Struct, frozen=True):
     """The question with this number was answered elsewhere, or is not asked any more."""
 
@@ -196,7 +204,7 @@ class ViKeys(Struct, frozen=True):
 
 Message: TypeAlias = (
     Key | Typed | Paste | Mouse | Resized | Tick | News | FactsChanged | RowsPrinted | Asked
-    | AskedToPick | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | OutputLoaded | BoardRead
+    | AskedToPick | Matched | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | OutputLoaded | BoardRead
     | OutputsRead | Edited
     | Unqueued | Remembered | ViKeys
 )  # fmt: skip
@@ -242,6 +250,20 @@ class Picked(Struct, frozen=True):
     number: int
     id: str
     dial: str = ""
+
+
+class Selected(Struct, frozen=True):
+    """Another item of the list `number` is selected."""
+
+    number: int
+    id: str
+
+
+class FindMatches(Struct, frozen=True):
+    """Search for what the items of the list `number` do not say; `Matched` comes then."""
+
+    number: int
+    query: str
 
 
 class Complete(Struct, frozen=True):
@@ -300,7 +322,7 @@ class Quit(Struct, frozen=True):
 
 
 Command: TypeAlias = (
-    Send | Submit | EditQueued | RunCommand | Answer | Picked | Complete | LoadPalette | Watch | Follow
+    Send | Submit | EditQueued | RunCommand | Answer | Picked | Selected | FindMatches | Complete | LoadPalette | Watch | Follow
     | Copy | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
 )  # fmt: skip
 Commands: TypeAlias = Sequence[Command]

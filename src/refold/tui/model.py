@@ -51,6 +51,8 @@ class Watching(Struct, frozen=True):
     title: str
     transcript: Transcript
     anchor: Anchor | None = None
+    screen: Screen = field(default_factory=Screen)  # of a subagent
+    answered: bool = False  # what is coming stands in its journal by now
 
 
 Overlay: TypeAlias = Dialog | Choosing | TextSearch

@@ -9,11 +9,28 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from refold.tui import composer as inputs
-from refold.tui.messages import Answer, Asked, EditOutside, Picked, RunCommand
+from refold.tui.messages import (
+    Answer,
+    Asked,
+    Command,
+    EditOutside,
+    FindMatches,
+    Matched,
+    Picked,
+    RunCommand,
+    Selected,
+)
 from refold.tui.model import Choosing, Dialog, Model, Updated
 from refold.tui.text_field import TextField, edited, field_of, inserted, laid
 from refold.tui.transcript import split_rows
-from refold.views.picker import moved, picker_rows, turned, with_query
+from refold.views.picker import (
+    Picker,
+    moved,
+    picker_rows,
+    turned,
+    with_matches,
+    with_query,
+)
 from refold.views.styled import Line
 from refold.views.wrap import cells, truncate, wrap_line
 
@@ -109,7 +126,27 @@ def choosing_key(model: Model, found: Choosing, key: str) -> Updated:
             picker = turned(picker, -1 if key == "left" else 1)
         case _:
             picker = moved(picker, _STEPS.get(key, 0))
-    return replace(model, overlay=replace(found, picker=picker)), ()
+    return narrowed(model, found, picker)
+
+
+def narrowed(model: Model, found: Choosing, picker: Picker) -> Updated:
+    """The list with another query or selection; a command that waits for it is told."""
+    before, done = found.picker, list[Command]()
+    if found.number and picker.query != before.query:
+        done.append(FindMatches(found.number, picker.query))
+    now = picker.chosen
+    if found.number and now is not None and now != before.chosen:
+        done.append(Selected(found.number, now.id))
+    return replace(model, overlay=replace(found, picker=picker)), tuple(done)
+
+
+def matched(model: Model, found: Matched) -> Model:
+    match model.overlay:
+        case Choosing(found.number, picker) as choosing:
+            picker = with_matches(picker, found.query, found.ids)
+            return replace(model, overlay=replace(choosing, picker=picker))
+        case _:
+            return model
 
 
 def _chosen(model: Model, found: Choosing) -> Updated:
@@ -146,13 +183,12 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
         left = f"rows {start + 1}–{start + seen} of {many} · PgUp PgDn scroll"
         rows.append((("dim", f" {left}"),))
     prompt = [part for row in _lines(asked.prompt) for part in _broken(row, room)]
-    if asked.keys:
-        rows += _indented(prompt)
-        return rows, None
     *above, last = prompt or [()]
-    rows += _indented(above)
+    rows += _indented(prompt if asked.keys else above)
     if model.hint:
         rows.append((("warn", f" {model.hint}"),))
+    if asked.keys:
+        return rows, None
     indent = 1 + sum(cells(text) for _, text in last)
     if indent > room // 2:
         rows.append((("plain", " "), *last))

@@ -28,6 +28,7 @@ from refold.tui.messages import (
     Follow,
     Key,
     LoadPalette,
+    Matched,
     Message,
     Mouse,
     News,
@@ -62,22 +63,29 @@ from refold.tui.model import (
     Overlay,
     TextSearch,
     Updated,
-    Watching,
 )
 from refold.tui.navigation import find, finding_key, mouse, scroll, select, transcript_key
-from refold.tui.overlays import asked, choosing_key, dialog_key, dialog_letters, withdrawn
+from refold.tui.overlays import (
+    asked,
+    choosing_key,
+    dialog_key,
+    dialog_letters,
+    matched,
+    narrowed,
+    withdrawn,
+)
 from refold.tui.panels import TITLES, panel_entries
 from refold.tui.text_field import field_of, inserted
 from refold.tui.transcript import Local, Transcript, grown
 from refold.tui.vi import Vi
 from refold.tui.view import areas
+from refold.tui.watching import live_below, printed_by, watched
 from refold.values.display import Diff
 from refold.values.growing import Log
 from refold.views.picker import with_query
 from refold.views.screen.blocks import Called
 from refold.views.screen.screen import Screen, shown
-from refold.views.styled import Line, line
-from refold.views.wrap import text_lines
+from refold.views.styled import Line
 
 TWICE = 2.0  # seconds in which a second Ctrl+C or Esc means more
 
@@ -121,7 +129,8 @@ def _news(model: Model, message: News) -> Model:
         if isinstance(item, Called) and item.stage == "done":
             for part in item.shown:
                 diffs = diffs.plus(part) if isinstance(part, Diff) else diffs
-    return replace(model, screen=now, transcript=transcript, diffs=diffs)
+    watching = model.watching and live_below(model.watching, message)
+    return replace(model, screen=now, transcript=transcript, diffs=diffs, watching=watching)
 
 
 def _with_facts(model: Model, message: FactsChanged) -> Model:
@@ -135,32 +144,6 @@ def _with_facts(model: Model, message: FactsChanged) -> Model:
     return replace(
         model, facts=facts, transcript=replace(transcript, directory=facts.directory)
     )
-
-
-def _watched(model: Model, found: TranscriptLoaded) -> Model:
-    screen = Screen(window=model.screen.window)
-    for frame in found.frames:
-        screen = shown(screen, frame)
-    transcript = replace(
-        grown(Transcript(label=model.transcript.label), list(screen.done)),
-        open=screen.open, coming=screen.coming, directory=model.transcript.directory,
-        whole=model.transcript.whole,
-    )  # fmt: skip
-    same = model.watching if model.watching and model.watching.node == found.node else None
-    anchor = same.anchor if same else None
-    watching = Watching(found.node, found.title, transcript, anchor)
-    return replace(model, watching=watching)
-
-
-def _printed_by(model: Model, found: OutputLoaded) -> Model:
-    """The rows that it had before stay where they are."""
-    rows = tuple(text_lines(found.text, max(model.width - 2, 8))) or (
-        line("No output.", "dim"),
-    )
-    same = model.watching if model.watching and model.watching.node == found.name else None
-    transcript = grown(Transcript(), (Local(rows),))
-    anchor = same.anchor if same else None
-    return replace(model, watching=Watching(found.name, found.title, transcript, anchor))
 
 
 def _offered(model: Model, found: Offered) -> Model:
@@ -186,17 +169,8 @@ def _with_queued(model: Model, found: Unqueued) -> Model:
 
 def _key(model: Model, message: Key) -> Updated:
     model, key, at = replace(model, hint=""), message.name, message.at
-    if model.overlay is not None and _passes(model.overlay, key):
-        return _action(model, KEYS[key], at)
-    match model.overlay:
-        case Dialog() as dialog:
-            return _beside_question(model, dialog, key)
-        case Choosing() as choosing:
-            return choosing_key(model, choosing, key)
-        case TextSearch() as finding:
-            return finding_key(model, finding, key)
-        case None:
-            pass
+    if model.overlay is not None and not _passes(model.overlay, key):
+        return _overlay_key(model, model.overlay, key)
     if (action := KEYS.get(key)) is not None:
         return _action(model, action, at)
     if model.watching is not None and key == "esc":
@@ -216,6 +190,16 @@ def _passes(overlay: Overlay, key: str) -> bool:
     if action in ("suspend", "redraw"):
         return True
     return isinstance(overlay, Dialog) and action in _BESIDE_QUESTION
+
+
+def _overlay_key(model: Model, overlay: Overlay, key: str) -> Updated:
+    match overlay:
+        case Dialog():
+            return _beside_question(model, overlay, key)
+        case Choosing():
+            return choosing_key(model, overlay, key)
+        case TextSearch():
+            return finding_key(model, overlay, key)
 
 
 def _beside_question(model: Model, dialog: Dialog, key: str) -> Updated:
@@ -238,7 +222,7 @@ def _typed(model: Model, message: Typed) -> Updated:
             return dialog_letters(model, dialog, text, at)
         case Choosing() as choosing:
             picker = with_query(choosing.picker, choosing.picker.query + text)
-            return replace(model, overlay=replace(choosing, picker=picker)), ()
+            return narrowed(model, choosing, picker)
         case TextSearch() as finding:
             return find(model, inserted(finding.field, text).text)
         case None:
@@ -443,12 +427,13 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
         lambda model, m: replace(model, overlay=Choosing(m.number, m.picker))
     ),
     Withdrawn: _told(lambda model, m: withdrawn(model, m.number)),
+    Matched: _told(matched),
     Offered: _told(_offered),
     PaletteLoaded: _told(
         lambda model, m: replace(model, overlay=model.overlay or Choosing(0, m.picker))
     ),
-    TranscriptLoaded: _told(_watched),
-    OutputLoaded: _told(_printed_by),
+    TranscriptLoaded: _told(watched),
+    OutputLoaded: _told(printed_by),
     BoardRead: _told(lambda model, m: replace(model, board=m)),
     OutputsRead: _told(
         lambda model, m: replace(model, printed=m.lines, now=m.now or model.now)

@@ -5,7 +5,8 @@
 
 import time
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -13,6 +14,7 @@ from refold.journal.state.checkpoints import Checkpoint, Point
 from refold.place.port import FileChange
 from refold.values.path_names import near
 from refold.views.escape import on_one_line
+from refold.views.picker import Dial, Picker, PickerItem
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut
 
@@ -65,6 +67,17 @@ def point_lines(steps: Sequence[RewindPoint], room: int) -> list[Line]:
     """One line for each point: number, time, message, number of changed files."""
     wide = max((len(str(step.point.seq)) for step in steps), default=0)
     return [_step(step, wide, room) for step in steps]
+
+
+def point_picker(steps: Sequence[RewindPoint]) -> Picker:
+    """At the newest point, with what goes back as its dial."""
+    wide = max((len(str(step.point.seq)) for step in steps), default=0)
+    items = tuple(
+        PickerItem(str(step.point.seq), partial(_step, step, wide), step.point.text)
+        for step in steps
+    )
+    dial = Dial("what goes back", get_args(What)[::-1])
+    return Picker("Rewind to before?", items, at=max(len(items) - 1, 0), dial=dial)
 
 
 def preview_lines(preview: RewindPreview, directory: str, room: int) -> list[Line]:

@@ -8,8 +8,16 @@ from collections.abc import Mapping, Sequence
 
 from refold.client.types import Point
 from refold.errors import BadInput
+from refold.terminal.input.reader import ListReader
+from refold.terminal.prompts.picker import pick
 from refold.terminal.terminal import Terminal
-from refold.views.rewind_points import What, point_lines, preview_lines, report_text
+from refold.views.rewind_points import (
+    What,
+    point_lines,
+    point_picker,
+    preview_lines,
+    report_text,
+)
 
 _WHAT: Mapping[str, What] = {
     "": "both", "both": "both", "conversation": "conversation", "files": "files",
@@ -18,11 +26,9 @@ NOWHERE = "There are no messages in this session yet, so there is nothing to rew
 
 
 async def run(here: Terminal, rest: str) -> None:
-    """List the points to rewind to; or rewind to before one of them."""
+    """Let a point be picked; or rewind to before the one that is named."""
     if not rest:
-        found = await here.session.workspace.points()
-        here.printer.lines(point_lines(found, here.printer.room))
-        here.printer.say("/rewind N goes back to before N" if found else NOWHERE, "dim")
+        await _picked(here)
         return
     number, _, what = rest.partition(" ")
     wanted = _WHAT.get(what.strip())
@@ -31,6 +37,19 @@ async def run(here: Terminal, rest: str) -> None:
             f"type /rewind, or /rewind N [conversation|files|both], not {rest!r}"
         )
     await rewind_to(here, int(number), wanted)
+
+
+async def _picked(here: Terminal) -> None:
+    """Pick a point, and what goes back. Where nothing can be picked, the points are listed."""
+    points = await here.session.workspace.points()
+    if points and isinstance(here.reader, ListReader):
+        found = await pick(here.printer, here.reader, point_picker(points))
+        if found and found.chosen:
+            what = _WHAT[found.dial.value if found.dial else ""]
+            await rewind_to(here, int(found.chosen.id), what)
+        return
+    here.printer.lines(point_lines(points, here.printer.room))
+    here.printer.say("/rewind N goes back to before N" if points else NOWHERE, "dim")
 
 
 async def rewind_to(here: Terminal, seq: int, what: What) -> None:

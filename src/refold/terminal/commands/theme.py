@@ -63,7 +63,7 @@ async def _picked(here: Terminal) -> None:
 
     found = await pick(printer, here.reader, picker, on_move=preview)
     if found is None or found.chosen is None:
-        printer.look = before
+        printer.in_look(before)
         return
     await run(here, found.chosen.id)
     printer.line(line(f"/theme {found.chosen.id} save makes it the default.", "dim"))

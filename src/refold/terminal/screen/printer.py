@@ -35,7 +35,11 @@ class Printer:
     def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
         """Paint in these colours from now on. Where nothing is painted, nothing will be."""
         now = self.look
-        self.look = look(self._out, environ, now.color, wanted=now.display, theme=theme)
+        self.in_look(look(self._out, environ, now.color, wanted=now.display, theme=theme))
+
+    def in_look(self, look: Look) -> None:
+        """Paint so from now on."""
+        self.look = look
 
     @property
     def at_start(self) -> bool:

@@ -1,0 +1,263 @@
+"""The full screen beside those of codex and claude, in tmux, with the same scripted responses.
+
+`--peers` takes codex and claude from .peers/ (scripts/peers). All talk to one server on loopback,
+which writes a response in pieces. A long session of refold is measured with its blocks loaded.
+
+Usage: python -m bench.full_screen [-n 5] [--blocks 10000] [--letters 23000] [--peers]
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import ceil
+from pathlib import Path
+from statistics import median
+
+import anyio
+
+from bench import journal, runs, table
+from bench.resuming import in_turns, session
+from bench.tmux_screen import TICKS, Screen
+from refold.journal.home import Home
+from refold.views.screen.screen import screen_of
+
+KEYS, PAUSE = 100, 0.05  # key presses, and seconds between two
+IDLE = 10.0  # seconds in which nothing is done
+LETTERS = [chr(0x430 + n) for n in range(32)]  # that no response contains
+END = "THEEND"  # a last word, which nothing else contains
+LONG = "20260101-000001-0001"
+TARGETS = ("", "< 50 ms", "< 50 ms", "", "0", "0", "< 150 MB")
+HEADS = (
+    "first paint", "key, idle (p99)", "key, writing (p99)", "written", "CPU, idle", "written, idle",
+    "memory",
+)  # fmt: skip
+Environ = Mapping[str, str]
+
+
+class Program:
+    """`ready` is what stands on its first screen. `prepare` writes its settings."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], ready: str,
+        prepare: Callable[[Path, Path, int], Environ],
+    ) -> None:  # fmt: skip
+        self.name, self.command, self.ready, self.prepare = name, command, ready, prepare
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=5, help="starts of each (5)")
+    parser.add_argument(
+        "--blocks", type=int, default=10_000, help="of the long session (10000)"
+    )
+    parser.add_argument("--letters", type=int, default=23_000, help="of a response (23000)")
+    parser.add_argument("--peers", action="store_true", help="beside codex and claude, too")
+    chosen = parser.parse_args()
+    report(chosen.n, chosen.blocks, chosen.letters, chosen.peers)
+
+
+def report(times: int, blocks: int, letters: int, peers: bool = False) -> None:
+    if shutil.which("tmux") is None:
+        print("\nthe full screen: left out, there is no tmux here")
+        return
+    rows = list[tuple[str, ...]]()
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
+        here = Path(made)
+        with _serving(here, letters) as port:
+            for program in _programs(here, blocks, peers=peers):
+                rows.append((program.name, *_measured(program, here, port, times)))
+    table.show(
+        f"full screens in tmux, {letters} letters in a response, {times} starts (median)",
+        HEADS, [*rows, ("target for refold", *TARGETS)],
+    )  # fmt: skip
+
+
+def _programs(here: Path, blocks: int, *, peers: bool) -> Iterator[Program]:
+    yield Program(
+        "echo of the tty", ("sh", "-c", "echo ready; exec cat"), "ready", _nothing
+    )
+    refold = (sys.executable, "-m", "refold", "tui", "-m", "anthropic/mock-model")
+    yield Program("refold tui", refold, "? keys", _refold)
+    found = _long_session(here, blocks)
+    yield Program(f"refold, {found} blocks", (*refold, "-r", LONG), "? keys", _refold)
+    claude = runs.ROOT / ".peers/claude/claude_agent_sdk/_bundled/claude"
+    codex = runs.ROOT / ".peers/codex/node_modules/.bin/codex"
+    if peers and codex.exists():
+        yield Program("codex", (str(codex),), "? for shortcuts", _codex)
+    if peers and claude.exists():
+        yield Program("claude", (str(claude),), "(shift+tab to cycle)", _claude)
+
+
+def _measured(program: Program, here: Path, port: int, times: int) -> Iterator[str]:
+    starts = list[float]()
+    for _ in range(times - 1):
+        screen, took = _started(program, here, port)
+        starts.append(took)
+        screen.close()
+    screen, took = _started(program, here, port)
+    starts.append(took)
+    try:
+        time.sleep(2)  # what is done after the first paint
+        idle, ticks, written = (
+            list(_pressed(screen)),
+            screen.ticks(),
+            screen.written,
+        )
+        time.sleep(IDLE)
+        ticks, quiet = screen.ticks() - ticks, screen.written - written
+        if program.prepare is _nothing:
+            yield from ("", _of_keys(idle), *[""] * (len(HEADS) - 2))
+            return
+        written = screen.written
+        screen.until(END, _say(screen))
+        time.sleep(1)
+        written = screen.written - written
+        busy = list(_while_writing(screen))
+        yield table.ms(median(starts))
+        yield _of_keys(idle)
+        yield _of_keys(busy)
+        yield f"{written / 1000:.0f} kB"
+        yield f"{ticks / TICKS / IDLE:.1%}"
+        yield f"{quiet} B"
+        yield f"{screen.megabytes():.0f} MB"
+    finally:
+        screen.close()
+
+
+def _started(program: Program, here: Path, port: int) -> tuple[Screen, float]:
+    home, work = here / "home", here / "work"
+    home.mkdir(exist_ok=True)
+    work.mkdir(exist_ok=True)
+    environ = {
+        "PATH": os.environ["PATH"], "HOME": str(home), "TERM": "tmux-256color", "LANG": "C.UTF-8",
+        **program.prepare(home, work, port),
+    }  # fmt: skip
+    screen = Screen(program.command, environ, work)
+    began = screen.start()
+    return screen, screen.until(program.ready) - began
+
+
+def _say(screen: Screen) -> int:
+    """Ask for a response; what is written from here on belongs to it."""
+    screen.type("go")
+    time.sleep(0.5)
+    mark = screen.mark
+    screen.keys("Enter")
+    return mark
+
+
+def _pressed(screen: Screen) -> Iterator[float]:
+    """From each key to what is painted for it. Each letter is another one, to be known again."""
+    for at in range(KEYS):
+        mark, letter = screen.mark, LETTERS[at % len(LETTERS)]
+        if at and letter == LETTERS[0]:
+            screen.keys("C-u")
+            time.sleep(4 * PAUSE)
+            mark = screen.mark
+        began = screen.type(letter)
+        yield screen.until(letter, mark) - began
+        time.sleep(PAUSE)
+    screen.keys("C-u")
+    time.sleep(4 * PAUSE)
+
+
+def _while_writing(screen: Screen) -> Iterator[float]:
+    mark = _say(screen)
+    screen.until("Part 1", mark)
+    yield from _pressed(screen)
+    screen.until(END, mark)
+
+
+def _of_keys(took: Sequence[float]) -> str:
+    ordered = sorted(took)
+    return (
+        f"{table.ms(median(ordered))} ({table.ms(ordered[ceil(len(ordered) * 0.99) - 1])})"
+    )
+
+
+def _long_session(here: Path, blocks: int) -> int:
+    """Keep a session with so many blocks at least. How many it has comes back."""
+    work = here / "work"
+    work.mkdir(exist_ok=True)
+    events = blocks * 2
+    while (
+        len(screen_of(entries := list(in_turns(list(session(work, events))))).done) < blocks
+    ):
+        events = events * 5 // 4
+    path = Home(here / "home/refold/sessions").path(LONG)
+    anyio.run(journal.write, path, entries)
+    return len(screen_of(entries).done)
+
+
+def _nothing(home: Path, work: Path, port: int) -> Environ:
+    return {}
+
+
+def _refold(home: Path, work: Path, port: int) -> Environ:
+    return {
+        "REFOLD_HOME": str(home / "refold"), "ANTHROPIC_API_KEY": "sk-ant-mock",
+        "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}", "REFOLD_BUDGET__TOKENS": "0",
+        "REFOLD_MEMORY": "0",
+    }  # fmt: skip
+
+
+def _codex(home: Path, work: Path, port: int) -> Environ:
+    settings = f"""
+model = "gpt-6.1-sol"
+model_provider = "mock"
+check_for_update_on_startup = false
+[model_providers.mock]
+name = "mock"
+base_url = "http://127.0.0.1:{port}/v1"
+wire_api = "responses"
+env_key = "MOCK_KEY"
+[projects."{work}"]
+trust_level = "trusted"
+[analytics]
+enabled = false
+"""
+    (home / "config.toml").write_text(settings, encoding="utf-8")
+    return {"CODEX_HOME": str(home), "MOCK_KEY": "sk-mock"}
+
+
+def _claude(home: Path, work: Path, port: int) -> Environ:
+    settings = {
+        "hasCompletedOnboarding": True, "theme": "dark", "numStartups": 5,
+        "customApiKeyResponses": {"approved": ["sk-ant-mock"], "rejected": []},
+        "projects": {str(work): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
+    }  # fmt: skip
+    (home / ".claude.json").write_text(json.dumps(settings), encoding="utf-8")
+    return {
+        "CLAUDE_CONFIG_DIR": str(home), "ANTHROPIC_API_KEY": "sk-ant-mock",
+        "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}", "IS_SANDBOX": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1",
+    }  # fmt: skip
+
+
+@contextmanager
+def _serving(here: Path, letters: int) -> Generator[int]:
+    port = here / "port"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "bench.streaming_server", str(here), str(letters), END],
+        cwd=runs.ROOT,
+    )
+    try:
+        while not port.exists():
+            if server.poll() is not None:
+                raise RuntimeError("the streaming server did not start")
+            time.sleep(0.005)
+        yield int(port.read_text())
+    finally:
+        server.terminate()
+        server.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""A program on a screen of tmux: keys go in, and what it writes comes out with the time.
+
+tmux answers what programs ask a terminal at their start, as a plain pty does not. It is used
+in its control mode: one connection carries the keys and the output.
+"""
+
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from shlex import join
+
+TICKS = os.sysconf("SC_CLK_TCK")
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+_CONTROL = re.compile(
+    rb"\x1b(?:\[[0-9;:?<>=]*[ -/]*[@-~]|[\]P_^][^\x07\x1b]*(?:\x07|\x1b\\)|.)"
+)
+
+
+class Screen:
+    """The program starts with `start`, so that a clock can begin with it."""
+
+    def __init__(
+        self, command: Sequence[str], environ: Mapping[str, str], here: Path,
+        size: tuple[int, int] = (100, 30),
+    ) -> None:  # fmt: skip
+        self._name = [
+            "tmux",
+            "-L",
+            f"refold-bench-{os.getpid()}-{id(self)}",
+            "-f",
+            os.devnull,
+        ]
+        given = [f"{name}={value}" for name, value in environ.items()]
+        line = f"read go; exec {join(['env', '-i', *given, *command])}"
+        columns, rows = map(str, size)
+        self._tmux(
+            "new-session",
+            "-d",
+            "-x",
+            columns,
+            "-y",
+            rows,
+            "-c",
+            str(here),
+            "sh",
+            "-c",
+            line,
+        )
+        self._control = subprocess.Popen(
+            [*self._name, "-C", "attach"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.order(f"refresh-client -C {columns}x{rows}")
+        self._came = list[tuple[float, bytes]]()
+        self._changed = threading.Condition()
+        self._over = False
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def start(self) -> float:
+        self.pid = int(self._tmux("display-message", "-p", "#{pane_pid}"))
+        return self.keys("Enter")
+
+    def order(self, line: str) -> None:
+        assert self._control.stdin is not None
+        self._control.stdin.write(f"{line}\n".encode())
+        self._control.stdin.flush()
+
+    def keys(self, *names: str) -> float:
+        """Press these keys. When that was comes back."""
+        at = time.perf_counter()
+        self.order(f"send-keys {join(names)}")
+        return at
+
+    def type(self, text: str) -> float:
+        at = time.perf_counter()
+        self.order(f"send-keys -l {join([text])}")
+        return at
+
+    @property
+    def written(self) -> int:
+        """Bytes that the program has written so far."""
+        return sum(len(data) for _, data in self._came)
+
+    @property
+    def mark(self) -> int:
+        return len(self._came)
+
+    def until(self, words: str, since: int = 0, seconds: float = 60.0) -> float:
+        """When these words had been written, whatever stands between their letters."""
+        wanted, seen, at = re.sub(r"\s", "", words).encode(), b"", since
+        deadline = time.perf_counter() + seconds
+        while True:
+            with self._changed:
+                while at >= len(self._came):
+                    left = deadline - time.perf_counter()
+                    if left <= 0 or self._over:
+                        raise RuntimeError(f"{words!r} never came:\n{self.text()}")
+                    self._changed.wait(left)
+                came, data = self._came[at]
+            at += 1
+            seen = seen[-4_000:] + data
+            if wanted in re.sub(rb"\s", b"", _CONTROL.sub(b"", seen)):
+                return came
+
+    def text(self) -> str:
+        return self._tmux("capture-pane", "-p")
+
+    def processes(self) -> Iterator[int]:
+        """The program and all that it has started."""
+        waiting = [self.pid]
+        while waiting:
+            pid = waiting.pop()
+            yield pid
+            for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                waiting += map(int, children.read_text().split())
+
+    def ticks(self) -> int:
+        """CPU time of them so far."""
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in self.processes()]
+        fields = [stat.rpartition(")")[2].split() for stat in stats]
+        return sum(int(each[11]) + int(each[12]) for each in fields)
+
+    def megabytes(self) -> float:
+        """Memory of them; pages that several share are counted once."""
+        found = 0
+        for pid in self.processes():
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            found += int(re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[1])  # type: ignore[index]
+        return found / 1024
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+        self._control.wait()
+
+    def _tmux(self, *words: str) -> str:
+        return subprocess.run(
+            [*self._name, *words], stdout=subprocess.PIPE, check=True, text=True
+        ).stdout
+
+    def _read(self) -> None:
+        assert self._control.stdout is not None
+        for line in self._control.stdout:
+            if line.startswith(b"%output "):
+                data = line.split(b" ", 2)[2].removesuffix(b"\n")
+                data = _ESCAPED.sub(lambda m: bytes([int(m[1], 8)]), data)
+                with self._changed:
+                    self._came.append((time.perf_counter(), data))
+                    self._changed.notify_all()
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()

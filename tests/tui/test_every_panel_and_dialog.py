@@ -1,0 +1,383 @@
+"""Each panel and each dialog of the full screen, through a pty; none is without its story."""
+
+import ast
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import refold.terminal
+from refold.tui.messages import PANELS
+from tests.terminal.pty_terminal import ENTER, ESC, Terminal
+from tests.tui import test_full_screen_stories as stories
+from tests.tui.conftest import HELLO, Opens
+from tests.tui.test_full_screen_stories import (
+    CHANGE,
+    DONE,
+    DOWN,
+    EDIT,
+    PLAN,
+    ready,
+)
+
+F3, F4, F5, F6 = "\x1bOR", "\x1bOS", "\x1b[15~", "\x1b[17~"
+CTRL_U = "\x15"
+READS = {"choice", "brief", "words", "secret", "pick", "aside", "edit"}  # of the reader
+# The panels, and where each is opened and used.
+OF_PANELS = {
+    "todos": "test_panels_search_and_palette",
+    "tasks": "test_the_board_and_a_background_command_are_watched_in_their_panels",
+    "background": "test_the_board_and_a_background_command_are_watched_in_their_panels",
+    "agents": "test_subagents_are_watched_answered_and_stopped_in_their_panel",
+    "changes": "test_changes_cost_and_plan_have_their_panels",
+    "cost": "test_changes_cost_and_plan_have_their_panels",
+    "plan": "test_changes_cost_and_plan_have_their_panels",
+}
+# What asks the person, by the function that does; and where it is answered.
+OF_DIALOGS = {
+    "commands/agent.py: _picked": "test_agent_model_and_theme_are_picked_from_lists",
+    "commands/edit.py: _typed": "test_a_message_is_edited_in_the_full_screen_without_an_editor",
+    "commands/model.py: _picked": "test_agent_model_and_theme_are_picked_from_lists",
+    "commands/rewind.py: _picked": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
+    "commands/resume.py: run": "test_a_session_is_picked_from_the_list_with_its_preview",
+    "commands/theme.py: _picked": "test_agent_model_and_theme_are_picked_from_lists",
+    "prompts/permission.py: _always": "test_a_rule_is_written_and_saved",
+    "prompts/permission.py: _decide_all": "test_several_questions_are_decided_with_one_key",
+    "prompts/permission.py: _refused": "test_a_refusal_with_its_reason_reaches_the_model",
+    "prompts/permission.py: _write_rule": "test_a_rule_is_written_and_saved",
+    "prompts/permission.py: ask": "test_a_message_an_approved_edit_and_the_answer",
+    "prompts/picker.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
+    "prompts/plan.py: _edited": "test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal",
+    "prompts/plan.py: _feedback": "test_a_plan_is_sent_back_with_feedback",
+    "prompts/plan.py: _judge": "test_a_plan_is_approved_and_a_question_answered",
+    "prompts/waiting.py: _answer": "test_a_plan_is_approved_and_a_question_answered",
+    "terminal.py: ask": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
+    "terminal.py: ask_text": "test_a_session_is_found_by_its_words_and_chosen_by_number",
+    "terminal.py: trusted": "test_another_directory_is_trusted_or_not",
+}
+# Of the line terminal alone, or of a terminal without a cursor.
+NOT_HERE = {
+    "prompts/picker.py: _by_number",
+    "run.py: _words",
+    "steering.py: hear",
+    "steering.py: redirect",
+}
+
+
+def test_every_panel_and_every_dialog_has_its_story() -> None:
+    told = {*OF_PANELS.values(), *OF_DIALOGS.values()}
+
+    assert set(OF_PANELS) == set(PANELS)
+    assert _asking() == NOT_HERE | set(OF_DIALOGS)
+    assert {
+        each for each in told if each not in globals() and not hasattr(stories, each)
+    } == set()
+
+
+def _asking() -> set[str]:
+    """The functions of the terminal that ask the person, or let them pick."""
+    root = Path(refold.terminal.__path__[0])
+    found = set[str]()
+    for file in root.rglob("*.py"):
+        where = file.relative_to(root).as_posix()
+        if not where.startswith("input/"):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            found |= {f"{where}: {name}" for name in _functions_that_ask(tree)}
+    return found
+
+
+def _functions_that_ask(tree: ast.AST) -> set[str]:
+    found = set[str]()
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            calls = (each.func for each in ast.walk(function) if isinstance(each, ast.Call))
+            if any(_asks(call) for call in calls):
+                found.add(function.name)
+    return found
+
+
+def _asks(function: ast.expr) -> bool:
+    match function:
+        case ast.Name("pick"):
+            return True
+        case ast.Attribute(ast.Name(of) | ast.Attribute(attr=of), name):
+            return name in READS and of.endswith("reader")
+        case _:
+            return False
+
+
+CHILDREN = (
+    {"text": "I send two.", "calls": [
+        {"tool": "task", "arguments": {"prompt": "Find it.", "agent": "code", "title": "find"}},
+        {"tool": "task", "arguments": {"prompt": "Wait.", "agent": "code", "title": "wait"}},
+    ]},
+    {"for": "Find it.", "calls": [{"tool": "write_file", "arguments": {"path": "a", "content": "x"}}]},
+    {"for": "Find it.", "text": "It was found."},
+    {"for": "Wait.", "calls": [{"tool": "write_file", "arguments": {"path": "b", "content": "y"}}]},
+    {"for": "Wait.", "text": "word " * 3000, "pause": 0.05},
+    {"text": "Both are over."},
+)  # fmt: skip
+TAB = "\t"
+
+
+@pytest.mark.slow
+def test_subagents_are_watched_answered_and_stopped_in_their_panel(
+    opens: Opens, tmp_path: Path
+) -> None:
+    at = opens(*CHILDREN, size=(30, 100))
+    ready(at)
+    at.type("go" + ENTER)
+    at.until("y once")
+    at.type(F3)
+    at.until("Subagents")
+    at.until("asks: write_file a")
+    at.until("asks: write_file b")
+    for key, file in (("", "a"), (DOWN, "b")):
+        at.type(TAB + key + ENTER)
+        at.until("Esc closes")
+        at.until(f"Create {file}?")
+        time.sleep(0.6)  # a letter right after a key is no answer
+        at.type("y")
+        at.until_gone(f"Create {file}?")
+    at.until("word word")
+    at.type(ESC)
+    at.until_gone("Esc closes")
+    at.until("It was found.")
+    at.type(TAB + DOWN + "x")
+    at.until("Both are over.")
+
+    assert (tmp_path / "work" / "a").read_text() == "x"
+    assert (tmp_path / "work" / "b").read_text() == "y"
+
+
+@pytest.mark.slow
+def test_changes_cost_and_plan_have_their_panels(opens: Opens) -> None:
+    at = opens(
+        PLAN, EDIT, CHANGE, DONE, flags=("--permission-mode", "plan"), size=(30, 150)
+    )
+    ready(at)
+    at.type("go" + ENTER)
+    at.until("approve")
+    time.sleep(0.6)
+    at.type("a")
+    at.until("Now hello.py says hello.")
+    at.type(F4)
+    at.until("Changed files")
+    at.type(TAB)
+    at.until('+    return "hello"')
+    at.type(F5)
+    at.until("Context and cost")
+    at.until("this session: ")
+    at.type(F6)
+    at.until("1. Change the word")
+
+    assert any("│ " in row[100:] for row in at.rows)  # at the side of a wide screen
+
+
+@pytest.mark.slow
+def test_several_questions_are_decided_with_one_key(opens: Opens, tmp_path: Path) -> None:
+    both = [
+        {"tool": "write_file", "arguments": {"path": path, "content": "x"}}
+        for path in ("a", "b")
+    ]
+    at = opens({"calls": both}, DONE)
+    ready(at)
+    at.type("go" + ENTER)
+    at.until("view and decide all 2")
+    time.sleep(0.6)
+    at.type("o")
+    at.until("all of them, once")
+    at.type("y")
+    at.until("Now hello.py says hello.")
+
+    assert {each.name for each in (tmp_path / "work").iterdir()} == {"a", "b", "hello.py"}
+
+
+@pytest.mark.slow
+def test_a_rule_is_written_and_saved(opens: Opens, tmp_path: Path) -> None:
+    at = opens(
+        {"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]}, DONE
+    )  # fmt: skip
+    ready(at)
+    at.type("go" + ENTER)
+    at.until("write a rule")
+    time.sleep(0.6)
+    at.type("w")
+    at.until("rule: ")
+    at.type(CTRL_U + "nonsense(" + ENTER)
+    at.until("nonsense")
+    at.until("rule: ")
+    at.type(CTRL_U + "write_file(./a.*)" + ENTER)
+    at.until("this session: write_file(./a.*)")
+    at.type("a")
+    at.until("Always allowed in this folder")
+    at.type("y")
+    at.until("Now hello.py says hello.")
+
+    (saved,) = (tmp_path / "home").rglob("folders.toml")
+    assert "write_file(./a.*)" in saved.read_text()
+
+
+@pytest.mark.slow
+def test_a_plan_is_sent_back_with_feedback(opens: Opens) -> None:
+    at = opens(PLAN, PLAN, flags=("--permission-mode", "plan"))
+    ready(at)
+    at.type("plan it" + ENTER)
+    at.until("approve")
+    time.sleep(0.6)
+    at.type("f")
+    at.until("what should be different?")
+    at.type("shorter" + ENTER)
+    at.until("Revise it and show it again:")
+    at.until("  shorter")
+    at.until("approve")
+
+
+@pytest.mark.slow
+def test_a_message_is_edited_in_the_full_screen_without_an_editor(opens: Opens) -> None:
+    at = opens({"text": "An answer."}, EDITOR="", VISUAL="")
+    ready(at)
+    at.type("first words" + ENTER)
+    at.until("An answer.")
+    at.type("/edit 2" + ENTER)
+    at.until("message › first words")
+    at.type(CTRL_U + "other words" + ENTER)
+    at.until("Message 2 is changed.")
+
+
+@pytest.mark.slow
+def test_agent_model_and_theme_are_picked_from_lists(opens: Opens, tmp_path: Path) -> None:
+    at = opens(
+        {"text": "An answer."}, ANTHROPIC_API_KEY="sk-ant-none", COLORTERM="truecolor"
+    )
+    ready(at)
+    at.type("/agent" + ENTER)
+    at.until("Which agent?")
+    at.type("explore" + ENTER)
+    at.until("From the next turn: explore.")
+    at.type("/model" + ENTER)
+    at.until("Which model?")
+    at.type("sonnet" + ENTER)
+    at.until("From the next turn: anthropic/")
+    at.type("/theme" + ENTER)
+    at.until("Which theme?")
+    before = _colours(at)
+    at.type("light-contrast")
+    at.until("› light-contrast")
+    _until(at, lambda: _colours(at) != before)
+    at.type(ESC)
+    at.until_gone("Which theme?")
+    at.type("/theme" + ENTER)
+    at.until("Which theme?")
+    _until(at, lambda: _colours(at) == before)
+    at.type("light-contrast" + ENTER)
+    at.until("/theme light-contrast save")
+
+
+def _colours(at: Terminal) -> set[str]:
+    screen = at.screen
+    return {
+        screen.buffer[y][x].fg for y in range(screen.lines) for x in range(screen.columns)
+    }
+
+
+def _until(at: Terminal, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline, at.text
+        at.read()
+
+
+@pytest.mark.slow
+def test_a_session_is_picked_from_the_list_with_its_preview(opens: Opens) -> None:
+    for said, answer in (("hello there", "The quick answer."), ("another", "Other words.")):
+        at = opens({"text": answer})
+        ready(at)
+        at.type(said + ENTER)
+        at.until(answer)
+        at.type("\x04")
+        at.end()
+    at = opens({"text": "More."}, size=(30, 90))
+    ready(at)
+    at.type("/resume" + ENTER)
+    at.until("Other words.")  # the preview of the newest
+    at.type("quick")  # which stands in no title
+    at.until("The quick answer.")
+    at.type(ENTER)
+    at.until('Resumed "hello there".')
+    at.until("› hello there")
+
+
+@pytest.mark.slow
+def test_a_session_is_found_by_its_words_and_chosen_by_number(opens: Opens) -> None:
+    first = opens({"text": "The quick answer."})
+    ready(first)
+    first.type("hello there" + ENTER)
+    first.until("The quick answer.")
+    first.type("\x04")
+    first.end()
+    at = opens({"text": "More."})
+    ready(at)
+    at.type("/search quick" + ENTER)
+    at.until("number")
+    at.type("1" + ENTER)
+    at.until('Resumed "hello there".')
+
+
+@pytest.mark.slow
+def test_a_fork_and_a_rewind_are_confirmed_and_shown(opens: Opens, tmp_path: Path) -> None:
+    at = opens(
+        EDIT, CHANGE, DONE, {"text": "Later."}, flags=("--permission-mode", "accept-edits")
+    )
+    ready(at)
+    at.type("say hello" + ENTER)
+    at.until("30 in")
+    at.type("/fork" + ENTER)
+    at.until("A copy of session")
+    at.type("and later" + ENTER)
+    at.until("Later.")
+    at.type(ESC)
+    at.until("Esc again")
+    at.type(ESC)
+    at.until("Rewind to before?")
+    at.type("say" + ENTER)
+    at.until("Rewind? y/n")
+    at.until("1 file changes")
+    time.sleep(0.6)
+    at.type("y")
+    at.until("1 file restored")
+
+    assert (tmp_path / "work" / "hello.py").read_text() == HELLO
+    at.type("/history" + ENTER)
+    at.until("(rewound)")
+
+
+@pytest.mark.slow
+def test_another_directory_is_trusted_or_not(opens: Opens, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / ".refold").mkdir(parents=True)
+    rules = '[permissions]\nallow = ["write_file"]\n'
+    (other / ".refold" / "config.toml").write_text(rules, encoding="utf-8")
+    at = opens({"text": "An answer."})
+    ready(at)
+    at.type(f"/cd {other}" + ENTER)
+    at.until("y/n")
+    time.sleep(0.6)
+    at.type("n")
+    at.until("are ignored")
+
+
+@pytest.mark.slow
+def test_a_command_that_switches_sessions_waits_for_the_end_of_the_turn(
+    opens: Opens,
+) -> None:
+    at = opens({"text": "word " * 40, "pause": 0.02}, {"text": "In the copy."})
+    ready(at)
+    at.type("talk" + ENTER)
+    at.until("word word")
+    at.type("/fork" + ENTER)
+    at.until("after this turn: /fork")
+    at.until("A copy of session")
+    at.type("more" + ENTER)
+    at.until("In the copy.")
