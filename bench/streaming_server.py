@@ -13,7 +13,7 @@ from bench.mock_server import whole_body
 from bench.screens import answer as text_of
 from bench.wires_server import ENDS
 from refold.testing.providers import Reply
-from refold.testing.wire_answers import WireName, answer
+from refold.testing.wire_answers import answer
 
 TOGETHER, PAUSE = 5, 0.01  # events, and seconds between them
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -29,8 +29,7 @@ async def converse(
             await whole_body(head, reader)
             method, target = head.split(b" ", 2)[:2]
             path = target.split(b"?")[0]
-            fits = (each for end, each in ENDS.items() if path.endswith(end))
-            wire: WireName | None = next(fits, None)
+            wire = next((w for end, w in ENDS.items() if path.endswith(end)), None)
             if wire is None or method != b"POST":
                 writer.write(UNKNOWN)
                 await writer.drain()
