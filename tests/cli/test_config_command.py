@@ -265,7 +265,7 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
         (("set", "permissions.allow", "bash("), "'bash(' is not a permission rule"),
         (
             ("set", "--project", "http.idle_seconds", "2"),
-            "command line: a project must not set http.idle_seconds",
+            "a project must not set http.idle_seconds",
         ),
         (
             ("set", "--local", "sandbox.network", "true"),

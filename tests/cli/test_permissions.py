@@ -174,7 +174,7 @@ def test_a_path_that_can_be_none_is_refused_with_the_reason(refold: Told) -> Non
         (("bash(ls)", "--mode", "yolo"), "--mode: invalid choice: 'yolo'"),
         (
             ("bash(ls)", "--allow", "bash("),
-            "command line: 'bash(' is not a permission rule",
+            "'bash(' is not a permission rule",
         ),
         (("bash(ls)", "--cwd", "nowhere"), "--cwd 'nowhere': there is no such directory"),
         (("bash(ls)", "--add-dir", "nowhere"), "--add-dir 'nowhere': there is no such"),

@@ -484,8 +484,44 @@ def test_what_is_no_tool_is_refused_with_the_way_to_make_it_one() -> None:
         World(tools=(plain,)).agent.run("Hi.")
 
 
+def test_a_function_that_is_not_async_is_a_tool_and_its_value_is_sent_as_json() -> None:
+    @tool(Effect.LOOK)
+    def distances(city: str) -> dict[str, int]:
+        """Distances in km from a city."""
+        return {f"{city} to Oslo": 3}
+
+    world = World([("distances", '{"city": "Bergen"}')], "Far.", tools=(distances,))
+
+    assert world.agent.run("How far?").text == "Far."
+    assert world.heard().endswith('{"Bergen to Oslo":3}')
+
+
+def test_a_tool_whose_parameter_has_no_type_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"'city' of the tool 'w' has no type: .* city: str"):
+
+        @tool(Effect.LOOK)
+        def w(city) -> str:  # type: ignore[no-untyped-def]
+            """The weather."""
+            return str(city)
+
+
+def test_a_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadInput, match=r"directory='.*nowhere': there is no such directory"
+    ):
+        World("Hi.", directory=str(tmp_path / "nowhere")).agent.run("Hi.")
+
+
+def test_run_within_an_event_loop_says_what_to_use_there() -> None:
+    async def main() -> None:
+        World("Hi.").agent.run("Hi.")
+
+    with pytest.raises(BadInput, match=r"one runs here already: use `async with"):
+        anyio.run(main)
+
+
 def test_a_wrong_setting_is_named() -> None:
-    with pytest.raises(BadInput, match=r"command line: there is no setting 'limit.steps'"):
+    with pytest.raises(BadInput, match=r"^there is no setting 'limit.steps'"):
         World(settings={"limit.steps": 3}).agent.run("Hi.")
 
 

@@ -189,7 +189,7 @@ def test_what_is_wrong_in_the_environment_or_a_flag_is_named_with_its_place(
     assert wrong.startswith(
         "environment variable REFOLD_LIMITS__STEPS: the setting limits.steps cannot be 'many'"
     )
-    assert flag.startswith("command line: the setting limits.steps cannot be -3")
+    assert flag.startswith("the setting limits.steps cannot be -3")
 
 
 def test_a_file_that_cannot_be_read_is_an_error_and_no_default(file: Path) -> None:

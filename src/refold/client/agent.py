@@ -16,7 +16,7 @@ thin synchronous wrapper; everything else is async.
 
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -76,6 +76,12 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     def run(self, words: str) -> Result:
         """One turn in a new session, start to end, for programs without async."""
+        with suppress(RuntimeError):
+            anyio.lowlevel.current_token()  # raises where no event loop runs
+            raise BadInput(
+                "Agent.run starts an event loop, and one runs here already: use "
+                "`async with agent.session() as session:` and `await session.run(…)`"
+            )
         return anyio.run(self._one_turn, words)
 
     @asynccontextmanager
@@ -124,6 +130,8 @@ class Agent(Struct, frozen=True, kw_only=True):
             "permission_mode": self.mode,
         }
         directory = Path(self.directory).absolute()
+        if not directory.is_dir():
+            raise BadInput(f"directory={str(self.directory)!r}: there is no such directory")
         here = load_here(directory, places, environ, {**chosen, **self.settings})
         options = LaunchOptions(
             directory=directory,

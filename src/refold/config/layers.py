@@ -53,6 +53,11 @@ class Origin(NamedTuple):
         return line_of(lines_of(self.text), self.path)
 
     @property
+    def before_error(self) -> str:
+        """`place: `, or "" for a value that the user has just given."""
+        return "" if self.origin == COMMAND_LINE else f"{self.place}: "
+
+    @property
     def place(self) -> str:
         """The same for the beginning of an error: of a file, its name and the line."""
         whose, _, file = self.origin.partition(" ")
@@ -203,7 +208,8 @@ def _rule(verdict: Verdict, found: RuleWithCases | str, place: str) -> Rule:
     try:
         rule = parse(written.rule, verdict, source)
     except BadInput as error:
-        raise BadInput(f"{place or Origin(None, source).place}: {error}") from error
+        before = f"{place}: " if place else Origin(None, source).before_error
+        raise BadInput(f"{before}{error}") from error
     return checked(replace(rule, match=written.match, not_match=written.not_match))
 
 
@@ -214,6 +220,6 @@ def _sourced(item: object, origin: Origin) -> RuleWithCases:
         return item if item.source else replace(item, source=origin.origin)
     if "source" in cast("dict[str, object]", item):
         raise BadInput(
-            f"{origin.place}: the rule {item!r} must not say its source: refold knows it"
+            f"{origin.before_error}the rule {item!r} must not say its source: refold knows it"
         )
     return replace(msgspec.convert(item, RuleWithCases), source=origin.origin)

@@ -226,18 +226,22 @@ def _check(key: str, found: Origin, given: str) -> None:
 
         if asked in RENAMED:
             now = _as_written(RENAMED[asked], found)
-            raise BadInput(f"{found.place}: the setting {given!r} was renamed to {now!r}")
+            raise BadInput(
+                f"{found.before_error}the setting {given!r} was renamed to {now!r}"
+            )
         settings = [name for name, value in known.items() if value != {}]
         near = get_close_matches(asked, tables or [*_SYNONYMS, *settings], 1, 0.5)
         near = [_as_written(name, found) for name in near]
         hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
         if inside := [name for name in known if name.startswith(f"{asked}.")]:
             hint = f"it is a table of settings, such as {inside[0]}"
-        raise BadInput(f"{found.place}: there is no setting {_cut(repr(given))}; {hint}")
+        raise BadInput(
+            f"{found.before_error}there is no setting {_cut(repr(given))}; {hint}"
+        )
     texts = (given, *_items(found.value))
     if any(isinstance(each, str) and _NO_UTF8.search(each) for each in texts):
         raise BadInput(
-            f"{found.place}: the setting {_cut(repr(given)[1:-1])} cannot be "
+            f"{found.before_error}the setting {_cut(repr(given)[1:-1])} cannot be "
             f"{_cut(repr(found.value))}: that is not UTF-8"
         )
     try:
@@ -245,7 +249,7 @@ def _check(key: str, found: Origin, given: str) -> None:
     except msgspec.ValidationError as error:
         problem = _cut(str(error).split(" - at ")[0]) + _instead(whole, asked)
         raise BadInput(
-            f"{found.place}: the setting {given} cannot be {_cut(repr(found.value))}: {problem}"
+            f"{found.before_error}the setting {given} cannot be {_cut(repr(found.value))}: {problem}"
         ) from error
 
 

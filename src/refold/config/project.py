@@ -244,11 +244,11 @@ def allowed(key: str, origin: Origin) -> tuple[str, Origin]:
     if bound:
         may = " or ".join(str(value).lower() for value in bound)
         raise BadInput(
-            f"{origin.place}: a project may set {key} to {may} only, and not to "
+            f"{origin.before_error}a project may set {key} to {may} only, and not to "
             f"{_plain(origin.value)}: write it into your own settings if you want it"
         )
     raise BadInput(
-        f"{origin.place}: a project must not set {on_one_line(key)[:200]}: write it into your "
+        f"{origin.before_error}a project must not set {on_one_line(key)[:200]}: write it into your "
         "own settings if you want it"
     )
 

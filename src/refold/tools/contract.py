@@ -1,18 +1,20 @@
-"""What a tool is: an async function, its schema and description, and the files it names.
+"""What a tool is: a function, its schema and description, and the files it names.
 
 Parameters before the `*` are filled by the model and make the JSON Schema. Parameters
 after it are dependencies: the engine supplies them by name and never shows them to the
 model; with a `Context` they are all that a tool can reach. The first paragraph of the docstring is the
-description that the model reads. The function returns a `Reply`, or plain text.
+description that the model reads. The function returns a `Reply`, text, or a
+value that JSON can express.
 """
 
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
@@ -31,7 +33,7 @@ class ReadRange(Struct, frozen=True):
 
 
 class ImageData(Struct, frozen=True):
-    """A image for the model to see. `kind` is as in "image/png"."""
+    """An image for the model to see. `kind` is as in "image/png"."""
 
     content: bytes
     kind: str
@@ -182,6 +184,9 @@ def arguments_object(raw: bytes | Raw) -> dict[str, object]:
     return found
 
 
+ToolFunction = Callable[..., object]
+
+
 def tool(
     effect: Effect,
     *,
@@ -189,14 +194,14 @@ def tool(
     path: str = "",
     paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None,
     dry_run: bool = False,
-) -> Callable[[Callable[..., Awaitable[Reply | str]]], Tool]:
-    """Make a tool of an async function that returns a `Reply`, or plain text.
+) -> Callable[[ToolFunction], Tool]:
+    """Make a tool of a function that returns a `Reply`, text, or a value that JSON can express.
 
-    Describe a parameter with `Annotated[str, msgspec.Meta(description="…")]`.
+    One that is not async runs in a thread, and cannot be cancelled. Describe a parameter with `Annotated[str, msgspec.Meta(description="…")]`.
     `subject` defaults to `path`, and that to the first parameter.
     """
 
-    def make(function: Callable[..., Awaitable[Reply | str]]) -> Tool:
+    def make(function: ToolFunction) -> Tool:
         name = function.__name__
         hints = typing.get_type_hints(function, include_extras=True)
         all_of = list(inspect.signature(function).parameters.values())
@@ -206,6 +211,11 @@ def tool(
         about = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
         if not about:
             raise BadInput(f"the tool {name!r} has no docstring: say what it is for")
+        if untyped := [p.name for p in asked if p.name not in hints]:
+            raise BadInput(
+                f"the parameter {untyped[0]!r} of the tool {name!r} has no type: write, for "
+                f"example, {untyped[0]}: str"
+            )
         fields = [
             (p.name, hints[p.name]) + (() if p.default is p.empty else (p.default,))
             for p in asked
@@ -220,8 +230,9 @@ def tool(
                 f"the tool {name!r} takes {', '.join(sorted(more))}: with dry_run=True it "
                 "may take files and known only"
             )
-        run = function if hints.get("return") is Reply else _replying(function)
-        run = typing.cast("Callable[..., Awaitable[Reply]]", run)
+        run = _replying(function)
+        if inspect.iscoroutinefunction(function) and hints.get("return") is Reply:
+            run = typing.cast("Callable[..., Awaitable[Reply]]", function)
         return Tool(
             spec, effect, run, arguments, needs, context, about_what, path, paths, dry_run
         )
@@ -229,15 +240,22 @@ def tool(
     return make
 
 
-def _replying(
-    function: Callable[..., Awaitable[Reply | str]],
-) -> Callable[..., Awaitable[Reply]]:
-    """`function`, with plain text as a `Reply`."""
+def _replying(function: ToolFunction) -> Callable[..., Awaitable[Reply]]:
+    """`function` as an async one that returns a `Reply`."""
 
     @wraps(function)
-    async def run(*arguments: object, **named: object) -> Reply:
-        found = await function(*arguments, **named)
-        return Reply(found) if isinstance(found, str) else found
+    async def run(**arguments: object) -> Reply:
+        if inspect.iscoroutinefunction(function):
+            found = await function(**arguments)
+        else:
+            found = await anyio.to_thread.run_sync(partial(function, **arguments))
+        match found:
+            case Reply():
+                return found
+            case str():
+                return Reply(found)
+            case _:
+                return Reply(msgspec.json.encode(found).decode())
 
     return run
 
