@@ -50,12 +50,15 @@ from refold.testing.providers import Cast, ScriptedProvider
 from refold.testing.providers import Reply as Line
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
+from refold.tools.code import diagnostics, symbols
+from refold.tools.edit import write_file
 from refold.tools.skills import read_skill
 from refold.tools.todo import todo_write
 from refold.tools.web import web_fetch, web_search
 from refold.tui.screen_modes import entering
 from refold.values.messages import Text, ToolResult
 from refold.values.usage import Usage
+from tests.code.scripted_language_server import install
 from tests.place.walled import needs_bubblewrap
 
 Build = Callable[..., Agent]
@@ -316,6 +319,49 @@ async def where_it_searches(build: Build) -> object:
             patch.setenv("SEARXNG_URL", server.url)
             await said_by(build(provider=provider, tools=(web_search,), settings=allow))
         return bool(server.heard)
+
+
+def fake_servers(build: Any, mode: str) -> pytest.MonkeyPatch:
+    """A workspace with a file and a language server, of this program, that does not change."""
+    (build.directory / "tea.py").write_text("def tea(): ...\n")
+    programs = install(build.directory.parent / "bin", mode)
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return patch
+
+
+async def server_said(build: Any, mode: str, *calls: tuple[str, str]) -> str:
+    """The result of the last call."""
+    patch = fake_servers(build, mode)
+    try:
+        provider = ScriptedProvider(*([call] for call in calls), "Done.")
+        tools = (diagnostics, symbols, write_file)
+        python = {"sandbox.readable": [sys.base_prefix]}  # the server is a program in it
+        async with build(
+            provider=provider, tools=tools, mode="accept-edits", settings=python
+        ).session() as session:
+            await session.run("Go.")
+            entries = await session.reports.entries()
+        return [each.event for each in entries if isinstance(each.event, Ended)][-1].text
+    finally:
+        patch.undo()
+
+
+async def asks_a_server(build: Build) -> object:
+    said = await server_said(build, "pull", ("symbols", '{"file": "tea.py"}'))
+    return "By basedpyright-langserver." in said
+
+
+async def waits_for_a_server(build: Build) -> object:
+    with anyio.move_on_after(2):
+        return await server_said(build, "hang", ("diagnostics", '{"file": "tea.py"}'))
+    return "more than two seconds"
+
+
+async def checks_edits(build: Build) -> object:
+    edit = json.dumps({"path": "new.py", "content": "BAD\n"})
+    calls = ("symbols", '{"file": "tea.py"}'), ("write_file", edit)
+    return "This edit brought a new problem" in await server_said(build, "pull", *calls)
 
 
 async def syncs(build: Build) -> object:
@@ -690,6 +736,12 @@ async def reads_the_mouse(build: Any) -> object:
         return "\x1b[?1000h" in entering(mouse=app.settings.terminal.mouse)
 
 
+NO_SERVER = (
+    "The language server basedpyright-langserver failed (it did not answer within {} s), and "
+    "is not started again in this session."
+)
+
+
 class Change(NamedTuple):
     """`before` is what the default shows, where a test need not wait for it."""
 
@@ -922,6 +974,11 @@ CHANGED: dict[str, Change] = {
     ),
     "otel.content": Change(True, False, True, is_sent_with_content),
     "web.search": Change("brave", True, False, where_it_searches),
+    "code.servers": Change("off", True, False, asks_a_server),
+    "code.answer_seconds": Change(
+        0.4, "more than two seconds", NO_SERVER.format("0.4"), waits_for_a_server
+    ),
+    "code.after_edit": Change("off", True, False, checks_edits),
     "web.robots": Change(False, False, True, reads_what_a_site_excludes),
     "http.connect_seconds": Change(0.05, "more than half a second", True, connecting),
     "http.idle_seconds": Change(0.05, "more than half a second", True, idle),
@@ -929,6 +986,7 @@ CHANGED: dict[str, Change] = {
     "http.max_retry_wait_seconds": Change(7, "60 seconds", "7 seconds", longest_wait),
 }
 SLOW_BY_DEFAULT = {
+    "code.answer_seconds",
     "local.keep_seconds",
     "limits.command_processes",
     "http.connect_seconds",
@@ -1007,6 +1065,7 @@ def put(layer: str, key: str, value: object, build: Any, monkeypatch: Any) -> No
 # What only a sandbox can hold; code that a model writes asks without one.
 IN_SANDBOX = {
     "python.memory_mib", "python.cache", "python.calls_per_minute", "sandbox.readable",
+    "code.servers", "code.answer_seconds", "code.after_edit",
 }  # fmt: skip
 
 

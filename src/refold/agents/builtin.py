@@ -16,9 +16,10 @@ from refold.values.tools import Effect
 
 BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 _DATA = ("json_query", "calc", "docs_lookup")
+_CODE = ("symbols", "references", "diagnostics")
 _RARE = (
     "apply_patch", "notebook_edit", "claim", "python", "background_*", "monitor", "notify", "schedule", *BOARD, *_DATA,
-    "web_search",
+    *_CODE, "web_search",
 )  # fmt: skip
 _LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")
 _MINDS = ("think", "todo_write", "compact")
@@ -41,7 +42,7 @@ def _explore() -> Profile:
     return replace(
         _from_file("explore"),
         role="small",
-        tools=(*_LOOKS, *_MINDS),
+        tools=(*_LOOKS, *_CODE, *_MINDS),
         effects=LOOKING,
         bounds=TurnLimits(steps=30),
         memory=False,
@@ -54,7 +55,7 @@ def _plan() -> Profile:
     return replace(
         _from_file("plan"),
         tools=(*_LOOKS, *_MINDS, *_SKILLS, *planning),
-        deferred=_DATA,
+        deferred=(*_DATA, *_CODE),
         effects=LOOKING,
         mode="plan",
         then="main",
@@ -65,7 +66,7 @@ def _research() -> Profile:
     return replace(
         _from_file("research"),
         tools=(*_LOOKS, *_MINDS, *_SKILLS, "ask_user"),
-        deferred=_DATA,
+        deferred=(*_DATA, *_CODE),
         effects=LOOKING,
     )
 
@@ -87,7 +88,7 @@ def _review() -> Profile:
     return replace(
         _from_file("review"),
         role="judge",
-        tools=(*_LOOKS, *_MINDS, *_SKILLS),
+        tools=(*_LOOKS, *_CODE, *_MINDS, *_SKILLS),
         effects=LOOKING,
     )
 

@@ -4,7 +4,7 @@ They are the same for every turn. `agents.profile` decides which of the tools an
 and `turn_context` has what else a turn needs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -29,11 +29,12 @@ from refold.errors import BadInput, JournalError, ToolFailed
 from refold.journal.state.background import BackgroundCommand
 from refold.journal.state.fold import View
 from refold.permissions.rules import Rule
-from refold.place.port import Commands, Files, Snapshots
+from refold.place.port import Commands, Files, Real, Snapshots
 from refold.session.full_history import History
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
 from refold.skills.catalogue import Catalogue
+from refold.tools.code import Mentions, Problems, Symbols
 from refold.tools.contract import Tool
 from refold.tools.memory import Notebook
 from refold.tools.shell import BackgroundOutput, BackgroundRequest
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from refold.app.project_memory import ProjectMemory
     from refold.app.session_hooks import HooksFor
     from refold.app.session_schedules import SessionSchedules
+    from refold.code.edit_checks import EditChecks
+    from refold.code.source_code import SourceCode
     from refold.journal.board.board_file import TaskBoard
     from refold.tools.page_text import SearchHits, WebPage
     from refold.web.client import WebClient
@@ -162,6 +165,51 @@ class LazyWeb:
         settings, environ = self._of
         service = engine(settings.web.search, environ)
         return await self._client.search(service, query, count)
+
+
+class LazyCode:
+    """The source code of a workspace, for sessions that ask about it.
+
+    `files` are those of the agent: what it may not read is not in the answers.
+    """
+
+    def __init__(self, shared: SharedResources, files: Files) -> None:
+        self._shared, self._files = shared, files
+        self._made: SourceCode | None = None
+        self._checks: EditChecks | None = None
+
+    async def of_file(self, file: Real, query: str) -> Symbols:
+        return await (await self._code()).of_file(file, query)
+
+    async def named(self, query: str) -> Symbols:
+        return await (await self._code()).named(query)
+
+    async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
+        return await (await self._code()).mentions(file, line, symbol)
+
+    async def problems(self, files: Sequence[Real]) -> Problems:
+        return await (await self._code()).problems(files)
+
+    async def before(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
+        """Implements `engine.world.EditChecks`."""
+        mode = self._shared.settings.code.after_edit
+        if mode == "off" or (mode == "auto" and not self._shared.workspace.reads_code):
+            return None
+        if self._checks is None:
+            from refold.code.edit_checks import EditChecks
+
+            code = await self._code()
+            self._checks = EditChecks(code, self._files, starts=mode == "on")
+        return await self._checks.before(files)
+
+    async def _code(self) -> "SourceCode":
+        if self._made is None:
+            from refold.code.source_code import SourceCode
+
+            log = self._shared.models.connections.log
+            place = await anyio.to_thread.run_sync(self._shared.workspace.code, log)
+            self._made = SourceCode(place, self._files)
+        return self._made
 
 
 class LazySchedules:
@@ -303,9 +351,14 @@ class ToolDependencies:
 
     def _reading(self, files: Files) -> Mapping[str, object]:
         return {
+            "code": LazyCode(self._shared, files),
             "checks": LazyChecks(self._record, files, self._resources.journal),
             "skills": self._resources.skills.heeding(files.unread),
         }
+
+    def edit_checks(self, files: Files) -> LazyCode:
+        """Finds what an edit has broken; `files` is what this session may read."""
+        return LazyCode(self._shared, files)
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:

@@ -200,6 +200,7 @@ class TurnContext:
             background=self._beside,
             hooks=self._hooks,
             results=self._results,
+            edit_checks=self._tool_dependencies.edit_checks(files),
         )
 
     def _told(self, agent: Profile, traits: Traits, view: View) -> RenderedPrompt:

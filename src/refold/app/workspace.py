@@ -31,12 +31,17 @@ from refold.place.limits import Limits
 from refold.place.port import Commands, Files, Real, Snapshots
 from refold.skills.directories import shipped
 from refold.tools.contract import Tool
+from refold.values.log_level import Tell
 
 if TYPE_CHECKING:
+    from refold.code.source_code import CodeWorkspace
     from refold.place.checkpoints import Checkpoints
     from refold.place.sandbox import Sandbox
 
 _MIB = 1024 * 1024
+_UNCONFINED = (
+    "language servers run only in a sandbox, and there is none here (refold doctor)"
+)
 _MOST_ELSEWHERE = 5_000  # paths that are looked at outside the workspace
 # What others wrote, in such numbers that a command would have to wait for the look.
 _OTHERS = frozenset((".git", "node_modules", ".venv", "venv", "__pycache__", ".tox"))
@@ -75,6 +80,7 @@ class Workspace:
         )
         # Commands run what skills bring; ours may lie where a sandbox hides things.
         self._shared = (os.path.join(self._own[0], "skills"), os.path.realpath(shipped()))
+        self._code: CodeWorkspace | None = None
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
         hides = _hide(self.rules)
         self.files = DiskFiles(
@@ -132,6 +138,40 @@ class Workspace:
         found = ShellCommands(self._environ, lambda: find(self._environ, wish), limits)
         return found.hiding(lambda: tuple(keys(self._home)))
 
+    def code(self, log: Tell) -> "CodeWorkspace":
+        """Its language servers, none of which has been started. It tries the sandbox: call
+        it in a thread.
+        """
+        if self._code is None:
+            from refold.code.language_servers import LanguageServers, Surroundings
+            from refold.code.source_code import CodeWorkspace
+            from refold.place.sandbox import find
+            from refold.programs import Programs
+
+            wanted = self._settings.code
+            # They run unasked, so they only read, and reach no network whatever is set.
+            wish = replace(self.sandbox.wish, network=False)
+            commands = ShellCommands(
+                self._environ, lambda: find(self._environ, wish), self.commands.limits
+            )
+            # One that lies in the workspace could have been written by the agent.
+            programs = Programs(self._environ, self.roots)
+            surroundings = Surroundings(
+                self.directory, commands, programs.find, log, wanted.answer_seconds
+            )
+            refused = "" if self.sandbox.confines else _UNCONFINED
+            if wanted.servers == "off":
+                refused = "language servers are off (the setting code.servers)"
+            self._code = CodeWorkspace(
+                self.roots, LanguageServers(surroundings), programs.find, refused
+            )
+        return self._code
+
+    @property
+    def reads_code(self) -> bool:
+        """Whether anything was asked about its code."""
+        return self._code is not None
+
     def facts(self) -> Facts:
         """What calls are judged by. The first time it tries what the machine can do."""
         return self._facts
@@ -174,6 +214,8 @@ class Workspace:
         return self._where.real
 
     def close(self) -> None:
+        if self._code is not None:
+            self._code.servers.close()
         if "sandbox" in self.__dict__:  # it was asked for
             self.sandbox.close()
 

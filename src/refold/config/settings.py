@@ -193,6 +193,14 @@ class Otel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     content: bool = False  # also what was said and done
 
 
+class CodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Language servers, for the tools `symbols`, `references` and `diagnostics`."""
+
+    servers: Literal["sandboxed", "off"] = "sandboxed"  # run those that are installed
+    answer_seconds: Seconds = 30.0  # that a server has to start, and to answer a question
+    after_edit: Literal["auto", "on", "off"] = "auto"  # new errors; auto: if one runs
+
+
 class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the terminal draws and reads input."""
 
@@ -249,6 +257,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     python: Python = Python()
     web: WebSettings = WebSettings()
     otel: Otel = Otel()
+    code: CodeSettings = CodeSettings()
     terminal: Terminal = Terminal()
     http: Http = Http()
     local: Local = Local()

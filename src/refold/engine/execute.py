@@ -5,11 +5,12 @@ its length is limited; a longer result is stored as a blob, and the model gets t
 name. `calls` decides whether a call runs at all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import cast
 
+import anyio
 from msgspec import Raw
 from msgspec.json import encode
 from msgspec.structs import replace
@@ -142,11 +143,33 @@ async def _done(
         return end
     own = _own(found, now, decision, running, world)
     try:
-        end = await ended(whole, tool, world, running, own)
+        end = await _with_new_problems(
+            partial(ended, whole, tool, world, running, own), now, world
+        )
     finally:
         if writes:
             changed(world)
     return _beside_others(end, now, world, record)
+
+
+async def _with_new_problems(
+    do_it: Callable[[], Awaitable[Ended]], about: Access, world: World
+) -> Ended:
+    """How the call ends, with what it has broken in the files that it changed."""
+    if world.edit_checks is None or about.effect is not Effect.CHANGE:
+        return await do_it()
+    news = await world.edit_checks.before([target.real for target in about.files])
+    end = await do_it()
+    if news is None or end.outcome != "done":
+        return end
+    try:
+        words, _ = marked(await news())
+    except anyio.get_cancelled_exc_class():
+        return end  # the edit was done, and must not look undone
+    if not words:
+        return end
+    head = Note(words.partition("\n")[0])
+    return replace(end, text=f"{end.text}\n{words}", shown=(*end.shown, head))
 
 
 def _beside_others(end: Ended, about: Access, world: World, record: Record) -> Ended:

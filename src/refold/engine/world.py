@@ -5,7 +5,7 @@ is the session's recorder: nothing is true before it is recorded. `Shared` is wh
 sessions of one tree share while they run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -160,6 +160,16 @@ class Hooks(Protocol):
         ...
 
 
+class EditChecks(Protocol):
+    """Finds what an edit has broken. Neither of its steps takes more than some seconds."""
+
+    async def before(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
+        """Look at these files, which are to be changed. Call the result after that: it gives
+        what is newly wrong, as text, or "". None: nothing is looked at.
+        """
+        ...
+
+
 class Lineage(Struct, frozen=True):
     """Where in a tree of sessions one is, and what it has of those above it."""
 
@@ -205,6 +215,7 @@ class World(Struct, frozen=True):
     background: Background | None = None
     prepared: PreparedCalls = field(default_factory=PreparedCalls)  # the calls under way
     hooks: Hooks | None = None  # None: none is configured
+    edit_checks: EditChecks | None = None
 
     def tool(self, name: str) -> Tool | None:
         every = (*self.tools, *self.deferred)

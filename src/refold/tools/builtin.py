@@ -5,6 +5,7 @@ The profile of an agent selects some of them; rules limit what they may access.
 
 from refold.tools.apply_patch import apply_patch
 from refold.tools.claims import claim
+from refold.tools.code import diagnostics, references, symbols
 from refold.tools.contract import Tool
 from refold.tools.data import calc, json_query
 from refold.tools.edit import edit_file, multi_edit, write_file
@@ -55,6 +56,7 @@ def builtin() -> tuple[Tool, ...]:
         ),
         *(task_create, task_get, task_update, task_list, task_claim),
         *(web_fetch, web_search, docs_lookup, json_query, calc),
+        *(symbols, references, diagnostics),
         *(memory_write, list_skills, read_skill),
         *(ask_user, enter_plan_mode, exit_plan_mode),
     )

@@ -1,0 +1,1 @@
+"""What the source code of a workspace says: asks language servers, and parses with grammars."""

@@ -1,0 +1,113 @@
+"""What an edit has newly broken: compares the problems of its files before and after.
+
+Lines move with an edit, so a problem is known by its words. Both looks are bounded in time; a
+server that is not ready says nothing, and the edit does not wait for it. The seam calls it
+(`engine/execute.py`), and `source_code` asks the server.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+import anyio
+from anyio import to_thread
+
+from refold.code.languages import ServerSpec
+from refold.code.source_code import SourceCode
+from refold.errors import ToolFailed
+from refold.place.port import Files, Real
+from refold.tools.code import Problem, problem_line
+
+_BEFORE, _AFTER = 1.5, 3.0  # seconds
+_FILES, _SHOWN = 5, 10  # files of one edit that are looked at; problems that are told
+_LATE = "{by} has not said within {seconds:g} s whether this edit broke anything: ask diagnostics."
+
+_MOST_MISSED = 3
+
+Key = tuple[str, str, str, str]
+_Asked = tuple[ServerSpec, list[Real]]
+
+
+class EditChecks:
+    """Of one session. `starts`: a server may be started for an edit."""
+
+    def __init__(self, code: SourceCode, files: Files, *, starts: bool) -> None:
+        self._code, self._files, self._starts = code, files, starts
+        self._missed = 0  # looks in a row that were not over in time
+
+    async def before(self, changing: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
+        """Look at files that are to be changed. Call the result after the edit: it gives what
+        is new. None: no server knows them, or it has been too slow some times.
+        """
+        by_server = self._by_server(changing)
+        if not by_server or self._missed >= _MOST_MISSED:
+            return None
+        known = dict[str, Counter[Key]]()
+        with anyio.move_on_after(_BEFORE):
+            for name, (spec, mine) in by_server.items():
+                found = await self._problems(spec, mine, _BEFORE)
+                if found is not None:
+                    known[name] = Counter(map(_key, found))
+        self._missed = 0 if known else self._missed + 1
+        asked = [spec for name, (spec, _) in by_server.items() if name in known]
+        if not asked:
+            return None
+        return partial(self._after, [(s, by_server[s.program][1]) for s in asked], known)
+
+    async def _after(
+        self, asked: Sequence[_Asked], known: Mapping[str, Counter[Key]]
+    ) -> str:
+        told, found = list[str](), dict[str, Sequence[Problem]]()
+        with anyio.move_on_after(_AFTER):
+            for spec, mine in asked:
+                said = await self._problems(spec, mine, _AFTER)
+                if said is not None:
+                    found[spec.program] = said
+        for name in (spec.program for spec, _ in asked):
+            if name not in found:
+                told.append(_LATE.format(by=name, seconds=_AFTER))
+            elif new := _new(found[name], known[name]):
+                told += self._told(name, new)
+        return "\n".join(told)
+
+    def _told(self, name: str, new: Sequence[Problem]) -> Sequence[str]:
+        many = "a new problem" if len(new) == 1 else f"{len(new)} new problems"
+        lines = [problem_line(each, self._files) for each in new[:_SHOWN]]
+        more = len(new) - len(lines)
+        rest = [f"… and {more} more: ask diagnostics."] if more else []
+        return [f"This edit brought {many}, says {name}:", *lines, *rest]
+
+    def _by_server(self, changing: Sequence[str]) -> Mapping[str, _Asked]:
+        found = dict[str, _Asked]()
+        for path in changing[:_FILES]:
+            spec = self._code.server_of(path, running=not self._starts)
+            if spec is not None:
+                found.setdefault(spec.program, (spec, []))[1].append(Real(path))
+        return found
+
+    async def _problems(
+        self, spec: ServerSpec, files: Sequence[Real], seconds: float
+    ) -> Sequence[Problem] | None:
+        """Of those that are there. None: the server did not say."""
+        there = [path for path in files if await to_thread.run_sync(os.path.isfile, path)]
+        try:
+            return await self._code.problems_of(spec, there, seconds) if there else ()
+        except ToolFailed:
+            return None
+
+
+def _new(found: Sequence[Problem], known: Counter[Key]) -> list[Problem]:
+    left, new = Counter(known), list[Problem]()
+    for each in sorted(
+        found, key=lambda one: (one.severity != "error", one.path, one.line)
+    ):
+        if left[_key(each)] > 0:
+            left[_key(each)] -= 1
+        else:
+            new.append(each)
+    return new
+
+
+def _key(problem: Problem) -> Key:
+    return problem.path, problem.severity, problem.code, problem.message

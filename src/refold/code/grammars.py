@@ -1,0 +1,118 @@
+"""The symbols of a file, found with a tree-sitter grammar: what there is without a server.
+
+The grammars are packages of the extra `code`. Each has a query, `TAGS_QUERY`, that names the
+definitions of its language, so this module knows no language itself. `languages` says which
+grammar a file needs.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+from msgspec import Struct
+
+from refold.code.languages import Language
+from refold.tools.code import Symbol
+
+_LONGEST = 2 * 1024 * 1024  # bytes of a file
+_MOST = 5_000  # symbols of one
+_PREFIX = "definition."
+# A method is told from a function by where it stands, and a struct is a class to a query.
+_BASE = {"typescript": "javascript", "tsx": "javascript", "cpp": "c"}
+_SUFFIX = {
+    **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx"), "javascript"),
+    ".tsx": "tsx",
+    **dict.fromkeys((".c", ".h"), "c"),
+}
+_PACKAGE = {"tsx": ("tree_sitter_typescript", "language_tsx"),
+            "typescript": ("tree_sitter_typescript", "language_typescript")}  # fmt: skip
+
+
+class _Grammar(Struct, frozen=True):
+    parse: Callable[[bytes], Any]
+    captures: Callable[[Any], Any]
+
+
+def missing(language: Language, path: str) -> str:
+    """Why there are no symbols of this file, in a clause; "" if there are."""
+    if not language.grammar:
+        return f"there is no grammar for {language.name}"
+    try:
+        _grammar(_named(language, path))
+    except ImportError:
+        return "the grammars are not installed (pip install 'refold[code]')"
+    return ""
+
+
+def symbols(language: Language, path: str, content: bytes) -> Sequence[Symbol]:
+    """In the order of the file. Call it in a thread, and only if nothing is `missing`."""
+    if len(content) > _LONGEST:
+        return ()
+    grammar = _grammar(_named(language, path))
+    found = dict[tuple[int, int], tuple[Any, str]]()
+    for _, captures in grammar.captures(grammar.parse(content)):
+        for kind, nodes in captures.items():
+            if not kind.startswith(_PREFIX):
+                continue
+            for name in captures.get("name", ())[:1]:
+                key = (name.start_byte, name.end_byte)
+                before = found.get(key)
+                # The same name as a method says more than as a function.
+                if before is None or kind.endswith("method"):
+                    found[key] = nodes[0], kind.removeprefix(_PREFIX)
+        if len(found) >= _MOST:
+            break
+    return tuple(_nested(sorted(found.items()), content, path))
+
+
+def _nested(
+    found: Sequence[tuple[tuple[int, int], tuple[Any, str]]], content: bytes, path: str
+) -> Iterator[Symbol]:
+    around = list[tuple[int, str]]()  # where each definition ends that this one is in
+    for (start, end), (node, kind) in found:
+        while around and around[-1][0] <= start:
+            around.pop()
+        name = content[start:end].decode(errors="replace")
+        inside = ".".join(each for _, each in around)
+        line = content.count(b"\n", 0, start) + 1
+        yield Symbol(name, kind, path, line, inside)
+        around.append((node.end_byte, name))
+
+
+def _named(language: Language, path: str) -> str:
+    at = path.rfind(".")
+    return _SUFFIX.get(path[at:].lower(), language.grammar)
+
+
+@lru_cache(maxsize=16)
+def _grammar(name: str) -> _Grammar:
+    from tree_sitter import Language as Compiled
+    from tree_sitter import Parser, Query, QueryCursor
+
+    package, function = _PACKAGE.get(name, (f"tree_sitter_{name}", "language"))
+    module = importlib.import_module(package)
+    compiled = Compiled(cast("object", getattr(module, function)()))
+    tags: str = module.TAGS_QUERY
+    if name in _BASE:
+        tags = f"{_of_base(_BASE[name], compiled)}\n{tags}"
+    query = Query(compiled, tags)
+
+    def parse(content: bytes) -> Any:
+        return Parser(compiled).parse(content).root_node
+
+    return _Grammar(
+        parse, lambda root: QueryCursor(query, match_limit=65_536).matches(root)
+    )
+
+
+def _of_base(name: str, compiled: Any) -> str:
+    """The query of the language that this one extends, if it fits."""
+    from tree_sitter import Query, QueryError
+
+    tags: str = importlib.import_module(f"tree_sitter_{name}").TAGS_QUERY
+    try:
+        Query(compiled, tags)
+    except QueryError:
+        return ""
+    return tags

@@ -1,0 +1,384 @@
+"""One language server: its requests, the documents it has open, what it says is wrong with them.
+
+Everything here runs in the thread of `language_servers`, which starts a server again and ends
+it. `server_process` is its program, and `wire` has the messages.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, cast
+
+import anyio
+from msgspec import Raw, Struct
+
+from refold import __version__
+from refold.code import wire
+from refold.code.languages import language_id
+from refold.code.server_process import ServerLaunch, ServerProcess
+from refold.code.wire import Diagnostic, RpcMessage
+from refold.errors import ToolFailed
+
+T = TypeVar("T")
+_DOCUMENTS = 60  # that are open; the one that was asked about the longest ago is closed
+_FILES, _PROBLEMS = 2_000, 1_000  # files with problems that are kept; problems of each
+_TOKENS = 100  # of what it says it is doing
+_STALLS = 2  # questions in a row without an answer, before it is ended
+_TO_END = 2.0  # seconds
+_YOUNG = 3.0  # seconds after its start in which an empty answer is asked for again
+_CALM = 0.5  # seconds without news that mean that no more will come
+
+
+class _Document(Struct):
+    text: str
+    version: int = 1
+    since: int = 0  # the number of the change that it is of
+
+
+class _Documents:
+    """The files that a server has open, and what it says is wrong with files."""
+
+    def __init__(self, notify: Callable[[str, object], None]) -> None:
+        self._notify, self.change = notify, 0
+        self.open = dict[str, _Document]()
+        self._problems = dict[str, tuple[int, Sequence[Diagnostic]]]()
+
+    def show(self, path: str, text: str) -> None:
+        """Open the document, or tell what it is by now."""
+        known = self.open.pop(path, None)
+        if known is not None and known.text == text:
+            self.open[path] = known
+            return
+        self.change += 1
+        uri = wire.uri_of(path)
+        if known is None:
+            self.open[path] = _Document(text, since=self.change)
+            item = {"uri": uri, "languageId": language_id(path), "version": 1, "text": text}
+            self._notify("textDocument/didOpen", {"textDocument": item})
+            return
+        version = known.version + 1
+        self.open[path] = _Document(text, version, self.change)
+        self._notify(
+            "textDocument/didChange",
+            {
+                "textDocument": {"uri": uri, "version": version},
+                "contentChanges": [{"text": text}],
+            },
+        )
+
+    def close(self, gone: Sequence[str]) -> None:
+        """Close these, and the oldest of too many."""
+        more = [path for path in self.open if path not in gone]
+        for path in (*gone, *more[: max(0, len(more) - _DOCUMENTS)]):
+            del self.open[path]
+            self._problems.pop(path, None)
+            item = {"textDocument": {"uri": wire.uri_of(path)}}
+            self._notify("textDocument/didClose", item)
+
+    def publish(self, said: wire.Published) -> None:
+        """Keep what it says, unless that is about an older text."""
+        path = wire.path_of(said.uri)
+        document = self.open.get(path)
+        old = document and said.version is not None and said.version < document.version
+        if path and not old and (path in self._problems or len(self._problems) < _FILES):
+            self._problems[path] = self.change, said.diagnostics[:_PROBLEMS]
+
+    def problems(self, path: str) -> Sequence[Diagnostic]:
+        return self._problems.get(path, (0, ()))[1]
+
+    def late(self, path: str) -> bool:
+        """Whether nothing was published of the file as it is now."""
+        document = self.open.get(path)
+        return (
+            document is not None and self._problems.get(path, (-1, ()))[0] < document.since
+        )
+
+
+class _Waiting:
+    """A request whose response has not come."""
+
+    def __init__(self) -> None:
+        self.over, self.message = anyio.Event(), RpcMessage()
+
+
+class LanguageServer:
+    """Call `run` in a task. Every other method raises `ToolFailed` once it has ended."""
+
+    def __init__(self, launch: ServerLaunch) -> None:
+        self.name, self.process = (
+            launch.spec.program,
+            ServerProcess(launch, self._heard, self._wake),
+        )
+        self._launch, self._can = launch, wire.Capabilities()
+        self._ready, self._started = anyio.Event(), 0.0
+        self._pulls = False  # whether it is asked for problems, or tells them itself
+        self._waiting = dict[int, _Waiting]()
+        self._last_id = self._stalls = 0
+        self._documents = _Documents(self._notify)
+        self._busy, self._began, self._news = set[int | str](), False, anyio.Event()
+
+    async def run(self) -> None:
+        """From its start to its end."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._initialize)
+            await self.process.run()
+            group.cancel_scope.cancel()
+
+    async def leave(self) -> None:
+        """Ask it to end, as the protocol has it, and end it."""
+        with anyio.move_on_after(_TO_END):
+            if self._ready.is_set() and not self.process.ended.is_set():
+                try:
+                    await self._asked("shutdown", None)
+                    self._notify("exit", None)
+                    await self.process.ended.wait()
+                except ToolFailed:
+                    pass
+        self.process.stop("the session was closed")
+
+    async def request(self, method: str, params: object, type_: type[T]) -> Sequence[T]:
+        """What it answers: a list, one alone, or nothing."""
+        await self._until_ready()
+        found = await self._asked(method, params)
+        if found.error is not None:
+            raise ToolFailed(f"{self.name} could not do it: {found.error.message[:500]}")
+        try:
+            return wire.read_all(found.result, type_)
+        except ToolFailed as error:
+            raise ToolFailed(f"{self.name}: {error}") from error
+
+    async def sync(self, texts: Mapping[str, str], changed: Mapping[str, int]) -> None:
+        """Tell it how files are now. `texts` are those that are to be open.
+
+        `changed` are files of the workspace that it may know otherwise, with the numbers that
+        the protocol has for created, changed and deleted.
+        """
+        await self._until_ready()
+        self._documents.change += bool(changed)
+        if changed:
+            events = [{"uri": wire.uri_of(p), "type": n} for p, n in changed.items()]
+            self._notify("workspace/didChangeWatchedFiles", {"changes": events})
+        for path, text in texts.items():
+            self._documents.show(path, text)
+        self._documents.close([path for path in self.open if path not in texts])
+
+    @property
+    def open(self) -> Sequence[str]:
+        """The files that it has open, the one that was shown first at first."""
+        return tuple(self._documents.open)
+
+    async def settled(self) -> None:
+        """Wait until it has read the workspace. Raises `ToolFailed` where it takes too long."""
+        await self._until_ready()
+        with anyio.move_on_after(self._launch.seconds):
+            if not self._began:
+                with anyio.move_on_after(self._launch.spec.indexes):
+                    while not self._busy and not self.process.ended.is_set():
+                        await self._until_news()
+                self._began = True
+            while self._busy and not self.process.ended.is_set():
+                await self._until_news()
+                with anyio.move_on_after(_CALM):
+                    while not self._busy:
+                        await self._until_news()
+
+    async def may_know_more(self) -> bool:
+        """Whether it has started only now; then some time has passed when this returns."""
+        if anyio.current_time() - self._started > _YOUNG:
+            return False
+        with anyio.move_on_after(_CALM):
+            await self._until_news()
+        return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether it says that it still reads the workspace."""
+        return bool(self._busy)
+
+    def column(self, line: str, at: int) -> int:
+        return wire.column(line, at, self._can.position_encoding)
+
+    async def problems(
+        self, paths: Sequence[str], seconds: float = 0.0
+    ) -> Mapping[str, Sequence[Diagnostic]]:
+        """What is wrong with these files, which are open.
+
+        Raises `ToolFailed` if it does not say so in `seconds`, or in the time of a question.
+        """
+        await self._until_ready()
+        try:
+            with anyio.fail_after(seconds or self._launch.seconds):
+                if self._pulls:
+                    return {path: await self._pulled(path) for path in paths}
+                await self._published(paths)
+        except TimeoutError as error:
+            self._living()
+            raise ToolFailed(
+                f"{self.name} did not say within {seconds or self._launch.seconds:g} s what "
+                "is wrong"
+            ) from error
+        return {path: self._documents.problems(path) for path in paths}
+
+    async def _pulled(self, path: str) -> Sequence[Diagnostic]:
+        params = {"textDocument": {"uri": wire.uri_of(path)}}
+        found = await self.request("textDocument/diagnostic", params, wire.Pulled)
+        return [item for each in found for item in each.items][:_PROBLEMS]
+
+    async def _published(self, paths: Sequence[str]) -> None:
+        """Wait until it has published something of each file as it is now, and is calm."""
+        while True:
+            self._living()
+            if any(self._documents.late(path) for path in paths):
+                await self._until_news()
+                continue
+            with anyio.move_on_after(_CALM):
+                await self._until_news()
+                continue
+            return
+
+    async def _initialize(self) -> None:
+        root = self._launch.root
+        uri = wire.uri_of(root)
+        params = {
+            "processId": None,
+            "clientInfo": {"name": "refold", "version": __version__},
+            "rootPath": root,
+            "rootUri": uri,
+            "workspaceFolders": [{"uri": uri, "name": os.path.basename(root)}],
+            "capabilities": wire.CLIENT,
+            "initializationOptions": {},
+        }
+        try:
+            found = await self._asked("initialize", params)
+            self._can = wire.read(found.result, wire.Initialized).capabilities
+        except ToolFailed as error:
+            self.process.stop(str(error), hung=self.process.hung)
+            return
+        self._pulls, self._started = self._can.pulls, anyio.current_time()
+        self._notify("initialized", {})
+        settings = {"settings": self._launch.spec.settings}
+        self._notify("workspace/didChangeConfiguration", settings)
+        self._ready.set()
+
+    async def _until_ready(self) -> None:
+        with anyio.move_on_after(self._launch.seconds):
+            await self._ready.wait()
+        if not self._ready.is_set():
+            self.process.stop(
+                f"it did not start within {self._launch.seconds:g} s", hung=True
+            )
+        self._living()
+
+    def _living(self) -> None:
+        if self.process.ended.is_set():
+            raise ToolFailed(f"{self.name} has ended: {self.process.why}")
+
+    async def _asked(self, method: str, params: object) -> RpcMessage:
+        """The response. One that does not come in time counts against the server."""
+        self._living()
+        self._last_id += 1
+        id_, waiting = self._last_id, _Waiting()
+        self._waiting[id_] = waiting
+        self.process.put(wire.request(id_, method, params))
+        seconds = self._launch.seconds
+        try:
+            with anyio.move_on_after(seconds):
+                await waiting.over.wait()
+        finally:
+            del self._waiting[id_]
+            if not waiting.over.is_set() and not self.process.ended.is_set():
+                self._notify("$/cancelRequest", {"id": id_})
+        if not waiting.over.is_set():
+            self._stalls += 1
+            if self._stalls >= _STALLS or not self._ready.is_set():
+                self.process.stop(f"it did not answer within {seconds:g} s", hung=True)
+            raise ToolFailed(f"{self.name} did not answer within {seconds:g} s")
+        self._living()
+        return waiting.message
+
+    def _notify(self, method: str, params: object) -> None:
+        self.process.put(wire.notification(method, params))
+
+    def _heard(self, message: RpcMessage) -> None:
+        if not message.method:
+            waiting = self._waiting.get(message.id) if isinstance(message.id, int) else None
+            if waiting is not None:
+                self._stalls = 0
+                waiting.message = message
+                waiting.over.set()
+            return
+        try:
+            if message.id is not None:
+                if message.method == "client/registerCapability":
+                    said = wire.read(message.params, wire.Registered)
+                    methods = {each.method for each in said.registrations}
+                    self._pulls = self._pulls or "textDocument/diagnostic" in methods
+                self.process.put(_reply(message, self._launch))
+            else:
+                self._told(message)
+        except ToolFailed as error:
+            self.process.printed(f"{message.method}: {error}")
+
+    def _told(self, message: RpcMessage) -> None:
+        match message.method:
+            case "textDocument/publishDiagnostics":
+                self._documents.publish(wire.read(message.params, wire.Published))
+            case "$/progress":
+                self._progress(message.params)
+            case _:
+                return
+        news, self._news = self._news, anyio.Event()
+        news.set()
+
+    def _progress(self, params: Raw) -> None:
+        said = wire.read(params, wire.Progress)
+        if said.value.kind == "begin" and len(self._busy) < _TOKENS:
+            self._busy.add(said.token)
+        elif said.value.kind == "end":
+            self._busy.discard(said.token)
+
+    def _wake(self) -> None:
+        """It has ended: who waits for it finds that out."""
+        self._news.set()
+        for waiting in self._waiting.values():
+            waiting.over.set()
+        self._ready.set()
+
+    async def _until_news(self) -> None:
+        """Wait until it tells something, or ends."""
+        await self._news.wait()
+
+
+def _reply(message: RpcMessage, launch: ServerLaunch) -> bytes:
+    """To a request of the server. Nothing that changes anything is granted."""
+    match message.method:
+        case "workspace/configuration":
+            asked = wire.read(message.params, wire.ConfigurationAsked)
+            found = [
+                _setting(launch.spec.settings, each.section)
+                for each in asked.items[:_TOKENS]
+            ]
+            return wire.response(message, found)
+        case "workspace/workspaceFolders":
+            return wire.response(message, [{"uri": wire.uri_of(launch.root)}])
+        case "workspace/applyEdit":
+            return wire.response(message, {"applied": False})
+        case (
+            "client/registerCapability"
+            | "client/unregisterCapability"
+            | "window/workDoneProgress/create"
+            | "window/showMessageRequest"
+            | "workspace/diagnostic/refresh"
+        ):
+            return wire.response(message, None)
+        case _:
+            return wire.unknown_method(message)
+
+
+def _setting(settings: object, section: str) -> object:
+    """What the table has for it: `python.analysis` is in `python`."""
+    found = settings
+    for name in filter(None, section.split(".")):
+        if not isinstance(found, Mapping):
+            return None
+        found = cast("Mapping[str, object]", found).get(name)
+    return found

@@ -1,0 +1,197 @@
+"""The language servers of one workspace: started at the first question, ended with the session.
+
+They run in the event loop of a thread of their own, because they outlive the turn that asked
+first. A server that ends is started again once; one that hangs is not. `language_server` is one
+server, and `source_code` asks the questions.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+from anyio import to_thread
+from anyio.abc import TaskGroup, TaskStatus
+from anyio.from_thread import start_blocking_portal
+from msgspec import Struct
+
+from refold.code.language_server import LanguageServer
+from refold.code.languages import ServerSpec
+from refold.code.server_process import ServerLaunch
+from refold.errors import ToolFailed
+from refold.place.port import Commands
+from refold.values.log_level import Tell
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from anyio.from_thread import BlockingPortal
+
+T = TypeVar("T")
+_MOST_ENDS = 2  # of a server in one session; after that it is not started again
+_SOON = 3.0  # seconds for all servers to end
+
+
+class Surroundings(Struct, frozen=True):
+    """What all servers of a workspace have. `find` gives the absolute path of a program, or ""."""
+
+    root: str
+    commands: Commands
+    find: Callable[[str], str]
+    log: Tell
+    seconds: float = 30.0
+
+
+class _Slot:
+    """The place of one server. `known` is how it last saw the files of the workspace."""
+
+    def __init__(self) -> None:
+        self.server: LanguageServer | None = None
+        self.ends, self.why = 0, ""
+        self.lock = anyio.Lock()
+        self.known: Mapping[str, object] | None = None
+
+
+class LanguageServers:
+    """`close` it in a thread."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._around, self._slots = surroundings, dict[str, _Slot]()
+        self._stack, self._lock = ExitStack(), Lock()
+        self._portal: BlockingPortal | None = None
+        self._group: TaskGroup | None = None
+        self._closed = False
+
+    def runs(self, spec: ServerSpec) -> bool:
+        """Whether this server has been started and is there."""
+        slot = self._slots.get(spec.program)
+        return bool(slot and slot.server and not slot.server.process.ended.is_set())
+
+    async def ask(
+        self,
+        spec: ServerSpec,
+        files: Mapping[str, object],
+        work: Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]],
+    ) -> T:
+        """What `work` has from this server, one question at a time. Raises `ToolFailed`.
+
+        `files` are the files of its languages, each with a value that is another when the file
+        was changed. `work` gets those that changed since the server was last asked.
+        """
+        portal = await to_thread.run_sync(self._begun)
+        future: Future[T] = portal.start_task_soon(self._answered, spec, files, work)
+        try:
+            return await to_thread.run_sync(
+                future.result, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+            )
+        finally:
+            future.cancel()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            portal = self._portal
+        if portal is not None:
+            portal.call(self._leave)
+        self._stack.close()
+
+    def _begun(self) -> "BlockingPortal":
+        with self._lock:
+            if self._closed:
+                raise ToolFailed("The session is being closed. Nothing was done.")
+            if self._portal is None:
+                portal = start_blocking_portal(name="language servers")
+                self._portal = self._stack.enter_context(portal)
+                self._portal.start_task(self._live)
+            return self._portal
+
+    async def _live(self, *, task_status: TaskStatus[None]) -> None:
+        """The task that all servers run in, until they are closed."""
+        async with anyio.create_task_group() as self._group:
+            task_status.started()
+            await anyio.sleep_forever()
+
+    async def _leave(self) -> None:
+        with anyio.move_on_after(_SOON):
+            async with anyio.create_task_group() as group:
+                for slot in self._slots.values():
+                    if slot.server is not None:
+                        group.start_soon(slot.server.leave)
+        assert self._group is not None  # a portal has it
+        self._group.cancel_scope.cancel()
+
+    async def _answered(
+        self,
+        spec: ServerSpec,
+        files: Mapping[str, object],
+        work: Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]],
+    ) -> T:
+        slot = self._slots.setdefault(spec.program, _Slot())
+        async with slot.lock:
+            while True:
+                server = self._server(slot, spec)
+                changed = _changed(slot.known, files)
+                try:
+                    found = await work(server, changed)
+                except ToolFailed as error:
+                    if not server.process.ended.is_set():
+                        raise
+                    self._lost(slot, server, error)
+                else:
+                    slot.known = files
+                    return found
+
+    def _server(self, slot: _Slot, spec: ServerSpec) -> LanguageServer:
+        """The one that runs, or a new one. Raises `ToolFailed` where it is given up."""
+        if slot.server is not None and slot.server.process.ended.is_set():
+            self._lost(slot, slot.server)
+        if slot.ends >= _MOST_ENDS:
+            raise _given_up(spec.program, slot.why)
+        if slot.server is None:
+            around, group = self._around, self._group
+            assert group is not None  # this runs beside it
+            launch = ServerLaunch(
+                spec,
+                around.root,
+                around.commands,
+                around.log,
+                around.find(spec.program),
+                around.seconds,
+            )
+            slot.server, slot.known = LanguageServer(launch), None
+            group.start_soon(slot.server.run)
+        return slot.server
+
+    def _lost(
+        self, slot: _Slot, server: LanguageServer, error: ToolFailed | None = None
+    ) -> None:
+        """It has ended. Raises `ToolFailed` if it is not to be started again."""
+        slot.server, slot.why = None, server.process.why
+        slot.ends = _MOST_ENDS if server.process.hung else slot.ends + 1
+        self._around.log("warning", f"{server.name} has ended: {server.process.why}")
+        if slot.ends >= _MOST_ENDS:
+            raise _given_up(server.name, slot.why) from error
+
+
+def _given_up(name: str, why: str) -> ToolFailed:
+    return ToolFailed(
+        f"The language server {name} failed ({why.rstrip('.')}), and is not started again in this session."
+    )
+
+
+_CREATED, _CHANGED, _DELETED = 1, 2, 3  # as the protocol numbers them
+
+
+def _changed(
+    known: Mapping[str, object] | None, files: Mapping[str, object]
+) -> dict[str, int]:
+    """How `files` differ from what a server knows. One that has just started reads them."""
+    if known is None or known is files:
+        return {}
+    found = {
+        path: _CHANGED if path in known else _CREATED
+        for path, state in files.items()
+        if known.get(path) != state
+    }
+    return found | {path: _DELETED for path in known if path not in files}

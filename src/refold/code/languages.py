@@ -1,0 +1,149 @@
+"""Which files are of which language, and which server and grammar know it. Data, and pure.
+
+`language_server` talks to a server, and `grammars` parses with a grammar.
+"""
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+
+
+class ServerSpec(Struct, frozen=True):
+    """A language server: how it is started, what it is told, how it is installed.
+
+    `settings` are what it gets when it asks for its configuration, and `packages` directories
+    that it reads beside the workspace. `indexes`: seconds in which it begins to say that it
+    reads the workspace; before that its answers are not complete.
+    """
+
+    program: str
+    arguments: tuple[str, ...] = ()
+    install: str = ""
+    settings: Mapping[str, Any] = {}
+    environ: Mapping[str, str] = {}
+    packages: tuple[str, ...] = ()
+    indexes: float = 0.0
+
+
+class Language(Struct, frozen=True):
+    """`suffixes` are those of its files, each with the name that servers have for it.
+
+    `grammar` is a package of the extra `code`, or "" if there is none.
+    """
+
+    name: str
+    suffixes: Mapping[str, str]
+    servers: tuple[ServerSpec, ...] = ()
+    grammar: str = ""
+
+
+_PYRIGHT = {"analysis": {"typeCheckingMode": "standard", "diagnosticMode": "openFilesOnly"}}
+# Packages cannot be loaded without the network, and what is built goes to a /tmp of its own.
+_CARGO = {
+    "CARGO_NET_OFFLINE": "true",
+    "CARGO_TARGET_DIR": "/tmp/target",
+}
+_GO = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOCACHE": "/tmp/go-build"}
+
+LANGUAGES = (
+    Language(
+        "Python",
+        {".py": "python", ".pyi": "python"},
+        (
+            ServerSpec(
+                "basedpyright-langserver",
+                ("--stdio",),
+                "pipx install basedpyright",
+                {"basedpyright": _PYRIGHT, "python": _PYRIGHT},
+            ),
+            ServerSpec(
+                "pyright-langserver",
+                ("--stdio",),
+                "npm install -g pyright",
+                {"python": _PYRIGHT},
+            ),
+        ),
+        "python",
+    ),
+    Language(
+        "TypeScript",
+        {
+            **{".ts": "typescript", ".mts": "typescript", ".cts": "typescript"},
+            **{".tsx": "typescriptreact", ".jsx": "javascriptreact"},
+            **{".js": "javascript", ".mjs": "javascript", ".cjs": "javascript"},
+        },
+        (
+            ServerSpec(
+                "typescript-language-server",
+                ("--stdio",),
+                "npm install -g typescript-language-server typescript@5",
+            ),
+        ),
+        "typescript",
+    ),
+    Language(
+        "Go",
+        {".go": "go"},
+        (
+            ServerSpec(
+                "gopls",
+                install="go install golang.org/x/tools/gopls@latest",
+                environ=_GO,
+                packages=("~/go/pkg/mod",),
+                indexes=1.0,
+            ),
+        ),
+        "go",
+    ),
+    Language(
+        "Rust",
+        {".rs": "rust"},
+        (
+            ServerSpec(
+                "rust-analyzer",
+                install="rustup component add rust-analyzer",
+                environ=_CARGO,
+                packages=("~/.cargo/registry", "~/.cargo/git"),
+                indexes=5.0,
+            ),
+        ),
+        "rust",
+    ),
+    Language(
+        "C and C++",
+        {
+            **{".c": "c", ".h": "c"},
+            **dict.fromkeys((".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx"), "cpp"),
+        },
+        (ServerSpec("clangd", install="install the package clangd", indexes=1.0),),
+        "cpp",
+    ),
+    Language("Java", {".java": "java"}, grammar="java"),
+)
+_BY_SUFFIX = MappingProxyType({s: each for each in LANGUAGES for s in each.suffixes})
+
+
+def language_of(path: str) -> Language | None:
+    return _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
+
+
+def language_id(path: str) -> str:
+    """The name that servers have for the language of this file."""
+    suffix = os.path.splitext(path)[1].lower()
+    return _BY_SUFFIX[suffix].suffixes[suffix]
+
+
+# The kinds of symbols, by the numbers that the protocol has for them.
+KINDS = (
+    "", "file", "module", "namespace", "package", "class", "method", "property", "field",
+    "constructor", "enum", "interface", "function", "variable", "constant", "string",
+    "number", "boolean", "array", "object", "key", "null", "member", "struct", "event",
+    "operator", "type",
+)  # fmt: skip
+
+
+def kind_name(number: int) -> str:
+    return KINDS[number] if 0 < number < len(KINDS) else "symbol"

@@ -1,0 +1,165 @@
+"""The program of one language server, in the sandbox, and the bytes to and from it.
+
+It reads the workspace and installed programs, and writes only to a /tmp of its own: no network,
+no keys. A program that ends, sends what is not a message, or does not read, has ended: `why`
+says so in words. `language_server` knows what the messages mean.
+"""
+
+import os
+import shlex
+import socket
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import SocketStream
+from msgspec import Struct
+
+from refold.code import wire
+from refold.code.languages import ServerSpec
+from refold.code.wire import RpcMessage
+from refold.errors import ToolFailed
+from refold.place.port import CommandExtras, Commands, Finished
+from refold.values.log_level import Tell
+from refold.values.tools import Confines
+
+_AT_ONCE = 256 * 1024
+_MOST_UNSENT = 20_000  # messages that wait to be sent
+_LOGGED = 200  # lines for the log
+_TO_END = 2.0  # seconds
+
+
+class ServerLaunch(Struct, frozen=True):
+    """Where and how a server is started. `log` takes what it prints."""
+
+    spec: ServerSpec
+    root: str
+    commands: Commands
+    log: Tell
+    program: str  # its absolute path
+    seconds: float = 30.0  # for one question
+
+
+class ServerProcess:
+    """Call `run` in a task. `heard` gets each message, and `on_end` is called at its end."""
+
+    def __init__(
+        self,
+        launch: ServerLaunch,
+        heard: Callable[[RpcMessage], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self.why, self.hung, self.ended = "", False, anyio.Event()
+        self._launch, self._heard, self._on_end = launch, heard, on_end
+        self._scope, self._frames = anyio.CancelScope(), wire.Frames()
+        self._to_send, self._outgoing = anyio.create_memory_object_stream[bytes](
+            _MOST_UNSENT
+        )
+        self._logged = 0
+
+    async def run(self) -> None:
+        """From its start to its end."""
+        try:
+            with self._scope:
+                ours, its = socket.socketpair()
+                connection = await SocketStream.from_socket(ours)
+                async with connection, anyio.create_task_group() as group:
+                    group.start_soon(self._run, its)
+                    group.start_soon(self._send, connection)
+                    await self._receive(connection)
+                    with anyio.move_on_after(_TO_END):  # the program says why it ended
+                        await self.ended.wait()
+                    group.cancel_scope.cancel()
+        finally:
+            self._end("it was ended")
+            self._to_send.close()
+            self._outgoing.close()
+
+    def stop(self, why: str, *, hung: bool = False) -> None:
+        """End it at once. The first reason counts."""
+        self.hung = self.hung or hung
+        self._end(why)
+        self._scope.cancel()
+
+    def put(self, data: bytes) -> None:
+        """Send it, after what is sent already."""
+        try:
+            self._to_send.send_nowait(data)
+        except anyio.WouldBlock:
+            self.stop("it does not read what it is sent", hung=True)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            pass  # it has ended
+
+    def printed(self, text: str) -> None:
+        """For the log, which gets the first lines."""
+        for line in text.splitlines():
+            if line.strip() and self._logged < _LOGGED:
+                self._logged += 1
+                self._launch.log("debug", f"{self._launch.spec.program}: {line[:1_000]}")
+
+    async def _run(self, its: socket.socket) -> None:
+        launch, spec = self._launch, self._launch.spec
+        given = CommandExtras(
+            stdin=its.fileno(),
+            seen=_seen(spec, launch.program),
+            environ=spec.environ,
+            own_tmp=True,
+        )
+        try:
+            finished = await launch.commands.run(
+                f"exec {shlex.join((launch.program, *spec.arguments))} >&0",
+                cwd=launch.root,
+                seconds=None,
+                confines=Confines(),
+                on_output=self.printed,
+                given=given,
+            )
+            self._end(_how(finished))
+        except ToolFailed as error:
+            self._end(str(error))
+        finally:
+            its.close()
+
+    async def _send(self, connection: SocketStream) -> None:
+        try:
+            async for data in self._outgoing:
+                await connection.send(data)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            pass  # its end is told by the program
+
+    async def _receive(self, connection: SocketStream) -> None:
+        try:
+            while True:
+                for message in self._frames.feed(await connection.receive(_AT_ONCE)):
+                    self._heard(message)
+                await anyio.lowlevel.checkpoint()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            pass
+        except ToolFailed as error:
+            self._end(str(error))
+
+    def _end(self, why: str) -> None:
+        self.why = self.why or why
+        self.ended.set()
+        self._on_end()
+
+
+def _how(finished: Finished) -> str:
+    """How a program ended that should have stayed, with the last it printed."""
+    said = finished.text.strip().splitlines()
+    last = f": {said[-1].strip()[:300]}" if said else ""
+    if finished.stopped:
+        return f"its program was ended ({finished.stopped}){last}"
+    return f"its program ended with code {finished.code}{last}"
+
+
+def _seen(spec: ServerSpec, program: str) -> tuple[str, ...]:
+    """Where its parts are: its directory, an environment around that, and what it reads."""
+    seen = [os.path.expanduser(each) for each in spec.packages]
+    for name in (program, os.path.realpath(program)):
+        folder = os.path.dirname(name)
+        above = os.path.dirname(folder)
+        whole = os.path.basename(above) == "node_modules" or os.path.isfile(
+            os.path.join(above, "pyvenv.cfg")
+        )
+        seen += [above if whole else folder, os.path.join(above, "lib", "node_modules")]
+    return tuple(each for each in dict.fromkeys(seen) if os.path.isdir(each))

@@ -1,0 +1,359 @@
+"""Answers about source code: from the server of its language, or else from a grammar.
+
+Implements `tools.code.SourceCode` for one workspace, as one agent may read it: what the agent
+may not read is left out, whatever a server knows. `language_servers` runs the servers, and
+`grammars` parses.
+"""
+
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import TypeAlias, TypeVar
+
+from anyio import to_thread
+from msgspec import Struct
+
+from refold.code import grammars, wire
+from refold.code.code_files import CodeFiles
+from refold.code.language_server import LanguageServer
+from refold.code.language_servers import LanguageServers
+from refold.code.languages import (
+    LANGUAGES,
+    Language,
+    ServerSpec,
+    kind_name,
+    language_of,
+)
+from refold.errors import ToolFailed
+from refold.place.port import Files, Real
+from refold.tools.code import Mentions, Problem, Problems, Symbol, Symbols
+
+_FILES = 20_000  # of a workspace that are looked at
+_WALK, _PARSE = 5.0, 10.0  # seconds to list them, and to parse them for a name
+_LANGUAGES = 3  # that are asked for a name, those with the most files first
+_RESULTS = 1_000
+_ASKED = 40  # files that are looked at for problems in one question
+_SEVERITY = {1: "error", 2: "warning", 3: "information", 4: "hint"}
+_WARNING = 2
+_INDEXING = "{name} still reads the workspace, so something may be missing: ask again"
+T = TypeVar("T")
+Work: TypeAlias = Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]]
+
+
+class CodeWorkspace(Struct, frozen=True):
+    """`refused` is why no server may run here, or ""; `find` gives a program, or ""."""
+
+    roots: tuple[str, ...]
+    servers: LanguageServers
+    find: Callable[[str], str]
+    refused: str = ""
+
+
+class SourceCode:
+    def __init__(self, workspace: CodeWorkspace, files: Files) -> None:
+        self._workspace, self._files = workspace, files
+        self._code = CodeFiles(workspace.roots, files)
+
+    async def of_file(self, file: Real, query: str) -> Symbols:
+        language = _language(file, self._files)
+        content = await to_thread.run_sync(self._files.read, file)
+        spec, why = self._server(language)
+        if spec is not None:
+            try:
+                found = await self._outline(spec, file)
+                return Symbols(spec.program, symbols=tuple(_holding(found, query)))
+            except ToolFailed as error:
+                why = str(error).rstrip(".")
+        if lacks := grammars.missing(language, file):
+            raise ToolFailed(f"{why}, and {lacks}.")
+        parsed = await to_thread.run_sync(grammars.symbols, language, file, content)
+        return Symbols("tree-sitter", (why,), tuple(_holding(parsed, query)))
+
+    async def named(self, query: str) -> Symbols:
+        files = await to_thread.run_sync(self._code.listed)
+        by_language = _by_language(files)
+        if not by_language:
+            raise ToolFailed("There is no file of a known language in the workspace.")
+        found, by, notes = list[Symbol](), list[str](), list[str]()
+        for language, mine in by_language[:_LANGUAGES]:
+            spec, why = self._server(language)
+            if spec is not None:
+                try:
+                    said, busy = await self._by_name(spec, mine, query)
+                    found += said
+                    by.append(spec.program)
+                    notes += [_INDEXING.format(name=spec.program)] if busy else []
+                    continue
+                except ToolFailed as error:
+                    why = str(error).rstrip(".")
+            if lacks := grammars.missing(language, mine[0]):
+                notes.append(f"{why}, and {lacks}")
+                continue
+            parse = partial(self._parsed, mine, query)
+            parsed, all_of_them = await to_thread.run_sync(parse)
+            found += parsed
+            by.append(f"tree-sitter for {language.name}")
+            notes += [why] if all_of_them else [why, "not every file was parsed in time"]
+        if not by:
+            raise ToolFailed(f"{'; '.join(notes)}.")
+        ranked = sorted(_holding(found, query), key=partial(_rank, query))
+        return Symbols(", ".join(by), tuple(notes), tuple(ranked[:_RESULTS]))
+
+    async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
+        spec = self._needed(_language(file, self._files), "references", "grep")
+        text = await to_thread.run_sync(self._code.text, file)
+        row, at = _place(text, line, symbol, self._files.called(file))
+
+        async def work(
+            server: LanguageServer, changed: Mapping[str, int]
+        ) -> tuple[Sequence[wire.Location], Sequence[wire.Location], bool]:
+            await self._tell(server, changed, [file])
+            await server.settled()
+            column = server.column(text.splitlines()[row], at)
+            asked = {
+                "textDocument": {"uri": wire.uri_of(file)},
+                "position": {"line": row, "character": column},
+            }
+            defined = await server.request("textDocument/definition", asked, wire.Location)
+            # Without the declaration, some leave out the place that was asked about.
+            asked = {**asked, "context": {"includeDeclaration": True}}
+            used = await server.request("textDocument/references", asked, wire.Location)
+            return defined, used, server.busy
+
+        defined, used, busy = await self._ask(spec, work)
+        notes = (_INDEXING.format(name=spec.program),) if busy else ()
+        if row + 1 != line:
+            notes += (f"{symbol} is not on line {line}: line {row + 1} was taken",)
+        definitions, every = await to_thread.run_sync(self._code.shown, defined, used)
+        references = tuple(each for each in every if each not in definitions)
+        return Mentions(spec.program, notes, definitions, references)
+
+    async def problems(self, files: Sequence[Real]) -> Problems:
+        if len(files) == 1:
+            self._needed(_language(files[0], self._files), "diagnostics", "a command")
+            await to_thread.run_sync(
+                self._code.text, files[0]
+            )  # it says why it cannot be read
+        chosen, notes = dict[str, tuple[ServerSpec, list[Real]]](), list[str]()
+        for file in files:
+            language = language_of(file)
+            if language is None or not self._code.there(file):
+                continue
+            spec, why = self._server(language)
+            if spec is None:
+                notes += [] if why in notes else [why]
+            else:
+                chosen.setdefault(spec.program, (spec, []))[1].append(file)
+        if not chosen:
+            raise ToolFailed(
+                f"{'; '.join(notes)}."
+                if notes
+                else "None of the files that were read or changed is of a known language: "
+                "name a file."
+            )
+        looked, found = list[str](), list[Problem]()
+        for spec, mine in chosen.values():
+            if len(mine) > _ASKED:
+                notes.append(
+                    f"only the last {_ASKED} files of {spec.program} were looked at"
+                )
+            said = await self.problems_of(spec, mine[-_ASKED:])
+            looked += mine[-_ASKED:]
+            found += said
+        found.sort(key=lambda each: (each.severity != "error", each.path, each.line))
+        return Problems(", ".join(chosen), tuple(notes), tuple(looked), tuple(found))
+
+    async def problems_of(
+        self, spec: ServerSpec, files: Sequence[Real], seconds: float = 0.0
+    ) -> Sequence[Problem]:
+        """Errors and warnings of files that this server knows. Raises `ToolFailed`."""
+
+        async def work(
+            server: LanguageServer, changed: Mapping[str, int]
+        ) -> Mapping[str, Sequence[wire.Diagnostic]]:
+            await self._tell(server, changed, files)
+            if not seconds:
+                await server.settled()
+            return await server.problems(files, seconds)
+
+        found = await self._ask(spec, work)
+        return [
+            _problem(path, each)
+            for path, several in found.items()
+            for each in several
+            if (each.severity or 1) <= _WARNING
+        ]
+
+    def server_of(self, file: str, *, running: bool) -> ServerSpec | None:
+        """The server for a file, if there is one; `running`: if it was started already."""
+        language = language_of(file)
+        spec = self._server(language)[0] if language else None
+        return (
+            spec if spec and (not running or self._workspace.servers.runs(spec)) else None
+        )
+
+    async def _outline(self, spec: ServerSpec, file: Real) -> Sequence[Symbol]:
+        async def work(
+            server: LanguageServer, changed: Mapping[str, int]
+        ) -> Sequence[wire.DocumentSymbol]:
+            await self._tell(server, changed, [file])
+            asked = {"textDocument": {"uri": wire.uri_of(file)}}
+            return await server.request(
+                "textDocument/documentSymbol", asked, wire.DocumentSymbol
+            )
+
+        found = await self._ask(spec, work)
+        every = islice(_outlined(found, file), _RESULTS)
+        return sorted(every, key=lambda each: each.line)
+
+    async def _by_name(
+        self, spec: ServerSpec, files: Sequence[str], query: str
+    ) -> tuple[Sequence[Symbol], bool]:
+        first = Real(files[0])
+
+        async def work(
+            server: LanguageServer, changed: Mapping[str, int]
+        ) -> tuple[Sequence[wire.SymbolInformation], bool]:
+            # Some know a workspace only once a file of it is open.
+            await self._tell(server, changed, [] if server.open else [first])
+            await server.settled()
+            asked = {"query": query}
+            while True:
+                found = await server.request(
+                    "workspace/symbol", asked, wire.SymbolInformation
+                )
+                # One that has just started may not have listed the files yet, and not say so.
+                if found or not await server.may_know_more():
+                    return found, server.busy
+
+        found, busy = await self._ask(spec, work)
+        return await to_thread.run_sync(self._in_workspace, found), busy
+
+    def _in_workspace(self, found: Sequence[wire.SymbolInformation]) -> Sequence[Symbol]:
+        kept = list[Symbol]()
+        for each in found[: _RESULTS * 10]:
+            path, line = os.path.realpath(each.location.path or "/"), each.location.line
+            if (
+                len(kept) < _RESULTS
+                and self._code.inside(path)
+                and self._code.may_show(path)
+            ):
+                inside = each.container_name or ""
+                kept.append(Symbol(each.name, kind_name(each.kind), path, line, inside))
+        return kept
+
+    async def _ask(self, spec: ServerSpec, work: Work[T]) -> T:
+        files = await to_thread.run_sync(self._code.states, spec)
+        return await self._workspace.servers.ask(spec, files, work)
+
+    async def _tell(
+        self, server: LanguageServer, changed: Mapping[str, int], asked: Sequence[Real]
+    ) -> None:
+        """Show the server how files are now: those it has open, and those it is asked about."""
+        paths = (*(Real(p) for p in server.open if p not in asked), *asked)
+        texts = await to_thread.run_sync(self._code.texts, paths)
+        await server.sync(texts, changed)
+
+    def _server(self, language: Language) -> tuple[ServerSpec | None, str]:
+        """The server for a language, or why there is none, in a clause."""
+        workspace = self._workspace
+        if not language.servers:
+            return None, f"no language server for {language.name} is known"
+        if workspace.refused:
+            return None, workspace.refused
+        for spec in language.servers:
+            if workspace.find(spec.program):
+                return spec, ""
+        first = language.servers[0]
+        return None, (
+            f"no language server for {language.name} is installed: {first.program} is not on "
+            f"PATH ({first.install})"
+        )
+
+    def _needed(self, language: Language, tool: str, instead: str) -> ServerSpec:
+        spec, why = self._server(language)
+        if spec is None:
+            raise ToolFailed(
+                f"{why[:1].upper()}{why[1:]}. {tool} needs one: use {instead}."
+            )
+        return spec
+
+    def _parsed(self, paths: Sequence[str], query: str) -> tuple[Sequence[Symbol], bool]:
+        """The symbols of these files by name, and whether there was time for all of them."""
+        until, found = time.monotonic() + _PARSE, list[Symbol]()
+        for path in paths:
+            if time.monotonic() > until:
+                return found, False
+            language = language_of(path)
+            with suppress(ToolFailed):
+                content = self._files.read(Real(path))
+                if language and query.casefold().encode() in content.lower():
+                    found += _holding(grammars.symbols(language, path, content), query)
+        return found, True
+
+
+def _language(file: Real, files: Files) -> Language:
+    if (found := language_of(file)) is None:
+        known = ", ".join(suffix for each in LANGUAGES for suffix in each.suffixes)
+        raise ToolFailed(
+            f"{files.called(file)} is of no language that is known here: {known}."
+        )
+    return found
+
+
+def _by_language(files: Iterable[str]) -> Sequence[tuple[Language, Sequence[str]]]:
+    """The one with the most files first."""
+    found = dict[str, tuple[Language, list[str]]]()
+    for path in files:
+        if (language := language_of(path)) is not None:
+            found.setdefault(language.name, (language, []))[1].append(path)
+    return sorted(found.values(), key=lambda each: -len(each[1]))
+
+
+def _holding(found: Iterable[Symbol], query: str) -> Iterator[Symbol]:
+    wanted = query.casefold()
+    return (each for each in found if wanted in each.name.casefold())
+
+
+def _rank(query: str, symbol: Symbol) -> tuple[int, str, str, int]:
+    """The name itself first, then those that begin with it."""
+    name, wanted = symbol.name.casefold(), query.casefold()
+    how = 0 if name == wanted else 1 if name.startswith(wanted) else 2
+    return how, name, symbol.path, symbol.line
+
+
+def _place(text: str, line: int, symbol: str, file: str) -> tuple[int, int]:
+    """Where the symbol is: the line, from 0, that is nearest to `line`, and the character."""
+    last = symbol.strip().rpartition(".")[2]
+    if not last:
+        raise ToolFailed("The symbol is empty: give a name that is in the file.")
+    word = re.compile(rf"(?<!\w){re.escape(last)}(?!\w)")
+    rows = [
+        (abs(n + 1 - line), n) for n, r in enumerate(text.splitlines()) if word.search(r)
+    ]
+    if not rows:
+        raise ToolFailed(f"{file} does not contain {last!r}.")
+    row = min(rows)[1]
+    found = word.search(text.splitlines()[row])
+    return row, found.start() if found else 0
+
+
+def _outlined(
+    found: Iterable[wire.DocumentSymbol], path: str, inside: str = ""
+) -> Iterator[Symbol]:
+    for each in found:
+        line = each.selection_range.start.line + 1
+        yield Symbol(each.name, kind_name(each.kind), path, line, inside)
+        name = f"{inside}.{each.name}" if inside else each.name
+        if kind_name(each.kind) not in ("function", "method", "constructor"):
+            yield from _outlined(each.children or (), path, name)
+
+
+def _problem(path: str, found: wire.Diagnostic) -> Problem:
+    code = str(found.code) if found.code is not None else ""
+    severity = _SEVERITY.get(found.severity or 1, "error")
+    return Problem(path, found.range.start.line + 1, severity, found.message, code)

@@ -1,0 +1,290 @@
+"""The messages of the Language Server Protocol, as bytes and as values. Pure.
+
+Only what refold asks for is described here: other fields of a message are ignored. A server
+is another program, so what it sends is checked and bounded. `language_server` sends and receives.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import GenericAlias
+from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from msgspec import Raw, Struct
+
+from refold.errors import ToolFailed
+
+LONGEST = 32 * 1024 * 1024  # bytes of one message
+_HEADER = 4096  # bytes of its header
+_NULL = Raw(b"null")
+_METHOD_NOT_FOUND = -32601
+T = TypeVar("T")
+
+
+class Fault(Struct, frozen=True):
+    """Why a server did not do what it was asked."""
+
+    code: int = 0
+    message: str = ""
+
+
+class RpcMessage(Struct, frozen=True):
+    """A request (`id` and `method`), a notification (`method`) or a response (`id`)."""
+
+    id: int | str | None = None
+    method: str = ""
+    params: Raw = _NULL
+    result: Raw = _NULL
+    error: Fault | None = None
+
+
+class Position(Struct, frozen=True):
+    """Both count from 0."""
+
+    line: int
+    character: int
+
+
+class Range(Struct, frozen=True):
+    start: Position
+    end: Position
+
+
+class Location(Struct, frozen=True, rename="camel"):
+    """A place in a file, in both of the forms that there are. Some leave the range out."""
+
+    uri: str = ""
+    range: Range | None = None
+    target_uri: str = ""
+    target_selection_range: Range | None = None
+
+    @property
+    def path(self) -> str:
+        return path_of(self.uri or self.target_uri)
+
+    @property
+    def line(self) -> int:
+        """From 1."""
+        found = self.range or self.target_selection_range
+        return found.start.line + 1 if found else 1
+
+
+class DocumentSymbol(Struct, frozen=True, rename="camel"):
+    """A symbol with those in it."""
+
+    name: str
+    kind: int
+    selection_range: Range
+    children: tuple["DocumentSymbol", ...] | None = None
+
+
+class SymbolInformation(Struct, frozen=True, rename="camel"):
+    """A symbol of the workspace."""
+
+    name: str
+    kind: int
+    location: Location
+    container_name: str | None = None
+
+
+class Diagnostic(Struct, frozen=True):
+    range: Range
+    message: str
+    severity: int | None = None
+    code: int | str | None = None
+    source: str | None = None
+
+
+class Published(Struct, frozen=True):
+    """All that is wrong with a file, of its own accord."""
+
+    uri: str
+    diagnostics: tuple[Diagnostic, ...]
+    version: int | None = None
+
+
+class Pulled(Struct, frozen=True):
+    """The same, asked for."""
+
+    items: tuple[Diagnostic, ...] = ()
+
+
+class ProgressValue(Struct, frozen=True):
+    kind: str = ""
+
+
+class Progress(Struct, frozen=True):
+    token: int | str
+    value: ProgressValue = ProgressValue()
+
+
+class ConfigurationItem(Struct, frozen=True):
+    section: str = ""
+
+
+class ConfigurationAsked(Struct, frozen=True):
+    items: tuple[ConfigurationItem, ...] = ()
+
+
+class Registration(Struct, frozen=True):
+    method: str = ""
+
+
+class Registered(Struct, frozen=True):
+    """What a server says later that it can do."""
+
+    registrations: tuple[Registration, ...] = ()
+
+
+class Capabilities(Struct, frozen=True, rename="camel"):
+    """What a server can do. False, null and {} are all in use."""
+
+    diagnostic_provider: Raw = _NULL
+    position_encoding: str = "utf-16"
+
+    @property
+    def pulls(self) -> bool:
+        return bytes(self.diagnostic_provider) not in (b"null", b"false")
+
+
+class Initialized(Struct, frozen=True):
+    capabilities: Capabilities = Capabilities()
+
+
+class Frames:
+    """Bytes of a server, in pieces as they come, to messages."""
+
+    def __init__(self) -> None:
+        self._rest, self._wanted = bytearray(), -1
+
+    def feed(self, data: bytes) -> Iterable[RpcMessage]:
+        """Raises `ToolFailed` for what is no message: nothing after it can be read."""
+        self._rest += data
+        while (body := self._next()) is not None:
+            try:
+                yield msgspec.json.decode(body, type=RpcMessage)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise _garbage(body) from error
+
+    def _next(self) -> bytes | None:
+        if self._wanted < 0 and not self._header():
+            return None
+        if len(self._rest) < self._wanted:
+            return None
+        body = bytes(self._rest[: self._wanted])
+        del self._rest[: self._wanted]
+        self._wanted = -1
+        return body
+
+    def _header(self) -> bool:
+        """Read a header, if there is a whole one."""
+        at = self._rest.find(b"\r\n\r\n", 0, _HEADER)
+        if at < 0:
+            if len(self._rest) >= _HEADER:
+                raise _garbage(self._rest)
+            return False
+        head = bytes(self._rest[:at])
+        for row in head.split(b"\r\n"):
+            name, _, value = row.partition(b":")
+            if name.strip().lower() == b"content-length" and value.strip().isdigit():
+                self._wanted = int(value.strip()[:12])
+        if self._wanted < 0:
+            raise _garbage(head)
+        if self._wanted > LONGEST:
+            raise ToolFailed(f"it sent a message longer than {LONGEST // 1024**2} MiB")
+        del self._rest[: at + 4]
+        return True
+
+
+def framed(message: object) -> bytes:
+    body = msgspec.json.encode(message)
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def request(id_: int, method: str, params: object) -> bytes:
+    return framed({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+
+
+def notification(method: str, params: object) -> bytes:
+    return framed({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def response(to: RpcMessage, result: object) -> bytes:
+    return framed({"jsonrpc": "2.0", "id": to.id, "result": result})
+
+
+def unknown_method(to: RpcMessage) -> bytes:
+    error = {"code": _METHOD_NOT_FOUND, "message": f"refold has no {to.method}"}
+    return framed({"jsonrpc": "2.0", "id": to.id, "error": error})
+
+
+def read(raw: Raw, type_: type[T]) -> T:
+    """What a server said, as a value. Raises `ToolFailed`."""
+    try:
+        return msgspec.json.decode(raw, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ToolFailed(f"its answer is not as the protocol has it: {error}") from error
+
+
+def read_all(raw: Raw, type_: type[T]) -> Sequence[T]:
+    """The same for several: a list, one alone, or null. Raises `ToolFailed`."""
+    text = bytes(raw).lstrip()
+    if text == b"null":
+        return ()
+    if text.startswith(b"{"):
+        return (read(raw, type_),)
+    each: Any = GenericAlias(tuple, (type_, ...))
+    found: tuple[T, ...] = read(raw, each)
+    return found
+
+
+def uri_of(path: str) -> str:
+    return Path(path).as_uri()
+
+
+def path_of(uri: str) -> str:
+    """The path that a URI names; "" for one that is no file."""
+    if not uri.startswith("file:///"):
+        return ""
+    return os.fsdecode(unquote_to_bytes(uri.removeprefix("file://")))
+
+
+def column(text: str, at: int, encoding: str) -> int:
+    """The position in a line of the character `at`, as this encoding counts."""
+    match encoding:
+        case "utf-32":
+            return at
+        case "utf-8":
+            return len(text[:at].encode(errors="replace"))
+        case _:
+            return len(text[:at].encode("utf-16-le", errors="replace")) // 2
+
+
+def _garbage(data: bytes | bytearray) -> ToolFailed:
+    return ToolFailed(
+        f"it sent what is not a message of the protocol: {bytes(data[:60])!r}"
+    )
+
+
+# What refold can do, as a server is told. Names that a server must not ask for are left out.
+CLIENT: dict[str, Any] = {
+    "general": {"positionEncodings": ["utf-32", "utf-16"]},
+    "window": {"workDoneProgress": True},
+    "workspace": {
+        "configuration": True,
+        "workspaceFolders": True,
+        "didChangeWatchedFiles": {"dynamicRegistration": True},
+        "symbol": {},
+        "diagnostics": {"refreshSupport": True},
+    },
+    "textDocument": {
+        "synchronization": {},
+        "publishDiagnostics": {"versionSupport": True},
+        "diagnostic": {"dynamicRegistration": True},
+        "documentSymbol": {"hierarchicalDocumentSymbolSupport": True},
+        "definition": {},
+        "references": {},
+    },
+}

@@ -1,0 +1,388 @@
+"""What the tools for source code say with a server that works, and with bad ones.
+
+The server is a program of its own (`scripted_language_server`), without a sandbox here.
+"""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import pytest
+
+from refold.code.edit_checks import EditChecks
+from refold.code.language_servers import LanguageServers, Surroundings
+from refold.code.source_code import CodeWorkspace, SourceCode
+from refold.errors import ToolFailed
+from refold.place.commands import ShellCommands
+from refold.place.files import DiskFiles
+from refold.place.port import Real
+from refold.programs import Programs
+from refold.testing.places import ToolDirectory
+from refold.tools.code import diagnostics, references, symbols
+from refold.values.log_level import Level
+from tests.code.scripted_language_server import install
+
+T = TypeVar("T")
+TEA = "def make_tea(leaves):\n    return leaves\n\n\ndef drink():\n    make_tea(1)\n"
+BY = "By basedpyright-langserver."
+GIVEN_UP = (
+    "The language server basedpyright-langserver failed ({why}), and is not started again in "
+    "this session."
+)
+
+
+class Kitchen:
+    """A workspace with a server, and the tools over it."""
+
+    def __init__(
+        self, base: Path, mode: str, *, seconds: float = 10.0, refused: str = ""
+    ) -> None:
+        self.root = base / "work"
+        self.root.mkdir()
+        self.file = self.root / "tea.py"
+        self.file.write_text(TEA)
+        programs = install(base / "bin", mode) if mode else base
+        environ = {**os.environ, "PATH": f"{programs}:/usr/bin:/bin"}
+        self.log = list[tuple[str, str]]()
+        commands = ShellCommands(environ)
+        find = Programs(environ, [str(self.root)]).find
+        surroundings = Surroundings(str(self.root), commands, find, self._logged, seconds)
+        self.servers = LanguageServers(surroundings)
+        self.place = ToolDirectory(self.root, commands)
+        self.files = DiskFiles(self.root, unread=self._unread)
+        workspace = CodeWorkspace((str(self.root),), self.servers, find, refused)
+        self.code = SourceCode(workspace, self.files)
+        self.place.code = self.code  # pyright: ignore[reportAttributeAccessIssue]
+        self.forbidden = ""
+
+    def _logged(self, level: Level, what: str, session: str = "") -> None:
+        self.log.append((level, what))
+
+    def _unread(self, real: Real) -> str:
+        return "it is secret" if self.forbidden and self.forbidden in real else ""
+
+    async def outline(self, file: str = "tea.py") -> str:
+        return (await self.place.use(symbols, {"file": file})).text
+
+    async def named(self, query: str) -> str:
+        return (await self.place.use(symbols, {"query": query})).text
+
+    async def wrong(self, file: str = "tea.py") -> str:
+        return (await self.place.use(diagnostics, {"file": file})).text
+
+    async def mentions(self, line: int, symbol: str) -> str:
+        asked = {"file": "tea.py", "line": line, "symbol": symbol}
+        return (await self.place.use(references, asked)).text
+
+
+@contextmanager
+def kitchen(base: Path, mode: str, **more: object) -> Generator[Kitchen]:
+    found = Kitchen(base, mode, **more)  # pyright: ignore[reportArgumentType]
+    try:
+        yield found
+    finally:
+        found.servers.close()
+        found.place.commands.close()
+
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_file_has_the_symbols_that_its_server_knows(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "good") as here:
+        found = anyio.run(here.outline)
+
+    assert found == f"1 function make_tea\n5 function drink\n{BY}"
+
+
+def test_a_name_is_found_in_the_whole_workspace_as_it_is_now(tmp_path: Path) -> None:
+    async def ask(here: Kitchen) -> list[str]:
+        first = await here.named("MILK")
+        (here.root / "milk.py").write_text("def pour_milk(): ...\n")
+        return [first, await here.named("MILK")]
+
+    with kitchen(tmp_path, "good") as here:
+        found = anyio.run(ask, here)
+
+    assert found == [
+        f"There are no symbols of 'MILK'.\n{BY}",
+        f"milk.py:1 function pour_milk\n{BY}",
+    ]
+
+
+def test_a_symbol_has_its_definition_and_its_uses(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "good") as here:
+        found = anyio.run(here.mentions, 6, "make_tea")
+
+    assert found == (
+        "defined:\n  tea.py:1: def make_tea(leaves):\nused:\n  tea.py:6: make_tea(1)\n" + BY
+    )
+
+
+def test_a_line_that_is_off_leads_to_the_nearest_with_the_symbol(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "good") as here:
+        found = anyio.run(here.mentions, 3, "tea.drink")
+
+    assert found == (
+        f"defined:\n  tea.py:5: def drink():\n{BY}\n"
+        "(tea.drink is not on line 3: line 5 was taken)"
+    )
+
+
+def test_a_symbol_that_is_not_in_the_file_is_refused_with_both_names(
+    tmp_path: Path,
+) -> None:
+    with (
+        kitchen(tmp_path, "good") as here,
+        pytest.raises(ToolFailed, match=r"^tea\.py does not contain 'coffee'\.$"),
+    ):
+        anyio.run(here.mentions, 1, "coffee")
+
+
+@pytest.mark.parametrize("mode", ["good", "pull"])
+def test_problems_are_those_of_the_file_as_it_is_at_the_question(
+    tmp_path: Path, mode: str
+) -> None:
+    """Whether a server tells them by itself, or is asked for them."""
+
+    async def ask(here: Kitchen) -> list[str]:
+        first = await here.wrong()
+        here.file.write_text(f"{TEA}BAD tea\nODD tea\n")
+        second = await here.wrong()
+        here.file.write_text(TEA)
+        return [first, second, await here.wrong()]
+
+    with kitchen(tmp_path, mode) as here:
+        found = anyio.run(ask, here)
+
+    clean = f"No problems in tea.py.\n{BY}"
+    assert found == [clean, f"tea.py:7: error: bad: BAD tea (b1)\n{BY}", clean]
+
+
+def test_without_a_file_all_that_were_read_are_looked_at(tmp_path: Path) -> None:
+    async def ask(here: Kitchen) -> str:
+        for name in ("tea.py", "bad.py", "notes.txt"):
+            (here.root / name).write_text("BAD\n")
+            here.place.known[str(here.root / name)] = "some"
+        (here.root / "unread.py").write_text("BAD\n")
+        return (await here.place.use(diagnostics, {})).text
+
+    with kitchen(tmp_path, "pull") as here:
+        found = anyio.run(ask, here)
+
+    assert found == f"bad.py:1: error: bad: BAD (b1)\ntea.py:1: error: bad: BAD (b1)\n{BY}"
+
+
+def test_a_server_that_crashes_is_started_again_once(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "crash-once") as here:
+        found = anyio.run(here.outline)
+
+    assert found == f"1 function make_tea\n5 function drink\n{BY}"
+    assert [what for level, what in here.log if level == "warning"] == [
+        f"basedpyright-langserver has ended: {BROKEN['crash']}"
+    ]
+
+
+BROKEN = {
+    "crash": "its program ended with code 139: Segmentation fault",
+    "exit": "its program ended with code 3: no such option: --stdio",
+    "garbage": "it sent what is not a message of the protocol: b'HTTP/1.1 200 OK'",
+    "endless": f"it sent what is not a message of the protocol: {b'x' * 60!r}",
+    "huge": "it sent a message longer than 32 MiB",
+    "no-json": "it sent what is not a message of the protocol: b'{{{{'",
+}
+
+
+@pytest.mark.parametrize("mode", BROKEN)
+def test_a_server_that_fails_twice_is_named_and_a_grammar_answers(
+    tmp_path: Path, mode: str
+) -> None:
+    async def ask(here: Kitchen) -> list[str]:
+        return [await here.outline(), await here.outline()]
+
+    with kitchen(tmp_path, mode) as here:
+        found = anyio.run(ask, here)
+
+    said = GIVEN_UP.format(why=BROKEN[mode]).rstrip(".")
+    assert (
+        found == [f"1 function make_tea\n5 function drink\nBy tree-sitter.\n({said})"] * 2
+    )
+
+
+@pytest.mark.parametrize("mode", ["hang", "hang-later"])
+def test_a_server_that_hangs_is_ended_and_named(tmp_path: Path, mode: str) -> None:
+    async def ask(here: Kitchen) -> list[str]:
+        return [await _failing(here.mentions, 1, "make_tea") for _ in range(3)]
+
+    with kitchen(tmp_path, mode, seconds=0.4) as here:
+        found = anyio.run(ask, here)
+
+    why = "it did not answer" if mode == "hang-later" else "it did not (start|answer)"
+    assert _fits(found[-1], GIVEN_UP, f"{why} within 0.4 s")
+
+
+def test_a_server_that_never_says_what_is_wrong_is_not_waited_for(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "silent", seconds=0.4) as here:
+        found = anyio.run(_failing, here.wrong)
+
+    assert found == "basedpyright-langserver did not say within 0.4 s what is wrong"
+
+
+def test_a_flood_of_problems_is_cut(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "flood", seconds=30.0) as here:
+        found = anyio.run(here.wrong)
+        outline = anyio.run(here.outline)
+
+    assert found == f"No problems in tea.py.\n{BY}"  # what it said last
+    assert outline.endswith(BY)
+
+
+def test_noise_on_stderr_does_not_fill_the_log(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "noise", seconds=30.0) as here:
+        found = anyio.run(here.outline)
+
+    assert found.endswith(BY)
+    assert 0 < len(here.log) <= 200
+
+
+def test_an_answer_of_another_form_is_named(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "odd") as here:
+        found = anyio.run(here.named, "tea")
+
+    assert found.startswith("tea.py:1 function make_tea\nBy tree-sitter for Python.\n")
+    assert "its answer is not as the protocol has it" in found
+
+
+def test_what_a_server_asks_is_answered_and_nothing_is_granted(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "asks") as here:
+        found = anyio.run(here.outline)
+
+    assert '"typeCheckingMode": "standard"' in found
+    assert "null]" in found
+    assert '"message": "refold has no window/showDocument"' in found
+
+
+def test_an_answer_waits_until_the_workspace_was_read(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "slow") as here:
+        found = anyio.run(here.named, "drink")
+
+    assert found == f"tea.py:5 function drink\n{BY}"
+
+
+def test_a_server_that_reads_too_long_is_named_with_the_answer(tmp_path: Path) -> None:
+    async def ask(here: Kitchen) -> str:
+        await here.outline()
+        return await here.named("drink")
+
+    with kitchen(tmp_path, "slow", seconds=30.0) as here:
+        found = anyio.run(ask, here)
+
+    assert found == f"tea.py:5 function drink\n{BY}"
+
+
+def test_what_the_agent_may_not_read_is_in_no_answer(tmp_path: Path) -> None:
+    async def ask(here: Kitchen) -> list[str]:
+        (here.root / "secret.py").write_text("def secret_tea():\n    make_tea(2)\n")
+        here.forbidden = "secret"
+        wrong = await _failing(here.wrong, "secret.py")
+        outline = await _failing(here.outline, "secret.py")
+        return [await here.named("tea"), await here.mentions(1, "make_tea"), wrong, outline]
+
+    with kitchen(tmp_path, "good") as here:
+        named, mentions, wrong, outline = anyio.run(ask, here)
+
+    assert named == f"tea.py:1 function make_tea\n{BY}"
+    assert "secret" not in mentions
+    assert (wrong, outline) == (
+        "secret.py may not be read: it is secret.",
+        "secret.py may not be read: it is secret.",
+    )
+
+
+def test_without_a_server_a_grammar_answers_and_says_so(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "") as here:
+        found = anyio.run(here.outline)
+
+    assert found == (
+        "1 function make_tea\n5 function drink\nBy tree-sitter.\n"
+        "(no language server for Python is installed: basedpyright-langserver is not on PATH "
+        "(pipx install basedpyright))"
+    )
+
+
+def test_references_need_a_server_and_say_which(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "") as here:
+        found = anyio.run(_failing, here.mentions, 1, "make_tea")
+
+    assert found == (
+        "No language server for Python is installed: basedpyright-langserver is not on PATH "
+        "(pipx install basedpyright). references needs one: use grep."
+    )
+
+
+def test_no_server_is_started_where_none_may_run(tmp_path: Path) -> None:
+    with kitchen(tmp_path, "good", refused="there is no sandbox") as here:
+        found = anyio.run(here.outline)
+
+    assert found.endswith("By tree-sitter.\n(there is no sandbox)")
+    assert here.log == []
+
+
+def test_an_edit_tells_what_it_newly_broke_once_a_server_runs(tmp_path: Path) -> None:
+    async def edits(here: Kitchen) -> list[str | None]:
+        path = str(here.file)
+
+        checks = EditChecks(here.code, here.files, starts=False)
+
+        async def edit(text: str) -> str | None:
+            after = await checks.before([path])
+            here.file.write_text(text)
+            return await after() if after else None
+
+        none = await edit("BAD old\n")
+        await here.outline()
+        return [
+            none,
+            await edit("\nBAD old\n"),
+            await edit("BAD old\nBAD new\n"),
+            await edit(""),
+        ]
+
+    with kitchen(tmp_path, "pull") as here:
+        found = anyio.run(edits, here)
+
+    assert found == [
+        None,
+        "",
+        "This edit brought a new problem, says basedpyright-langserver:\n"
+        "tea.py:2: error: bad: BAD new (b1)",
+        "",
+    ]
+
+
+def test_a_hanging_server_does_not_hold_up_an_edit(tmp_path: Path) -> None:
+    async def edit(here: Kitchen) -> object:
+        checks = EditChecks(here.code, here.files, starts=True)
+        with anyio.fail_after(5):
+            return await checks.before([str(here.file)])
+
+    with kitchen(tmp_path, "hang", seconds=60.0) as here:
+        found = anyio.run(edit, here)
+
+    assert found is None
+
+
+async def _failing(call: Callable[..., object], *arguments: object) -> str:
+    with pytest.raises(ToolFailed) as failure:
+        await call(*arguments)  # pyright: ignore[reportGeneralTypeIssues]
+    return str(failure.value)
+
+
+def _fits(text: str, sentence: str, why: str) -> bool:
+    import re
+
+    start, _, end = sentence.partition("{why}")
+    return re.fullmatch(re.escape(start) + why + re.escape(end), text) is not None
