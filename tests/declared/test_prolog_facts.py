@@ -88,6 +88,10 @@ def test_an_operator_that_the_file_declares_is_known_from_then_on() -> None:
         (b"f(" + b"9" * 100_000 + b").", "a.pl:1: an atom, text or number has more than"),
         (b"f(a", "a.pl:1: expected ), found the end of the file"),
         (b"a" * 5_000_000, "a.pl has more than"),
+        (b":- :- :- ." * 10_000, "a.pl:1: expected . at the end of a clause"),
+        (b"f(:-, " + b"a = " * 20_000 + b").", "a.pl:1: expected )"),
+        (b"{" * 100_000, "a.pl:1: terms are nested more than"),
+        (b"'" * 100_001, "a.pl:1: this ' has no end on its line"),
     ],
 )
 def test_a_hostile_file_is_one_error_within_a_second(content: bytes, expected: str) -> None:
@@ -124,25 +128,77 @@ def test_the_facts_of_the_agent_loop_are_imported_as_they_are() -> None:
         assert each.variant.show_tokens is True
 
 
-CHANGES = [
-    ("command(\"gemini\")", "command(\"codex\")", "gemini", "backend", "codex-cli"),
-    ("gemini-2.5-flash", "other", "gemini", "model", "other"),
-    ("localhost:11434", "far:1", "ollama", "base_url", "http://far:1"),
-    ("model(\"gpt-4o\")", "model(\"gpt-5\")", "openai", "model", "gpt-5"),
-    ("max_context_tokens(100000)", "max_context_tokens(5)", "coro", "max_context_tokens", 5),
-    ("display_tokens(true)", "display_tokens(false)", "coro", "show_tokens", False),
-]  # fmt: skip
+# For each fact of the file: another value of it, and the agent, key and value that it changes,
+# or the error that says that refold does nothing else.
+CHANGES: dict[str, tuple[str, str, tuple[str, str, object] | str]] = {
+    "type": ("type(cli), command(\"gemini\")", "type(x), command(\"gemini\")", "type(cli) or type(api) is missing"),
+    "command": ("command(\"gemini\")", "command(\"codex\")", ("gemini", "backend", "codex-cli")),
+    "args": ("args([\"--verbose\"])", "args([\"--yes\"])", "the argument '--yes' is not known here"),
+    "models": ("models([\"sonnet\", ", "models([", "model 'sonnet' is none of models"),
+    "default_model": ("gemini-2.5-flash", "other", ("gemini", "model", "other")),
+    "model": ("model(\"gpt-4o\")", "model(\"gpt-5\")", ("openai", "model", "gpt-5")),
+    "output_parser": ("coro_parser", "mine", "output_parser('mine') is not supported here"),
+    "endpoint": ("localhost:11434", "far:1", ("ollama", "base_url", "http://far:1")),
+    "the end of endpoint": ("localhost:11434/api/chat", "far/v1/messages", "takes its key by"),
+    "auth_header": ("auth_header(\"x-api-key\")", "auth_header(\"x-key\")", "anthropic takes its key by x-api-key"),
+    "auth_required": ("auth_required(false)", "auth_required(true)", "auth_required(True) is not supported here"),
+    "supports_tools": ("supports_tools(true)", "supports_tools(false)", "supports_tools(False) is not supported"),
+    "supports_streaming": ("supports_streaming(true)", "supports_streaming(false)", "supports_streaming(False)"),
+    "context_format": ("context_format(messages_array)", "context_format(text)", "context_format('text')"),
+    "confirmation_required": ("confirmation_required(true)", "confirmation_required(false)", ("coro", "confirm", ("edit", "bash"))),
+    "parameters": ("param(command, string", "param(line, string", "bash has the parameters command"),
+    "param": ("param(command, string, required", "param(command, int, required", "is not a param(Name, string, required"),
+    "max_context_tokens": ("max_context_tokens(100000)", "max_context_tokens(5)", ("coro", "max_context_tokens", 5)),
+    "display_tokens": ("display_tokens(true)", "display_tokens(false)", ("coro", "show_tokens", False)),
+    "display_tool_calls": ("display_tool_calls(true)", "display_tool_calls(false)", "display_tool_calls(False)"),
+    "trim_strategy": ("oldest_first", "newest_first", "trim_strategy('newest_first') is not supported"),
+    "confirm_destructive_tools": ("destructive_tools(true)", "destructive_tools(false)", ("coro", "auto_tools", True)),
+    "tool_spec": ("tool_spec(bash,", "tool_spec(edit_,", "the tool 'edit_' is none of bash"),
+}  # fmt: skip
+NO_EFFECT = {"description"}  # the model reads refold's own
 
 
-@pytest.mark.parametrize(("old", "new", "name", "key", "value"), CHANGES)
-def test_each_fact_changes_what_runs(
-    old: str, new: str, name: str, key: str, value: object
-) -> None:
+@pytest.mark.parametrize("fact", CHANGES)
+def test_each_fact_changes_what_runs_or_is_refused(fact: str) -> None:
+    old, new, expected = CHANGES[fact]
     text = LOOP.read_text()
     assert old in text
-    found = {e.variant.name: e.variant for e in loaded(text.replace(old, new)).agents}
+    if fact == "confirm_destructive_tools":  # else each tool asks for itself
+        text = text.replace("confirmation_required(true)", "confirmation_required(false)")
+    if fact == "confirmation_required":  # else this one makes all of them ask
+        text = text.replace("destructive_tools(true)", "destructive_tools(false)")
+    if fact == "the end of endpoint":
+        text = text.replace("auth_required(false)", 'auth_header("none")')
+    changed = text.replace(old, new, 1)
+    if isinstance(expected, str):
+        with pytest.raises(BadInput) as raised:
+            loaded(changed)
+        assert expected in str(raised.value)
+    else:
+        name, key, value = expected
+        found = {e.variant.name: e.variant for e in loaded(changed).agents}
+        before = {e.variant.name: e.variant for e in loaded(text).agents}
+        assert getattr(found[name], key) == value
+        assert getattr(before[name], key) != value
 
-    assert getattr(found[name], key) == value
+
+def test_every_fact_of_the_loop_is_changed_above() -> None:
+    def names(term: Term) -> set[str]:
+        if not isinstance(term, Compound):
+            return set()
+        inside = set[str]().union(*map(names, term.arguments))
+        return inside if term.name in ("[|]", "/") else {term.name, *inside}
+
+    clauses = [each.term for each in read_terms(LOOP.read_bytes(), "a.pl")][1:]
+    there = set[str]().union(*map(names, clauses)) - {"agent_backend", "loop_config"}
+
+    assert there - NO_EFFECT == CHANGES.keys() - {"the end of endpoint"}
+
+
+def test_the_default_agent_is_the_one_that_the_fact_names() -> None:
+    text = "agent(a, []). agent(b, []). default_agent({})."
+
+    assert [loaded(text.format(name)).default for name in "ab"] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def command(folder: Path, prompt: str) -> ProgramRun:
     return ProgramRun(arguments, prompt, variables)
 
 
-def reply_in(output: str) -> tuple[str, int, int]:
+def parse_reply(output: str) -> tuple[str, int, int]:
     """The response in what it prints, and the tokens in and out."""
     try:
         reply = json.loads(output)

@@ -45,7 +45,7 @@ def command(folder: Path, prompt: str) -> ProgramRun:
     return ProgramRun(arguments, prompt)
 
 
-def reply_in(output: str) -> tuple[str, int, int]:
+def parse_reply(output: str) -> tuple[str, int, int]:
     """The response in what it prints, and the tokens in and out."""
     texts: list[str] = []
     tokens_in = tokens_out = 0

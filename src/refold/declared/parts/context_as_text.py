@@ -3,7 +3,7 @@
 from refold.declared.parts.context_continue import in_context as selected
 from refold.declared.parts.program_messages import Message
 from refold.declared.parts.transcript_plain import transcript
-from refold.declared.parts.words_native import speaker, words
+from refold.declared.parts.words_native import message_text, speaker
 
 GUIDE = """\
 Below is a conversation up to now. Write the assistant's next message, and nothing else: \
@@ -18,5 +18,5 @@ def in_context(messages: list[Message]) -> list[Message]:
     kept = selected(messages)
     if len(kept) < 2:
         return kept
-    lines = [(speaker(each), words(each)) for each in kept]
+    lines = [(speaker(each), message_text(each)) for each in kept]
     return [Message("user", transcript([("system", GUIDE), *lines]))]

@@ -1,6 +1,6 @@
 """The context modes `sliding` and `summarize`, which differ in `note`."""
 
-from refold.declared.parts.newest_request import fitting, newest_request
+from refold.declared.parts.newest_request import newest_request, trim_to_fit
 from refold.declared.parts.note_count import note
 from refold.declared.parts.program_messages import Message
 from refold.declared.parts.settings import MAX_MESSAGES
@@ -22,4 +22,4 @@ def in_context(messages: list[Message]) -> list[Message]:
             kept.append(Message("note", note(left_out)))
             left_out = []
         kept.append(message)
-    return fitting(kept)
+    return trim_to_fit(kept)

@@ -33,7 +33,7 @@ def command(folder: Path, prompt: str) -> ProgramRun:
     return ProgramRun(arguments, prompt, variables)
 
 
-def reply_in(output: str) -> tuple[str, int, int]:
+def parse_reply(output: str) -> tuple[str, int, int]:
     """The response in what it prints, and the tokens in and out."""
     text, tokens_in, tokens_out = "", 0, 0
     for line in json_lines(output):

@@ -13,7 +13,7 @@ from refold.declared.parts.program_messages import (
     Message,
 )
 from refold.declared.parts.settings import CONFIRM, MAX_STEPS, MODEL, NAME, SHOW_TOKENS
-from refold.declared.parts.tools import TOOLS, ToolError, mistake_in
+from refold.declared.parts.tools import TOOLS, ToolError, check_call
 
 
 def run_turn(messages: list[Message]) -> None:
@@ -33,7 +33,7 @@ def run_turn(messages: list[Message]) -> None:
 
 
 def run_calls(messages: list[Message], calls: list[Call]) -> None:
-    """Run the calls of a response one after the other, and add their results."""
+    """Run the calls of a response in their order, and add a message with their results."""
     results: list[CallResult] = []
     messages.append(Message("tool", results=results))
     try:
@@ -47,7 +47,7 @@ def run_calls(messages: list[Message], calls: list[Call]) -> None:
 
 def run_call(call: Call) -> CallResult:
     """Run one call, if it makes sense and the user does not refuse it."""
-    mistake = call.mistake or mistake_in(call.name, call.arguments)
+    mistake = call.mistake or check_call(call.name, call.arguments)
     if mistake:
         return CallResult(call, mistake, failed=True)
     about = str(next(iter(call.arguments.values()), "")).partition("\n")[0]
@@ -56,7 +56,7 @@ def run_call(call: Call) -> CallResult:
         return CallResult(call, "The user refused this call.", failed=True)
     try:
         return CallResult(call, TOOLS[call.name](**call.arguments))
-    except (ToolError, OSError) as error:
+    except (ToolError, OSError, UnicodeError) as error:
         say(f"[failed: {error}]")
         return CallResult(call, str(error), failed=True)
 

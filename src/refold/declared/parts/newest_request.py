@@ -15,7 +15,7 @@ def newest_request(messages: list[Message]) -> tuple[int, int]:
     return first, after
 
 
-def fitting(messages: list[Message]) -> list[Message]:
+def trim_to_fit(messages: list[Message]) -> list[Message]:
     """The last messages, as many as the model can read, and always the newest request."""
     first, after = newest_request(messages)
     kept = messages

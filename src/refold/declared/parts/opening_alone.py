@@ -7,5 +7,5 @@ GUIDE = (
 
 
 def opening() -> str:
-    """What a transcript begins with."""
+    """What a transcript begins with. The system prompt is given apart."""
     return GUIDE

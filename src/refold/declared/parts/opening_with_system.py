@@ -9,5 +9,5 @@ GUIDE = (
 
 
 def opening() -> str:
-    """What a transcript begins with."""
+    """What a transcript begins with. There is no other place for the system prompt."""
     return f"{GUIDE}\n\n{instructions()}"

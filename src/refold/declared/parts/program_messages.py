@@ -29,7 +29,9 @@ class CallResult:
 
 @dataclass
 class Message:
-    """One message. Its role is "user", "assistant", "tool" (with results), or "note"."""
+    """One message. Its role is "user", "assistant", "tool" (with results), or "note"
+    (in place of messages that are left out).
+    """
 
     role: str
     text: str = ""

@@ -40,7 +40,7 @@ def signature(name: str) -> str:
     return f"- {name}({takes}): {TOOLS[name].__doc__}"
 
 
-def calls_in(text: str) -> list[Call]:
+def parse_calls(text: str) -> list[Call]:
     """The calls in a response. A broken one is kept: its result tells the model."""
     calls: list[Call] = []
     for number, found in enumerate(CALL.findall(text)):
@@ -59,7 +59,7 @@ def speaker(message: Message) -> str:
     return "user" if message.role == "tool" else message.role
 
 
-def words(message: Message) -> str:
+def message_text(message: Message) -> str:
     """All that a message says, as text. Calls are in the text already."""
     if message.role != "tool":
         return message.text

@@ -33,7 +33,7 @@ def read_file(path: str, first: int = 1, count: int = 2000) -> str:
     file, name = in_workspace(path)
     if not file.exists():
         raise ToolError(f"Cannot read {name}: there is no such file or directory.")
-    SEEN[file] = text_of(file)
+    SEEN[file] = file.read_bytes().decode()
     lines = SEEN[file].splitlines()
     if not lines:
         return f"{name} is empty."
@@ -133,21 +133,13 @@ def in_workspace(path: str) -> tuple[Path, str]:
     return file, str(file.relative_to(workspace))
 
 
-def text_of(file: Path) -> str:
-    """The text of a file, with its line ends as they are."""
-    try:
-        return file.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise ToolError(f"{file.name} is not text: {error.reason}.") from error
-
-
 def last_seen(file: Path, name: str) -> str:
     """The text of a file, if it is still as the model has seen it."""
     if not file.exists():
         raise ToolError(f"There is no file {name}: write_file makes one.")
     if file not in SEEN:
         raise ToolError(f"{name} was not read yet. Read it first, then change it.")
-    text = text_of(file)
+    text = file.read_bytes().decode()  # with its line ends as they are
     if text != SEEN[file]:
         raise ToolError(f"{name} has changed since you read it. Read it again.")
     return text
@@ -198,17 +190,14 @@ def schema(name: str) -> dict[str, Any]:
     }
 
 
-def mistake_in(name: str, arguments: dict[str, Any]) -> str:
+def check_call(name: str, arguments: dict[str, Any]) -> str:
     """What is wrong with a call; nothing if it can be made."""
     if name not in TOOLS:
         return f"There is no tool {name!r}; there are {', '.join(TOOLS)}."
-    signature = inspect.signature(TOOLS[name])
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        return f"The arguments of {name} are wrong: {error}."
-    for key, value in arguments.items():
-        kind = signature.parameters[key].annotation
-        if type(value) is not kind:
-            return f"The argument {key!r} of {name} must be of type {KINDS[kind]}."
-    return ""
+    parameters = inspect.signature(TOOLS[name]).parameters
+    for key, parameter in parameters.items():
+        kind = parameter.annotation
+        if type(arguments.get(key, parameter.default)) is not kind:
+            return f"{name} needs the argument {key!r}, of type {KINDS[kind]}."
+    unknown = sorted(arguments.keys() - parameters.keys())
+    return f"{name} has no argument {unknown[0]!r}." if unknown else ""

@@ -10,7 +10,7 @@ def speaker(message: Message) -> str:
     return message.role
 
 
-def words(message: Message) -> str:
+def message_text(message: Message) -> str:
     """All that a message says, as text."""
     calls = [f"[calls {call.name} with {compact(call)}]" for call in message.calls]
     results = [

@@ -1,0 +1,101 @@
+"""The examples of docs/agents-as-data.md are files that load and commands that run."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+from refold.declared.agent_files import parsed
+
+PAGE = (Path(__file__).parents[2] / "docs/agents-as-data.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+# Commands with a task for a model: they need one.
+COMMANDS = [
+    re.split(r"\s{3,}|  ", row)[0]
+    for kind, block in BLOCKS
+    if not kind
+    for row in block.splitlines()
+    if row.startswith("refold ") and "…" not in row
+]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+def block(kind: str) -> str:
+    (found,) = [text for name, text in BLOCKS if name == kind]
+    return found
+
+
+def test_the_toml_and_the_facts_of_the_page_declare_the_same_reviewer() -> None:
+    toml = parsed(block("toml").encode(), "a.toml", "/here/a.toml", {})
+    facts = parsed(block("prolog").encode(), "a.pl", "/here/a.pl", {})
+
+    assert [each.variant.name for each in toml.agents] == ["reviewer", "local"]
+    assert [(v.backend, v.model, v.auto_tools) for v in (toml.agents[0].variant, facts.agents[0].variant)] == [
+        ("claude-code", "opus", True)
+    ] * 2  # fmt: skip
+
+
+def test_the_page_shows_each_kind_of_command() -> None:
+    words = {" ".join(c.split()[1:3]) for c in COMMANDS}
+
+    assert {
+        "spec check",
+        "spec show",
+        "spec import",
+        "spec export",
+        "spec generate",
+    } <= words
+    assert {"--init-config agents.toml", "agents --agents"} <= words
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_page_runs(
+    command: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if "--init-config" not in command:
+        Path("agents.toml").write_text(block("toml"))
+    Path("agents.pl").write_text(block("prolog"))
+
+    code = main(shlex.split(command)[1:])
+    out, err = capfd.readouterr()
+
+    # The program of the reviewer need not be installed here.
+    assert (code, err) == (1 if "doctor" in command and "missing" in out else 0, "")
+
+
+def test_the_doctor_says_of_the_reviewer_what_the_page_shows(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    Path("agents.toml").write_text(block("toml"))
+    main(["agents", "--agents", "agents.toml", "doctor", "reviewer"])
+    said = capfd.readouterr().out.splitlines()
+    shown = block("text").splitlines()
+
+    assert [row for row in said if not row.startswith("model")] == [
+        row for row in shown if not row.startswith("model")
+    ]
+
+
+def test_the_tool_of_the_page_is_one_that_an_agent_can_have() -> None:
+    Path("tools").mkdir()
+    Path("tools/count.json").write_text(block("json"))
+    Path("a.toml").write_text('[agents.one]\ntools = ["read", "./tools/count.json"]\n')
+
+    assert main(["spec", "check", "a.toml"]) == 0
+
+
+def test_the_error_of_the_page_is_as_it_is_printed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (shown,) = [t for kind, t in BLOCKS if not kind and t.startswith("refold: ")]
+    Path("a.toml").write_text("\n" * 32 + "[agents.local]\nprot = 1\n")
+    main(["spec", "check", "a.toml"])
+
+    assert capfd.readouterr().err.startswith(shown.rstrip("\n …"))
