@@ -132,7 +132,7 @@ def test_an_argument_cannot_become_an_option() -> None:
         ({"command": ["env", "bash", "-ec", "wc {path}"]}, "is a script, and an argument"),
         ({"command": ["{path}"]}, "the first word of command must be the program itself"),
         ({"command": "wc -l {path}"}, "Expected `array`, got `str`"),
-        ({"command": ["wc", "{file}"]}, "command names {file}, which is no parameter"),
+        ({"command": ["wc", "{file}"]}, "command names {file}, which is not a parameter"),
         ({"command": ["wc"]}, "the parameter 'path' has no place in command"),
         ({"name": "mcp__x y"}, "the name 'mcp__x y' must have letters a to z"),
         ({"colour": "red"}, "unknown field `colour`"),

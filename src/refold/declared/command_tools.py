@@ -127,7 +127,7 @@ def _content(declared: Declared, path: str) -> bytes:
     if path not in declared.pinned:
         raise _wrong(
             declared,
-            f"{path!r} is no file of this project's tools: put it into .refold/tools, which "
+            f"{path!r} is not a file of this project's tools: put it into .refold/tools, which "
             "`refold trust add` shows",
         )
     return declared.pinned[path]
@@ -192,7 +192,7 @@ def _check(found: _Written) -> None:
             raise ValueError(f"the parameter {name!r} has an enum, so its type is string")
     there = {name for word in found.command for name in _PLACE.findall(word)}
     if unknown := sorted(there - found.parameters.keys()):
-        raise ValueError(f"command names {{{unknown[0]}}}, which is no parameter")
+        raise ValueError(f"command names {{{unknown[0]}}}, which is not a parameter")
     if unused := sorted(found.parameters.keys() - there):
         raise ValueError(f"the parameter {unused[0]!r} has no place in command")
     if not found.command[0] or _PLACE.search(found.command[0]):
