@@ -135,6 +135,15 @@ def test_listed_tools_run_unasked_in_the_workspace_and_a_deny_rule_still_wins() 
     )
 
 
+def test_without_a_list_four_tools_run_unasked_and_no_others() -> None:
+    app = declared(FIRST + "auto_tools = true\n")
+
+    assert sorted(str(each) for each in app.rules if each.verdict == "allow") == [
+        "bash", "edit_file(**)", "read_file(**)",
+    ]  # fmt: skip
+    assert app.agents.find("one").tools == ("*",)
+
+
 def test_an_agent_extends_another_and_takes_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -156,7 +165,6 @@ def test_an_agent_extends_another_and_takes_variables(
         ('[agents.one]\nextends = "one"\n', "a.toml:2: agents.one.extends: 'one' would extend itself"),
         ('[agents.one]\nmodel = "${NO_SUCH}"\n', "a.toml:2: agents.one.model: the environment variable 'NO_SUCH' is not set"),
         ('[agents.one]\nhost = "far"\n', "a.toml:1: one.host: say which backend it is for"),
-        ("[agents.one]\nauto_tools = true\n", "agents.one.auto_tools: it lets the listed tools run without asking"),
         ('[agents.one]\ntools = ["raed"]\n', "a.toml:1: the agent one: there is no tool 'raed'"),
         ('[agents.one]\ncommand = ["cat"]\n', 'a.toml:2: agents.one.command: say own_tools = "none"'),
         ('default = "two"\n[agents.one]\n', "a.toml:1: default: there is no agent 'two'"),
@@ -281,6 +289,42 @@ def test_the_written_file_loads(kind: str, capfd: pytest.CaptureFixture[str]) ->
     out, err = capfd.readouterr()
     assert f"({name}:" in out
     assert err == f"refold: {name!r} exists already: name another file\n"
+
+
+VARIANTS = """{
+  "default": "sonnet",
+  "agents": {
+    "sonnet": {"backend": "claude-code", "model": "sonnet"},
+    "yolo": {"backend": "claude-code", "model": "haiku", "auto_tools": true,
+             "system_prompt": "Act at once."},
+    "remote": {"backend": "ollama-api", "model": "codellama", "host": "192.168.1.100",
+               "port": 11434},
+    "helper": {"backend": "claude-code", "model": "sonnet", "agent_md": "./more.md",
+               "skills": ["./more.md"], "tools": ["bash", "read", "write", "edit"]}
+  }
+}"""
+
+
+def test_the_kinds_of_variants_that_the_agent_loop_has_are_listed_chosen_and_generated(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    Path("agents.json").write_text(VARIANTS)
+    Path("more.md").write_text("Code well.")
+    names = ("sonnet", "yolo", "remote", "helper")
+
+    assert main(["spec", "check", "agents.json"]) == 0
+    for name in names:
+        given = ["spec", "generate", name, "--agents", "agents.json", "--out", name]
+        assert main(given) == 0
+    capfd.readouterr()
+    main(["--agents", "agents.json", "--list-agents"])
+    listed = [row.split()[0] for row in capfd.readouterr().out.splitlines()]
+    assert {*names} <= {*listed}
+    assert started("--agents", "agents.json").settings.agent == "sonnet"
+    models = [started("--agents", "agents.json", "-a", n).models.default() for n in names]
+    assert models == [
+        "claude-code/sonnet", "claude-code/haiku", "ollama/codellama", "claude-code/sonnet",
+    ]  # fmt: skip
 
 
 def test_a_program_of_its_own_answers() -> None:

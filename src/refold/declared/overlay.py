@@ -33,6 +33,7 @@ _RULES: Mapping[str, str] = {
     "notebook_edit": "edit_file(**)", "glob": "glob(**)", "grep": "grep(**)",
     "list_files": "list_files(**)",
 }  # fmt: skip
+_AUTO_TOOLS = ("read", "write", "edit", "bash")
 _MODES = {"auto_edit": "accept-edits", "yolo": "bypass"}
 _KEY = "REFOLD_AGENT_KEY"
 _CHARS_A_TOKEN, _TOKENS_A_WORD = 4, 4 / 3  # for text in English
@@ -94,11 +95,16 @@ def overlay_of(declared: Declared) -> Overlay:
 
 
 def allow_rules(declared: Declared) -> tuple[str, ...]:
-    """The rules that let exactly the listed tools run without asking, files in the workspace only."""
+    """The rules that let the listed tools run without asking, files in the workspace only.
+
+    Without a list these are the four tools that such an agent has elsewhere.
+    """
     if not declared.variant.auto_tools:
         return ()
     asking = confirmed(declared.variant)
-    names = (name for name in listed_tools(declared) or () if name not in asking)
+    listed = listed_tools(declared)
+    names = tool_names(_AUTO_TOOLS) if listed is None else listed
+    names = [name for name in names if name not in asking]
     return tuple(dict.fromkeys(_RULES.get(name, name) for name in names))
 
 

@@ -202,11 +202,6 @@ class _Reader:
             )
         if variant.backend == "command" and not variant.command:
             raise wrong((*at, "backend"), 'it needs command = ["prog", …]')
-        if variant.auto_tools and variant.tools is None:
-            raise wrong(
-                (*at, "auto_tools"),
-                "it lets the listed tools run without asking: list them in tools",
-            )
 
 
 def written(variant: Variant) -> dict[str, Any]:
