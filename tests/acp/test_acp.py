@@ -383,6 +383,28 @@ def test_templates_are_offered_as_commands_and_spelled_out(work: Path, home: Pat
     anyio.run(check)
 
 
+def test_hooks_are_listed_by_a_command_that_the_model_does_not_see(
+    work: Path, home: Path
+) -> None:
+    async def check() -> None:
+        async with editor(work) as at:
+            session = await at.new()
+            await at.editor.until(lambda: at.editor.of("available_commands_update"))
+            (told,) = at.editor.of("available_commands_update")
+            assert "hooks" in {each.name for each in told.available_commands}
+            ended = await at.prompt(session, "/hooks")
+            assert (ended.stop_reason, at.editor.answer) == (
+                "end_turn", f"- Stop runs: true\n  {file}",
+            )  # fmt: skip
+            assert [each for each in events(home, session) if each["kind"] == "Said"] == []
+
+    file = home / "refold" / "hooks.json"
+    file.parent.mkdir(exist_ok=True)
+    hook = {"type": "command", "command": "true"}
+    file.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [hook]}]}}))
+    anyio.run(check)
+
+
 def test_a_model_that_fails_ends_the_prompt_with_the_reason(work: Path) -> None:
     async def check() -> None:
         async with editor(work) as at:

@@ -16,13 +16,20 @@ import pytest
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
+from refold.app.plugin_parts import parts
 from refold.cli.main import main
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
+from refold.engine.policies.conversation import converse, final
+from refold.engine.policies.plan_mode import plan_ready
+from refold.engine.policies.stopping import stopping
+from refold.journal.state.fold import View
 from refold.plugins import Plugin, installed
 from refold.testing.providers import Line, ScriptedProvider
+from refold.tools.builtin import builtin
+from refold.values.log_level import Level
 from refold.values.messages import Text, ToolResult
 from tests.terminal.at_home import Desk
 
@@ -296,3 +303,35 @@ def test_the_command_of_the_template_counts_words(said: list[str], answer: str) 
         return await names["words"](SimpleNamespace(view=view), "")
 
     assert anyio.run(words) == answer
+
+
+def test_built_in_tools_and_policies_pass_the_registration_of_plug_ins() -> None:
+    """What refold brings has the shape that a package gives it: a package could bring it."""
+    names = {
+        id(value): f"{module.__name__}:{name}"
+        for module in list(sys.modules.values())
+        if module.__name__.startswith("refold.tools.")
+        for name, value in vars(module).items()
+    }
+    tools = (
+        Plugin("refold.tools", each.spec.name, names[id(each)], "refold")
+        for each in builtin()
+    )
+    policies = [
+        Plugin(
+            "refold.policies", each.__name__, f"{each.__module__}:{each.__name__}", "refold"
+        )
+        for each in (stopping, converse, final, plan_ready)
+    ]
+
+    found = parts((*tools, *policies), (), untold)
+
+    assert (found.tools, found.notices) == (builtin(), ())
+    assert [each.__name__ for each in found.policies] == [each.name for each in policies]
+    assert [each(View()) for each in found.policies] == [
+        each(View()) for each in (stopping, converse, final, plan_ready)
+    ]
+
+
+def untold(level: Level, what: str, session: str = "") -> None:
+    raise AssertionError(what)

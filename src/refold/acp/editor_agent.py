@@ -47,7 +47,7 @@ from anyio.abc import TaskGroup
 
 from refold import __version__
 from refold.acp import session_choices
-from refold.acp.open_session import COMPACT, OpenSession
+from refold.acp.open_session import COMPACT, HOOKS, OpenSession, tell_hooks
 from refold.acp.prompt_content import ContentBlock, message_of
 from refold.client.feed import BEGINNING, Cursor
 from refold.client.host import Conversation, EditorConversation, Host
@@ -237,6 +237,8 @@ class EditorAgent:
         words = message.typed.strip().split(maxsplit=1)
         if words and words[0] == f"/{COMPACT}":
             return await found.compact(" ".join(words[1:]))
+        if words == [f"/{HOOKS}"]:
+            return await tell_hooks(found)
         return await found.prompt(message)
 
     async def cancel(self, session_id: str, **_: Any) -> None:

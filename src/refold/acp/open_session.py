@@ -46,6 +46,7 @@ from refold.client.host import Conversation
 from refold.client.offers import offers
 from refold.client.protocol import Cancel, Order, SendMessage
 from refold.errors import BadInput
+from refold.views.escape import on_one_line
 from refold.views.stream_json import documents
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.snapshot import (
@@ -55,7 +56,8 @@ from refold.views.stream_json.snapshot import (
     Status,
 )
 
-COMPACT = "compact"
+COMPACT, HOOKS = "compact", "hooks"
+_NO_HOOKS = "There are no hooks here. `refold hooks list` says where yours go."
 
 
 class _Place(Struct, frozen=True):
@@ -179,7 +181,10 @@ class OpenSession:
     async def tell_commands(self) -> None:
         """Which commands a prompt may begin with: our own, templates and skills."""
         found = await to_thread.run_sync(offers, self.conversation.launch, "commands")
-        commands = [_command(COMPACT, "[focus]", "compact the conversation")]
+        commands = [
+            _command(COMPACT, "[focus]", "compact the conversation"),
+            _command(HOOKS, "", "list the hooks of this session"),
+        ]
         for each in found:
             name = str(each["name"]).removeprefix("/")
             commands.append(_command(name, str(each["usage"]), str(each["description"])))
@@ -335,6 +340,16 @@ class OpenSession:
 
     def _show(self, tool: str, arguments: object) -> CallDisplay:
         return call_display(tool, arguments, self.session.tool(tool), self._directory)
+
+
+async def tell_hooks(there: OpenSession) -> PromptResponse:
+    """What /hooks does."""
+    found = [
+        f"- {on_one_line(line)}\n  {on_one_line(file)}"
+        for line, file in there.session.hooks
+    ]
+    await there.tell(answer_chunk("\n".join(found) or _NO_HOOKS))
+    return PromptResponse(stop_reason="end_turn")
 
 
 def _command(name: str, usage: str, about: str) -> AvailableCommand:
