@@ -1,0 +1,104 @@
+"""All nine events fire in the sessions of each way to work: terminal, script, server, subagent."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import anyio
+import pytest
+
+from refold.testing.providers import Line
+from refold.values.modes import HookEvent
+from tests.cli.running import LONG, call, refold, script
+from tests.server.serving import order, said, server
+from tests.terminal.at_home import Desk
+
+HOOK_EVENTS: Sequence[str] = get_args(HookEvent)
+pytestmark = pytest.mark.slow  # each hook is a program
+
+LOG = 'cat >> "$CLAUDE_PROJECT_DIR/log"; echo >> "$CLAUDE_PROJECT_DIR/log"'
+BASH: Line = [("bash", '{"command": "touch made"}')]
+TASK: Line = [("task", '{"agent": "code", "prompt": "Do it."}')]
+# What the model says: the root gives a task, the subagent makes a call that is asked about.
+STORY: Sequence[Line] = (TASK, BASH, "Made.", "Done.", "Summary.")
+COMPACTS = (
+    "[context]\ndefault_window_tokens = 20_000\ncompact_share = 0.03\nkept_messages = 1\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _every_event_has_a_hook(home: Path) -> None:
+    (home / "refold").mkdir(parents=True, exist_ok=True)
+    hook = [{"hooks": [{"type": "command", "command": LOG}]}]
+    hooks = {"hooks": dict.fromkeys(HOOK_EVENTS, hook)}
+    (home / "refold" / "hooks.json").write_text(json.dumps(hooks))
+
+
+def fired(directory: Path, *, below: bool = False) -> set[str]:
+    """Which events; `below`: in a subagent."""
+    (log,) = directory.rglob("log")
+    rows = [json.loads(row) for row in log.read_text().split("\n") if row]
+    return {
+        each["hook_event_name"] for each in rows if not below or each["agent"] != "root"
+    }
+
+
+def test_at_a_terminal_all_nine_fire(tmp_path: Path) -> None:
+    Desk(tmp_path).tell("Go.", "y", "/compact", answers=tuple(STORY))
+
+    assert fired(tmp_path) == set(HOOK_EVENTS)
+
+
+def test_for_a_client_of_the_server_all_nine_fire(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with server(tmp_path, *STORY) as client:
+            id_ = await client.begin()
+            async with client.follow(id_) as socket:
+                await order(socket, "user_message", text="Hi.", client_key="k1")
+                asked = (await said(socket, "tool_approval_request"))[-1]
+                await order(
+                    socket, "tool_approval_response",
+                    call_id=asked["call_id"], hash=asked["hash"], allowed=True,
+                )  # fmt: skip
+                await said(socket, "result")
+                await order(socket, "compact", client_key="k2")
+                await said(socket, "compact")
+
+    anyio.run(talk)
+
+    assert fired(tmp_path) == set(HOOK_EVENTS)
+
+
+def test_in_a_script_all_fire_but_for_that_of_a_question(
+    tmp_path: Path, home: Path
+) -> None:
+    """Nobody is asked there."""
+    (home / "refold" / "config.toml").write_text(COMPACTS)
+    long = call("bash", command="seq 2000")
+    task = call("task", agent="code", prompt="Do it.")
+    made = {"text": "Made."}
+    lines = script(
+        tmp_path,
+        task,
+        call("bash", command="echo hi"),
+        made,
+        long,
+        *[{"text": "Done."}] * 3,
+    )
+
+    with refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=LONG)
+
+    assert (process.returncode, out) == (0, b"Done.\n"), err
+    assert fired(tmp_path) == set(HOOK_EVENTS) - {"Notification"}
+
+
+def test_in_a_subagent_all_fire_that_a_subagent_has(tmp_path: Path, home: Path) -> None:
+    """Its end is SubagentStop, and not Stop."""
+    (home / "refold" / "config.toml").write_text(COMPACTS)
+    long: Line = [("bash", '{"command": "seq 2000"}')]
+
+    Desk(tmp_path).tell("Go.", "y", answers=(TASK, BASH, long, *["Done."] * 4))
+
+    assert fired(tmp_path, below=True) == set(HOOK_EVENTS) - {"Stop"}
