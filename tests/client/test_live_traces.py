@@ -29,6 +29,7 @@ from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
 from refold.views.metrics import DURATION, TOKENS
 from refold.views.traces import traces
 from tests.agents.families import Household, called, give
+from tests.agents.test_teams_at_work import team
 from tests.cli.running import LONG, command, script
 from tests.tui.sessions import Story, stories
 
@@ -110,6 +111,28 @@ def test_the_spans_of_a_session_at_work_equal_a_fold_of_its_journal(
     assert len(sent(server)) == 3
     assert spans_in(*sent(server)) == folded(house, id_, content=content)
     assert sum(len(spans_in(each)) for each in sent(server)) == len(folded(house, id_))
+
+
+@pytest.mark.slow
+def test_the_spans_of_teammates_equal_a_fold_of_their_journals(tmp_path: Path) -> None:
+    """They work over two turns of the root, and in a second start."""
+    with collecting() as server:
+        set_ = {"otel.endpoint": server.url, "subagents.teams": True}
+        house = Household(tmp_path, team(), settings=set_)
+
+        async def work() -> str:
+            async with house.session() as session:
+                await session.run("Go")
+                await session.run("Go")
+            async with house.session(session.id) as again:
+                await again.run("Go")
+            return session.id
+
+        id_ = anyio.run(work)
+
+    names = [each["name"] for each in folded(house, id_).values()]
+    assert sum(name.startswith("invoke_agent") for name in names) > 3
+    assert spans_in(*sent(server)) == folded(house, id_)
 
 
 @pytest.mark.slow
@@ -269,8 +292,13 @@ def test_the_environment_names_the_collector_where_the_setting_says_so() -> None
         Collector("http://127.0.0.1:2/mine", (("a", "b"),)),
         delta=True,
     )
+    only_traces = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:3/t"}
+    assert targets(Otel(endpoint="environment"), only_traces) == Targets(
+        Collector("http://127.0.0.1:3/t"), None, delta=False
+    )
+    assert targets(Otel(endpoint="environment"), {}) is None
     with pytest.raises(BadInput):
-        targets(Otel(endpoint="environment"), {})
+        targets(Otel(endpoint="no address"), {})
 
 
 @pytest.mark.peer

@@ -337,7 +337,7 @@ def _live_traces(app: App) -> "LiveTraces | None":
     from refold.app.live_traces import LiveTraces, targets
 
     to = targets(otel, app.environ)
-    return LiveTraces(to, content=otel.content, log=app.log)
+    return LiveTraces(to, content=otel.content, log=app.log) if to else None
 
 
 def _named_tools(

@@ -8,7 +8,7 @@ no turn waits for; leaving waits for it a moment. A collector that does not answ
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import anyio
 from msgspec import Struct
 
-from refold.app.otlp import Collector, Sums, collector, send, send_metrics
+from refold.app.otlp import Collector, Signal, Sums, collector, is_named, send, send_metrics
 from refold.config.settings import Otel
 from refold.errors import RefoldError, first
 from refold.journal.events.kinds import (
@@ -33,6 +33,7 @@ from refold.journal.events.kinds import (
     Settled,
     SystemPromptSet,
     TurnEnded,
+    TurnStarted,
 )
 from refold.journal.state.children import Child
 from refold.journal.state.fold import View
@@ -51,16 +52,24 @@ _TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 
 
 class Targets(Struct, frozen=True):
-    traces: Collector
-    metrics: Collector
+    """None: that is not sent."""
+
+    traces: Collector | None
+    metrics: Collector | None
     delta: bool  # the collector adds up metrics itself
 
 
-def targets(otel: Otel, environ: Mapping[str, str]) -> Targets:
-    """Where to send. Raises `BadInput` for what is no address."""
+def targets(otel: Otel, environ: Mapping[str, str]) -> Targets | None:
+    """Where to send; None: nowhere. Raises `BadInput` for what is no address."""
     given = "" if otel.endpoint == FROM_ENVIRONMENT else otel.endpoint
+
+    def of(signal: Signal) -> Collector | None:
+        named = bool(given) or is_named(environ, signal)
+        return collector(given, environ, signal) if named else None
+
     delta = environ.get(_TEMPORALITY, "").strip().lower() == "delta"
-    return Targets(collector(given, environ), collector(given, environ, "metrics"), delta)
+    found = Targets(of("traces"), of("metrics"), delta)
+    return found if found.traces or found.metrics else None
 
 
 class LiveTraces:
@@ -86,6 +95,15 @@ class LiveTraces:
         earlier = [each for each in await record.entries() if each.seq < came]
         ends = [n for n, each in enumerate(earlier, 1) if isinstance(each.event, TurnEnded)]
         done, last = (earlier[: ends[-1]], earlier[ends[-1] :]) if ends else ([], earlier)
+        if any(each.runs for each in record.view.children.children):
+            # What a teammate does is below an earlier turn, which was sent then.
+            self._seen[session] = done
+            before = traces(self._node(session, ROOT, None))
+            self._sent[session] = {each.span_id for each in before}
+            self._seen[session] = [*earlier, *new]
+            return
+        if not any(isinstance(each.event, TurnStarted) for each in last):
+            done, last = earlier, []
         self._steps[session] = _steps(done)
         self._seen[session] = [*_carried(done), *last, *new]
 
@@ -240,17 +258,19 @@ class _Sender:
         sums = Sums(
             self._metrics.found, self._since, now, self._instance, whole=not self._to.delta
         )
-        for sending in (
-            partial(send, spans, self._to.traces),
-            partial(send_metrics, sums, self._to.metrics),
-        ):
-            try:
-                for refused in await sending():
-                    self._tell(refused)
-            except RefoldError as error:
-                self._tell(str(error))
+        if self._to.traces is not None:
+            await self._try(send(spans, self._to.traces))
+        if self._to.metrics is not None:
+            await self._try(send_metrics(sums, self._to.metrics))
         if self._to.delta:
             self._metrics, self._since = Metrics(), now
+
+    async def _try(self, sending: Awaitable[Sequence[str]]) -> None:
+        try:
+            for refused in await sending:
+                self._tell(refused)
+        except RefoldError as error:
+            self._tell(str(error))
 
     def _tell(self, problem: str) -> None:
         """Once: each turn would say the same."""

@@ -74,6 +74,12 @@ def collector(
     return Collector(url, tuple(headers.items()), proxy_for(place, environ))
 
 
+def is_named(environ: Mapping[str, str], signal: Signal) -> bool:
+    """Does the environment name a collector for this?"""
+    names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return any(environ.get(name, "").strip() for name in names)
+
+
 def encoded(spans: Sequence[TraceSpan]) -> bytes:
     """An `ExportTraceServiceRequest` in the JSON of OTLP."""
     return _request([_encoded(each) for each in spans])

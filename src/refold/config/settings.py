@@ -189,7 +189,7 @@ class WebSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Otel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sends each turn to a collector of OpenTelemetry when it has ended. Off by default."""
 
-    endpoint: str = ""  # its address; "environment": that of OTEL_EXPORTER_OTLP_ENDPOINT
+    endpoint: str = ""  # its address; "environment": as OTEL_EXPORTER_OTLP_ENDPOINT says
     content: bool = False  # also what was said and done
 
 
