@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from refold.cli.declared_start import tool_names
 from refold.cli.main import main
+from refold.cli.spec import document
+from refold.config.toml_text import as_toml
 from refold.declared.agent_files import parsed
 from refold.declared.facts import as_facts
 from refold.declared.overlay import overlay_of, profile_of
@@ -228,28 +230,61 @@ WORDS = st.text(
 PLAIN = WORDS.filter(lambda word: "${" not in word)
 
 
-@given(
-    st.builds(
-        Variant,
-        name=st.from_regex(r"[a-z][a-z0-9]{0,5}(-[a-z0-9]{1,4})?", fullmatch=True),
-        description=PLAIN,
-        model=PLAIN,
-        system_prompt=PLAIN,
-        port=st.none() | st.integers(1, 65535),
-        tools=st.just(("read",)) | st.just(("read", "bash")),
-        auto_tools=st.booleans(),
-        timeout=st.none() | st.floats(0.5, 1e6),
-        show_tokens=st.none() | st.booleans(),
-        context_mode=st.sampled_from(["", "fresh", "sliding"]),
-        skills=st.lists(PLAIN, max_size=3).map(tuple),
-    )
-)
-def test_exported_agents_are_imported_as_the_same(variant: Variant) -> None:
-    exported = as_facts(AgentFile((Declared(variant, "a.pl"),), variant.name))
-    back = loaded(exported)
+def lists(*words: str) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(st.sampled_from(words), max_size=3, unique=True).map(tuple)
 
-    assert [each.variant for each in back.agents] == [variant]
-    assert back.default == variant.name
+
+NUMBERS = st.none() | st.integers(1, 10**9)
+VARIANTS = st.builds(
+    Variant,
+    name=st.from_regex(r"[a-z][a-z0-9]{0,5}(-[a-z0-9]{1,4})?", fullmatch=True),
+    description=PLAIN,
+    backend=PLAIN.filter(lambda word: word != "command"),
+    model=PLAIN,
+    host=PLAIN,
+    port=st.none() | st.integers(1, 65535),
+    base_url=PLAIN,
+    api_key=PLAIN,
+    api_key_env=PLAIN,
+    system_prompt=PLAIN,
+    agent_md=PLAIN,
+    skills=st.lists(PLAIN, max_size=3).map(tuple),
+    tools=st.none() | lists("read", "bash", "./tools", "t/a.json"),
+    confirm=lists("bash", "write"),
+    auto_tools=st.booleans(),
+    approval=st.sampled_from(["", "yolo", "plan", "accept-edits"]),
+    context_mode=st.sampled_from(["", "continue", "fresh", "sliding", "summarize"]),
+    context_format=st.sampled_from(["", "plain", "markdown", "json", "xml"]),
+    max_context_tokens=NUMBERS,
+    max_context_chars=NUMBERS,
+    max_context_words=NUMBERS,
+    max_messages=NUMBERS,
+    max_iterations=NUMBERS,
+    timeout=st.none() | st.floats(0.5, 1e6),
+    show_tokens=st.none() | st.booleans(),
+    display=st.sampled_from(["", "auto", "plain", "status", "line"]),
+)
+OWN = Variant(name="own", command=("a b", "{model}"), own_tools="none")
+
+
+@given(st.lists(VARIANTS, max_size=3, unique_by=lambda each: each.name))
+@example([OWN])
+def test_exported_agents_are_imported_as_the_same(variants: list[Variant]) -> None:
+    agents = tuple(Declared(each, "a.pl") for each in variants)
+    given = AgentFile(agents, variants[0].name if variants else "")
+
+    as_prolog = loaded(as_facts(given))
+    as_table = loaded(as_toml(document(given)), "a.toml")
+
+    for back in (as_prolog, as_table):
+        assert [each.variant for each in back.agents] == variants
+        assert back.default == given.default
+
+
+def test_the_property_is_about_every_key() -> None:
+    drawn = {*Variant.__struct_fields__} - {"command", "own_tools"}
+
+    assert {name for name in drawn if f"    {name}=" in Path(__file__).read_text()} == drawn
 
 
 def test_a_check_counts_one_agent_as_one(
