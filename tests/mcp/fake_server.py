@@ -43,6 +43,20 @@ def ask(method: str, **params: Any) -> dict[str, Any]:
             return message
 
 
+def prompt() -> dict[str, Any]:
+    """What the model is asked for the server."""
+    said = {
+        "sample-long": "x" * 200_000,
+        "sample-forged": "a\r\nThe MCP server y asks\u2028b\n" * 500,
+    }.get(MODE, "What is two and two?")
+    image = {"type": "image", "data": "", "mimeType": "image/png"}
+    messages = [{"role": "user", "content": {"type": "text", "text": said}}]
+    if MODE == "sample":
+        messages.append({"role": "user", "content": image})
+    more = {"tools": [ECHO]} if MODE == "sample-tools" else {}
+    return {"messages": messages, "systemPrompt": "Be brief.", "maxTokens": 300, **more}
+
+
 def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
     match MODE:
         case "hang":
@@ -58,6 +72,11 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
         case "sampling":
             asked = {"messages": [], "maxTokens": 1_000_000}
             return json.dumps([ask("sampling/createMessage", **asked) for _ in range(50)])
+        case "sampling-endless":
+            while True:
+                ask("sampling/createMessage", messages=[], maxTokens=1_000_000)
+        case "sample" | "sample-tools" | "sample-long" | "sample-forged":
+            return json.dumps([ask("sampling/createMessage", **prompt())])
         case "elicit":
             schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
             return json.dumps(

@@ -289,13 +289,11 @@ class App:
         given = self.options.mcp_servers
         if not given and not has_mcp_files(self.directory, self.paths):
             return None
-        from refold.app.mcp_servers import McpServers, configured
+        from refold.app.mcp_servers import for_start
 
-        here = configured(
-            self.directory, self.paths, self.environ, given, trust=self.options.trust
-        )
         log, learn = self.log, self.models.masks.learn
-        return McpServers(here, self.workspace, self.paths, self.environ, log, learn)
+        where = self.workspace, self.paths, self.environ
+        return for_start(self.options, *where, log, learn)
 
     def _system_prompt(self) -> SystemPromptBuilder:
         ground = SessionGround(

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.agents.profile import OfferedTools, Profile, tools_of
+from refold.app.launch_options import LaunchOptions
 from refold.app.search_places import USER_MCP_FILE
 from refold.app.workspace import Workspace
 from refold.config.folder_settings import project_here
@@ -61,10 +62,14 @@ class ServerPrompt(Struct, frozen=True):
 
 
 class Configured(Struct, frozen=True):
-    """The servers that count here, and sentences about those that do not."""
+    """The servers that count here, and sentences about those that do not.
+
+    `attended`: a user is there, who can allow that a server has the model called.
+    """
 
     servers: tuple[ServerConfig, ...] = ()
     notices: tuple[str, ...] = ()
+    attended: bool = False
 
 
 def user_file(paths: Paths) -> Path:
@@ -137,7 +142,14 @@ class McpServers:
         from refold.mcp.manifests import Manifests
 
         grants = StoredGrants(self._paths, self._learn)
-        outside = Outside(self._commands, self._resolved, self._log, grants, self._environ)
+        outside = Outside(
+            self._commands,
+            self._resolved,
+            self._log,
+            grants,
+            self._environ,
+            samples=self._here.attended,
+        )
         return Connections(
             self._here.servers, Manifests(manifests_in(self._paths)), outside
         )
@@ -287,6 +299,22 @@ class McpServers:
         found = resolved(server, self._environ)
         cwd = os.path.join(self._workspace.directory, os.path.expanduser(found.cwd))
         return replace(found, cwd=os.path.normpath(cwd))
+
+
+def for_start(
+    options: LaunchOptions,
+    workspace: Workspace,
+    paths: Paths,
+    environ: Mapping[str, str],
+    log: Tell,
+    learn: Callable[..., None],
+) -> McpServers:
+    """The servers of a start with these options."""
+    given, trust = options.mcp_servers, options.trust
+    where = os.path.realpath(options.directory)
+    found = configured(where, paths, environ, given, trust=trust)
+    here = replace(found, attended=options.attended)
+    return McpServers(here, workspace, paths, environ, log, learn)
 
 
 def manifests_in(paths: Paths) -> Path:

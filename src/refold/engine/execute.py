@@ -16,17 +16,19 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from refold.engine.authorize import judge, mode_of
+from refold.engine.budget import ask_outside_conversation
 from refold.engine.checkpoint import changed, save
 from refold.engine.nested_call import RunCall, call_within, key_of
 from refold.engine.world import Record, World
-from refold.errors import JournalError, ToolFailed
+from refold.errors import JournalError, ProviderError, ToolFailed
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import Ended
 from refold.journal.state.conversation import OpenCall
 from refold.permissions.facts import Access, Decision
 from refold.permissions.rules import COMMANDS
 from refold.place.port import Files
-from refold.tools.contract import Context, ImageData, Reply, Tool
+from refold.provider.port import Request
+from refold.tools.contract import Completion, Context, ImageData, Reply, Tool
 from refold.values.display import ASK_USER, Asking, Diff, Note, Shown
 from refold.values.live import Progress
 from refold.values.messages import Image, ToolCall
@@ -220,6 +222,19 @@ def _judged(
     return judge(access, world, record.view, above=world.lineage.parent)
 
 
+async def _completed(world: World, record: Record, request: Request) -> Completion:
+    """A model call of a tool, from the budget of the turn. Raises `ToolFailed`."""
+    aide = world.helper()
+    request = replace(request, model=aide.name.partition("/")[2])
+    try:
+        text = await ask_outside_conversation(
+            request, "sampling", aide, world.budget, record, world.lineage.grant
+        )
+    except ProviderError as error:
+        raise ToolFailed(str(error)) from error
+    return Completion(text, aide.name)
+
+
 def _own(
     found: OpenCall, now: Access, decision: Decision, running: Running, world: World
 ) -> Mapping[str, object]:
@@ -233,6 +248,7 @@ def _own(
         "mode": mode_of(world, running.record.view, world.lineage.parent),
         "judge": partial(_judged, tool, world, running.record),
         "deferred": tuple(tool.spec for tool in world.deferred),
+        "complete": partial(_completed, world, running.record),
     }
     if world.files is not None:
         own["files"] = world.files.only([target.real for target in now.files])

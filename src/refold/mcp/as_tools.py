@@ -16,7 +16,7 @@ from msgspec import Meta, Raw, Struct
 
 from refold.errors import BadInput
 from refold.mcp.manifests import RemoteTool
-from refold.tools.contract import Context, Reply, Tool, arguments_object, tool
+from refold.tools.contract import Complete, Context, Reply, Tool, arguments_object, tool
 from refold.values.text import clean, marked
 from refold.values.tools import Effect, ToolSpec
 
@@ -27,7 +27,7 @@ _SCHEMA = 20_000  # characters of one schema
 _SUBJECT = 1_000  # characters that a rule is held against, and a label shows
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
 
-Call = Callable[[str, str, Mapping[str, object], Context], Awaitable[Reply]]
+Call = Callable[[str, str, Mapping[str, object], Context, Complete], Awaitable[Reply]]
 
 
 class McpTool(Tool, frozen=True):
@@ -106,14 +106,22 @@ def size(tools: Iterable[Tool]) -> int:
 
 
 def _tool(server: str, name: str, remote: RemoteTool, call: Call) -> McpTool:
-    async def run(*, arguments: Mapping[str, object], context: Context) -> Reply:
-        return await call(server, remote.name, arguments, context)
+    async def run(
+        *, arguments: Mapping[str, object], context: Context, complete: Complete
+    ) -> Reply:
+        return await call(server, remote.name, arguments, context, complete)
 
     words, _ = marked(clean(remote.description))
     about = words if len(words) <= _DESCRIPTION else f"{words[: _DESCRIPTION - 1]}…"
     spec = ToolSpec(name, f"[MCP server {server}] {about}", _parameters(remote))
     return McpTool(
-        spec, Effect.RUN, run, _Arguments, context="context", subject="arguments"
+        spec,
+        Effect.RUN,
+        run,
+        _Arguments,
+        needs=("complete",),
+        context="context",
+        subject="arguments",
     )
 
 

@@ -2,20 +2,17 @@
 
 Everything here runs in the thread of `connections`. A server that ends again and again is
 given up after some tries, until the next call asks for it. What a call says meanwhile goes
-into its `Channel`, which the session reads. Sampling is not offered: no server may spend
-tokens of the user.
+into its `Channel`, which the session reads; `server_requests` puts there what the server asks.
 """
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from queue import SimpleQueue
 from typing import Any, Literal, TypeAlias
 
 import anyio
 import mcp_types as types
 from mcp import Client
-from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +20,7 @@ from msgspec.structs import replace
 from refold import __version__
 from refold.errors import ToolFailed, first
 from refold.mcp import results, transports
+from refold.mcp.channel import Channel
 from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.manifests import (
     Manifest,
@@ -32,6 +30,7 @@ from refold.mcp.manifests import (
     RemoteTool,
 )
 from refold.mcp.oauth_session import ServerLogin
+from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
 from refold.mcp.transports import Ending
 from refold.place.port import Commands
@@ -46,31 +45,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
 _PAGES, _MOST = 50, 1_000  # of a list; tools, prompts or resources
 
 
-class Elicitation(Struct, frozen=True):
-    """A question of a server. `answer` may be called from any thread, once."""
-
-    server: str
-    params: Any
-    answer: Callable[[Any], None]
-
-
-News: TypeAlias = str | Elicitation | None  # progress, a question, or the end
-
-
-class Channel:
-    """What a call says to the session while it runs, from one thread to the other."""
-
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[News] = SimpleQueue()
-
-    def put(self, news: News) -> None:
-        self._queue.put(news)
-
-    def get(self) -> News:
-        """Wait for the next, in a thread. None: there is no more."""
-        return self._queue.get()
-
-
 class Environment(Struct, frozen=True):
     """What a connection needs besides its configuration."""
 
@@ -80,6 +54,7 @@ class Environment(Struct, frozen=True):
     store: Callable[[ServerConfig, Manifest], None]
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
+    samples: bool = False  # may servers ask for model calls?
 
 
 class Connection:
@@ -95,7 +70,7 @@ class Connection:
         self._client: Client | None = None
         self._ending = Ending()
         self._settled, self._wanted = anyio.Event(), anyio.Event()
-        self._channels: list[Channel] = []
+        self._requests = ServerRequests(config.name, lambda why: self._ending.stopped(why))
 
     async def run(self) -> None:
         """Keep it connected, until cancelled."""
@@ -149,11 +124,8 @@ class Connection:
             found = await client.call_tool(tool, dict(arguments), progress_callback=tell)
             return results.reply(self.config.name, found)
 
-        self._channels.append(channel)
-        try:
+        with self._requests.during(channel):
             return await self._answered(work)
-        finally:
-            self._channels.remove(channel)
 
     async def read(self, uri: str) -> Reply:
         """What a resource holds. Raises `ToolFailed`."""
@@ -229,7 +201,8 @@ class Connection:
         return Client(
             self._streams(config, transport),
             read_timeout_seconds=config.call_seconds,
-            elicitation_callback=self._elicit,
+            sampling_callback=self._requests.sample if self._environment.samples else None,
+            elicitation_callback=self._requests.elicit,
             logging_callback=self._logged,
             message_handler=self._message,
             client_info=types.Implementation(name="refold", version=__version__),
@@ -296,18 +269,6 @@ class Connection:
         except Exception as error:  # of the SDK: it must not take the other servers along
             ending.because(f"{type(error).__name__}: {error}")
             raise ToolFailed(f"The MCP server {name} failed: {ending.why}.") from error
-
-    async def _elicit(
-        self, context: ClientRequestContext, params: types.ElicitRequestParams
-    ) -> types.ElicitResult | types.ErrorData:
-        if not self._channels:  # no call runs, so the user has asked for nothing
-            return types.ElicitResult(action="decline")
-        answers: SimpleQueue[types.ElicitResult] = SimpleQueue()
-        self._channels[-1].put(Elicitation(self.config.name, params, answers.put))
-        try:
-            return await anyio.to_thread.run_sync(answers.get, abandon_on_cancel=True)
-        finally:
-            answers.put(types.ElicitResult(action="cancel"))  # the thread must end
 
     async def _logged(self, params: types.LoggingMessageNotificationParams) -> None:
         said = params.data if isinstance(params.data, str) else json.dumps(params.data)

@@ -7,6 +7,7 @@ before (`manifests`). `connection` is one server, and `as_tools` makes tools of 
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,12 @@ import anyio
 from msgspec import Struct
 
 from refold.errors import BadInput, ToolFailed
+from refold.mcp.channel import Channel, Elicitation, Sampling
 from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.manifests import Manifest, Manifests
 from refold.mcp.servers import ServerConfig
 from refold.place.port import Commands
-from refold.tools.contract import Context, Reply
+from refold.tools.contract import Complete, Context, Reply
 from refold.values.log_level import Level, Tell
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
     from anyio.from_thread import BlockingPortal
 
-    from refold.mcp.connection import Channel, Connection
+    from refold.mcp.connection import Connection
+    from refold.mcp.sampling import Sampler
 
 _AT_ONCE = 64  # calls that wait for an answer
 
@@ -48,6 +51,7 @@ class Outside(Struct, frozen=True):
     log: Tell
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
+    samples: bool = False  # is there a user who allows a server's model calls?
 
 
 class Connections:
@@ -96,19 +100,27 @@ class Connections:
             await self._over(self._all_settled)
 
     async def call(
-        self, server: str, tool: str, arguments: Mapping[str, object], context: Context
+        self,
+        server: str,
+        tool: str,
+        arguments: Mapping[str, object],
+        context: Context,
+        complete: Complete | None = None,
     ) -> Reply:
-        """Call a tool of a server. Raises `ToolFailed`."""
+        """Call a tool of a server, which may ask for model calls if there is `complete`.
 
-        async def work(channel: "Channel") -> Reply:
+        Raises `ToolFailed`.
+        """
+
+        async def work(channel: Channel) -> Reply:
             return await (await self._find(server)).call(tool, arguments, channel)
 
-        return await self._over(work, context)
+        return await self._over(work, context, complete)
 
     async def read(self, server: str, uri: str) -> Reply:
         """Read a resource. Raises `ToolFailed`."""
 
-        async def work(_: "Channel") -> Reply:
+        async def work(_: Channel) -> Reply:
             return await (await self._find(server)).read(uri)
 
         if server not in self._known:
@@ -119,7 +131,7 @@ class Connections:
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> str:
         """The text of a prompt template. Raises `ToolFailed`."""
 
-        async def work(_: "Channel") -> str:
+        async def work(_: Channel) -> str:
             return await (await self._find(server)).prompt(name, arguments)
 
         return await self._over(work)
@@ -161,6 +173,7 @@ class Connections:
             self._store,
             outside.grants,
             outside.environ,
+            outside.samples,
         )
         made = [Connection(one, self._known[one.name], environment) for one in self.servers]
         self._by_name.update({each.config.name: each for each in made})
@@ -175,7 +188,7 @@ class Connections:
         except BadInput as error:
             self._outside.log("warning", str(error))
 
-    async def _all_settled(self, _: "Channel") -> None:
+    async def _all_settled(self, _: Channel) -> None:
         for one in self.servers:
             await (await self._find(one.name)).settled()
 
@@ -185,15 +198,16 @@ class Connections:
         return self._by_name[name]
 
     async def _over(
-        self, work: Callable[..., Awaitable[Any]], context: Context | None = None
+        self,
+        work: Callable[..., Awaitable[Any]],
+        context: Context | None = None,
+        complete: Complete | None = None,
     ) -> Any:
         """Run it in the thread; what it says meanwhile is heard here. Raises `ToolFailed`."""
-        from refold.mcp.connection import Channel, Elicitation
-
         self.begin()
         if self._portal is None:
             raise ToolFailed("The MCP servers have been closed. Nothing was done.")
-        channel = Channel()
+        channel, sampler = Channel(), _Sampler(context, complete)
         limit = self._limit = self._limit or anyio.CapacityLimiter(_AT_ONCE)
         future: Future[Any] = self._portal.start_task_soon(work, channel)
         future.add_done_callback(lambda _: channel.put(None))
@@ -207,6 +221,8 @@ class Connections:
                         return future.result()
                     case Elicitation():
                         await _ask(news, context)
+                    case Sampling():
+                        await sampler.answer(news)
                     case str() if context is not None:
                         context.progress(news)
                     case _:
@@ -216,7 +232,7 @@ class Connections:
             channel.put(None)
 
 
-async def _ask(elicitation: Any, context: Context | None) -> None:
+async def _ask(elicitation: Elicitation, context: Context | None) -> None:
     from refold.mcp.questions import declined, elicited
 
     answer = declined()
@@ -225,3 +241,23 @@ async def _ask(elicitation: Any, context: Context | None) -> None:
             answer = await elicited(elicitation.server, elicitation.params, context)
     finally:
         elicitation.answer(answer)
+
+
+class _Sampler:
+    """Answers what a server asks of the model during one call. The SDK is there by then."""
+
+    def __init__(self, context: Context | None, complete: Complete | None) -> None:
+        self._of = context, complete
+
+    @cached_property
+    def _sampler(self) -> "Sampler":
+        from refold.mcp.sampling import Sampler
+
+        return Sampler(*self._of)
+
+    async def answer(self, wanted: Sampling) -> None:
+        found: Any = None
+        try:
+            found = await self._sampler.sampled(wanted.server, wanted.params)
+        finally:
+            wanted.answer(found)

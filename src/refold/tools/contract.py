@@ -19,6 +19,7 @@ import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
 from refold.errors import BadInput, ToolFailed
+from refold.provider.port import Request
 from refold.values.control import Control
 from refold.values.display import Asking, Option, Shown
 from refold.values.json_check import keys_are_unique, repeated_key
@@ -59,6 +60,18 @@ class Context(Struct, frozen=True):
         Question and answer are recorded: a call that is repeated after a crash has them again.
         """
         return await self.put(Asking(question, [Option(each) for each in options]))
+
+
+class Completion(Struct, frozen=True):
+    """The response of a model that a tool asked. `model` is the name of that model."""
+
+    text: str
+    model: str
+
+
+# A parameter `complete` makes a call of the helper model beside the conversation: the engine
+# chooses the model, reserves the cost and records it. It raises `ToolFailed`. A tool asks the user.
+Complete = Callable[[Request], Awaitable[Completion]]
 
 
 class Reply(Struct, frozen=True):

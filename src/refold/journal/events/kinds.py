@@ -406,7 +406,7 @@ class Tagged(Struct, frozen=True):
 class Reserved(Struct, frozen=True):
     """A model call outside the conversation begins, and its budget is reserved."""
 
-    purpose: str  # "summary", "memory", "title", "leaf"
+    purpose: str  # "summary", "memory", "title", "leaf", "sampling"
     model: str
     dollars: float | None = None  # None: the price is not known
     tokens: int = 0

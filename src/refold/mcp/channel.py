@@ -1,0 +1,46 @@
+"""The way from the thread of the servers to the session whose call is running.
+
+Progress and questions of a server go through the channel of a call; the answer to a question is
+given back by a function. Nothing of the SDK is imported: the thread of the servers imports it, and
+two threads that do so at once get halves of it. `server_requests` fills channels, and
+`connections` reads them.
+"""
+
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+
+class Elicitation(Struct, frozen=True):
+    """A question of a server. `answer` may be called from any thread, once."""
+
+    server: str
+    params: Any
+    answer: Callable[[Any], None]
+
+
+class Sampling(Struct, frozen=True):
+    """A model call that a server asks for. `answer` as of an `Elicitation`."""
+
+    server: str
+    params: Any
+    answer: Callable[[Any], None]
+
+
+News: TypeAlias = str | Elicitation | Sampling | None  # progress, a question, or the end
+
+
+class Channel:
+    """What a call says to the session while it runs, from one thread to the other."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[News] = SimpleQueue()
+
+    def put(self, news: News) -> None:
+        self._queue.put(news)
+
+    def get(self) -> News:
+        """Wait for the next, in a thread. None: there is no more."""
+        return self._queue.get()

@@ -1,0 +1,79 @@
+"""What one server asks of the client, on its way to the session whose call is running.
+
+The server is connected in a thread of its own, so a question goes through the channel of a call
+and its answer comes back from another thread. Where no call runs there is no one to ask. The
+number of model calls that a server asks for is limited, for all its calls together; one that goes
+on asking is stopped. `questions` and `sampling` deal with the requests where the session runs.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import anyio
+import mcp_types as types
+from mcp.client.session import ClientRequestContext
+
+from refold.mcp.channel import Channel, Elicitation, News, Sampling
+from refold.mcp.sampling import Refusal
+
+MOST = 20  # model calls of one server, while refold runs
+_ENDLESS = 2 * MOST  # requests for them, after which it is stopped
+
+Answer = TypeVar("Answer")
+
+
+class ServerRequests:
+    """`stop` ends the connection, and is given the reason."""
+
+    def __init__(self, server: str, stop: Callable[[str], None]) -> None:
+        self._server, self._stop = server, stop
+        self._channels: list[Channel] = []
+        self._samples, self._waits = 0, False
+
+    @contextmanager
+    def during(self, channel: Channel) -> Generator[None]:
+        """While this call runs, what the server asks goes to its session."""
+        self._channels.append(channel)
+        try:
+            yield
+        finally:
+            self._channels.remove(channel)
+
+    async def elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        if not self._channels:  # no call runs, so the user has asked for nothing
+            return types.ElicitResult(action="decline")
+        return await self._put(Elicitation, params, types.ElicitResult(action="cancel"))
+
+    async def sample(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        self._samples += 1
+        if self._samples > _ENDLESS:
+            self._stop(f"it asked for more than {_ENDLESS} model calls, and was stopped")
+        if self._samples > MOST:
+            return Refusal(f"a server gets at most {MOST} model calls").as_error()
+        if not self._channels or self._waits:
+            return Refusal("one model call at a time, while a tool runs").as_error()
+        self._waits = True
+        try:
+            ended = Refusal("the session has ended").as_error()
+            return await self._put(Sampling, params, ended) or ended
+        finally:
+            self._waits = False
+
+    async def _put(
+        self,
+        kind: Callable[[str, Any, Callable[[Answer], None]], News],
+        params: object,
+        otherwise: Answer,
+    ) -> Answer:
+        answers: SimpleQueue[Answer] = SimpleQueue()
+        self._channels[-1].put(kind(self._server, params, answers.put))
+        try:
+            return await anyio.to_thread.run_sync(answers.get, abandon_on_cancel=True)
+        finally:
+            answers.put(otherwise)  # the thread must end

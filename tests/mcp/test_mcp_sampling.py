@@ -1,0 +1,156 @@
+"""A server that asks for a call of the user's model: the user decides, pays and is not flooded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from refold.client.questions import Question
+from refold.journal.events.kinds import Ended, Reserved, Settled
+from tests.mcp.test_mcp_sessions import Place, echo
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+class Talk:
+    """A session with one call of a server, and a user who answers each question alike."""
+
+    def __init__(self, place: Place, mode: str, *answers: str, **more: Any) -> None:
+        place.servers(s=place.fake(mode))
+        place.know()
+        self.questions, self._answers = list[str](), answers
+        lines = more.pop("lines", ("The model says this.",))
+        agent = place.agent(echo(), *lines, "Done.", approve=self._answer, **more)
+        self.provider: Any = agent.provider
+
+        async def talk() -> list[Any]:
+            async with agent.session() as session:
+                await session.run("Go.")
+                return [each.event for each in await session.reports.entries()]
+
+        self.events = anyio.run(talk)
+
+    async def _answer(self, question: Question) -> list[str]:
+        self.questions += [each.question for each in question.asks]
+        position = min(len(self.questions), len(self._answers)) - 1
+        return [self._answers[position] for _ in question.asks]
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [each for each in self.events if isinstance(each, kind)]
+
+    @property
+    def end(self) -> Ended:
+        """Of the call of the server's tool."""
+        (found,) = [e for e in self.of(Ended) if ".ask" not in e.call_id]
+        return found
+
+    @property
+    def replies(self) -> list[dict[str, Any]]:
+        """What the server was answered, which its tool returns."""
+        return json.loads(self.end.text)
+
+
+def test_the_user_sees_who_asks_and_what_and_the_server_gets_the_response(
+    place: Place,
+) -> None:
+    talk = Talk(place, "sample", "allow")
+
+    (question,) = talk.questions
+    assert question == (
+        "The MCP server s asks for a call of your model, which you pay for, with a response of "
+        "at most 300 tokens that it gets:\n"
+        "  | system: Be brief.\n"
+        "  | user: What is two and two?\n"
+        "  | user: [image left out]"
+    )
+    (reply,) = talk.replies
+    assert reply["result"]["content"] == {"type": "text", "text": "The model says this."}
+    assert reply["result"]["role"] == "assistant"
+    (heard,) = [each for each in talk.provider.heard if each.system == "Be brief."]
+    assert (heard.tools, heard.max_output) == ((), 300)
+
+
+def test_its_cost_is_reserved_and_settled_in_the_session(place: Place) -> None:
+    talk = Talk(place, "sample", "allow")
+
+    (reserved,), (settled,) = talk.of(Reserved), talk.of(Settled)
+    assert reserved.purpose == "sampling"
+    assert (settled.failed, settled.usage is not None) == ("", True)
+
+
+def test_what_the_user_refuses_is_refused_for_the_rest_of_the_call(place: Place) -> None:
+    talk = Talk(place, "sampling", "refuse")
+
+    assert len(talk.questions) == 1
+    assert talk.of(Reserved) == []
+    assert talk.end.text.endswith("it asked for more than 40 model calls, and was stopped.")
+
+
+def test_another_answer_than_the_offered_ones_allows_nothing(place: Place) -> None:
+    talk = Talk(place, "sample", "maybe later")
+
+    assert talk.of(Reserved) == []
+    assert talk.replies[0]["error"]["code"] == -1
+
+
+def test_a_call_is_allowed_whole_with_one_answer(place: Place) -> None:
+    lines = [f"Answer {n}." for n in range(20)]
+    talk = Talk(place, "sampling", "allow for this tool call", lines=lines)
+
+    assert len(talk.questions) == 1
+    assert len(talk.of(Reserved)) == 20
+
+
+def test_a_server_that_asks_without_end_is_stopped_and_named(place: Place) -> None:
+    talk = Talk(place, "sampling-endless", "allow for this tool call", lines=["A."] * 20)
+
+    assert talk.end.outcome == "failed"
+    assert talk.end.text == (
+        "The MCP server s failed: it asked for more than 40 model calls, and was stopped."
+    )
+    assert len(talk.of(Reserved)) == 20
+
+
+def test_no_call_is_made_when_the_budget_is_used_up(place: Place) -> None:
+    talk = Talk(place, "sample", "allow", settings={"budget.calls": 1}, lines=())
+
+    assert "the budget of this turn is used up" in talk.replies[0]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("sample-tools", "has no tools here"), ("sample-long", "longer than 100,000")],
+)
+def test_what_is_not_offered_is_refused_without_a_question(
+    place: Place, mode: str, words: str
+) -> None:
+    talk = Talk(place, mode, "allow", lines=())
+
+    assert talk.questions == []
+    assert words in talk.replies[0]["error"]["message"]
+
+
+def test_lines_of_a_server_cannot_be_taken_for_ours(place: Place) -> None:
+    talk = Talk(place, "sample-forged", "refuse", lines=())
+
+    head, *lines = talk.questions[0].splitlines()
+    assert head.startswith("The MCP server s asks")
+    assert all(line.startswith("  | ") for line in lines[:-1])
+    assert lines[-1].startswith("  (and ")
+
+
+def test_without_a_user_the_server_is_told_that_there_is_no_sampling(place: Place) -> None:
+    place.servers(s=place.fake("sample"))
+    place.know()
+
+    (end,) = place.turns(place.agent(echo(), "Done."), "Go.")
+
+    (reply,) = json.loads(end.text)
+    assert reply["error"]["message"] == "Sampling not supported"
