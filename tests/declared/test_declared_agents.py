@@ -354,6 +354,15 @@ def test_doctor_says_what_is_missing_and_which_tools_ask(
     assert "no-such-program" in capfd.readouterr().out
 
 
+def test_doctor_says_that_a_file_is_ignored(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("agents.toml").write_text(FIRST)
+
+    assert main(["agents", "doctor", "one"]) == 1
+    said = capfd.readouterr().err
+    assert "agents.toml in" in said
+    assert "not trusted, so these settings are ignored" in said
+
+
 def test_doctor_takes_the_file_that_was_given_before_it(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
