@@ -11,7 +11,7 @@ import msgspec
 
 from refold.cli.flags import session_parser
 from refold.errors import ToolFailed
-from refold.headless.streams import complain, write
+from refold.headless.streams import write
 from refold.values.modes import Mode, Verdict
 from refold.views.escape import on_one_line
 
@@ -38,8 +38,6 @@ def run(found: Namespace) -> int:
     words = ["--agent", found.name, *(("--agents", found.agents) if found.agents else ())]
     start = session_parser().parse_args(words)
     app = app_of(start, attended=True)
-    for notice in app.options.notices:  # such as agents that do not count
-        complain(on_one_line(notice))
     profile = app.agents.find(found.name, "main")
     model, fault = "", ""
     try:

@@ -43,6 +43,8 @@ def run(found: Namespace) -> int:
     if found.what == "doctor":
         from refold.cli.agent_doctor import run as check
 
+        if problem := _unheeded(found.agents):  # the agent may be in such a file
+            complain(on_one_line(problem))
         return check(found)
     return _list(found)
 
