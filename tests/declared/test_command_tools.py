@@ -125,11 +125,34 @@ def test_an_argument_cannot_become_an_option() -> None:
         line(made(**without_mark), path="--files0-from=/etc/shadow")
 
 
+def test_an_option_that_the_file_lists_can_be_chosen_and_a_number_cannot_be_one() -> None:
+    fields = {**COUNT, "command": ["wc", "{how}", "{more}", "--", "{path}"]}
+    how = {"enum": ["-l", "-w"]}
+    more = {"type": "integer", "optional": True}
+    tool = made(**{**fields, "parameters": {"how": how, "more": more, "path": {}}})
+
+    assert line(tool, how="-w", path="a") == "wc -w -- a"
+    with pytest.raises(ToolFailed, match="'more' must not begin with '-'"):
+        line(tool, how="-w", path="a", more=-1)
+
+
+def test_a_script_of_the_file_gets_an_argument_as_its_parameter() -> None:
+    command = ["bash", "-c", 'wc -l < "$1"', "bash", "{path}"]
+
+    assert line(made(**{**COUNT, "command": command}), path="a; id") == (
+        "bash -c 'wc -l < \"$1\"' bash 'a; id'"
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"command": ["sh", "-c", "wc -l {path}"]}, "'wc -l {path}' is a script, and an argument"),
         ({"command": ["env", "bash", "-ec", "wc {path}"]}, "is a script, and an argument"),
+        ({"command": ["bash", "-c", "--", "{path}"]}, "is a script, and an argument"),
+        ({"command": ["bash", "-c", "-o", "pipefail", "{path}"]}, "is a script, and an argument"),
+        ({"command": ["su", "-c", "{path}"]}, "is a script, and an argument"),
+        ({"command": ["ssh", "far", "cat", "{path}"]}, "is a script, and an argument"),
         ({"command": ["{path}"]}, "the first word of command must be the program itself"),
         ({"command": "wc -l {path}"}, "Expected `array`, got `str`"),
         ({"command": ["wc", "{file}"]}, "command names {file}, which is not a parameter"),

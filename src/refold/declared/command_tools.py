@@ -27,6 +27,8 @@ from refold.values.tools import Effect, ToolSpec
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 _SCRIPT = re.compile(r"-[a-z]*c[a-z]*")  # the option of a shell before its script
+_WITH_SCRIPT = SHELLS | {"su", "runuser", "sg", "script", "flock"}
+_JOINING = frozenset(("eval", "ssh", "mosh", "watch", "parallel"))  # all words are a script
 _KINDS: Mapping[str, Any] = {
     "string": str,
     "integer": int,
@@ -206,11 +208,21 @@ def _check(found: _Written) -> None:
 
 
 def _is_script(before: Sequence[str]) -> bool:
-    """Does a shell take the word after these as a script?"""
-    if before[-1] == "eval":
+    """Does a shell take the word after these as a script, or as a part of one?"""
+    names = [os.path.basename(word) for word in before]
+    if any(name in _JOINING for name in names):
         return True
-    shells = any(os.path.basename(word) in SHELLS for word in before)
-    return shells and bool(_SCRIPT.fullmatch(before[-1]))
+    options = [at for at, word in enumerate(before) if _SCRIPT.fullmatch(word)]
+    if not options or not any(name in _WITH_SCRIPT for name in names[: options[0]]):
+        return False
+    after = before[options[0] + 1 :]
+    plain = [
+        word
+        for at, word in enumerate(after)
+        if word[:1] not in ("-", "+")
+        and (at == 0 or after[at - 1] not in ("-o", "+o", "-O"))
+    ]
+    return not plain  # the first of these is the script
 
 
 def _line(found: _Written, arguments: Mapping[str, object]) -> CommandLine:
@@ -223,8 +235,10 @@ def _line(found: _Written, arguments: Mapping[str, object]) -> CommandLine:
         text = _PLACE.sub(lambda place: _text(arguments[place[1]]), word)
         if "\0" in text:
             raise ToolFailed(f"An argument of {found.name} has a NUL character: remove it.")
-        first = arguments[names[0]] if _PLACE.match(word) else ""
-        if isinstance(first, str) and first.startswith("-") and "--" not in words:
+        chosen = (
+            word == f"{{{names[0]}}}" and found.parameters[names[0]].enum if names else ()
+        )
+        if _PLACE.match(word) and text.startswith("-") and not chosen and "--" not in words:
             raise ToolFailed(
                 f"The argument {names[0]!r} must not begin with '-': {found.command[0]} would "
                 "take it as an option."
