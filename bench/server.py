@@ -1,7 +1,9 @@
 """The server: start, memory with idle conversations, and the delay of frames under load.
 
 `python -m bench.server` starts `refold serve` with a scripted model. Delays are from when the
-scripted model says a word to when a client has the frame; both ends are on this machine.
+scripted model says a word to when a client has the frame; both ends are on this machine, so the
+figures count where nothing else runs: the load is printed with them. With `--peers`, start and
+memory of `opencode serve` are measured in the same way, if scripts/peers could get it.
 """
 
 import http.client
@@ -13,7 +15,7 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,15 +27,23 @@ from refold.server.access import kept
 
 EVERY = 0.02  # seconds between two tokens: 50 a second
 TOKENS = 150  # words, each of some letters, which are the tokens
+IDLE = (100, 500)  # conversations that are open and idle
+OPENCODE = Path(".peers/opencode/node_modules")
 
 
 def main() -> None:
     parser = ArgumentParser(prog="python -m bench.server", description=__doc__)
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--clients", type=int, default=1_000)
+    parser.add_argument("--peers", action="store_true", help="beside opencode serve, too")
     found = parser.parse_args()
+    print(
+        f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
     for line in report(found.streams, found.clients):
         print(line, flush=True)
+    if found.peers:
+        print(opencode(), flush=True)
 
 
 class Serving:
@@ -68,13 +78,18 @@ class Serving:
 
     @property
     def megabytes(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text("ascii")
-        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+        return resident(self.process.pid)
 
     @property
     def cpu(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text("ascii").split()
         return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident(pid: int) -> float:
+    """Megabytes."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 @contextmanager
@@ -92,24 +107,83 @@ def report(streams: int, clients: int) -> Iterator[str]:
     with serving() as server:
         yield f"start to listening: {server.start:.2f} s"
         sizes, made = [f"0: {server.megabytes:.0f}"], 0
-        for wanted in (100, 500):
+        for wanted in IDLE:
             while made < wanted:
                 server.begin()
                 made += 1
             sizes.append(f"{wanted}: {server.megabytes:.0f}")
-        yield f"MB with open idle conversations: {', '.join(sizes)}"
+        yield f"MB with open idle conversations: {', '.join(sizes)} (target: 500: < 300)"
         used = anyio.run(_crowd, server, clients)
         yield f"{clients} connections to one conversation: {used:.0f} MB in all"
     with serving(TOKENS) as server:
+        ids = [server.begin() for _ in range(streams)]
         before = server.cpu
         begun = time.perf_counter()
-        delays = sorted(anyio.run(_streams, server, streams))
-        share = (server.cpu - before) / (time.perf_counter() - begun)
+        delays = sorted(anyio.run(_streams, server, ids))
+        used = server.cpu - before
+        share = used / (time.perf_counter() - begun)
         half, most = delays[len(delays) // 2], delays[int(len(delays) * 0.99)]
         yield (
             f"{streams} conversations, {1 / EVERY:.0f} tokens/s each: delay p50 {half:.0f} ms, "
-            f"p99 {most:.0f} ms; {share:.0%} of one core"
+            f"p99 {most:.0f} ms (target: < 100); {used:.1f} s of CPU, {share:.0%} of one core, "
+            f"{used / streams / TOKENS * 1e6:.0f} µs a token (target: < "
+            f"{1e6 * EVERY / streams:.0f})"
         )
+
+
+def opencode() -> str:
+    """Start and memory of `opencode serve` with as many idle sessions, in an empty home."""
+    found = sorted(
+        OPENCODE.glob("opencode-linux-*/bin/opencode"), key=lambda p: len(str(p))
+    )
+    if not found:
+        return "opencode serve: not measured, scripts/peers has not got it"
+    with tempfile.TemporaryDirectory() as directory:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": directory,
+            **dict.fromkeys(_OFFLINE, "1"),
+        }
+        starts = list[float]()
+        for last in (False, False, True):  # the first makes its database
+            begun = time.perf_counter()
+            process = subprocess.Popen(
+                [found[0].resolve(), "serve", "--port", "0", "--hostname", "127.0.0.1"],
+                cwd=directory, env=environ, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True,
+            )  # fmt: skip
+            try:
+                assert process.stdout is not None
+                lines = (re.search(r"http://([\w.:]+)", line) for line in process.stdout)
+                address = next(each[1] for each in lines if each)
+                starts.append(time.perf_counter() - begun)
+                sizes = _idle_sessions(address, process.pid) if last else []
+            finally:
+                process.kill()
+                process.communicate()
+    return (
+        f"opencode serve: start to listening {min(starts[1:]):.2f} s (first: {starts[0]:.2f} s); "
+        f"MB with idle sessions: {', '.join(sizes)}"
+    )
+
+
+_OFFLINE = ("OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD")  # fmt: skip
+
+
+def _idle_sessions(address: str, pid: int) -> list[str]:
+    sizes, made = [f"0: {resident(pid):.0f}"], 0
+    for wanted in IDLE:
+        while made < wanted:
+            connection = http.client.HTTPConnection(address, timeout=60)
+            connection.request(
+                "POST", "/session", b"{}", {"Content-Type": "application/json"}
+            )
+            connection.getresponse().read()
+            connection.close()
+            made += 1
+        sizes.append(f"{wanted}: {resident(pid):.0f}")
+    return sizes
 
 
 async def _crowd(server: Serving, clients: int) -> float:
@@ -142,9 +216,8 @@ class _Frame(msgspec.Struct):
     offset: int = 0
 
 
-async def _streams(server: Serving, count: int) -> list[float]:
+async def _streams(server: Serving, ids: Sequence[str]) -> list[float]:
     """Milliseconds by which each frame comes later than an even stream would bring it."""
-    ids = [await anyio.to_thread.run_sync(server.begin) for _ in range(count)]
     found = list[float]()
 
     async def one(id_: str, wait: float) -> None:
