@@ -1,7 +1,8 @@
-"""What a page costs while a long answer streams: CPU seconds of the browser's page.
+"""What a page costs while a long answer streams, and how soon a long conversation is there.
 
-Needs playwright and chromium. `python -m bench.page [--letters N]` starts a server with a
-scripted model, opens both pages, and reads the counters of the browser.
+Needs playwright and chromium. `python -m bench.page [--letters N] [--blocks N]` starts a server
+with a scripted model, opens both pages, and reads the counters of the browser. The conversation
+of many blocks is folded and shown in the page, as after a reload, and then typed into.
 """
 
 import json
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +27,28 @@ PAUSE = 0.0005  # seconds between two letters: faster than a model
 def main() -> None:
     parser = ArgumentParser(prog="python -m bench.page", description=__doc__)
     parser.add_argument("--letters", type=int, default=23_000, help="of an answer (23000)")
+    parser.add_argument("--blocks", type=int, default=10_000, help="of a long conversation")
     found = parser.parse_args()
-    print(report(found.letters))
+    print(
+        f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
+    print(report(found.letters, found.blocks))
 
 
-def report(letters: int) -> str:
-    lines = [f"a page while {letters} letters stream", ""]
+def report(letters: int, blocks: int) -> str:
+    lines = [f"a page while {letters} letters stream (target: tasks < 1.5 s)", ""]
     for path in ("/", "/dev"):
         with tempfile.TemporaryDirectory() as directory:
             cost = streamed(Path(directory), letters, path)
         parts = ", ".join(f"{name} {value:.2f} s" for name, value in cost.items())
         lines.append(f"{path:5} {parts}")
+    lines += ["", f"{blocks} blocks (target: shown < 1 s, a key < 0.05 s)", ""]
+    for path in ("/", "/dev"):
+        with tempfile.TemporaryDirectory() as directory:
+            shown, cpu, key = opened(Path(directory), blocks, path)
+        lines.append(
+            f"{path:5} shown after {shown:.2f} s, {cpu:.2f} s of CPU; slowest key {key:.3f} s"
+        )
     return "\n".join(lines)
 
 
@@ -45,24 +59,86 @@ def answer(letters: int) -> str:
 
 def streamed(directory: Path, letters: int, path: str) -> dict[str, float]:
     """Seconds that the page computed, by what for."""
+    with _page(directory, {"text": answer(letters), "pause": PAUSE}, path) as page:
+        page.fill("#message", "Go")
+        session = _measured(page)
+        before = _counters(session)
+        page.keyboard.press("Enter")
+        page.locator(".block-words", has_text="done.").wait_for(timeout=240_000)
+        after = _counters(session)
+    return {name: after[name] - before[name] for name in before}
+
+
+def opened(directory: Path, blocks: int, path: str) -> tuple[float, float, float]:
+    """Seconds until so many blocks are shown, CPU of that, and seconds of the slowest key."""
+    skin = "user" if path == "/" else "developer"
+    with _page(directory, {"text": "Hello."}, path) as page:
+        session = _measured(page)
+        page.evaluate(f"window.frames_ = {json.dumps(_frames(blocks))}")
+        loaded = _counters(session)["tasks"]
+        shown = page.evaluate(_SHOW.replace("SKIN", skin))
+        cpu = _counters(session)["tasks"] - loaded
+        page.focus("#message")
+        slowest = page.evaluate(_TYPE)
+    return shown / 1000, cpu, slowest / 1000
+
+
+def _frames(blocks: int) -> list[str]:
+    said = {"type": "user_message", "sender": "person", "when": "now"}
+    heard: dict[str, Any] = {"type": "assistant_message", "thinking": "", "model": "a/m", "stop": "end",
+             "partial": False, "usage": {}, "cost": 0.0}  # fmt: skip
+    return [
+        json.dumps(
+            {**said, "seq": 100 + n, "text": f"message {n}"}
+            if n % 2
+            else {**heard, "seq": 100 + n, "text": f"answer **{n}** with `code`"}
+        )
+        for n in range(blocks)
+    ]
+
+
+_SHOW = """async () => {
+  const { emptyScreen, reduce } = await import("/pages/shared/reducer.js");
+  const { Transcript } = await import("/pages/shared/transcript.js");
+  const { renderBlock, renderComing, labelOf } = await import("/pages/SKIN/blocks.js");
+  const texts = (await import("/pages/shared/texts.js")).SKIN;
+  const begun = performance.now();
+  let screen = emptyScreen();
+  for (const frame of frames_) screen = reduce(screen, JSON.parse(frame));
+  const skin = { texts, renderBlock, renderComing, labelOf };
+  const context = { texts, folds: new Map(), directory: () => "", id: () => "", readOnly: () => true };
+  window.big = new Transcript(document.querySelector(".scroller"), skin, context);
+  big.show(screen);
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  return performance.now() - begun;
+}"""
+# Each letter is put in as by a key, and the time is that until the next frame was drawn.
+_TYPE = """async () => {
+  const box = document.querySelector("#message");
+  let slowest = 0;
+  for (const letter of "typing never lags") {
+    const begun = performance.now();
+    box.value += letter;
+    box.dispatchEvent(new InputEvent("input", { bubbles: true, data: letter }));
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    slowest = Math.max(slowest, performance.now() - begun);
+  }
+  return slowest;
+}"""
+
+
+@contextmanager
+def _page(directory: Path, reply: Any, path: str) -> Generator[Any]:
+    """A page of a server that answers with this."""
     from playwright.sync_api import sync_playwright
 
     script = directory / "answers.jsonl"
-    script.write_text(json.dumps({"text": answer(letters), "pause": PAUSE}) + "\n", "utf-8")
-    environ = {**os.environ, "REFOLD_HOME": str(directory / "home")}
-    words = [
-        sys.executable,
-        "-m",
-        "refold",
-        "serve",
-        "--port",
-        "0",
-        "--script",
-        str(script),
-    ]
+    script.write_text(json.dumps(reply) + "\n", "utf-8")
     server = subprocess.Popen(
-        words, cwd=directory, env=environ, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-m", "refold", "serve", "--port", "0", "--script", str(script)],
+        cwd=directory, env={**os.environ, "REFOLD_HOME": str(directory / "home")},
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     try:
         assert server.stdout is not None
         links = [re.findall(r"http\S+", server.stdout.readline())[0] for _ in range(2)]
@@ -73,18 +149,17 @@ def streamed(directory: Path, letters: int, path: str) -> dict[str, float]:
             page = browser.new_page(viewport={"width": 1280, "height": 800})
             page.goto(links[path == "/dev"])
             page.locator("#message").wait_for()
-            page.fill("#message", "Go")
-            session: Any = page.context.new_cdp_session(page)
-            session.send("Performance.enable", {"timeDomain": "threadTicks"})
-            before = _counters(session)
-            page.keyboard.press("Enter")
-            page.locator(".block-words", has_text="done.").wait_for(timeout=240_000)
-            after = _counters(session)
+            yield page
             browser.close()
     finally:
         server.terminate()
         server.communicate()
-    return {name: after[name] - before[name] for name in before}
+
+
+def _measured(page: Any) -> Any:
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    return session
 
 
 def _counters(session: Any) -> dict[str, float]:

@@ -359,3 +359,22 @@ def test_a_long_conversation_is_read_from_its_beginning(
     page.go_back()
 
     page.locator(".welcome").wait_for()
+
+
+@pytest.mark.parametrize("name", ["p.svg", "p.html", "p.xml", "p.js", "p"])
+def test_a_file_of_the_workspace_is_downloaded_and_never_run(
+    serve: Serve, pages: Watched, name: str
+) -> None:
+    server = serve({"text": "Hello."})
+    active = '<html xmlns="http://www.w3.org/1999/xhtml"><script>alert(1)</script></html>'
+    (server.workspace / name).write_text(active)
+    page = pages.open(server)
+    say(page, "Hi")
+    answer(page, "Hello.")
+    address = f"{server.address}/api/conversations/{id_of(page)}/files/{name}"
+
+    with page.expect_download() as loading:
+        page.evaluate(f"() => {{ location.href = '{address}'; }}")
+
+    assert Path(loading.value.path()).read_text("utf-8") == active
+    assert page.url.startswith(f"{server.address}/?c=")  # and `pages` saw no dialog

@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 import { GrowingMarkdown } from "./markdown.js";
 
 const CHUNK = 30; // blocks
+const DRAWN = 90; // blocks at the end that are drawn at once
 const NEAR = "1500px"; // from the visible part
 const GUESS = 96; // pixels of a block that was never seen
 const BOTTOM = 60; // pixels from the end that count as being there
@@ -56,7 +57,7 @@ export class Transcript {
     this.items = log.items;
     while (this.drawn < log.length) {
       let chunk = this.chunks.at(-1);
-      if (!chunk || chunk.blocks.length === CHUNK) chunk = this.newChunk();
+      if (!chunk || chunk.blocks.length === CHUNK) chunk = this.newChunk(log.length - this.drawn <= DRAWN);
       const block = log.items[this.drawn];
       chunk.blocks.push(block);
       if (chunk.element.dataset.mounted) this.add(chunk, block, this.drawn);
@@ -92,15 +93,15 @@ export class Transcript {
     this.coming = [];
   }
 
-  newChunk() {
+  newChunk(draw) {
     const element = h("div", { class: "chunk" });
     const chunk = { element, blocks: [], elements: [], first: this.drawn };
     element.chunk = chunk;
     const before = this.chunks.at(-2);
     this.chunks.push(chunk);
     this.past.append(element);
-    // What is new is drawn at once; what is older, if it is near.
-    this.mount(chunk);
+    // What is at the end is drawn at once; what is older, if it is near.
+    if (draw) this.mount(chunk);
     if (before) this.near.observe(before.element);
     return chunk;
   }
