@@ -142,7 +142,8 @@ def test_the_agent_of_the_person_has_every_tool_and_the_rare_ones_by_name() -> N
         "apply_patch", "notebook_edit", "background_run", "background_output",
         "background_stop", "monitor", "python", "schedule", "notify", "claim", "task_create", "task_get",
         "task_update", "task_list", "task_claim", "web_search", "docs_lookup",
-        "json_query", "calc", "symbols", "references", "diagnostics",
+        "json_query", "calc", "symbols", "references", "diagnostics", "enter_worktree",
+        "exit_worktree",
     ]  # fmt: skip
     assert {*names(given.active), *names(given.deferred)} == {
         *names(TOOLS), "tool_search", "tool_call",

@@ -75,6 +75,8 @@ from refold.journal.events.kinds import (
     Titled,
     TurnEnded,
     TurnStarted,
+    WorktreeEntered,
+    WorktreeLeft,
 )
 from refold.journal.state.fold import View
 from refold.values.claims import Checked, Claim, Evidence, Finding
@@ -132,7 +134,7 @@ EVENTS: tuple[Event, ...] = (
     NestedCallMade(CALL, "c0"), VariableInjected("v", "b" * 64, (("/a", "h"),)), Forked("other", 4),
     Imported("other", "mine", "/a"), VariablesSaved("b", "", (("x", "int"),), (("f", "open"),)),
     VariablesRestored("b", "", (("x", "int"),), ()), Delivered((1,)), ModelAsked(),
-    Renamed("mine"), Titled("The tests"), SessionResumed(directory="/b", roots=("/c",)),
+    WorktreeEntered("/t"), WorktreeLeft("/w", "/t"), Renamed("mine"), Titled("The tests"), SessionResumed(directory="/b", roots=("/c",)),
     RequestLogged("POST https://a", "b" * 64, "c" * 64, 7),
     HookRan("Stop", "check", outcome="blocked", reason="no"),
     Started("c1"), Said("Do: it", client_key="k", typed="it"),

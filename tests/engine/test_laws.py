@@ -76,6 +76,8 @@ FURTHER: list[some.SearchStrategy[Any]] = [
         some.sampled_from(["done", "failed", "stopped", "lost"]), told=some.booleans(),
     ),
     some.builds(news.ModelAsked, policies=some.just(("ended_commands",))),
+    some.builds(news.WorktreeEntered, some.just("/tree"), some.just("/tree"), some.just("refold/t")),
+    some.builds(news.WorktreeLeft, some.just("/w"), some.just("/tree"), some.sampled_from(["kept", "gone"])),
     some.builds(news.ChildBorn, some.just("child-1"), *map(some.just, ("a", "b", "c"))),
     some.builds(news.ChildEnded, some.just("child-1"), *map(some.just, ("so", "done"))),
     some.sampled_from([
@@ -178,6 +180,7 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.NestedCallMade(ToolCall("a.1", "book", Raw(b"{}")), "a"), news.VariablesSaved("a", "0" * 64),
         news.VariableInjected("context", "0" * 64), news.Imported("s"), news.Renamed("walk"), news.Tagged(("rain",)), news.Titled("A walk"),
         news.HookRan("Stop", "check", "k", 2, context="more"),
+        news.WorktreeEntered("/t", "/t", "refold/t", "c"), news.WorktreeLeft("/w", "/t"),
     ]  # fmt: skip
     beside = news.BackgroundStarted("background-1", "make")
     view = fold(placed([*said, plan, asked, born, wants, beside]))

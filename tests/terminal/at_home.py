@@ -10,10 +10,8 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.client.launch import Launch
 from refold.client.session import Session
-from refold.client.worktree import WorkingTrees
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
-from refold.headless.streams import complain
 from refold.journal.home import Home
 from refold.terminal.commands.table import names
 from refold.terminal.run import PromptLoop
@@ -32,7 +30,6 @@ class Desk:
     def __init__(self, here: Path, look: Look | None = None) -> None:
         self.here, self.look, self.ids = here, look or Look(), list[str]()
         self.asked = list[str]()
-        self._trees = WorkingTrees()
 
     def tell(
         self, *typed: Typed, answers: tuple[Line, ...] = (), keep: bool = True
@@ -40,8 +37,6 @@ class Desk:
         """The lines that were printed while this was typed, after the greeting."""
         out = io.StringIO()
         anyio.run(self._converse, Typist(*typed), answers, out, keep)
-        for sentence in self._trees.leave():
-            complain(sentence)
         rows = out.getvalue().split("\n")[2 + self._rows_of_notice :]
         return [row for row in rows if row]
 
@@ -65,7 +60,7 @@ class Desk:
             keep=keep,
         )
         app = App(settings, places, os.environ, options)
-        launch = Launch(app, {}, self._trees, commands=names, notes=True)
+        launch = Launch(app, {}, commands=names, notes=True)
         try:
             session = Session(launch, await launch.start())
             self.ids.append(session.id)

@@ -16,7 +16,6 @@ from refold.app.launch_options import LaunchOptions
 from refold.app.project_memory import ProjectMemory
 from refold.client.launch import Launch, Target
 from refold.client.session import Session
-from refold.client.worktree import WorkingTrees
 from refold.config.paths import paths
 from refold.config.project import project
 from refold.config.settings import Settings
@@ -147,8 +146,8 @@ def test_what_is_no_place_to_work_is_one_sentence_and_changes_nothing(a: Path) -
         "/cd 'a\\x00b': embedded null byte",
         f"/add-dir 'none': {a}/none does not exist",
     ]
-    assert rows[-3].startswith("/worktree 'x y' is not a name for a working tree")
-    assert rows[-2].startswith(f"/worktree: {a} is not a git repository, so no")
+    assert rows[-3].startswith("type /worktree [NAME], /worktree leave or")
+    assert rows[-2].startswith(f"{a} is not a git repository, so no")
     assert rows[-1] == str(a)
     assert events(desk, SessionResumed) == []
 
@@ -272,7 +271,7 @@ class Leaving:
     def __init__(self, a: Path, *, trust: bool = False) -> None:
         places, options = paths(os.environ), LaunchOptions(directory=a, trust=trust)
         self.app = App(Settings(), places, os.environ, options)
-        self.launch, self.there = Launch(self.app, {}, WorkingTrees()), str(a / "sub")
+        self.launch, self.there = Launch(self.app, {}), str(a / "sub")
 
     async def start(self) -> tuple[Engine, Session]:
         opened = await self.launch.start()
@@ -496,42 +495,34 @@ def repository(a: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_working_tree_is_made_and_told_at_the_end(
-    repository: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    tree, empty = (repository.parent / f"a-{name}" for name in ("paint", "empty"))
+def test_a_worktree_is_listed_entered_left_and_removed(repository: Path) -> None:
+    tree, here = repository.parent / "a-paint", str(repository)
     desk = Desk(repository)
 
-    desk.tell(
-        "/mode accept-edits", "/worktree empty", "/cd ../a", "/worktree empty", "/cd ../a",
-        "/worktree paint", "write", answers=([WRITE], "Done."),
+    rows = desk.tell(
+        "/mode accept-edits", "/worktree", "/worktree paint", "write", "/worktree list",
+        "/worktree remove", "n", "/worktree leave", "/cd", "/worktree remove paint", "y",
+        answers=([WRITE], "Done."),
     )  # fmt: skip
 
-    assert ((tree / "made.txt").read_text(), (repository / "made.txt").exists()) == (
-        "new",
-        False,
-    )
-    assert not empty.exists()
-    assert view(desk).session.directory == str(tree)
-    assert capfd.readouterr().err.splitlines() == [
-        f"refold: the work is in {tree}, on the branch refold/paint",
-        f"refold: nothing was changed, so {empty} is removed",
+    assert not (repository / "made.txt").exists()
+    assert not tree.exists()
+    lost = f"{tree} has 1 file that is not committed, which would be lost."
+    told = ("There are", "* ", "The worktree", str(tree), here)
+    assert [row for row in rows if row.startswith(told)] == [
+        "There are no worktrees besides this one. /worktree NAME makes one.",
+        f"* {tree}  refold/paint  1 file that is not committed",
+        *(lost, f"The worktree {tree} is kept.", here, lost),
+        "The worktree is removed. Committed work stays on its branch.",
     ]
+    assert view(desk).session.directory == here
 
 
 @pytest.mark.slow
-def test_what_lies_in_a_trusted_tree_counts_as_long_as_one_is_there(
-    repository: Path,
-) -> None:
-    (repository / "AGENTS.md").write_text("Be nice.\n")
-    leaving = Leaving(repository, trust=True)
+def test_another_directory_leaves_the_worktree(repository: Path) -> None:
+    desk = Desk(repository)
 
-    async def going() -> tuple[str, ...]:
-        _, session = await leaving.start()
-        for target in (Target(worktree="paint"), Target(added=(str(repository),))):
-            session = (await session.switch(target, nobody)).session
-        await session.close()
-        return leaving.launch.app.system_prompt.trusted, *leaving.launch.app.workspace.roots
+    desk.tell("/worktree paint", "/cd ../a")
 
-    tree = str(repository.parent / "a-paint")
-    assert anyio.run(going) == (tree, tree, str(repository))
+    assert view(desk).session.directory == str(repository)
+    assert view(desk).session.worktree is None

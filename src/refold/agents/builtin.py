@@ -19,7 +19,7 @@ _DATA = ("json_query", "calc", "docs_lookup")
 _CODE = ("symbols", "references", "diagnostics")
 _RARE = (
     "apply_patch", "notebook_edit", "claim", "python", "background_*", "monitor", "notify", "schedule", *BOARD, *_DATA,
-    *_CODE, "web_search",
+    *_CODE, "web_search", "*_worktree",
 )  # fmt: skip
 _LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")
 _MINDS = ("think", "todo_write", "compact")

@@ -1,11 +1,13 @@
-"""Git working trees for children that change files apart from their parent's.
+"""Makes, inspects and removes git working trees: of subagents, and of sessions that enter one.
 
-A working tree is in our data directory and has a branch of its own, which begins at the commit
-that is checked out. The user's own working tree, index and branches are never changed; no hook,
-filter or helper program of the repository is run.
+A working tree of a subagent is in our data directory; `named_worktrees` says where one is that
+has a name. Each has a branch, which begins at the commit that is checked out. The user's own
+working tree, index and other branches are never changed; no hook, filter or helper program of
+the repository is run.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -36,8 +38,29 @@ class Worktree(Struct, frozen=True):
     base: str
 
 
+class TreeState(Struct, frozen=True):
+    """What a removal of a working tree would lose, and what would be left of it."""
+
+    changed: int = 0  # files that are not committed
+    stray: int = 0  # commits that are on no branch and under no tag
+    commits: int = 0  # commits that are on its branch alone
+
+    @property
+    def loss(self) -> str:
+        """What would be lost, in words; "": nothing."""
+        files = "1 file that is" if self.changed == 1 else f"{self.changed} files that are"
+        commits = (
+            "1 commit that is" if self.stray == 1 else f"{self.stray} commits that are"
+        )
+        parts = (
+            f"{files} not committed" if self.changed else "",
+            f"{commits} on no branch" if self.stray else "",
+        )
+        return " and ".join(filter(None, parts))
+
+
 class Worktrees:
-    """The working trees of the children of one session, which works in `directory`.
+    """The working trees of one repository, that of the session's `directory`.
 
     All are in `place`, which is made when needed. Every method raises `ToolFailed`, with a
     sentence for the model.
@@ -69,6 +92,23 @@ class Worktrees:
         async with self._alone:
             return await anyio.to_thread.run_sync(self._removed, tree)
 
+    async def listed(self) -> Sequence[Worktree]:
+        """The linked working trees of the repository, without its main one."""
+        return await anyio.to_thread.run_sync(self._listed)
+
+    async def has_branch(self, branch: str) -> bool:
+        return bool(await anyio.to_thread.run_sync(self._commit, self._root, branch))
+
+    async def state(self, tree: Worktree) -> TreeState:
+        return await anyio.to_thread.run_sync(self._state, tree)
+
+    async def remove(self, tree: Worktree) -> str:
+        """Remove it, whatever is in it. The branch that stays because it has commits of its
+        own, or is not ours; or "".
+        """
+        async with self._alone:
+            return await anyio.to_thread.run_sync(self._remove, tree)
+
     def inside(self, tree: Worktree) -> str:
         """The child's directory: the same folder of the tree that its parent works in."""
         way = os.path.relpath(os.path.realpath(self._directory), self._root)
@@ -79,6 +119,16 @@ class Worktrees:
         return root_of(self._directory)
 
     def _base(self) -> str:
+        root = self._repository()
+        try:
+            return self._run(root, "rev-parse", "--verify", "HEAD^{commit}").strip()
+        except ToolFailed as error:
+            raise ToolFailed(
+                f"The repository {escaped(root)} has no commit to begin at: commit first, or "
+                f"call task without worktree. ({error})"
+            ) from error
+
+    def _repository(self) -> str:
         root = self._root
         if not os.path.lexists(os.path.join(root, ".git")):
             raise ToolFailed(
@@ -87,13 +137,7 @@ class Worktrees:
             )
         if not self._git:
             raise ToolFailed("git is not installed: call task without worktree.")
-        try:
-            return self._run(root, "rev-parse", "--verify", "HEAD^{commit}").strip()
-        except ToolFailed as error:
-            raise ToolFailed(
-                f"The repository {escaped(root)} has no commit to begin at: commit first, or "
-                f"call task without worktree. ({error})"
-            ) from error
+        return root
 
     def _make(self, tree: Worktree, inside: str) -> None:
         if not os.path.lexists(os.path.join(tree.directory, ".git")):
@@ -126,6 +170,40 @@ class Worktrees:
         self._run(self._root, "worktree", "remove", "--force", tree.directory)
         self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tree.base)
         return True
+
+    def _listed(self) -> Sequence[Worktree]:
+        said = self._run(self._repository(), "worktree", "list", "--porcelain", "-z")
+        blocks = (block.split("\0") for block in said.strip("\0").split("\0\0"))
+        found = [_fields(rows) for rows in blocks]
+        return [
+            Worktree(
+                each.get("worktree", ""),
+                each.get("branch", "").removeprefix("refs/heads/"),
+                each.get("HEAD", ""),
+            )
+            for each in found[1:]
+        ]
+
+    def _state(self, tree: Worktree) -> TreeState:
+        changed = self._run(
+            tree.directory, "status", "--porcelain", "-z", "--untracked-files=all"
+        )
+        every = ("--branches", "--tags", "--remotes")
+        stray = self._run(tree.directory, "rev-list", "--count", "HEAD", "--not", *every)
+        own = "0"
+        if tree.branch and self._commit(self._root, tree.branch):
+            named = (f"refs/heads/{tree.branch}", "--not", f"--exclude={tree.branch}")
+            own = self._run(self._root, "rev-list", "--count", *named, *every)
+        return TreeState(len(changed.split("\0")) - 1, int(stray), int(own))
+
+    def _remove(self, tree: Worktree) -> str:
+        commits = self._state(tree).commits
+        self._run(self._root, "worktree", "remove", "--force", tree.directory)
+        tip = self._commit(self._root, tree.branch) if tree.branch else ""
+        if not tip or commits or not tree.branch.startswith("refold/"):
+            return tree.branch if tip else ""
+        self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tip)
+        return ""
 
     def _commit(self, folder: str, name: str) -> str:
         named = name if name == "HEAD" else f"refs/heads/{name}"
@@ -191,6 +269,15 @@ class Worktrees:
         }
 
 
+def _fields(rows: Sequence[str]) -> Mapping[str, str]:
+    return {name: value for name, _, value in (row.partition(" ") for row in rows)}
+
+
 def _off(key: str) -> str:
     """The value that switches off a filter of the repository, which would run a program."""
     return "false" if key.endswith(".required") else ""
+
+
+def for_a_person(said: str) -> str:
+    """The same sentence without what a model is to do instead."""
+    return re.sub(r"(?:: |, or )call task without worktree\.?", "", said).rstrip(".")

@@ -7,7 +7,7 @@ each turn.
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from refold.app.search_places import has_hook_files, has_mcp_files, skill_scope
 from refold.app.session_opener import SessionOpener, Storage
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
 from refold.app.tool_dependencies import SessionResources, SharedResources
-from refold.app.turn_context import TurnContext, agent_of, model_of
+from refold.app.turn_context import MovingTurnContext, TurnContext, agent_of, model_of
 from refold.app.workspace import Where, Workspace, check_tools
 from refold.config.credentials import read as stored_keys
 from refold.config.paths import Paths
@@ -48,6 +48,7 @@ from refold.values.log_level import Tell
 from refold.values.modes import Mode
 
 if TYPE_CHECKING:
+    from refold.app.entered_worktree import Workspaces
     from refold.app.live_traces import LiveTraces
     from refold.app.mcp_servers import McpServers
     from refold.app.plugin_parts import PluginParts
@@ -91,13 +92,15 @@ class App:
         self.hooks = _hooks(self)
         self.traces = _live_traces(self)
         brought_policies = self.plugins.policies if self.plugins else ()
+        # Those in worktrees that sessions enter. Most starts need none.
+        self.workspaces = cache(partial(_workspaces, self))
         self._shared = SharedResources(
             settings, options, self.models, self.workspace, self.tools, self.agents, self.mcp,
-            environ, self.hooks, brought_policies, paths, self.traces,
+            environ, self.hooks, brought_policies, paths, self.traces, self.workspaces,
         )  # fmt: skip
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
-        self._opened: TurnContext | None = None  # the newest
+        self._opened: MovingTurnContext | None = None  # the newest
 
     @cached_property
     def system_prompt(self) -> SystemPromptBuilder:
@@ -218,7 +221,7 @@ class App:
         )
 
     def snapshots(self, session: str) -> Snapshots | None:
-        """How files of this session's workspace are taken back; None: they cannot be."""
+        """How files of its own directory are taken back; None: they cannot be."""
         if session not in self._snapshots:
             kept = self.workspace.snapshots(session) if self.options.keep else None
             self._snapshots[session] = kept
@@ -247,6 +250,8 @@ class App:
         if self.mcp is not None:
             await anyio.to_thread.run_sync(self.mcp.close)
         self.workspace.close()
+        if self.workspaces.cache_info().currsize:
+            self.workspaces().close()
 
     @property
     def every_tool(self) -> tuple[Tool, ...]:
@@ -302,6 +307,26 @@ class App:
             unread=self.workspace.files.unread,
         )
         return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)
+
+
+def workspace_of(app: App, view: View) -> Workspace:
+    """The workspace that a session works in by now."""
+    session = view.session
+    return app.workspaces().at(session) if session.worktree else app.workspace
+
+
+def snapshots_of(app: App, view: View) -> Snapshots | None:
+    """How files are taken back where this session works by now; None: they cannot be."""
+    session = view.session
+    if session.worktree is None or not app.options.keep:
+        return app.snapshots(session.id)
+    return app.workspaces().snapshots(session, session.id)
+
+
+def _workspaces(app: App) -> "Workspaces":
+    from refold.app.entered_worktree import Workspaces
+
+    return Workspaces(app.settings, app.paths, app.environ, app.workspace)
 
 
 def _plugged(taken: frozenset[str], log: Tell) -> "PluginParts | None":

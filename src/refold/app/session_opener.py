@@ -6,6 +6,7 @@ working tree of its own. `agents` decides what a subagent is and how long it liv
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,12 +18,16 @@ from refold.agents.children import Children
 from refold.agents.worktree import Worktrees
 from refold.app.python_setup import PythonSetup, SessionPython, memo_directory
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
-from refold.app.tool_dependencies import SessionResources, SharedResources
-from refold.app.turn_context import TurnContext
+from refold.app.tool_dependencies import (
+    LazyBackground,
+    SessionResources,
+    SharedResources,
+)
+from refold.app.turn_context import MovingTurnContext, TurnContext
 from refold.app.workspace import Where, Workspace
 from refold.config.paths import Paths
 from refold.journal.home import Home
-from refold.journal.state.session_info import SessionDirectories
+from refold.journal.state.session_info import SessionDirectories, SessionInfo
 from refold.journal.store.port import Store
 from refold.place.port import Snapshots
 from refold.rlm.initial_variables import InitialVariables
@@ -54,14 +59,15 @@ class SessionOpener:
         snapshots: Snapshots | None,
         session_options: SessionOptions,
         child: ChildSpec | None = None,
-    ) -> tuple[Session, TurnContext]:
+    ) -> tuple[Session, MovingTurnContext]:
         """Lock and open a session, new or existing."""
         shared, site = self._shared, self._site
         durable = shared.settings.durability == "kept"
         record = Recorder(site.store(id_), masks=shared.models.masks, durable=durable)
         if shared.traces is not None:
             shared.traces.listen(id_, record)
-        turn_context = self.turn_context(record, id_, snapshots, child)
+        own = self.turn_context(record, id_, snapshots, child)
+        turn_context = MovingTurnContext(own, partial(self._in_worktree, record, id_, own))
         where = shared.workspace.directory
         shared.models.connections.log(
             "debug" if child else "info", f"opened in {where} by refold {__version__}", id_
@@ -78,6 +84,11 @@ class SessionOpener:
         )
         if shared.traces is not None:
             await shared.traces.catch_up(id_, record)
+        if session.view.session.worktree is not None:
+            from refold.app.entered_worktree import gone
+
+            if lost := gone(session.view.session):
+                await record(lost, kept=True, by="journal")
         session.background = turn_context.background
         if shared.hooks is not None:
             session.at_end = turn_context.at_end
@@ -150,7 +161,9 @@ class SessionOpener:
             return
         workspace = self._elsewhere(opening)
         try:
-            opener = self._at(workspace)
+            # What is trusted here is trusted there.
+            trusted = bool(self._resources.system_prompt.trusted)
+            opener = self._at(workspace, trusted=trusted)
             kept = self._shared.options.keep
             name = opening.id.replace("/", "-")
             snapshots = workspace.snapshots(name) if kept else None
@@ -165,12 +178,33 @@ class SessionOpener:
         where = Where(Path(opening.directory), tuple(map(Path, opening.roots)))
         return Workspace(shared.settings, site.paths, site.environ, where, shared.workspace)
 
-    def _at(self, workspace: Workspace) -> "SessionOpener":
-        """The same, but for where its sessions work. What is trusted here is trusted there."""
+    def _in_worktree(
+        self, record: Recorder, id_: str, own: TurnContext, session: SessionInfo
+    ) -> TurnContext:
+        """The turn context of a session in the worktree that it has entered."""
+        from refold.app.entered_worktree import trusted_as
+
+        shared = self._shared
+        assert shared.workspaces is not None  # a session of an app
+        workspaces = shared.workspaces()
+        trusted = bool(self._resources.system_prompt.trusted) and (
+            shared.options.trust or trusted_as(session.directory, session.own_directory)
+        )
+        opener = self._at(workspaces.at(session), trusted=trusted)
+        opener = opener._with_background(own.background)
+        snapshots = workspaces.snapshots(session, id_) if shared.options.keep else None
+        return opener.turn_context(record, id_, snapshots)
+
+    def _with_background(self, background: LazyBackground) -> "SessionOpener":
+        resources = replace(self._resources, background=background)
+        return SessionOpener(self._shared, resources, self._site)
+
+    def _at(self, workspace: Workspace, *, trusted: bool) -> "SessionOpener":
+        """The same, but for where its sessions work."""
         shared, site = self._shared, self._site
         ground = SessionGround(
             roots=workspace.roots,
-            trust=bool(self._resources.system_prompt.trusted),
+            trust=trusted,
             unread=workspace.files.unread,
         )
         system_prompt = SystemPromptBuilder(

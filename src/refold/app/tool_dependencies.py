@@ -47,6 +47,7 @@ from refold.values.tools import Effect
 if TYPE_CHECKING:
     from refold.agents.background_commands import BackgroundCommands
     from refold.agents.team import Team
+    from refold.app.entered_worktree import SessionWorktree, Workspaces
     from refold.app.live_traces import LiveTraces
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
@@ -61,7 +62,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _OF_SKILLS = ("list_skills", "read_skill")
 _OF_MEMORY = ("memory_write",)
-_OF_PERSON = ("schedule",)  # of the session that a person talks to
+# Of the session that a person talks to.
+_OF_PERSON = ("schedule", "enter_worktree", "exit_worktree")
 _OF_BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 
 
@@ -80,6 +82,7 @@ class SharedResources(Struct, frozen=True):
     policies: tuple[Policy, ...] = ()  # of plug-ins
     paths: Paths | None = None
     traces: "LiveTraces | None" = None
+    workspaces: "Callable[[], Workspaces] | None" = None  # in worktrees of the repository
 
 
 class SessionResources(Struct, frozen=True):
@@ -93,6 +96,7 @@ class SessionResources(Struct, frozen=True):
     snapshots: Snapshots | None = None  # None: files cannot be taken back
     python: SessionPython | None = None
     journal: Path | None = None  # where it lies, if it is kept
+    background: "LazyBackground | None" = None  # that it had in another place
 
 
 class LazyNotebook:
@@ -233,6 +237,30 @@ class LazySchedules:
         )
 
 
+class LazyWorktrees:
+    """The worktree of a session, for one that enters or leaves one."""
+
+    def __init__(self, shared: SharedResources, record: Recorder) -> None:
+        self._of = shared, record
+
+    async def enter(self, name: str, branch: str, call: str) -> str:
+        return await self._worktree.enter(name, branch, call)
+
+    async def loss(self) -> tuple[str, str]:
+        return await self._worktree.loss()
+
+    async def leave(self, *, remove: bool, call: str) -> str:
+        return await self._worktree.leave(remove=remove, call=call)
+
+    @cached_property
+    def _worktree(self) -> "SessionWorktree":
+        from refold.app.entered_worktree import SessionWorktree
+
+        shared, record = self._of
+        own = record.view.session.own_directory
+        return SessionWorktree(record, own, shared.environ)
+
+
 class LazyBackground:
     """The background commands of a session: loaded when one is started or asked about."""
 
@@ -301,7 +329,7 @@ class ToolDependencies:
             id_,
         )
         self._children, self._child = children, child
-        self.background = LazyBackground(record)
+        self.background = resources.background or LazyBackground(record)
         self._board = None
         if shared.options.keep:
             self._board = LazyBoard(resources.project, shared.models.masks)
@@ -345,6 +373,7 @@ class ToolDependencies:
             "background": self.background,
             "repl": self._resources.python,
             "schedules": LazySchedules(self._shared, self._record),
+            "worktrees": LazyWorktrees(self._shared, self._record),
             "web": LazyWeb(self._shared.settings, self._shared.environ),
             **self._shared.options.dependencies,
         }

@@ -32,6 +32,7 @@ from refold.engine.world import Background, Lineage, Model, Shared, SystemPrompt
 from refold.errors import BadInput
 from refold.journal.events.kinds import SystemPromptSet
 from refold.journal.state.fold import View
+from refold.journal.state.session_info import SessionInfo
 from refold.prompts import system_text
 from refold.prompts.system_text import RenderedPrompt
 from refold.session.recorder import Recorder
@@ -81,6 +82,10 @@ class TurnContext:
     def background(self) -> LazyBackground:
         """The background commands of the session."""
         return self._tool_dependencies.background
+
+    @property
+    def session(self) -> SessionInfo:
+        return self._record.view.session
 
     def notices(self) -> tuple[str, ...]:
         """What a user should know about this session: what does not fit, or no longer
@@ -296,6 +301,45 @@ class TurnContext:
         window, trace = models.traits(name).window, self._trace
         provider = answering(models, name, role)
         return Model(provider, name, window, models.price, trace, role.temperature)
+
+
+class MovingTurnContext:
+    """The turn context of a session, wherever it works at the moment.
+
+    `own` is that in its own directory; `entered` makes another one when the session has
+    entered a worktree, which ends with the stay there.
+    """
+
+    def __init__(
+        self, own: TurnContext, entered: Callable[[SessionInfo], TurnContext]
+    ) -> None:
+        self._own, self._entered = own, entered
+        self._there: tuple[str, TurnContext] | None = None
+
+    @property
+    def background(self) -> LazyBackground:
+        return self._own.background
+
+    def notices(self) -> tuple[str, ...]:
+        return self._now.notices()
+
+    def __call__(self, view: View) -> World:
+        return self._at(view.session)(view)
+
+    async def at_end(self) -> None:
+        await self._now.at_end()
+
+    @property
+    def _now(self) -> TurnContext:
+        return self._at(self._own.session)
+
+    def _at(self, session: SessionInfo) -> TurnContext:
+        if session.worktree is None:
+            self._there = None
+            return self._own
+        if self._there is None or self._there[0] != session.directory:
+            self._there = session.directory, self._entered(session)
+        return self._there[1]
 
 
 def agent_of(view: View, agents: Registry) -> Profile:

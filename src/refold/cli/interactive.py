@@ -21,7 +21,6 @@ from refold.cli.output import said_yes
 from refold.client.folder_trust import TrustOffer
 from refold.client.launch import Launch
 from refold.client.session import Session
-from refold.client.worktree import WorkingTrees
 from refold.config.paths import paths
 from refold.config.trusted_folders import Folders
 from refold.tools.contract import ImageData
@@ -29,19 +28,19 @@ from refold.tools.contract import ImageData
 
 def run(found: Namespace) -> int:
     """Open what the command line names; on the first run, ask for a model first."""
-    with in_a_worktree(found) as trees:
-        return _opened(found, trees)
+    with in_a_worktree(found):
+        return _opened(found)
 
 
-def _opened(found: Namespace, trees: WorkingTrees) -> int:
+def _opened(found: Namespace) -> int:
     _ask_about_the_folder(found)
-    launch = launch_of(found, attended=True, trees=trees)
+    launch = launch_of(found, attended=True)
     if not launch.app.models.chosen():
         from refold.cli.first_run import first_run
 
         if not first_run(launch.app):
             return 0
-        launch = launch_of(found, attended=True, trees=trees)
+        launch = launch_of(found, attended=True)
     launch.app.workspace.sandbox.begin()  # it is tried while the rest is loaded
     return anyio.run(_run, found, launch)
 

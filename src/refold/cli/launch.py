@@ -19,7 +19,6 @@ from refold.cli.flags import PICK
 from refold.client.launch import Launch, Opened
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
 from refold.client.session import Session
-from refold.client.worktree import WorkingTrees
 from refold.config.folder_settings import FolderSettings, load_here, unheeded
 from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
@@ -59,7 +58,6 @@ def launch_of(
     *,
     attended: bool,
     notes: bool = True,
-    trees: WorkingTrees | None = None,
 ) -> Launch:
     """One start, with the settings of all layers and the options of the command line."""
     where = place_of(found)
@@ -90,7 +88,7 @@ def launch_of(
     app = App(loaded.settings, paths(os.environ), environ, options)
     if found.save:
         _save(found, app)
-    return Launch(app, given.flags, trees, command_names, notes=notes)
+    return Launch(app, given.flags, command_names, notes=notes)
 
 
 def _loaded(found: Namespace, directory: Path, given: _GivenStart) -> FolderSettings:
@@ -353,24 +351,27 @@ async def choose_again(
 
 
 @contextmanager
-def in_a_worktree(found: Namespace) -> Generator[WorkingTrees]:
+def in_a_worktree(found: Namespace) -> Generator[None]:
     """Make the working tree that the command line asks for, and have the session work in it.
 
     Raises `BadInput` where there can be none. Not to be called in an event loop.
     """
+    if found.worktree is None:
+        yield
+        return
+    if found.resume is not None or found.continue_:
+        raise BadInput(
+            "--worktree begins a session in a place of its own: it does not go with -c or -r"
+        )
+    from refold.client.worktree_flag import WorkingTrees
+
     trees = WorkingTrees()
-    if found.worktree is not None:
-        if found.resume is not None or found.continue_:
-            raise BadInput(
-                "--worktree begins a session in a place of its own: it does not go with "
-                "-c or -r"
-            )
-        inside = trees.begin(found.worktree, str(here()), "--worktree")
-        found.workspace = Path(inside.directory)
-        found.trust = found.trust or inside.trusted
-        complain(f"works in {inside.directory}, on the branch {inside.branch}")
+    inside = trees.begin(found.worktree, str(here()))
+    found.workspace = Path(inside.directory)
+    found.trust = found.trust or inside.trusted
+    complain(f"works in {inside.directory}, on the branch {inside.branch}")
     try:
-        yield trees
+        yield
     finally:
         for sentence in trees.leave():
             complain(sentence)

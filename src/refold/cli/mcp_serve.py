@@ -137,4 +137,4 @@ def launch_at(found: Namespace, directory: Path, attended: bool) -> Launch:
     )
     app = App(loaded.settings, places, os.environ, options)
     # What the other agent says are not the words of the user: no notes are made of them.
-    return Launch(app, flags, commands=command_names, notes=False)
+    return Launch(app, flags, command_names, notes=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from anyio import CancelScope
 
 from refold.agents.registry import choose_agent
+from refold.agents.worktree import for_a_person
 from refold.app.app import App
 from refold.client.protocol import (
     ApprovalResponse,
@@ -19,10 +20,13 @@ from refold.client.protocol import (
     Continue,
     DeleteMessage,
     EditMessage,
+    EnterWorktree,
     Interrupt,
+    LeaveWorktree,
     PlanApproval,
     QuestionResponse,
     Queue,
+    RemoveWorktree,
     Rewind,
     SendMessage,
     SetAgent,
@@ -39,7 +43,7 @@ from refold.client.protocol import (
     WithdrawMessage,
 )
 from refold.client.workspace import SessionWorkspace
-from refold.errors import BadInput
+from refold.errors import BadInput, ToolFailed
 from refold.journal.events.child_events import TeamsSwitched, TracingSwitched
 from refold.session.pending_requests import Permission, Questions, requests
 from refold.session.session import Session as Engine
@@ -60,7 +64,8 @@ _Set: TypeAlias = (
     | SetBudget
     | SetSteps
 )
-_Change: TypeAlias = EditMessage | DeleteMessage | WithdrawMessage | Rewind
+_OfWorktree: TypeAlias = EnterWorktree | LeaveWorktree | RemoveWorktree
+_Change: TypeAlias = EditMessage | DeleteMessage | WithdrawMessage | Rewind | _OfWorktree
 # `Session` takes the others: they lead to another place, or to another session.
 SessionOrder: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
@@ -96,7 +101,10 @@ class Dispatcher:
         match order:
             case SendMessage() | Steer() | Queue():
                 return await self._message(order)
-            case EditMessage() | DeleteMessage() | WithdrawMessage() | Rewind():
+            case (
+                EditMessage() | DeleteMessage() | WithdrawMessage() | Rewind()
+                | EnterWorktree() | LeaveWorktree() | RemoveWorktree()
+            ):  # fmt: skip
                 return await self._change(order)
             case ApprovalResponse():
                 return await self._approval(order)
@@ -191,6 +199,8 @@ class Dispatcher:
             case Rewind(seq, what, force):
                 workspace = SessionWorkspace(self._app, self._engine)
                 return bool((await workspace.rewind(seq, what, force=force)).undo)
+            case _:
+                return await _enter_or_leave(order, self._app, self._engine)
 
     async def _control(
         self, order: Interrupt | Cancel | Continue | StopChild | StopBackground
@@ -337,6 +347,21 @@ def _granted(
             f"{error}; rules for {order.call_id!r}: {', '.join(map(repr, offered))}"
         ) from error
     return rule
+
+
+async def _enter_or_leave(order: _OfWorktree, app: App, engine: Engine) -> bool:
+    worktree = SessionWorkspace(app, engine).worktree
+    try:
+        match order:
+            case EnterWorktree(name, branch):
+                await worktree.enter_now(name, branch)
+            case LeaveWorktree():
+                await worktree.leave_now()
+            case RemoveWorktree(name, force):
+                await worktree.remove(name, force=force)
+    except ToolFailed as error:
+        raise BadInput(for_a_person(str(error))) from error
+    return True
 
 
 async def _stop_work(order: StopChild | StopBackground, engine: Engine) -> bool:

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from refold.app.app import App
 from refold.client.resume import SessionDirectory, replaced, resumed_in
-from refold.client.worktree import WorkingTrees
 from refold.errors import BadInput, RefoldError
+from refold.journal.events.child_events import WorktreeLeft
 from refold.journal.state.fold import View
 from refold.session.session import Session as Engine
 from refold.views.escape import on_one_line
@@ -45,13 +45,12 @@ class Target(Struct, frozen=True):
     """Where to continue: in which session ("": this one), and where that is to work.
 
     `directory` is a real path, "": as it is; `added` belongs to its workspace from then
-    on. With `worktree` it works in a git working tree of that name ("": named after the time).
+    on.
     """
 
     session: str = ""
     directory: str = ""
     added: tuple[str, ...] = ()
-    worktree: str | None = None
 
 
 class Opened(Struct, frozen=True):
@@ -73,13 +72,11 @@ class Launch:
         self,
         app: App,
         flags: Mapping[str, object] = MappingProxyType({}),
-        trees: WorkingTrees | None = None,
         commands: Commands = frozenset,
         *,
         notes: bool = False,
     ) -> None:
         self.app, self.commands, self.flags, self._notes = app, commands, flags, notes
-        self._trees = WorkingTrees() if trees is None else trees
         self._trusted = {app.directory} if app.options.trust else set[str]()
         self._left = list[App]()
         self._engines = set[Engine]()  # open ones
@@ -112,6 +109,8 @@ class Launch:
         app = await self._app_at(place, ask, trust=trust)
         opened: Opened | None = None
         with anyio.CancelScope(shield=True):  # else nobody would close it
+            if target.directory:
+                await _leave_worktree(left, id_)
             opened = await self._switched(left, id_, app, place.notices)
         assert opened is not None  # a shield lets every error through
         return opened
@@ -178,9 +177,6 @@ class Launch:
         stood = resumed_in(app.home.path(id_), Path(app.directory))
         directory = os.path.realpath(target.directory or stood.directory)
         trust = directory in self._trusted
-        if target.worktree is not None:
-            inside = self._trees.begin(target.worktree, directory, "/worktree")
-            directory, trust = os.path.realpath(inside.directory), trust or inside.trusted
         if trust:
             self._trusted.add(directory)
         more = (os.path.realpath(each) for each in (*stood.roots, *target.added))
@@ -246,6 +242,15 @@ def real_directories(named: Sequence[str | Path]) -> list[str]:
         if not os.path.isdir(each):
             raise BadInput(f"{each!r} is not a directory")
     return [os.path.realpath(each) if str(each) else "" for each in named]
+
+
+async def _leave_worktree(left: Engine, id_: str) -> None:
+    """A session that goes to another directory is in no worktree any more, which is kept."""
+    session = left.view.session
+    if session.worktree is not None and session.id == id_:
+        tree = session.worktree
+        event = WorktreeLeft(tree.left, tree.tree, branch=tree.branch)
+        await left.record(event, kept=True, by="person")
 
 
 async def untrusted(lines: Sequence[str], question: str) -> bool:

@@ -7,7 +7,9 @@ are answered through the handle.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from refold.app.app import App
+from msgspec import Struct
+
+from refold.app.app import App, workspace_of
 from refold.app.workspace import check_tools
 from refold.engine.authorize import PolicyContext, describe_access, judge, mode_of
 from refold.errors import BadInput, ToolFailed
@@ -26,6 +28,12 @@ from refold.values.tools import Effect
 
 if TYPE_CHECKING:
     from refold.views.questions import RunConditions
+
+
+class _PolicyHere(Struct, frozen=True):
+    rules: Sequence[Rule]
+    mode: Mode
+    facts: Callable[[], Facts]
 
 
 class Permissions:
@@ -66,7 +74,7 @@ class Permissions:
 
     @property
     def facts(self) -> Callable[[], Facts]:
-        return self._app.facts
+        return workspace_of(self._app, self._engine.view).facts
 
     @property
     def saved_in(self) -> str:
@@ -75,7 +83,7 @@ class Permissions:
 
     def unread(self, path: str) -> str:
         """Why a deny rule keeps this file from being read, or ""."""
-        return self._app.unread(path)
+        return workspace_of(self._app, self._engine.view).unread(path)
 
     def always(self, rule: str) -> None:
         """Save an allow rule for this folder, for every session to come."""
@@ -114,7 +122,7 @@ class Permissions:
         """
         made = self._engine.as_made(request.call.call)
         return offered(
-            request.call, made, self._tool(made.name), self._app, self._engine.view
+            request.call, made, self._tool(made.name), self._here, self._engine.view
         )
 
     def runs_unasked(
@@ -136,7 +144,7 @@ class Permissions:
             if tool is None:
                 return False
             about = describe_access(tool, tool.parse(made.arguments), self.facts())
-            found = judge(about, self._app, self._engine.view, by=by)
+            found = judge(about, self._here, self._engine.view, by=by)
         except ToolFailed:
             return False
         return found.verdict == "allow"
@@ -150,7 +158,7 @@ class Permissions:
         if tool is None or request.call.once:
             raise BadInput("no rule can allow this call; it is asked about each time")
         about = describe_access(tool, tool.parse(made.arguments), self.facts())
-        found = judge(about, self._app, self._engine.view, (rule,))
+        found = judge(about, self._here, self._engine.view, (rule,))
         if found.verdict != "allow":
             raise BadInput(
                 f"{rule!r} does not cover this call, so it would ask again: {found.reason}"
@@ -163,14 +171,19 @@ class Permissions:
         tool = self._tool(call.name)
         if tool is None or tool.effect is not Effect.RUN or call.name in LATER:
             return None
-        facts = self._app.facts()
+        facts = self.facts()
         try:
             about = describe_access(tool, tool.parse(call.arguments), facts)
         except ToolFailed:
             return RunConditions(facts.sandboxed)
-        confines = judge(about, self._app, self._engine.view).confines
+        confines = judge(about, self._here, self._engine.view).confines
         network = about.network or confines.network
         return RunConditions(facts.sandboxed, network, confines.opened)
+
+    @property
+    def _here(self) -> PolicyContext:
+        """What calls are judged by where the session works by now."""
+        return _PolicyHere(self._app.rules, self._app.mode, self.facts)
 
     def _tool(self, name: str) -> Tool | None:
         return next((tool for tool in self._app.every_tool if tool.spec.name == name), None)

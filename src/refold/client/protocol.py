@@ -192,6 +192,30 @@ class SetDirectory(_Order, frozen=True, tag="set_directory"):
     added: tuple[str, ...] = ()
 
 
+class EnterWorktree(_Order, frozen=True, tag="enter_worktree"):
+    """Work in the git worktree of that name, which is made if there is none. Between turns.
+
+    `branch` is checked out in a new one; "": a new branch refold/NAME.
+    """
+
+    name: str = ""
+    branch: str = ""
+
+
+class LeaveWorktree(_Order, frozen=True, tag="leave_worktree"):
+    """Work in the session's own directory again. The worktree is kept."""
+
+
+class RemoveWorktree(_Order, frozen=True, tag="remove_worktree"):
+    """Remove the worktree of that name; "": the one the session works in, which it leaves.
+
+    `force`: also where something is lost that is not committed.
+    """
+
+    name: str = ""
+    force: bool = False
+
+
 class StopChild(_Order, frozen=True, tag="stop_child"):
     """Stop a subagent and all below it; "": all of them. The turn continues."""
 
@@ -253,7 +277,8 @@ Order: TypeAlias = (
     | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
     | DeleteMessage | WithdrawMessage | Fork | SetMode
     | SetModel | SetEffort | SetAgent | SwitchTeams | SwitchTracing | SetBudget | SetSteps
-    | SetDirectory | StopChild | StopBackground | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
+    | SetDirectory | EnterWorktree | LeaveWorktree | RemoveWorktree | StopChild | StopBackground
+    | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
 )  # fmt: skip
 KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)
 _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))

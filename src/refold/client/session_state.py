@@ -266,7 +266,7 @@ class SessionState:
             raise BadInput(_KEPT_NOWHERE)
         from refold.client.catalogue import SessionCatalogue
 
-        where = self.workspace.directory or self._app.directory
+        where = self.view.session.own_directory or self._app.directory
         return SessionCatalogue(self._app.home, where, self.id)
 
     @property

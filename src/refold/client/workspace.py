@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
-from refold.app.app import App
+from refold.app.app import App, snapshots_of, workspace_of
 from refold.errors import BadInput, ToolFailed
 from refold.memory.project import kept_in, project_of
 from refold.place.port import Files, Snapshots
@@ -20,6 +20,7 @@ from refold.tools.images import image_file
 from refold.values.display import Diff
 
 if TYPE_CHECKING:
+    from refold.app.entered_worktree import SessionWorktree
     from refold.journal.board.board_file import TaskBoard
     from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
 
@@ -64,9 +65,17 @@ class SessionWorkspace:
         return TaskBoard(kept_in(places.data, project), self._app.models.masks.masked)
 
     @property
+    def worktree(self) -> "SessionWorktree":
+        """The git worktree that it works in, and the others of its repository."""
+        from refold.app.entered_worktree import SessionWorktree
+
+        own = self._engine.view.session.own_directory
+        return SessionWorktree(self._engine.record, own, self._app.environ)
+
+    @property
     def files(self) -> Files:
         """Its files, where the rules let them be read."""
-        return self._app.workspace.files
+        return workspace_of(self._app, self._engine.view).files
 
     @property
     def checkpoints(self) -> bool:
@@ -75,7 +84,9 @@ class SessionWorkspace:
 
     def named_images(self, text: str) -> Attached:
         """The images that a message names, as @screenshot.png, and what is wrong with one."""
-        return attached(text, self.directory, self._app.unread)
+        return attached(
+            text, self.directory, workspace_of(self._app, self._engine.view).unread
+        )
 
     async def points(self) -> "tuple[RewindPoint, ...]":
         """Where the session can go back to, oldest first."""
@@ -143,7 +154,7 @@ class SessionWorkspace:
 
     @property
     def _snapshots(self) -> Snapshots | None:
-        return self._app.snapshots(self._engine.view.session.id)
+        return snapshots_of(self._app, self._engine.view)
 
 
 def _conversation(what: "What") -> "What":

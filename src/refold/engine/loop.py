@@ -40,10 +40,16 @@ async def run_turn(
 ) -> None:
     """Continue until there is nothing to do: the turn has ended, or waits for the user.
 
+    It returns, too, when the session works elsewhere: that needs another world.
+
     Each step has a cancel scope, which is passed to `on_step`: a stop is recorded first,
     then the scope is cancelled, and the next decision sees the stop.
     """
-    while (choice := decide(record.view, world.policies)) is not None:
+    here = record.view.session.directory
+    while (
+        record.view.session.directory == here
+        and (choice := decide(record.view, world.policies)) is not None
+    ):
         with anyio.CancelScope() as step:
             on_step(step)
             await perform(choice, world, record)

@@ -240,6 +240,22 @@ class Session:
         if not self.view.turn.seq:
             return
         self._worked = True
+        world, here = await self._place(), self.view.session.directory
+        leave = self.hub.heed(self._stop_step)
+        try:
+            # What came while those beside were left is seen, too: an answer, or a stop.
+            while decide(self.view, world.policies) is not None:
+                if self.view.session.directory != here:
+                    world, here = await self._place(), self.view.session.directory
+                async with world.background() if world.background else nullcontext():
+                    await run_turn(world, self.record, self._stand_on)
+        except BaseExceptionGroup as group:
+            raise first(group) from group
+        finally:
+            leave()
+
+    async def _place(self) -> World:
+        """What the turn has, where the session works by now."""
         world = self._world_for(self.view)
         if (system_prompt := world.system_prompt()) != self.view.conversation.system_prompt:
             await self.record(system_prompt)
@@ -248,16 +264,7 @@ class Session:
         if world.snapshots is not None:
             world.snapshots.forget()
         await look_elsewhere(world, self.record)
-        leave = self.hub.heed(self._stop_step)
-        try:
-            # What came while those beside were left is seen, too: an answer, or a stop.
-            while decide(self.view, world.policies) is not None:
-                async with world.background() if world.background else nullcontext():
-                    await run_turn(world, self.record, self._stand_on)
-        except BaseExceptionGroup as group:
-            raise first(group) from group
-        finally:
-            leave()
+        return world
 
     async def _refuse_questions(self) -> None:
         """Deny the questions of an attended session that is unattended now."""
@@ -299,7 +306,7 @@ def _taken_up(
     view: View, place: SessionDirectories, version: str, session_options: SessionOptions
 ) -> Sequence[Event]:
     private = not session_options.remember
-    moved = place.directory if place.directory != view.session.directory else ""
+    moved = place.directory if place.directory != view.session.own_directory else ""
     roots = place.roots if place.directory else None
     # Whoever takes a session up may not know that everything runs unasked in it.
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []

@@ -36,6 +36,7 @@ from refold.tools.todo import (
 )
 from refold.tools.turn_control import compact, notify, think
 from refold.tools.web import docs_lookup, web_fetch, web_search
+from refold.tools.worktree import enter_worktree, exit_worktree
 
 
 def builtin() -> tuple[Tool, ...]:
@@ -57,6 +58,7 @@ def builtin() -> tuple[Tool, ...]:
         *(task_create, task_get, task_update, task_list, task_claim),
         *(web_fetch, web_search, docs_lookup, json_query, calc),
         *(symbols, references, diagnostics),
+        *(enter_worktree, exit_worktree),
         *(memory_write, list_skills, read_skill),
         *(ask_user, enter_plan_mode, exit_plan_mode),
     )

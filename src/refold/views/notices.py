@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from refold.journal.events.child_events import HookRan
+from refold.journal.events.child_events import HookRan, WorktreeLeft
 from refold.journal.events.kinds import Compacted, Entry, Started
 from refold.journal.state.failures import CommandFailure
 from refold.journal.state.fold import View
@@ -206,3 +206,17 @@ def _unfulfilled(view: View) -> Iterator[str]:
 def _cut(text: str) -> str:
     plain = on_one_line(text)
     return plain if len(plain) <= _SHORT else plain[: _SHORT - 1] + "…"
+
+
+def worktree_left_text(left: WorktreeLeft) -> str:
+    """Where the session works again, and what became of the worktree."""
+    tree, where = on_one_line(left.tree), on_one_line(left.directory)
+    branch = (
+        f"; its work is on the branch {on_one_line(left.branch)}" if left.branch else ""
+    )
+    what = {
+        "kept": f"the worktree {tree} is kept{branch}",
+        "removed": f"the worktree {tree} is removed{branch}",
+        "gone": f"the worktree {tree} does not exist any more",
+    }
+    return f"The session works in {where} again: {what[left.outcome]}."

@@ -1,5 +1,5 @@
 """The kinds of events about subagents, code that a model writes, hooks, background commands,
-and what a user switches on or off for one session.
+worktrees, and what a user switches on or off for one session.
 
 Part of `kinds`; the same rules apply.
 """
@@ -249,3 +249,24 @@ class BackgroundEnded(Struct, frozen=True):
     text: str = ""
     full_blob: str = ""  # the blob with all of a long output
     told: bool = False
+
+
+class WorktreeEntered(Struct, frozen=True):
+    """The session works in a git worktree from here on; settings and rules stay as they are."""
+
+    directory: str  # where in it
+    tree: str = ""  # the worktree itself
+    branch: str = ""
+    base: str = ""  # the commit that was checked out
+
+
+class WorktreeLeft(Struct, frozen=True):
+    """The session works in its own `directory` again.
+
+    "gone": the worktree did not exist any more when the session was resumed.
+    """
+
+    directory: str
+    tree: str = ""
+    outcome: Literal["kept", "removed", "gone"] = "kept"
+    branch: str = ""  # the branch that is left of it

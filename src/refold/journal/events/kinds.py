@@ -9,8 +9,8 @@ Three rules keep a journal readable in five years:
   change shape gets a new class.
 
 The envelope of a line (`codec`) says when, in which turn and by whom; `journal/state/`
-folds events into the state of a session. Events about subagents, code and background
-commands are in `child_events`.
+folds events into the state of a session. Events about subagents, code, background
+commands and worktrees are in `child_events`.
 """
 
 from typing import Literal, TypeAlias
@@ -36,6 +36,8 @@ from refold.journal.events.child_events import (
     VariableInjected,
     VariablesRestored,
     VariablesSaved,
+    WorktreeEntered,
+    WorktreeLeft,
 )
 from refold.values.control import CompactionKind, Control
 from refold.values.display import Diff, Shown
@@ -467,10 +469,9 @@ Event: TypeAlias = (
     | RequestLogged | AnswerRejected | FilesShown | RequestChecked | Judged | Answered | Granted | Started | Ended
     | Rewound | MessageEdited | MessageWithdrawn | Stopped | TurnEnded | ModeChanged | PlanAnswered
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
-    | ExternalEditsFound | Imported | MemoryExtracted
-    | TeamsSwitched | TracingSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
+    | ExternalEditsFound | Imported | MemoryExtracted | TeamsSwitched | TracingSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
     | NestedCallMade | VariableInjected | VariablesSaved | VariablesRestored | Forked
-    | BackgroundStarted | BackgroundEnded
+    | BackgroundStarted | BackgroundEnded | WorktreeEntered | WorktreeLeft
     | Checkpointed | FilesRestored | ModelChosen | HookRan
     | EffortChosen | Renamed | Tagged | Titled | Noted | Unknown
 )  # fmt: skip

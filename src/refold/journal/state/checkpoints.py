@@ -21,12 +21,14 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
     Started,
+    WorktreeEntered,
+    WorktreeLeft,
 )
 from refold.values.growing import Log
 
 HEARS = (
     Checkpointed, FilesRestored, Started, Ended, Said, Rewound, Imported, SessionStarted,
-    SessionResumed,
+    SessionResumed, WorktreeEntered, WorktreeLeft,
 )  # fmt: skip
 _EXCERPT = 300  # characters of a message, to recognize it
 
@@ -112,7 +114,12 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
             point = Point(entry.seq, entry.at, "restored", to=checkpoint)
             found = replace(saved, restored=back, disturbed=True, doubtful=True)
             return replace(found, points=saved.points.plus(point))
-        case SessionStarted(directory) | SessionResumed(directory=directory):
+        case (
+            SessionStarted(directory)
+            | SessionResumed(directory=directory)
+            | WorktreeEntered(directory)
+            | WorktreeLeft(directory)
+        ):
             return _in(saved, directory) if directory else saved
         case Said() | Rewound():
             return replace(saved, points=saved.points.plus(_point(entry, entry.event)))

@@ -20,12 +20,14 @@ from refold.journal.events.kinds import (
     Rewound,
     SessionResumed,
     TurnStarted,
+    WorktreeEntered,
+    WorktreeLeft,
 )
 from refold.values.control import Todos
 
 HEARS = (
     TurnStarted, ModelAsked, ModelAnswered, Ended, ModeChanged, PlanAnswered, Compacted,
-    Rewound, ExternalEditsFound, Imported, SessionResumed,
+    Rewound, ExternalEditsFound, Imported, SessionResumed, WorktreeEntered, WorktreeLeft,
 )  # fmt: skip
 
 # The names of the policies whose notes count here.
@@ -69,7 +71,7 @@ def apply(reminders: Reminders, entry: Entry) -> Reminders:
             # After a compaction the kept messages may still say that plan mode is on.
             left = reminders.left_plan_mode and isinstance(entry.event, Compacted)
             return replace(reminders, turns_since_plan_mode=-1, left_plan_mode=left)
-        case SessionResumed() | ExternalEditsFound():
+        case SessionResumed() | WorktreeEntered() | WorktreeLeft() | ExternalEditsFound():
             return _outdated(reminders, entry.event)
         case _:
             pass
@@ -77,9 +79,10 @@ def apply(reminders: Reminders, entry: Entry) -> Reminders:
 
 
 def _outdated(
-    reminders: Reminders, event: SessionResumed | ExternalEditsFound
+    reminders: Reminders,
+    event: SessionResumed | WorktreeEntered | WorktreeLeft | ExternalEditsFound,
 ) -> Reminders:
-    if isinstance(event, SessionResumed):
+    if not isinstance(event, ExternalEditsFound):
         return replace(reminders, moved=True) if event.directory else reminders
     found = {**dict(reminders.external_edits), **dict(event.files)}
     return replace(reminders, external_edits=tuple(found.items()))

@@ -20,6 +20,8 @@ from refold.journal.events.kinds import (
     SessionStarted,
     Tagged,
     Titled,
+    WorktreeEntered,
+    WorktreeLeft,
 )
 from refold.journal.state.conversation import REQUESTERS
 from refold.values.modes import Effort
@@ -27,7 +29,7 @@ from refold.values.modes import Effort
 HEARS = (
     SessionStarted, SessionResumed, JournalRepaired, ModelChosen, EffortChosen, Said, AgentChosen,
     MemoryExtracted, Forked, Imported, Renamed, Tagged,
-    Titled,
+    Titled, WorktreeEntered, WorktreeLeft,
 )  # fmt: skip
 LONGEST_TITLE = 60
 
@@ -37,6 +39,15 @@ class SessionDirectories(Struct, frozen=True):
 
     directory: str = ""
     roots: tuple[str, ...] = ()
+
+
+class EnteredWorktree(Struct, frozen=True):
+    """The git worktree that a session works in, and the directory that it left for it."""
+
+    tree: str
+    branch: str
+    base: str
+    left: str
 
 
 class SessionInfo(Struct, frozen=True):
@@ -58,14 +69,20 @@ class SessionInfo(Struct, frozen=True):
     imported: int = 0  # the seq of the event up to which it was imported
     forked: tuple[str, int] = ("", 0)  # the source session, and the event up to which
     repaired: tuple[int, str] = (0, "")  # the seq of the last repair, and what was lost
+    worktree: EnteredWorktree | None = None  # None: it works in its own directory
+
+    @property
+    def own_directory(self) -> str:
+        """The directory whose settings and rules it has, in a worktree, too."""
+        return self.worktree.left if self.worktree else self.directory
 
 
 def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
     match entry.event:
         case SessionStarted(directory, refold, id_, roots=roots):
             return SessionInfo(directory, refold, id_, started_at=entry.at, roots=roots)
-        case SessionResumed():
-            return _resumed(info, entry.event)
+        case SessionResumed() | WorktreeEntered() | WorktreeLeft():
+            return _moved(info, entry.event)
         case JournalRepaired(lost):
             return replace(info, repaired=(entry.seq, lost))
         case MemoryExtracted(upto):
@@ -92,7 +109,19 @@ def _copied(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInf
         return replace(copied, forked=(event.source, event.seq))
     # The user here has not chosen a model or an agent yet.
     defaults: Any = {"model": "", "effort": "", "agent": "", "after_plan": "", "roots": ()}
-    return replace(copied, imported=seq, directory=event.directory, **defaults)
+    here = {**defaults, "worktree": None}
+    return replace(copied, imported=seq, directory=event.directory, **here)
+
+
+def _moved(
+    info: SessionInfo, event: SessionResumed | WorktreeEntered | WorktreeLeft
+) -> SessionInfo:
+    if isinstance(event, SessionResumed):
+        return _resumed(info, event)
+    if isinstance(event, WorktreeLeft):
+        return replace(info, directory=event.directory, worktree=None)
+    entered = EnteredWorktree(event.tree, event.branch, event.base, info.own_directory)
+    return replace(info, directory=event.directory, worktree=entered)
 
 
 def _resumed(info: SessionInfo, event: SessionResumed) -> SessionInfo:
@@ -101,6 +130,7 @@ def _resumed(info: SessionInfo, event: SessionResumed) -> SessionInfo:
         version=event.version,
         version_before=info.version if info.version != event.version else "",
         directory=event.directory or info.directory,
+        worktree=None if event.directory else info.worktree,
         roots=info.roots if event.roots is None else event.roots,
     )
 

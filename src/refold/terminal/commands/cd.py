@@ -1,6 +1,5 @@
 """/cd: show the working directory, or continue in another one.
 /add-dir: show the directories of the workspace, or add one.
-/worktree: continue in a git worktree of its own.
 
 The directory is checked here; `Terminal.switch` opens the session there.
 """
@@ -86,7 +85,3 @@ async def run_add_dir(here: Terminal, rest: str) -> None:
         here.printer.say(f"{shown(directory)} belongs to the workspace already.", "dim")
         return
     await switch_to(here, Target(added=(directory,)))
-
-
-async def run_worktree(here: Terminal, rest: str) -> None:
-    await switch_to(here, Target(worktree=rest))

@@ -23,7 +23,7 @@ from refold.views.escape import on_one_line
 
 # Commands that stand in the module of another one, with which they share what they do.
 _MODULES: Mapping[str, str] = {
-    "add-dir": "cd", "worktree": "cd", "agents": "agent", "approval": "mode",
+    "add-dir": "cd", "agents": "agent", "approval": "mode",
     "delete": "edit", "doctor": "status", "background": "tree", "stop": "tree", "effort": "model", "thinking": "model", "execute": "plan",
     "plans": "plan", "format": "config", "note": "memory", "search": "resume",
     "sessions": "resume", "tag": "rename", "undo": "rewind",

@@ -102,9 +102,10 @@ def _sessions() -> tuple[SlashCommand, ...]:
                 "settings and instructions of DIR apply if you trust them."),
         SlashCommand("add-dir", "show the directories of the workspace, or add one", "[DIR]",
                 group="session"),
-        SlashCommand("worktree", "continue in a new git worktree", "[NAME]", group="session",
-                more="It is created beside the repository, as by refold -w, and removed at the "
-                "end if nothing in it has changed."),
+        SlashCommand("worktree", "list the git worktrees, or continue in one: NAME is made if needed",
+                "[NAME|leave|remove [NAME]]", words=("leave", "remove"), group="session",
+                more="It is created beside the repository, as by refold -w. Settings and rules "
+                "stay those of this directory. Before uncommitted work is removed, you are asked."),
         SlashCommand("clear", "start a new session", aliases=("new",), group="session",
                 more="This session is kept. Ctrl+L only clears the screen."),
         SlashCommand("continue", "continue without a new message", group="session"),

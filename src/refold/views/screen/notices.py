@@ -11,6 +11,8 @@ from refold.journal.events.child_events import (
     MailSent,
     TeamsSwitched,
     TracingSwitched,
+    WorktreeEntered,
+    WorktreeLeft,
 )
 from refold.journal.events.kinds import (
     AgentChosen,
@@ -51,6 +53,7 @@ from refold.views.notices import (
     hook_notice,
     unsent_notice,
     warnings,
+    worktree_left_text,
 )
 from refold.views.screen.blocks import News, TurnOver
 from refold.views.styled import Line, line
@@ -60,7 +63,7 @@ HEARS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, JournalRepaired, AnswerRejected, RequestChecked, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
-    ModelAnswered, ModelFailed, HookRan, BackgroundEnded,
+    ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft,
 ))  # fmt: skip
 _LONGEST = 60  # cells of words that are quoted
 
@@ -141,6 +144,10 @@ def _called(entry: Entry) -> Line | None:
             return line(
                 f"Its tags are now {shown}." if tags else "It no longer has tags.", "dim"
             )
+        case WorktreeEntered(directory):
+            return line(f"The session works in {on_one_line(directory)} now.", "dim")
+        case WorktreeLeft():
+            return line(worktree_left_text(entry.event), "dim")
         case _:
             return None
 

@@ -300,6 +300,8 @@ def _of_place(event: Event, seq: int) -> Iterator[OfEvent]:
             yield TitleChanged(seq=seq, title=title, named=False)
         case kinds.SessionResumed(directory=directory, roots=roots) if directory or roots:
             yield DirectoryChanged(seq=seq, directory=directory, added=roots or ())
+        case kinds.WorktreeEntered(directory) | kinds.WorktreeLeft(directory):
+            yield DirectoryChanged(seq=seq, directory=directory, added=())
         case kinds.RequestLogged(target, request, response, same):
             yield ModelRequest(seq=seq, target=target, body=request, same_prefix=same)
             yield ModelResponse(seq=seq, target=target, body=response)

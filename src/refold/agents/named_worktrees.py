@@ -1,0 +1,97 @@
+"""The working trees that have a name: each is beside the repository, on the branch refold/NAME.
+
+They are made for `refold -w`, for a session that enters one, and for a person. `worktree` runs
+git; a session that enters one is in `app.entered_worktree`.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from refold.agents.worktree import Worktree, Worktrees
+from refold.errors import BadInput
+from refold.prompts.repository import root_of
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"
+_BRANCH = "refold/{name}"
+
+
+class NamedTree(Struct, frozen=True):
+    """`inside` is the folder of the tree that the session works in."""
+
+    trees: Worktrees
+    tree: Worktree
+    inside: str
+    ours: bool  # was it made here?
+
+
+def checked_name(name: str) -> str:
+    """Raises `BadInput` where it is none."""
+    if not re.fullmatch(_NAME, name) or ".." in name or name.endswith(".lock"):
+        raise BadInput(
+            f"{name!r} is not a name for a working tree: letters, digits, '.', '_' and '-'"
+        )
+    return name
+
+
+def place_of(name: str, directory: str) -> Path:
+    """Where the tree of this name is, for the repository that `directory` is in."""
+    root = root_of(directory)
+    return Path(os.path.dirname(root), f"{os.path.basename(root)}-{name}")
+
+
+async def make(
+    name: str, directory: str, environ: Mapping[str, str], branch: str = ""
+) -> NamedTree:
+    """Make the tree of this name, or use the one that there is.
+
+    `branch` is checked out in a new one; "": a new branch. Raises `BadInput` and `ToolFailed`.
+    """
+    root, place = root_of(directory), place_of(name, directory)
+    trees = Worktrees(place.parent, environ, directory)
+    base = await trees.base()
+    if branch and not await trees.has_branch(branch):
+        raise BadInput(f"there is no branch {branch!r} in {root}")
+    tree = Worktree(str(place), branch or _BRANCH.format(name=name), base)
+    ours = not await anyio.Path(place).exists() and not await anyio.Path(place).is_symlink()
+    if not ours and not is_of(str(place), root):
+        raise BadInput(
+            f"{place} already exists and is not a working tree of {root}: "
+            "choose another name"
+        )
+    if not ours:
+        known = at(place, await trees.listed()) or tree
+        if branch and known.branch != branch:
+            raise BadInput(f"{place} has the branch {known.branch!r}, not {branch!r}")
+        tree = Worktree(str(place), known.branch, known.base)
+    inside = trees.inside(tree)
+    try:
+        await trees.make(tree, inside)
+    except OSError as error:
+        raise BadInput(f"{place} cannot be made: {error.strerror}") from error
+    return NamedTree(trees, tree, inside, ours)
+
+
+def at(place: Path | str, trees: Sequence[Worktree]) -> Worktree | None:
+    """The one of these that is in this place, links followed."""
+    real = os.path.realpath(place)
+    return next((t for t in trees if os.path.realpath(t.directory) == real), None)
+
+
+def is_of(place: str, root: str) -> bool:
+    """Is this a working tree of the repository that `root` belongs to?"""
+    return _common(place) == _common(root) != ""
+
+
+def _common(folder: str) -> str:
+    """Where the repository of a working tree keeps what all of its trees share; or ""."""
+    from refold.place.guarded_paths import common_of, pointed_to
+
+    place = os.path.join(folder, ".git")
+    if not os.path.isdir(place):
+        place = pointed_to(place)
+    return os.path.realpath(common_of(place)) if place else ""

@@ -1,0 +1,254 @@
+"""A session that enters a git worktree: its workspace there, and how it enters and leaves.
+
+Settings, rules and trust stay those of the session's own directory: only files, commands,
+checkpoints and instructions are those of the worktree. `agents.named_worktrees` makes the
+worktree; `turn_context` builds a turn for the workspace that is found here.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from refold.agents.named_worktrees import NamedTree, at, checked_name, is_of, make, place_of
+from refold.agents.worktree import TreeState, Worktree, Worktrees, for_a_person
+from refold.app.workspace import Where, Workspace
+from refold.config.paths import Paths, paths
+from refold.config.project import project
+from refold.config.settings import Settings
+from refold.config.trusted_folders import Folders
+from refold.errors import BadInput, ToolFailed
+from refold.journal.events.child_events import WorktreeEntered, WorktreeLeft
+from refold.journal.events.kinds import Event
+from refold.journal.state.fold import View
+from refold.journal.state.session_info import EnteredWorktree, SessionInfo
+from refold.place.port import Snapshots
+from refold.prompts.repository import root_of
+from refold.session.recorder import Recorder
+from refold.values.path_names import below
+from refold.views.notices import worktree_left_text
+
+_SUBAGENTS = "subagents are running: wait until they have ended, or stop them"
+_NOT_ALONE = "other calls of this answer are not done yet: call it alone"
+_COMMANDS = "{names} may still use it: stop what runs in the background first"
+
+
+class Workspaces:
+    """The workspaces in worktrees of one start, whose own is `main`. `close` them."""
+
+    def __init__(
+        self, settings: Settings, sites: Paths, environ: Mapping[str, str], main: Workspace
+    ) -> None:
+        self._settings, self._paths, self._environ, self._main = (
+            settings,
+            sites,
+            environ,
+            main,
+        )
+        self._known = dict[tuple[str, ...], Workspace]()
+        self._snapshots = dict[tuple[str, str], Snapshots | None]()
+
+    def at(self, session: SessionInfo) -> Workspace:
+        """The workspace in the worktree that the session has entered.
+
+        Each root that is in the repository is replaced by the same folder of the worktree;
+        the others stay. Nothing more can be written than before.
+        """
+        tree = session.worktree
+        assert tree is not None
+        root = root_of(self._main.directory)
+        roots = [_moved(each, root, tree.tree) for each in self._main.roots]
+        more = tuple(Path(each) for each in roots[1:] if os.path.isdir(each))
+        key = (session.directory, *map(str, more))
+        if key not in self._known:
+            where = Where(Path(session.directory), more)
+            made = Workspace(self._settings, self._paths, self._environ, where, self._main)
+            self._known[key] = made
+        return self._known[key]
+
+    def snapshots(self, session: SessionInfo, id_: str) -> Snapshots | None:
+        key = (id_, session.directory)
+        if key not in self._snapshots:
+            self._snapshots[key] = self.at(session).snapshots(id_)
+        return self._snapshots[key]
+
+    def close(self) -> None:
+        for each in self._known.values():
+            each.close()
+
+
+class SessionWorktree:
+    """The worktree of the session with the journal `record`, whose own directory is `directory`.
+
+    `enter`, `loss` and `leave` are for a tool (`tools.worktree.WorktreeSwitch`), the others for
+    a person, and raise `BadInput` too.
+    """
+
+    def __init__(
+        self, record: Recorder, directory: str, environ: Mapping[str, str]
+    ) -> None:
+        self._record, self._directory, self._environ = record, directory, environ
+        self._trees = Worktrees(Path(directory), environ, directory)
+
+    async def enter(self, name: str, branch: str, call: str) -> str:
+        try:
+            made = await self._enter(name, branch, call)
+        except (BadInput, ToolFailed) as error:
+            raise ToolFailed(_as_sentence(error)) from error
+        return (
+            f"From the next step on you work in {made.inside}, a git worktree on the branch "
+            f"{made.tree.branch}. What was not committed before is not in it."
+        )
+
+    async def loss(self) -> tuple[str, str]:
+        try:
+            tree = self._entered()
+        except BadInput as error:
+            raise ToolFailed(_as_sentence(error)) from error
+        return tree.tree, (await self._trees.state(_tree_of(tree))).loss
+
+    async def leave(self, *, remove: bool, call: str) -> str:
+        try:
+            return await self._leave(call, remove=remove)
+        except BadInput as error:
+            raise ToolFailed(_as_sentence(error)) from error
+
+    async def listed(self) -> Sequence[tuple[Worktree, TreeState]]:
+        """The worktrees of the repository, each with what its removal would lose."""
+        found = await self._trees.listed()
+        there = [each for each in found if await anyio.Path(each.directory).is_dir()]
+        return [(each, await self._trees.state(each)) for each in there]
+
+    async def enter_now(self, name: str, branch: str = "") -> None:
+        """Between two turns: the next one works there."""
+        await self._enter(name, branch, "")
+
+    async def leave_now(self) -> None:
+        await self._leave("", remove=False)
+
+    async def remove(self, name: str, *, force: bool) -> str:
+        """Remove the worktree of this name ("": the one the session works in, after it has
+        left it). What became of it, in a sentence.
+
+        Without `force`, raises `BadInput` if something would be lost.
+        """
+        found = await self._named(name) if name else _tree_of(self._entered())
+        loss = (await self._trees.state(found)).loss
+        if loss and not force:
+            raise BadInput(f"{found.directory} has {loss}, which would be lost")
+        entered = self._record.view.session.worktree
+        if entered and at(entered.tree, (found,)):
+            return await self._leave("", remove=True)
+        self._check_unused(found.directory)
+        branch = await self._trees.remove(found)
+        left = f"; its work is on the branch {branch}" if branch else ""
+        return f"The worktree {found.directory} is removed{left}."
+
+    async def _enter(self, name: str, branch: str, call: str) -> NamedTree:
+        self._check(self._record.view, call)
+        named = checked_name(name or branch.replace("/", "-"))
+        made = await make(named, self._directory, self._environ, branch)
+        await self._recorded(_entering(made), call)
+        return made
+
+    async def _leave(self, call: str, *, remove: bool) -> str:
+        self._check(self._record.view, call)
+        entered, branch = self._entered(), ""
+        if remove:
+            self._check_unused(entered.tree)
+            branch = await self._trees.remove(_tree_of(entered))
+        else:
+            branch = entered.branch
+        outcome = "removed" if remove else "kept"
+        left = WorktreeLeft(entered.left, entered.tree, outcome, branch)
+        # A worktree that is removed must be left, whatever has begun meanwhile.
+        await self._recorded(left, call, always=remove)
+        return worktree_left_text(left)
+
+    async def _recorded(self, event: Event, call: str, *, always: bool = False) -> None:
+        def news(view: View) -> Sequence[Event]:
+            if not always:
+                self._check(view, call)
+            return (event,)
+
+        await self._record.append_if(news, kept=True, by="agent" if call else "person")
+
+    def _check(self, view: View, call: str) -> None:
+        """Raises `BadInput` where the session cannot change its place now."""
+        open_calls = [each.call.id for each in view.conversation.calls if not each.result]
+        if call and [*open_calls] != [call]:
+            raise BadInput(_NOT_ALONE)
+        if not call and view.turn.seq:
+            raise BadInput("a turn of this session is running: wait, or stop it")
+        if view.children.running:
+            raise BadInput(_SUBAGENTS)
+
+    def _check_unused(self, tree: str) -> None:
+        """Raises `BadInput` where a background command runs in it."""
+        running = self._record.view.background.running
+        names = [each.name for each in running if below(each.started.directory, tree)]
+        if names:
+            raise BadInput(_COMMANDS.format(names=", ".join(names)))
+
+    def _entered(self) -> EnteredWorktree:
+        found = self._record.view.session.worktree
+        if found is None:
+            raise BadInput("this session works in no worktree")
+        return found
+
+    async def _named(self, name: str) -> Worktree:
+        place = place_of(checked_name(name), self._directory)
+        if found := at(place, await self._trees.listed()):
+            return found
+        raise BadInput(
+            f"there is no worktree {name!r}: {place} does not belong to this repository"
+        )
+
+
+def gone(session: SessionInfo) -> WorktreeLeft | None:
+    """The event that a session has to have if its worktree is not there any more."""
+    tree = session.worktree
+    if tree is None:
+        return None
+    there = os.path.isdir(session.directory) and os.path.realpath(tree.tree) == tree.tree
+    if there and is_of(tree.tree, root_of(tree.left)):
+        return None
+    return WorktreeLeft(tree.left, tree.tree, "gone")
+
+
+def trusted_as(inside: str, directory: str) -> bool:
+    """Whether the settings in a worktree count, because all of them are in a trusted folder,
+    too: that of the repository, where `directory` is.
+
+    A setting that is not, byte for byte, the trusted one does not count.
+    """
+    places = paths(os.environ)
+    folders, root = Folders(places.folders), root_of(directory)
+    if folders.trusted_above(directory, root) != root:
+        return False
+    there, shown = (project(Path(each), places.settings) for each in (inside, directory))
+    if there.problem:
+        return False
+    same = there.hashes.items() <= shown.hashes.items()
+    return same and (not there.files or folders.state(shown) == "trusted")
+
+
+def _entering(made: NamedTree) -> WorktreeEntered:
+    inside, tree = map(os.path.realpath, (made.inside, made.tree.directory))
+    return WorktreeEntered(inside, tree, made.tree.branch, made.tree.base)
+
+
+def _tree_of(entered: EnteredWorktree) -> Worktree:
+    return Worktree(entered.tree, entered.branch, entered.base)
+
+
+def _as_sentence(error: BadInput | ToolFailed) -> str:
+    text = for_a_person(str(error))
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _moved(path: str, root: str, tree: str) -> str:
+    if not below(path, root):
+        return path
+    return os.path.normpath(os.path.join(tree, os.path.relpath(path, root)))

@@ -1,0 +1,88 @@
+"""`--worktree`: a session that begins in a git working tree of its own.
+
+If the tree has nothing new at the end, it is removed again; otherwise it stays.
+`agents.named_worktrees` says where it is and makes it. A session that enters a working tree later
+is in `app.entered_worktree`.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+
+import anyio
+from msgspec import Struct
+
+from refold.agents.worktree import Worktree, Worktrees, for_a_person
+from refold.errors import BadInput, ToolFailed
+
+_FLAG = "--worktree"
+
+
+class Inside(Struct, frozen=True):
+    """Where in a working tree a session works, and whether its settings count."""
+
+    directory: str
+    branch: str
+    trusted: bool
+
+
+class _Begun(Struct, frozen=True):
+    trees: Worktrees
+    tree: Worktree
+    ours: bool  # was it made here?
+
+
+class WorkingTrees:
+    """The working trees that the user asked for in one start.
+
+    Not to be used in an event loop.
+    """
+
+    def __init__(self) -> None:
+        self._begun = dict[str, _Begun]()
+
+    def begin(self, name: str, directory: str) -> Inside:
+        """Create a tree of this name beside the repository of `directory`, or use the
+        existing one.
+
+        Raises `BadInput`, which begins with the flag, if that is not possible.
+        """
+        from refold.app.entered_worktree import trusted_as
+
+        begun, inside = _begin(name, os.path.realpath(directory))
+        tree = begun.tree
+        self._begun.setdefault(tree.directory, begun)
+        return Inside(inside, tree.branch, trusted_as(inside, os.path.realpath(directory)))
+
+    def leave(self) -> Sequence[str]:
+        """Remove those that hold nothing new. A sentence about each."""
+        found = list[str]()
+        while self._begun:
+            _, begun = self._begun.popitem()
+            found += _leave(begun)
+        return found
+
+
+def _begin(name: str, directory: str) -> tuple[_Begun, str]:
+    from refold.agents.named_worktrees import checked_name, make
+
+    try:
+        named = checked_name(name) if name else time.strftime("%Y%m%d-%H%M%S")
+    except BadInput as error:
+        hint = " (a first message stands before the flag, or behind --)"
+        raise BadInput(f"{_FLAG} {error}{hint}") from error
+    try:
+        made = anyio.run(make, named, directory, os.environ)
+    except (BadInput, ToolFailed) as error:
+        raise BadInput(f"{_FLAG}: {for_a_person(str(error))}") from error
+    return _Begun(made.trees, made.tree, made.ours), made.inside
+
+
+def _leave(begun: _Begun) -> Sequence[str]:
+    tree, problem = begun.tree, list[str]()
+    try:
+        if begun.ours and anyio.run(begun.trees.removed, tree):
+            return (f"nothing was changed, so {tree.directory} is removed",)
+    except ToolFailed as error:
+        problem = [for_a_person(str(error))]
+    return (*problem, f"the work is in {tree.directory}, on the branch {tree.branch}")

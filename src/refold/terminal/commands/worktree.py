@@ -1,0 +1,70 @@
+"""/worktree: list the git worktrees of this repository, enter, leave or remove one.
+
+The handle makes and removes them; what is not committed is removed only after a yes.
+"""
+
+from refold.client.protocol import EnterWorktree, LeaveWorktree, RemoveWorktree
+from refold.errors import BadInput
+from refold.terminal.greeting import heading, shown
+from refold.terminal.terminal import Terminal
+from refold.views.escape import on_one_line
+
+_USAGE = "type /worktree [NAME], /worktree leave or /worktree remove [NAME], not {typed!r}"
+_NONE = "There are no worktrees besides this one. /worktree NAME makes one."
+
+
+async def run(here: Terminal, rest: str) -> None:
+    word, _, name = rest.partition(" ")
+    name = name.strip()
+    match word:
+        case "" | "list" if not name:
+            await _list(here)
+        case "leave" if not name:
+            left = here.session.view.session.worktree
+            await here.session.send(LeaveWorktree())
+            heading(here.session, here.printer)
+            if left is not None:
+                kept = f"The worktree {shown(left.tree)} is kept."
+                here.printer.say(kept, "dim")
+        case "remove":
+            await _remove(here, name)
+        case "enter" if name and " " not in name:
+            await _enter(here, name)
+        case _ if not name:
+            await _enter(here, word)
+        case _:
+            raise BadInput(_USAGE.format(typed=f"/worktree {rest}"))
+
+
+async def _enter(here: Terminal, name: str) -> None:
+    await here.session.send(EnterWorktree(name))
+    heading(here.session, here.printer)
+
+
+async def _list(here: Terminal) -> None:
+    entered = here.session.view.session.worktree
+    found = await here.session.workspace.worktree.listed()
+    for tree, state in found:
+        mark = "*" if entered is not None and entered.tree == tree.directory else " "
+        branch = on_one_line(tree.branch or "no branch")
+        has = f"  {state.loss}" if state.loss else ""
+        here.printer.say(f"{mark} {shown(tree.directory)}  {branch}{has}")
+    if not found:
+        here.printer.say(_NONE, "dim")
+
+
+async def _remove(here: Terminal, name: str) -> None:
+    was = here.session.view.session.worktree
+    try:
+        await here.session.send(RemoveWorktree(name))
+    except BadInput as error:
+        if "which would be lost" not in str(error):
+            raise
+        here.printer.say(f"{on_one_line(str(error))}.", "warn")
+        if await here.ask("Remove it all the same? y/n", "yn") != "y":
+            here.printer.say("Nothing was removed.", "dim")
+            return
+        await here.session.send(RemoveWorktree(name, force=True))
+    here.printer.say("The worktree is removed. Committed work stays on its branch.", "dim")
+    if was is not None and here.session.view.session.worktree is None:
+        heading(here.session, here.printer)

@@ -1,0 +1,83 @@
+"""The tools `enter_worktree` and `exit_worktree`: the session works in a git worktree for a while.
+
+`app.entered_worktree` makes and removes worktrees and records where the session works. Removing
+one in which something would be lost is asked about here, in every mode.
+"""
+
+from typing import Annotated, Literal, Protocol
+
+from msgspec import Meta
+
+from refold.errors import ToolFailed
+from refold.tools.contract import Context, Reply, tool
+from refold.values.display import Note
+from refold.values.tools import Effect
+
+_REMOVE, _KEEP = "Remove it", "Keep it"
+_QUESTION = "Remove the worktree {tree}? It has {loss}, which would be lost."
+_NO_USER = "Not removed: {tree} has {loss}. {why} Commit the work, or call exit_worktree with keep."
+
+
+class WorktreeSwitch(Protocol):
+    """Where a session works. All raise `ToolFailed`, with nothing changed.
+
+    `call` is the id of the call, which must be the only one that is open.
+    """
+
+    async def enter(self, name: str, branch: str, call: str) -> str:
+        """Work there from the next step on. A sentence that says where that is."""
+        ...
+
+    async def loss(self) -> tuple[str, str]:
+        """The worktree that the session works in, and what its removal would lose, or ""."""
+        ...
+
+    async def leave(self, *, remove: bool, call: str) -> str:
+        """Work in the session's own directory again. A sentence that says what became of it."""
+        ...
+
+
+@tool(Effect.RUN, subject="name")
+async def enter_worktree(
+    name: Annotated[
+        str, Meta(description="of the worktree: it gets the branch refold/NAME")
+    ] = "",
+    branch: Annotated[
+        str, Meta(description="an existing branch to check out instead of a new one")
+    ] = "",
+    *,
+    worktrees: WorktreeSwitch,
+    call: str,
+) -> Reply:
+    """Make a git worktree beside the repository, or use the one of that name, and work there from the next step on. What is not committed here is not in it. Call it alone."""
+    if not name and not branch:
+        raise ToolFailed("Give a name or a branch. Nothing was done.")
+    said = await worktrees.enter(name, branch, call)
+    return Reply(said, (Note(said.partition(". ")[0]),))
+
+
+@tool(Effect.RUN, subject="action")
+async def exit_worktree(
+    action: Annotated[
+        Literal["keep", "remove"], Meta(description="what becomes of the worktree")
+    ],
+    *,
+    worktrees: WorktreeSwitch,
+    call: str,
+    context: Context,
+) -> Reply:
+    """Leave the worktree, and work in the session's own directory again. The user is asked before uncommitted changes are removed; committed work stays on its branch. Call it alone."""
+    tree, loss = await worktrees.loss()
+    if action == "remove" and loss:
+        question = _QUESTION.format(tree=tree, loss=loss)
+        try:
+            answer = await context.ask(question, (_REMOVE, _KEEP))
+        except ToolFailed as error:
+            why = str(error)
+            raise ToolFailed(_NO_USER.format(tree=tree, loss=loss, why=why)) from error
+        if answer != _REMOVE:
+            raise ToolFailed(
+                f"Not removed: the user answered {answer!r}. The session still works in {tree}."
+            )
+    said = await worktrees.leave(remove=action == "remove", call=call)
+    return Reply(said, (Note(said),))

@@ -1,0 +1,323 @@
+"""`enter_worktree` and `exit_worktree`: the session itself works in a git worktree."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold import Question
+from refold.errors import BadInput
+from refold.journal.events.child_events import WorktreeEntered, WorktreeLeft
+from refold.journal.events.kinds import Ended
+from tests.agents.families import Household, called, events, told
+
+ENTER = called("enter_worktree", name="paint")
+KEEP = called("exit_worktree", action="keep")
+REMOVE = called("exit_worktree", action="remove")
+WRITE = called("write_file", path="new.txt", content="new\n")
+MAY = ("enter_worktree", "exit_worktree")
+ALLOWED = {"permissions.allow": [*MAY]}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    work = tmp_path / "work"
+    (work / "sub").mkdir(parents=True)
+    (work / "a.txt").write_text("one\n")
+    (work / "sub" / "b.txt").write_text("two\n")
+    _git(work, "init", "-q", "-b", "main")
+    _git(work, "config", "user.name", "a")
+    _git(work, "config", "user.email", "a@b")
+    _git(work, "add", ".")
+    _git(work, "commit", "-q", "-m", "first")
+    return work
+
+
+def _git(where: Path, *arguments: str) -> str:
+    own = {
+        "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b",
+    }  # fmt: skip
+    done = subprocess.run(
+        ("git", *arguments), cwd=where, env={**os.environ, **own}, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+def _ends(house: Household, session: str) -> list[str]:
+    return [each.text for each in events(house.tree(session), Ended)]
+
+
+def test_files_and_commands_are_those_of_the_worktree_until_it_is_left(
+    tmp_path: Path, repository: Path
+) -> None:
+    where = called("bash", command="pwd; git branch --show-current")
+    tree = repository.parent / "work-paint"
+    house = Household(
+        tmp_path,
+        {"Go": [[ENTER], [WRITE], [where], [KEEP], [where], "Done."]},
+        mode="bypass",
+    )
+
+    result = house.run("Go.")
+
+    root = house.tree(result.session_id)
+    base = _git(repository, "rev-parse", "HEAD").strip()
+    (entered,) = events(root, WorktreeEntered)
+    (left,) = events(root, WorktreeLeft)
+    assert entered == WorktreeEntered(str(tree), str(tree), "refold/paint", base)
+    assert left == WorktreeLeft(str(repository), str(tree), "kept", "refold/paint")
+    assert (tree / "new.txt").read_text() == "new\n"
+    assert not (repository / "new.txt").exists()
+    _, _, there, _, here = _ends(house, result.session_id)
+    assert (there, here) == (f"{tree}\nrefold/paint", f"{repository}\nmain")
+
+
+def test_a_folder_of_the_repository_is_the_same_folder_of_the_worktree_and_no_more(
+    tmp_path: Path, repository: Path
+) -> None:
+    above = called("write_file", path="../above.txt", content="x")
+    house = Household(
+        tmp_path,
+        {"Go": [[ENTER], [WRITE], [above], "Done."]},
+        directory=repository / "sub",
+        settings=ALLOWED,
+    )
+
+    result = house.run("Go.")
+
+    tree = repository.parent / "work-paint"
+    assert (tree / "sub" / "new.txt").exists()
+    assert not (tree / "above.txt").exists()
+    assert "outside the workspace" in _ends(house, result.session_id)[-1]
+
+
+def test_rules_and_protected_files_hold_there_as_in_the_repository(
+    tmp_path: Path, repository: Path
+) -> None:
+    hook = str(repository / ".git" / "hooks" / "post-commit")
+    by_command = called(
+        "bash", command=f"echo touch x > {hook}; git config core.hooksPath /tmp; echo done"
+    )
+    secret = called("write_file", path="sub/b.txt", content="no")
+    by_tool = called("write_file", path=hook, content="no")
+    house = Household(
+        tmp_path,
+        {"Go": [[ENTER], [secret], [by_tool], [by_command], "Done."]},
+        settings={
+            "permissions.allow": [*MAY, "bash"],
+            "permissions.deny": ["edit_file(sub/**)", "write_file(sub/**)"],
+        },
+    )
+    (repository / ".git" / "hooks" / "post-commit").unlink(missing_ok=True)
+    config = (repository / ".git" / "config").read_text()
+
+    result = house.run("Go.")
+
+    _, denied, protected, _ = _ends(house, result.session_id)
+    assert "Refused" in denied
+    assert "Refused" in protected
+    assert not Path(hook).exists()
+    assert (repository / ".git" / "config").read_text() == config
+
+
+def test_a_clean_worktree_is_removed_with_its_branch_unasked(
+    tmp_path: Path, repository: Path
+) -> None:
+    house = Household(tmp_path, {"Go": [[ENTER], [REMOVE], "Done."]}, settings=ALLOWED)
+
+    house.run("Go.")
+
+    assert not (repository.parent / "work-paint").exists()
+    assert _git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
+
+
+def test_nobody_removes_uncommitted_work_where_no_user_can_be_asked(
+    tmp_path: Path, repository: Path
+) -> None:
+    house = Household(tmp_path, {"Go": [[ENTER], [WRITE], [REMOVE], "Ok."]}, mode="bypass")
+
+    result = house.run("Go.")
+
+    tree = repository.parent / "work-paint"
+    assert (tree / "new.txt").exists()
+    assert _ends(house, result.session_id)[-1] == (
+        f"Not removed: {tree} has 1 file that is not committed. There is no user to "
+        "ask in this session. Commit the work, or call exit_worktree with keep."
+    )
+
+
+@pytest.mark.parametrize(("answer", "left"), [("Remove it", False), ("no, wait", True)])
+def test_the_user_decides_in_every_mode_about_uncommitted_work(
+    tmp_path: Path, repository: Path, answer: str, left: bool
+) -> None:
+    asked = list[str]()
+
+    async def decide(question: Question) -> bool | list[str]:
+        asked.extend(each.question for each in question.asks)
+        return [answer]
+
+    house = Household(
+        tmp_path,
+        {"Go": [[ENTER], [WRITE], [REMOVE], "Ok."]},
+        mode="bypass",
+        approve=decide,
+    )
+
+    house.run("Go.")
+
+    tree = repository.parent / "work-paint"
+    assert asked == [
+        f"Remove the worktree {tree}? It has 1 file that is not committed, which would be lost."
+    ]
+    assert (tree / "new.txt").exists() is left
+
+
+def test_commits_stay_on_the_branch_of_a_worktree_that_is_removed(
+    tmp_path: Path, repository: Path
+) -> None:
+    commit = called(
+        "bash",
+        command="git add . && git commit -qm more && echo ok",
+    )
+    house = Household(
+        tmp_path, {"Go": [[ENTER], [WRITE], [commit], [REMOVE], "Ok."]}, mode="bypass"
+    )
+
+    result = house.run("Go.")
+
+    tree = repository.parent / "work-paint"
+    assert not tree.exists()
+    assert _git(repository, "show", "refold/paint:new.txt") == "new\n"
+    assert _ends(house, result.session_id)[-1] == (
+        f"The session works in {repository} again: the worktree {tree} is removed; its work "
+        "is on the branch refold/paint."
+    )
+
+
+def test_a_commit_on_no_branch_counts_as_work_that_would_be_lost(
+    tmp_path: Path, repository: Path
+) -> None:
+    stray = called(
+        "bash",
+        command="git checkout -q --detach && git commit -qm x --allow-empty && echo ok",
+    )
+    house = Household(tmp_path, {"Go": [[ENTER], [stray], [REMOVE], "Ok."]}, mode="bypass")
+
+    result = house.run("Go.")
+
+    assert (repository.parent / "work-paint").exists()
+    assert "1 commit that is on no branch" in _ends(house, result.session_id)[-1]
+
+
+def test_it_must_be_called_alone(tmp_path: Path, repository: Path) -> None:
+    house = Household(tmp_path, {"Go": [[ENTER, WRITE], "Done."]}, mode="bypass")
+
+    result = house.run("Go.")
+
+    assert "Other calls of this answer are not done yet: call it alone." in _ends(
+        house, result.session_id
+    )
+    assert (repository / "new.txt").exists()
+
+
+def test_an_existing_branch_is_checked_out_and_an_unknown_one_is_named(
+    tmp_path: Path, repository: Path
+) -> None:
+    _git(repository, "branch", "topic/one")
+    enter = called("enter_worktree", branch="topic/one")
+    none = called("enter_worktree", branch="topic/two")
+    house = Household(tmp_path, {"Go": [[none], [enter], "Done."]}, settings=ALLOWED)
+
+    result = house.run("Go.")
+
+    first, _ = _ends(house, result.session_id)
+    assert first == f"There is no branch 'topic/two' in {repository}."
+    tree = repository.parent / "work-topic-one"
+    assert _git(tree, "branch", "--show-current") == "topic/one\n"
+
+
+def test_a_resumed_session_comes_back_into_its_worktree_or_says_that_it_is_gone(
+    tmp_path: Path, repository: Path
+) -> None:
+    tree = repository.parent / "work-paint"
+    house = Household(
+        tmp_path,
+        {"Go": [[ENTER], "There.", [WRITE], "Ok.", [WRITE], "Ok."]},
+        settings={"permissions.allow": [*MAY, "write_file"]},
+    )
+    id_ = house.run("Go.").session_id
+
+    async def again(words: str) -> None:
+        async with house.session(id_) as session:
+            await session.run(words)
+
+    anyio.run(again, "Again.")
+    assert (tree / "new.txt").exists()
+    assert not (repository / "new.txt").exists()
+    shutil.rmtree(tree)
+    anyio.run(again, "More.")
+
+    assert (repository / "new.txt").exists()
+    (left,) = events(house.tree(id_), WorktreeLeft)
+    assert left == WorktreeLeft(str(repository), str(tree), "gone")
+
+
+def test_files_of_the_worktree_are_taken_back_there(
+    tmp_path: Path, repository: Path
+) -> None:
+    tree = repository.parent / "work-paint"
+    house = Household(
+        tmp_path,
+        {"Go": [[ENTER], "There.", [WRITE], "Ok."]},
+        settings={"permissions.allow": [*MAY, "write_file"]},
+    )
+
+    async def main() -> None:
+        async with house.session() as session:
+            await session.run("Go.")
+            await session.run("Write.")
+            assert (tree / "new.txt").exists()
+            points = await session.workspace.points()
+            await session.workspace.rewind(points[-1].point.seq)
+
+    anyio.run(main)
+    assert not (tree / "new.txt").exists()
+
+
+def test_a_person_enters_leaves_and_removes_one_between_two_turns(
+    tmp_path: Path, repository: Path
+) -> None:
+    house = Household(tmp_path, {"Go": [[WRITE], "Ok."]})
+    tree = repository.parent / "work-paint"
+
+    async def main() -> None:
+        async with house.session() as session:
+            worktree = session.workspace.worktree
+            await worktree.enter_now("paint")
+            await session.run("Go.")
+            listed = [(each.directory, s.loss) for each, s in await worktree.listed()]
+            assert listed == [(str(tree), "1 file that is not committed")]
+            with pytest.raises(BadInput, match="which would be lost"):
+                await worktree.remove("", force=False)
+            await worktree.leave_now()
+            assert session.view.session.directory == str(repository)
+            await worktree.remove("paint", force=True)
+
+    anyio.run(main)
+    assert not tree.exists()
+
+
+def test_subagents_have_no_such_tool(tmp_path: Path, repository: Path) -> None:
+    task = called("task", prompt="Work", agent="code")
+    house = Household(
+        tmp_path, {"Go": [[task], "Done."], "Work": [[ENTER], "ok"]}, mode="bypass"
+    )
+
+    house.run("Go.")
+
+    assert "There is no tool 'enter_worktree'" in told(house.cast, "Work")
