@@ -14,7 +14,6 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
@@ -261,7 +260,9 @@ def _replying(function: ToolFunction) -> Callable[..., Awaitable[Reply]]:
         if inspect.iscoroutinefunction(function):
             found = await function(**arguments)
         else:
-            found = await anyio.to_thread.run_sync(partial(function, **arguments))
+            from anyio import to_thread  # names of agents are completed without it
+
+            found = await to_thread.run_sync(partial(function, **arguments))
         match found:
             case Reply():
                 return found
