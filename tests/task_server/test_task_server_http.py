@@ -196,9 +196,11 @@ def test_two_programs_have_tasks_and_questions_of_their_own(work: Path, mode: st
     assert [(work / name / "made").exists() for name in put] == [True, False]
 
 
+@pytest.mark.parametrize("mode", MODES)
 def test_at_a_signal_it_stops_the_tasks_and_tells_who_follows_them(
-    work: Path, home: Path
+    work: Path, home: Path, mode: str
 ) -> None:
+    """Also while a client has a stream open that never ends by itself."""
     (home / "refold").mkdir(exist_ok=True)
     (home / "refold" / "config.toml").write_text(
         '[permissions]\nallow = ["bash(sleep *)"]\n'
@@ -209,7 +211,7 @@ def test_at_a_signal_it_stops_the_tasks_and_tells_who_follows_them(
         ends.append(await did(client, "follow_task", task_id=task))
 
     async def check(server: Server) -> None:
-        async with client_of(server) as client:
+        async with client_of(server, mode) as client:
             begun = await did(client, "start_task", task="Wait")
             until_a_command_runs(home)
             async with anyio.create_task_group() as group:
@@ -220,6 +222,8 @@ def test_at_a_signal_it_stops_the_tasks_and_tells_who_follows_them(
     with served(work, call("bash", command="sleep 600")) as server:
         anyio.run(check, server)
         assert server.process.wait(LONG) == 0
+        assert server.process.stderr
+        assert server.process.stderr.read() == b""
 
     (ended,) = ends
     assert (ended["state"], ended["outcome"]) == ("ended", "interrupted")

@@ -12,20 +12,21 @@ from pathlib import Path
 import anyio
 from mcp.server.transport_security import TransportSecuritySettings
 from msgspec import Struct
-from starlette.applications import Starlette
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from refold.task_server.delegated_tasks import DelegatedTasks, LaunchAt
 from refold.task_server.task_tools import server
 
 PATH = "/mcp"
 _MOST_SESSIONS = 64
+_TO_END = 1.0  # seconds that calls have when the server ends
 _UNFOLLOWED = 3600.0  # seconds that a question waits for a program to come for it
 
 
 class Served(Struct, frozen=True):
-    """`leave` stops all tasks: whoever follows one is told how it ended."""
+    """`leave` stops all tasks, tells whoever follows one how it ended, and ends all streams."""
 
-    app: Starlette
+    app: ASGIApp
     leave: Callable[[], Awaitable[None]]
 
 
@@ -43,7 +44,45 @@ async def serving(root: Path, launch_at: LaunchAt) -> AsyncGenerator[Served]:
                 enable_dns_rebinding_protection=False
             ),
         )
+        ending = anyio.Event()
+
+        async def leave() -> None:
+            await tasks.close()
+            ending.set()
+
         async with made.session_manager.run():
-            yield Served(app, tasks.close)
+            yield Served(_Ending(app, ending), leave)
         await tasks.close()
         group.cancel_scope.cancel()
+
+
+class _Ending:
+    """Ends the responses that would go on for ever, such as the stream of a client's session."""
+
+    def __init__(self, app: ASGIApp, ending: anyio.Event) -> None:
+        self._app, self._ending = app, ending
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = complete = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun, complete
+            begun = True
+            complete = message["type"] == "http.response.body" and not message.get(
+                "more_body"
+            )
+            await send(message)
+
+        async with anyio.create_task_group() as group:
+            seconds = 0.0 if scope.get("method") == "GET" else _TO_END
+            group.start_soon(self._end, group.cancel_scope, seconds)
+            await self._app(scope, receive, sending)
+            group.cancel_scope.cancel()
+        if begun and not complete:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _end(self, scope: anyio.CancelScope, seconds: float) -> None:
+        await self._ending.wait()
+        with anyio.move_on_after(seconds):
+            await anyio.sleep_forever()
+        scope.cancel()
