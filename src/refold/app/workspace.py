@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -81,6 +81,7 @@ class Workspace:
         # Commands run what skills bring; ours may lie where a sandbox hides things.
         self._shared = (os.path.join(self._own[0], "skills"), os.path.realpath(shipped()))
         self._code: CodeWorkspace | None = None
+        self._code_lock = Lock()  # two sessions may ask first at once
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
         hides = _hide(self.rules)
         self.files = DiskFiles(
@@ -142,30 +143,10 @@ class Workspace:
         """Its language servers, none of which has been started. It tries the sandbox: call
         it in a thread.
         """
-        if self._code is None:
-            from refold.code.language_servers import LanguageServers, Surroundings
-            from refold.code.source_code import CodeWorkspace
-            from refold.place.sandbox import find
-            from refold.programs import Programs
-
-            wanted = self._settings.code
-            # They run unasked, so they only read, and reach no network whatever is set.
-            wish = replace(self.sandbox.wish, network=False)
-            commands = ShellCommands(
-                self._environ, lambda: find(self._environ, wish), self.commands.limits
-            )
-            # One that lies in the workspace could have been written by the agent.
-            programs = Programs(self._environ, self.roots)
-            surroundings = Surroundings(
-                self.directory, commands, programs.find, log, wanted.answer_seconds
-            )
-            refused = "" if self.sandbox.confines else _UNCONFINED
-            if wanted.servers == "off":
-                refused = "language servers are off (the setting code.servers)"
-            self._code = CodeWorkspace(
-                self.roots, LanguageServers(surroundings), programs.find, refused
-            )
-        return self._code
+        with self._code_lock:
+            if self._code is None:
+                self._code = self._code_asked(log)
+            return self._code
 
     @property
     def reads_code(self) -> bool:
@@ -218,6 +199,30 @@ class Workspace:
             self._code.servers.close()
         if "sandbox" in self.__dict__:  # it was asked for
             self.sandbox.close()
+
+    def _code_asked(self, log: Tell) -> "CodeWorkspace":
+        from refold.code.language_servers import LanguageServers, Surroundings
+        from refold.code.source_code import CodeWorkspace
+        from refold.place.sandbox import find
+        from refold.programs import Programs
+
+        wanted = self._settings.code
+        # They run unasked, so they only read, and reach no network whatever is set.
+        wish = replace(self.sandbox.wish, network=False)
+        commands = ShellCommands(
+            self._environ, lambda: find(self._environ, wish), self.commands.limits
+        )
+        # One that lies in the workspace could have been written by the agent.
+        programs = Programs(self._environ, self.roots)
+        surroundings = Surroundings(
+            self.directory, commands, programs.find, log, wanted.answer_seconds
+        )
+        refused = "" if self.sandbox.confines else _UNCONFINED
+        if wanted.servers == "off":
+            refused = "language servers are off (the setting code.servers)"
+        return CodeWorkspace(
+            self.roots, LanguageServers(surroundings), programs.find, refused
+        )
 
     @cached_property
     def _facts(self) -> Facts:

@@ -95,6 +95,7 @@ class LanguageServers:
         if portal is not None:
             portal.call(self._leave)
         self._stack.close()
+        self._around.commands.close()
 
     def _begun(self) -> "BlockingPortal":
         with self._lock:
