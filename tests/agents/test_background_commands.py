@@ -27,6 +27,7 @@ from refold.values.display import Note, Output, Shown
 from refold.values.kept_output import Printed
 from refold.values.messages import Text, ToolResult
 from refold.views.notices import warnings
+from tests.agents.families import Household, called, events, give
 
 FIRST = "background-1"
 UNTIL = "until test -e {file}; do sleep 0.01; done;"  # a command ends when a file is there
@@ -568,5 +569,30 @@ def test_the_agent_is_not_woken_for_ever(tmp_path: Path) -> None:
 
             assert woken == 2 * (MOST_WAKES + 1)
             assert session.view.background.wakes < MOST_WAKES  # counted anew
+
+    anyio.run(test)
+
+
+@pytest.mark.slow
+def test_plan_mode_of_the_parent_ends_what_a_subagent_has_started(tmp_path: Path) -> None:
+    async def test() -> None:
+        start = called(START, command="sleep 98.4")
+        wait = called("bash", command="sleep 30")
+        house = Household(
+            tmp_path,
+            {"Go": [[give("Work", "code")], "Ok."], "Work": [[start], [wait], "Ok."]},
+            mode="bypass",
+        )
+        async with house.session() as session:
+            async with anyio.create_task_group() as group:
+                group.start_soon(session.run, "Go.")
+                while not running("sleep 98.4"):
+                    await anyio.sleep(0.01)
+                await session.set_mode("plan")
+                while running("sleep 98.4"):
+                    await anyio.sleep(0.01)
+                await session.cancel()
+            (end,) = events(house.nodes(session.id)["root/child-1"], BackgroundEnded)
+            assert (end.outcome, end.reason) == ("stopped", PLANNING)
 
     anyio.run(test)

@@ -16,6 +16,7 @@ from anyio import from_thread, to_thread
 from anyio.from_thread import start_blocking_portal
 from anyio.lowlevel import EventLoopToken, current_token
 
+from refold.engine.authorize import ParentRights
 from refold.errors import JournalError, ToolFailed
 from refold.journal.events.kinds import (
     BackgroundEnded,
@@ -105,13 +106,16 @@ class OutputWatch:
 
 
 class BackgroundCommands:
-    """Of the session with the journal `record`. `close` it with the session."""
+    """Of the session with the journal `record`. `close` it with the session.
 
-    def __init__(self, record: Recorder) -> None:
-        self._record = record
+    `above` are the rights of its parent, if it is a subagent: plan mode there holds here.
+    """
+
+    def __init__(self, record: Recorder, above: ParentRights | None = None) -> None:
+        self._record, self._above = record, above
         self._known = dict[str, _Command]()
         self._portal: BlockingPortal | None = None
-        self._leave: Callable[[], None] | None = None  # ends `_heed`
+        self._leave = list[Callable[[], None]]()  # each ends `_heed`
         self._stack = ExitStack()
 
     async def start(
@@ -136,7 +140,9 @@ class BackgroundCommands:
         if self._portal is None:
             made = start_blocking_portal(name="background commands")
             self._portal = self._stack.enter_context(made)
-            self._leave = self._record.hub.heed(self._heed)
+            self._leave.append(self._record.hub.heed(self._heed))
+            if self._above is not None:
+                self._leave.append(self._above.heed(self._heed))
         command = self._known[name] = _Command(name, request, commands)
         self._portal.start_task_soon(self._run, command, current_token())
         return name
@@ -187,8 +193,8 @@ class BackgroundCommands:
         """End all of them: none outlives its session."""
         for command in self._running:
             await self.stop(command.name, reason=CLOSED)
-        if self._leave is not None:
-            self._leave()
+        while self._leave:
+            self._leave.pop()()
         await to_thread.run_sync(self._stack.close)
         self._portal = None
 
@@ -198,7 +204,8 @@ class BackgroundCommands:
 
     def _heed(self, _: Entry) -> None:
         """Plan mode changes no file: what may write ends when it begins."""
-        if self._portal is None or self._record.view.rights.mode != "plan":
+        above = self._above is not None and self._above.mode == "plan"
+        if self._portal is None or not (above or self._record.view.rights.mode == "plan"):
             return
         for command in self._running:
             if command.request.confines.writes and not command.stopped:

@@ -265,7 +265,7 @@ class Children:
         return ChildSpec(
             id=f"{self._id}/{born.child}",
             agent=replace(agent, role=role, without=(*agent.without, *never)),
-            parent=InheritedRights(self._record, world),
+            parent=InheritedRights(self._record, world, self._record.hub.heed),
             grant=ChildGrant(self._record, lambda: self._now, born.child, self._queue),
             shared=world.lineage.shared,
             reading=world.read_rules,
@@ -443,6 +443,16 @@ def _born(view: View) -> int:
     return sum(1 for _ in takewhile(lambda each: each.seq > began, newest))
 
 
+Heed = Callable[[Callable[[Entry], None]], Callable[[], None]]
+
+
+def _nothing() -> None: ...
+
+
+def _unheard(_: Callable[[Entry], None]) -> Callable[[], None]:
+    return _nothing
+
+
 class InheritedRights:
     """The rights of the parent at each moment, as the engine's port `ParentRights`.
 
@@ -450,8 +460,18 @@ class InheritedRights:
     to the workspace of the child, which may be another.
     """
 
-    def __init__(self, record: Record, world: World) -> None:
-        self._record, self._world = record, world
+    def __init__(self, record: Record, world: World, heed: Heed = _unheard) -> None:
+        self._record, self._world, self._heed = record, world, heed
+
+    def heed(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
+        above = self._world.lineage.parent
+        leaving = [self._heed(listener), above.heed(listener) if above else _nothing]
+
+        def leave() -> None:
+            for each in leaving:
+                each()
+
+        return leave
 
     def judge(self, found: Access, facts: Facts) -> Decision:
         world = self._world

@@ -24,6 +24,7 @@ from refold.app.system_prompt import SystemPromptBuilder
 from refold.app.workspace import Workspace
 from refold.config.paths import Paths
 from refold.config.settings import Settings
+from refold.engine.authorize import ParentRights
 from refold.engine.decide import Policy
 from refold.errors import BadInput, JournalError, ToolFailed
 from refold.journal.state.background import BackgroundCommand
@@ -264,8 +265,8 @@ class LazyWorktrees:
 class LazyBackground:
     """The background commands of a session: loaded when one is started or asked about."""
 
-    def __init__(self, record: Recorder) -> None:
-        self._record = record
+    def __init__(self, record: Recorder, above: ParentRights | None = None) -> None:
+        self._record, self._above = record, above
         self._made: BackgroundCommands | None = None
 
     async def start(
@@ -294,7 +295,7 @@ class LazyBackground:
         if self._made is None:
             from refold.agents.background_commands import BackgroundCommands
 
-            self._made = BackgroundCommands(self._record)
+            self._made = BackgroundCommands(self._record, self._above)
         return self._made
 
 
@@ -329,7 +330,9 @@ class ToolDependencies:
             id_,
         )
         self._children, self._child = children, child
-        self.background = resources.background or LazyBackground(record)
+        self.background = resources.background or LazyBackground(
+            record, child.parent if child else None
+        )
         self._board = None
         if shared.options.keep:
             self._board = LazyBoard(resources.project, shared.models.masks)

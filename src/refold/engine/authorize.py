@@ -14,6 +14,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.journal.events.kinds import Entry
 from refold.journal.state.fold import View
 from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import LEAVE_PLAN, Rule, parse
@@ -60,6 +61,12 @@ class ParentRights(Protocol):
     @property
     def granted(self) -> Sequence[str]:
         """What the user allowed for the parent session, and for those above it."""
+        ...
+
+    def heed(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
+        """Call `listener` at each event of the parent and of those above it, until the
+        returned function is called.
+        """
         ...
 
 
