@@ -311,7 +311,7 @@ def test_watchers_of_the_root_see_what_children_below_say_and_do(tmp_path: Path)
 
 def test_a_child_without_a_journal_leaves_nothing_behind(tmp_path: Path) -> None:
     scripts = {"Go": [[give("Look", "explore")], "Done."], "Look": ["Seen."]}
-    house = Household(tmp_path, scripts, keep=False)
+    house = Household(tmp_path, scripts, persist=False)
 
     assert house.run("Go.").text == "Done."
     assert not list(house.home.rglob("events.jsonl"))
@@ -449,7 +449,7 @@ def test_a_system_text_or_schema_of_the_person_is_not_for_children(tmp_path: Pat
     house = Household(
         tmp_path,
         {"Go": [[give("Look", "explore")], '{"n": 1}'], "Look": ["Seen."]},
-        system="You are a pirate.",
+        system_prompt="You are a pirate.",
         schema={"type": "object", "required": ["n"]},
     )
 
