@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, Terminal
-from tests.tui.conftest import HELLO, Opens
+from tests.tui.conftest import HELLO, PROGRAM, Opens
 from tests.tui.screen_images import NBSP, STORIES, taken
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ ASK = {
 }  # fmt: skip
 UP, DOWN, PAGE_UP = "\x1b[A", "\x1b[B", "\x1b[5~"
 F7, F8 = "\x1b[18~", "\x1b[19~"
-CTRL_S, CTRL_P, CTRL_T, CTRL_O, CTRL_Z = "\x13", "\x10", "\x14", "\x0f", "\x1a"
+CTRL_S, CTRL_P, CTRL_T, CTRL_V, CTRL_Z = "\x13", "\x10", "\x14", "\x16", "\x1a"
 
 
 def ready(at: Terminal) -> None:
@@ -237,6 +237,44 @@ def test_the_terminal_is_as_it_was_after_leaving_and_after_a_kill(opens: Opens) 
     assert second.raw.rindex("\x1b[?25h") > second.raw.rindex("\x1b[?25l")
 
 
+def test_the_shell_has_its_terminal_after_ctrl_z_and_after_a_kill(
+    tmp_path: Path, compiled: Path
+) -> None:
+    script = tmp_path / "script"
+    script.write_text('{"text": "An answer."}')
+    at = Terminal(
+        Path("/bin/bash"), "--norc", "--noediting", "-i", here=tmp_path, compiled=compiled,
+        PS1="shell$ ", REFOLD_HOME=str(tmp_path / "home"), REFOLD_MEMORY="0",
+    )  # fmt: skip
+    command = f"{sys.executable} {PROGRAM} tui --script script"
+    asks = "stty -a | grep -wc -e -echo -e -icanon -e -isig; echo $?"
+    at.type(f"{command}\n")
+    ready(at)
+    at.type("a draft")
+    at.until("› a draft")
+    at.type(CTRL_Z)
+    at.until_sent("Stopped", since=at.sent)
+    at.type(f"{asks} stopped\n")
+    at.until_sent("0\r\n1 stopped", since=at.sent)
+    at.type("fg\n")
+    at.until_sent("\x1b[?1049h", since=at.sent)
+    at.type(" goes on" + ENTER)
+    at.until("› a draft goes on")
+    at.until("An answer.")
+    subprocess.run(["pkill", "-9", "-P", str(at.child.pid)], check=True)
+    at.until_sent("Killed", since=at.sent)
+    at.type(f"{command} -c\n")
+    at.until_sent("\x1b[?1049h", since=at.sent)
+    at.until("› a draft goes on")
+    ready(at)
+    at.type("\x04")
+    at.until_sent("To resume", since=at.sent)
+    at.type(f"{asks} after all\n")
+    at.until_sent("0\r\n1 after all", since=at.sent)
+
+    assert at.raw.rindex("\x1b[?1049l") > at.raw.rindex("\x1b[?1049h")
+
+
 def _modes(at: Terminal) -> int:
     return termios.tcgetattr(at.child.child_fd)[3]
 
@@ -257,6 +295,24 @@ def test_it_works_in_terminals_that_people_have(opens: Opens, term: str) -> None
     ready(at)
     at.type("hi" + ENTER)
     at.until("An answer.")
+
+
+def test_an_image_of_the_clipboard_is_sent_with_its_label(
+    opens: Opens, tmp_path: Path
+) -> None:
+    desktop = tmp_path / "desktop"
+    desktop.mkdir(mode=0o755)
+    program = desktop / "xclip"
+    program.write_text("#!/bin/sh\nprintf '\\211PNG\\r\\n\\032\\nxx'\n")
+    program.chmod(0o755)
+    at = opens({"text": "I see."}, PATH=f"{desktop}:{os.environ['PATH']}", DISPLAY=":0")
+    ready(at)
+    at.type("look at " + CTRL_V)
+    at.until("› look at [image 1]")
+    at.type("please" + ENTER)
+    at.until("I see.")
+
+    assert "▣ clipboard-1.png · image/png" in at.text
 
 
 def _editor(tmp_path: Path, appends: str) -> str:

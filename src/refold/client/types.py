@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
     from refold.skills.slash_commands import Offered, Shortcuts
     from refold.tools.contract import ImageData, Tool
+    from refold.tools.images import image_data
 
 _MODULES = {
     "agents.profile": ("Profile",),
@@ -49,6 +50,7 @@ _MODULES = {
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
     "skills.slash_commands": ("Offered", "Shortcuts"),
     "tools.contract": ("ImageData", "Tool"),
+    "tools.images": ("image_data",),
 }
 
 __all__ = [
@@ -82,6 +84,7 @@ __all__ = [
     "View",
     "Watch",
     "events",
+    "image_data",
 ]  # fmt: skip
 
 

@@ -36,6 +36,7 @@ from refold.terminal.screen.terminfo import terminfo
 from refold.terminal.signals import hearing
 from refold.terminal.work import sentence
 from refold.tui import messages as m
+from refold.tui.clipboard import Clipboard
 from refold.tui.following import Following
 from refold.tui.foreground import Foreground
 from refold.tui.host import DialogReader, Questions, RowPrinter, ScreenTerminal
@@ -90,9 +91,9 @@ class App:
     """One terminal, and the session that is shown on it now."""
 
     def __init__(self, session: Session, beside: Beside) -> None:
-        settings, config = session.settings.terminal, session.config
+        settings, config, environ = session.settings.terminal, session.config, os.environ
         self._beside = beside
-        self._look = look(sys.stdout, os.environ, wanted="line", theme=settings.theme)
+        self._look = look(sys.stdout, environ, wanted="line", theme=settings.theme)
         modes = ScreenModes(config.history_file.parent, mouse=settings.mouse)
         self._foreground = Foreground(modes, self._look, self.post)
         width, height = self._foreground.size()
@@ -108,13 +109,12 @@ class App:
         self._terminal = ScreenTerminal(session, self._printer, reader, self._moved)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
         self._history = history(config.history_file, lambda text: text, config.masked)
-        self._changed, self._left = anyio.Event(), anyio.Event()
-        self._turning = anyio.Event()
+        self._changed, self._left, self._turning = (anyio.Event() for _ in range(3))
         if settings.vi:
             reader.vi(on=True)
         self._live = anyio.CancelScope()
         self._following: Following | None = None
-        self._completer = Completer(session, self.post)
+        self._completer, self._clipboard = Completer(session, self.post), Clipboard(environ)
         self._delayed = list[str]()
 
     @property
@@ -230,8 +230,9 @@ class App:
             case m.Watch() | m.Follow() if self._following is not None:
                 self._following.look_at(command)
             case m.Complete(before):
-                if (looks := self._completer.wanted(before)) is not None:
-                    self._start(looks)
+                self._start(partial(self._completer.look, before))
+            case m.PasteImage():
+                self._start(partial(self._clipboard.paste, self.post))
             case _:
                 self._start(partial(self._carry_out, command))
 
@@ -272,7 +273,7 @@ class App:
             await self._command(text)
         else:
             self._work()
-            await self._terminal.say(text, when=when)
+            await self._terminal.say(text, self._clipboard.named(text), when=when)
 
     def _work(self) -> None:
         """There may be something to do; a turn that was cut off may go on."""

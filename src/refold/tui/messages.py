@@ -184,6 +184,12 @@ class Edited(Struct, frozen=True):
     text: str
 
 
+class ImagePasted(Struct, frozen=True):
+    """An image was taken from the clipboard; the input gets its label."""
+
+    label: str
+
+
 class Unqueued(Struct, frozen=True):
     """A message that waited is withdrawn; its text is to be changed."""
 
@@ -205,7 +211,7 @@ class ViKeys(Struct, frozen=True):
 Message: TypeAlias = (
     Key | Typed | Paste | Mouse | Resized | Tick | News | FactsChanged | RowsPrinted | Asked
     | AskedToPick | Matched | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | OutputLoaded | BoardRead
-    | OutputsRead | Edited
+    | OutputsRead | Edited | ImagePasted
     | Unqueued | Remembered | ViKeys
 )  # fmt: skip
 
@@ -299,6 +305,10 @@ class EditOutside(Struct, frozen=True):
     text: str
 
 
+class PasteImage(Struct, frozen=True):
+    """Take the image that is on the clipboard; `ImagePasted` comes then."""
+
+
 class CycleMode(Struct, frozen=True):
     pass
 
@@ -323,6 +333,6 @@ class Quit(Struct, frozen=True):
 
 Command: TypeAlias = (
     Send | Submit | EditQueued | RunCommand | Answer | Picked | Selected | FindMatches | Complete | LoadPalette | Watch | Follow
-    | Copy | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
+    | Copy | PasteImage | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
 )  # fmt: skip
 Commands: TypeAlias = Sequence[Command]

@@ -4,7 +4,7 @@ An entry's id in the palette is what would be typed: a command, which is run; or
 takes something or a file, which is put into the input.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import anyio
@@ -44,12 +44,11 @@ class Completer:
         self._complete: Complete | None = None
         self._before, self._looking = "", False
 
-    def wanted(self, before: str) -> Callable[[], Awaitable[None]] | None:
-        """What looks for them, to be started. None: one that looks already will see it."""
+    async def look(self, before: str) -> None:
+        """Look for them, unless that is being done already: then this text comes next."""
         self._before = before
-        return None if self._looking else self._look
-
-    async def _look(self) -> None:
+        if self._looking:
+            return
         self._looking, done = True, None
         try:
             while done != self._before:

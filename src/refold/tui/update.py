@@ -26,6 +26,7 @@ from refold.tui.messages import (
     EditQueued,
     FactsChanged,
     Follow,
+    ImagePasted,
     Key,
     LoadPalette,
     Matched,
@@ -38,6 +39,7 @@ from refold.tui.messages import (
     PaletteLoaded,
     PanelName,
     Paste,
+    PasteImage,
     Quit,
     Remember,
     Remembered,
@@ -161,6 +163,11 @@ def _put_text(model: Model, text: str) -> Model:
     return replace(model, composer=inputs.with_text(model.composer, text))
 
 
+def _with_image(model: Model, found: ImagePasted) -> Model:
+    composer = inputs.with_paste(model.composer, f"{found.label} ")
+    return replace(model, composer=composer)
+
+
 def _with_queued(model: Model, found: Unqueued) -> Model:
     typed = model.composer.field.whole  # meanwhile
     text = f"{found.text}\n{typed}" if typed else found.text
@@ -248,6 +255,8 @@ def _paste(model: Model, message: Paste) -> Updated:
             return replace(model, overlay=replace(dialog, field=field)), ()
         case TextSearch() as finding:
             return find(model, inserted(finding.field, " ".join(text.split())).text)
+        case None if not text:  # how some terminals paste an image
+            return model, (PasteImage(),)
         case None:
             focused = replace(model, focus="input")
             return _composed(focused, inputs.with_paste(model.composer, text))
@@ -336,6 +345,8 @@ def _wanted_by(key: str, composer: inputs.Composer) -> tuple[Command, ...]:
     match key:
         case "tab":
             return (Complete(composer.before),)
+        case "ctrl+v":
+            return (PasteImage(),)
         case "ctrl+g":
             return (EditOutside(composer.field.whole),)
         case "ctrl+d" if not composer.field.text:
@@ -439,6 +450,7 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
         lambda model, m: replace(model, printed=m.lines, now=m.now or model.now)
     ),
     Edited: _told(lambda model, m: _put_text(model, m.text)),
+    ImagePasted: _told(_with_image),
     Unqueued: _told(_with_queued),
     Remembered: _told(_with_history),
     ViKeys: _told(

@@ -1,0 +1,72 @@
+"""Images of the desktop's clipboard, for messages: read by the program that the desktop has for it.
+
+In the input an image is its label, and is sent with a message that still contains it. Text is not
+read here: the terminal pastes it. Writing to the clipboard is a sequence that `app` sends.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+import anyio
+
+from refold import programs
+from refold.client.types import ImageData, image_data
+from refold.errors import BadInput
+from refold.tui.messages import ImagePasted
+
+_SECONDS = 5.0  # for the program to answer
+_WAYLAND = ("wl-paste", "--no-newline", "--type", "image/png")
+_X11 = ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")
+_MAC = ("pngpaste", "-")
+_INSTEAD = "name a file instead, as @picture.png"
+
+
+class Clipboard:
+    """The images that were taken from it since the start, by their labels."""
+
+    def __init__(self, environ: Mapping[str, str], platform: str = sys.platform) -> None:
+        self._environ, self._platform = environ, platform
+        self._taken = dict[str, ImageData]()
+
+    async def take(self) -> str:
+        """Keep the image that is on the clipboard now; its label. Raises `BadInput`."""
+        content = await anyio.to_thread.run_sync(self._read)
+        number = len(self._taken) + 1
+        label = f"[image {number}]"
+        self._taken[label] = image_data(content, f"clipboard-{number}.png")
+        return label
+
+    async def paste(self, post: Callable[[ImagePasted], None]) -> None:
+        post(ImagePasted(await self.take()))
+
+    def named(self, text: str) -> tuple[ImageData, ...]:
+        """The images whose labels stand in this text."""
+        return tuple(image for label, image in self._taken.items() if label in text)
+
+    def _read(self) -> bytes:
+        commands = list(self._commands())
+        if not commands:
+            raise BadInput(f"no clipboard can be reached from here: {_INSTEAD}")
+        known = programs.Programs(self._environ)
+        for name, *rest in commands:
+            if program := known.find(name):
+                return self._printed((program, *rest))
+        names = " or ".join(name for name, *_ in commands)
+        raise BadInput(f"reading an image from the clipboard needs {names}: {_INSTEAD}")
+
+    def _commands(self) -> Iterator[tuple[str, ...]]:
+        if self._platform == "darwin":
+            yield _MAC
+        if self._environ.get("WAYLAND_DISPLAY"):
+            yield _WAYLAND
+        if self._environ.get("DISPLAY"):
+            yield _X11
+
+    def _printed(self, command: tuple[str, ...]) -> bytes:
+        try:
+            done = programs.run(command, _SECONDS, env=programs.plain(self._environ))
+        except (OSError, programs.TimedOut) as error:
+            raise BadInput(f"{command[0]} could not read the clipboard: {error}") from error
+        if done.returncode or not done.stdout:
+            raise BadInput("there is no image on the clipboard")
+        return done.stdout

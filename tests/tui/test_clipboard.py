@@ -1,0 +1,85 @@
+"""Images of the clipboard, which programs of the desktop read."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.client.types import ImageData
+from refold.errors import BadInput
+from refold.tui.clipboard import Clipboard
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"pixels"
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where programs of the desktop are, which stand in for the real ones."""
+    folder = tmp_path / "desktop"
+    (tmp_path / "work").mkdir()
+    folder.mkdir(mode=0o755)
+    monkeypatch.chdir(tmp_path / "work")
+    return folder
+
+
+def install(folder: Path, name: str, prints: bytes, wanted: str) -> None:
+    (folder / "image").write_bytes(prints)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n[ \"$*\" = '{wanted}' ] && cat {folder}/image\n")
+    program.chmod(0o755)
+
+
+def taken(clipboard: Clipboard, times: int = 1) -> list[str]:
+    async def take() -> list[str]:
+        return [await clipboard.take() for _ in range(times)]
+
+    return anyio.run(take)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "environ", "platform"),
+    [
+        ("wl-paste", "--no-newline --type image/png", {"WAYLAND_DISPLAY": "w"}, "linux"),
+        (
+            "xclip",
+            "-selection clipboard -target image/png -out",
+            {"DISPLAY": ":0"},
+            "linux",
+        ),
+        ("pngpaste", "-", {}, "darwin"),
+    ],
+)
+def test_an_image_is_sent_with_the_message_that_has_its_label(
+    programs: Path, name: str, wanted: str, environ: dict[str, str], platform: str
+) -> None:
+    install(programs, name, PNG, wanted)
+    clipboard = Clipboard({"PATH": f"{programs}:/usr/bin:/bin", **environ}, platform)
+
+    assert taken(clipboard, 2) == ["[image 1]", "[image 2]"]
+    assert clipboard.named("what is in [image 2]?") == (
+        ImageData(PNG, "image/png", "clipboard-2.png"),
+    )
+    assert clipboard.named("and [image 3]") == ()
+
+
+@pytest.mark.parametrize(
+    ("prints", "environ", "said"),
+    [
+        (b"", {"DISPLAY": ":0"}, "there is no image on the clipboard"),
+        (b"words", {"DISPLAY": ":0"}, "is not an image"),
+        (
+            PNG,
+            {"WAYLAND_DISPLAY": "w"},
+            "needs wl-paste: name a file instead, as @picture.png",
+        ),
+        (PNG, {}, "no clipboard can be reached from here"),
+    ],
+)
+def test_without_an_image_it_is_said_what_to_do(
+    programs: Path, prints: bytes, environ: dict[str, str], said: str
+) -> None:
+    install(programs, "xclip", prints, "-selection clipboard -target image/png -out")
+    clipboard = Clipboard({"PATH": f"{programs}:/usr/bin:/bin", **environ}, "linux")
+
+    with pytest.raises(BadInput, match=said):
+        taken(clipboard)
