@@ -70,7 +70,7 @@ def test_an_image_is_sent_with_the_message_that_has_its_label(
         (
             PNG,
             {"WAYLAND_DISPLAY": "w"},
-            "needs wl-paste: name a file instead, as @picture.png",
+            "needs wl-paste: name a file instead, as @image.png",
         ),
         (PNG, {}, "no clipboard can be reached from here"),
     ],

@@ -18,7 +18,7 @@ _SECONDS = 5.0  # for the program to answer
 _WAYLAND = ("wl-paste", "--no-newline", "--type", "image/png")
 _X11 = ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")
 _MAC = ("pngpaste", "-")
-_INSTEAD = "name a file instead, as @picture.png"
+_INSTEAD = "name a file instead, as @image.png"
 
 
 class Clipboard:
