@@ -7,9 +7,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
 from refold.cli.main import main
+from refold.journal.events.kinds import ChildBorn, Said, SessionStarted
+from refold.journal.home import Home
+from refold.session.recorder import Recorder
 from tests.cli.running import call, command, script
 
 Shell = Callable[..., tuple[int, str, str]]
@@ -99,6 +103,39 @@ def test_hostile_words_of_a_task_move_nothing_on_the_screen(shell: Shell) -> Non
     for text in texts:
         assert all(line.isprintable() for line in text.splitlines())
         assert r"a\x1b[2J" in text
+
+
+def test_an_owner_is_shown_by_its_name_and_the_title_of_its_session(shell: Shell) -> None:
+    leader = "20261125-080000-abcd"
+
+    async def stored() -> None:
+        record = Recorder(Home(Path(os.environ["REFOLD_HOME"]) / "sessions").store(leader))
+        await record.open()
+        mate = ChildBorn("child-1", "c1", "code", "Work.", teammate="ann")
+        other = ChildBorn("child-2", "c2", "code", "Work.")
+        await record(SessionStarted("/", leader), Said("Build the importer"), mate, other)
+        await record.close()
+
+    anyio.run(stored)
+    owners = (
+        f"{leader}/child-1",
+        f"{leader}/child-2",
+        leader,
+        "20261125-080000-none",
+        "bob",
+    )
+    for owner in owners:
+        shell("tasks", "add", "x")
+        shell("tasks", "claim", "--as", owner)
+
+    listed = shell("tasks", "list")[1].splitlines()
+
+    assert [line.partition("  (")[2].rstrip(")") for line in listed] == [
+        'ann of "Build the importer"', 'child-2 of "Build the importer"',
+        '"Build the importer"', "20261125-080000-none", "bob",
+    ]  # fmt: skip
+    assert shell("tasks", "show", "1")[1] == f"{listed[0]}\n"
+    assert json.loads(shell("tasks", "show", "1", "--json")[1])["owner"] == owners[0]
 
 
 def test_the_board_is_of_the_repository_and_of_no_other(

@@ -4,23 +4,34 @@
 """
 
 import os
+import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from refold.cli import session_argument
 from refold.cli.logs import pause
 from refold.cli.output import columns
 from refold.config.paths import here, paths
 from refold.config.secret_values import masks_of
+from refold.errors import RefoldError
 from refold.headless.streams import remark, write
 from refold.journal.board.board_file import TaskBoard
 from refold.journal.board.task_graph import PERSON
+from refold.journal.home import Home
 from refold.memory.project import kept_in, project_of
 from refold.values.control import BoardTask, NewTask, Progress, TaskChange
 from refold.views.task_list import count_line, task_lines, task_rows
 
+if TYPE_CHECKING:
+    from refold.journal.state.fold import View
+
+_SESSION = re.compile(r"(\d{8}-\d{6}-[a-z0-9]{4})(?:/child-\d+)*")
+_TITLE = 40  # characters of a title in a list
 _ABOUT = {
     "list": "list the open tasks",
     "show": "show one task in full",
@@ -77,6 +88,7 @@ def run(found: Namespace) -> int:
             if found.json:
                 _tell([task], as_json=True)
             else:
+                (task,) = Owners().named([task])
                 session_argument.show(task_lines(task, session_argument.room()))
         case "add":
             task = NewTask(
@@ -109,21 +121,60 @@ def _list(board: TaskBoard, *, every: bool, as_json: bool) -> None:
 
 def _watch(board: TaskBoard, *, as_json: bool) -> None:
     """Print the open tasks, and then each task that has changed."""
-    known: dict[int, BoardTask] = {}
+    known, owners = dict[int, BoardTask](), Owners()
     while True:
         tasks = board.read().tasks
         news = [t for t in tasks if known.get(t.id) != t and (known or t.open)]
-        _tell(news, as_json=as_json)
+        _tell(news, owners, as_json=as_json)
         known = {task.id: task for task in tasks}
         pause()
 
 
-def _tell(tasks: Sequence[BoardTask], *, as_json: bool) -> None:
+def _tell(
+    tasks: Sequence[BoardTask], owners: "Owners | None" = None, *, as_json: bool
+) -> None:
     if as_json:
         for task in tasks:
             write(msgspec.json.encode(task).decode() + "\n")
     elif tasks:
-        session_argument.show(task_rows(tasks, columns(0)))
+        named = (owners or Owners()).named(tasks)
+        session_argument.show(task_rows(named, columns(0)))
+
+
+class Owners:
+    """The names of owners: of a session its title, of a subagent its name in there."""
+
+    def __init__(self) -> None:
+        self._home = Home(paths(os.environ).data / "sessions")
+        self._views, self._names = dict[str, "View | None"](), dict[str, str]()
+
+    def named(self, tasks: Sequence[BoardTask]) -> list[BoardTask]:
+        return [replace(each, owner=self._name(each.owner)) for each in tasks]
+
+    def _name(self, owner: str) -> str:
+        """The owner itself where it is no session, or one without a title."""
+        if owner in self._names or not (found := _SESSION.fullmatch(owner)):
+            return self._names.get(owner, owner)
+        above, _, below = owner.rpartition("/")
+        about = self._view(found[1])
+        title = (about.session.name or about.session.title) if about else ""
+        if title:
+            leader = self._view(above) if above else None
+            child = leader.children.child(below) if leader else None
+            name = f"{child.born.teammate or child.name} of " if child else ""
+            self._names[owner] = f"{name}{_short(title)}"
+        return self._names.get(owner, owner)
+
+    def _view(self, id_: str) -> "View | None":
+        if id_ not in self._views:
+            self._views[id_] = None
+            with suppress(RefoldError):
+                self._views[id_], _ = session_argument.folded(self._home.find(id_))
+        return self._views[id_]
+
+
+def _short(title: str) -> str:
+    return f'"{title}"' if len(title) <= _TITLE else f'"{title[: _TITLE - 1]}…"'
 
 
 def _number(text: str) -> int:
