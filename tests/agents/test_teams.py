@@ -19,6 +19,7 @@ from refold.journal.events.kinds import (
     MailSent,
     Said,
     TeammateIdled,
+    TurnStarted,
 )
 from refold.provider.port import Delta, Provider, Request
 from refold.session.recorder import Recorder
@@ -415,6 +416,49 @@ def test_a_teammate_that_is_stopped_frees_its_task() -> None:
 
     assert [(t.status, t.owner) for t in tree.board.board.tasks] == [("pending", "")]
     assert tree.events("root", ChildEnded)[0].outcome == "cancelled"
+
+
+def test_the_person_writes_to_one_teammate_once_and_wakes_it_when_it_is_idle() -> None:
+    tree = TeamTree(Cast({
+        "Go": [[spawn("ann"), spawn("bob")], "I wait.", "Yes.", "Yes."],
+        "You are ann": [[called("wait")]],
+        "You are bob": ["Ready.", "I look at b.txt."],
+    }))  # fmt: skip
+    sent = list[bool]()
+
+    async def story() -> None:
+        session = await tree.opened()
+        await session.inbox.say("Go.")
+
+        async def until(right: Callable[[], bool]) -> None:
+            while not right():
+                await anyio.lowlevel.checkpoint()
+
+        def bob_is_idle() -> bool:
+            return any(c.idle for c in session.view.children.team)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            await until(lambda: bool(tree.at_work) and bob_is_idle())
+            for key in ("k1", "k1", "k2"):
+                sent.append(await session.inbox.mail("bob", f"Look: {key}", key))
+            sent.append(await session.inbox.mail("ann", "Wait no more.", ""))
+            sent.append(await session.inbox.mail("zoe", "Who are you?", "k3"))
+            await until(lambda: len(tree.mail("root/child-1")) == 1)
+            await until(lambda: len(tree.mail("root/child-2")) == 2)
+            await until(lambda: not bob_is_idle())
+            await session.inbox.stop_child("child-1")
+            sent.append(await session.inbox.mail("ann", "Too late.", "k4"))
+
+    with_time(story)
+
+    assert sent == [True, False, True, True, False, False]
+    assert tree.mail("root/child-1") == [mail_of("person", "Wait no more.")]
+    assert tree.mail("root/child-2") == [
+        mail_of("person", "Look: k1"), mail_of("person", "Look: k2"),
+    ]  # fmt: skip
+    assert tree.mail("root") == []
+    assert len(tree.events("root/child-2", TurnStarted)) == 2
 
 
 def with_time(story: Callable[[], Any]) -> None:

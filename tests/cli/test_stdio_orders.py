@@ -284,3 +284,15 @@ def test_a_child_is_stopped_by_its_name_while_it_is_at_work(tmp_path: Path) -> N
         asked(tmp_path, EDIT, stop, stop)
     with pytest.raises(BadInput, match="no subagent is running"):
         obeyed(tmp_path, b'{"type":"stop_child"}')
+
+
+def test_mail_to_a_teammate_that_is_not_there_is_refused_and_says_so(
+    tmp_path: Path,
+) -> None:
+    mail = b'{"type":"mail_teammate","teammate":"ann","text":"Look at b.txt."}'
+    empty = b'{"type":"mail_teammate","teammate":"ann","text":" "}'
+
+    with pytest.raises(BadInput, match="no teammate 'ann' is at work; there are no teamm"):
+        obeyed(tmp_path, mail)
+    with pytest.raises(BadInput, match="the message is empty"):
+        obeyed(tmp_path, empty)

@@ -141,10 +141,11 @@ ROWS: Mapping[str, Typing] = {
         "read_file hello.py", r".*print\(1\)")),
     "agents": Typing("/agents", seen=(r"\* main .*",)),
     "tree": Typing("/tree", seen=("No subagents: .*",)),
-    "teams": Typing("/teams on", "/teams on", "team", "/teams", "/teams off", "/teams x", answers=(
+    "teams": Typing("/teams on", "/teams on", "team", "/teams", "/teams off", "/teams x", "/teams ann Look at b.txt", answers=(
         [("spawn_teammate", '{"name": "Ann", "role": "x", "prompt": "y"}')], "No team."), seen=(
             r"Teams are on from the next turn on\.", r"Teams are on already\.", ".*cannot be called 'Ann'.*",
-            r"There are no teammates in this session\.", r"Teams are on\.", "type /teams, /teams on or .*")),
+            r"There are no teammates in this session\.", r"Teams are on\.", "type /teams, /teams on, .*",
+            "no teammate 'ann' is at work; there are no teammates")),
     "background": Typing("/background", "/background x", seen=(
         "Nothing runs in the background.", "type /background, not /background x.*")),
     "stop": Typing("/stop", seen=("no subagent is running",)),

@@ -23,6 +23,7 @@ from refold.client.protocol import (
     EnterWorktree,
     Interrupt,
     LeaveWorktree,
+    MailTeammate,
     PlanApproval,
     QuestionResponse,
     Queue,
@@ -66,11 +67,14 @@ _Set: TypeAlias = (
 )
 _OfWorktree: TypeAlias = EnterWorktree | LeaveWorktree | RemoveWorktree
 _Change: TypeAlias = EditMessage | DeleteMessage | WithdrawMessage | Rewind | _OfWorktree
+_Control: TypeAlias = (
+    Interrupt | Cancel | Continue | StopChild | StopBackground | MailTeammate
+)
 # `Session` takes the others: they lead to another place, or to another session.
 SessionOrder: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
     | Interrupt | Cancel | Continue | CompactConversation | StopChild | StopBackground
-    | _Change | _Set
+    | MailTeammate | _Change | _Set
 )  # fmt: skip
 BUSY = "a turn of this session is running already: wait, or stop it"
 NO_CHILD = "no subagent is running"
@@ -112,7 +116,10 @@ class Dispatcher:
                 return await self._answers(order)
             case PlanApproval():
                 return await self._plan(order)
-            case Interrupt() | Cancel() | Continue() | StopChild() | StopBackground():
+            case (
+                Interrupt() | Cancel() | Continue() | StopChild() | StopBackground()
+                | MailTeammate()
+            ):  # fmt: skip
                 return await self._control(order)
             case CompactConversation():
                 return await self._compact(order)
@@ -202,9 +209,7 @@ class Dispatcher:
             case _:
                 return await _enter_or_leave(order, self._app, self._engine)
 
-    async def _control(
-        self, order: Interrupt | Cancel | Continue | StopChild | StopBackground
-    ) -> bool:
+    async def _control(self, order: _Control) -> bool:
         inbox, view = self._engine.inbox, self._engine.view
         match order:
             case Interrupt() | Cancel() if self._scope is not None:
@@ -219,6 +224,8 @@ class Dispatcher:
                 return await inbox.cancel(reason)
             case StopChild() | StopBackground():
                 return await _stop_work(order, self._engine)
+            case MailTeammate():
+                return await _mail(order, self._engine)
             case Continue():
                 if not self._engine.idle or self._messages:
                     raise BadInput("a turn is already running")
@@ -362,6 +369,19 @@ async def _enter_or_leave(order: _OfWorktree, app: App, engine: Engine) -> bool:
     except ToolFailed as error:
         raise BadInput(for_a_person(str(error))) from error
     return True
+
+
+async def _mail(order: MailTeammate, engine: Engine) -> bool:
+    """Send it. False: it was sent before. Raises `BadInput` where no such teammate works."""
+    if not order.text.strip():
+        raise BadInput("the message is empty: say what the teammate is to know")
+    if await engine.inbox.mail(order.teammate, order.text, order.client_key):
+        return True
+    there = [each.born.teammate for each in engine.view.children.team]
+    if order.teammate in there:
+        return False
+    others = f"there is {', '.join(there)}" if there else "there are no teammates"
+    raise BadInput(f"no teammate {order.teammate!r} is at work; {others}")
 
 
 async def _stop_work(order: StopChild | StopBackground, engine: Engine) -> bool:

@@ -222,6 +222,13 @@ class StopChild(_Order, frozen=True, tag="stop_child"):
     child: str = ""
 
 
+class MailTeammate(_Order, frozen=True, tag="mail_teammate"):
+    """A message of the user for one member of the team, and not for its leader."""
+
+    teammate: str
+    text: str
+
+
 class StopBackground(_Order, frozen=True, tag="stop_background"):
     """Stop a background command; "": all of them. The turn continues."""
 
@@ -277,8 +284,8 @@ Order: TypeAlias = (
     | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
     | DeleteMessage | WithdrawMessage | Fork | SetMode
     | SetModel | SetEffort | SetAgent | SwitchTeams | SwitchTracing | SetBudget | SetSteps
-    | SetDirectory | EnterWorktree | LeaveWorktree | RemoveWorktree | StopChild | StopBackground
-    | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
+    | SetDirectory | EnterWorktree | LeaveWorktree | RemoveWorktree | StopChild | MailTeammate
+    | StopBackground | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
 )  # fmt: skip
 KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)
 _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))

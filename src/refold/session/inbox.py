@@ -15,6 +15,7 @@ from refold.errors import BadInput
 from refold.journal.events.child_events import (
     ChildAnswered,
     ChildStopped,
+    MailSent,
     TeamsSwitched,
     TracingSwitched,
 )
@@ -43,7 +44,7 @@ from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
 from refold.values.messages import Image
 from refold.values.modes import Effort, Mode
-from refold.values.text import marked
+from refold.values.text import clean, marked
 from refold.values.usage import Budget
 
 APPROVED = "The plan is approved. Carry it out."
@@ -135,6 +136,11 @@ class Inbox:
 
         return await self._record.append_if(news, kept=True, by=self._by)
 
+    async def mail(self, teammate: str, words: str, client_key: str = "") -> bool:
+        """Write to one teammate. False: none of that name works, or it has the message."""
+        news = partial(_posted, self._by, teammate, words, client_key)
+        return await self._record.append_if(news, kept=True, by=self._by)
+
     async def approve_plan(
         self, plan: int = 0, *, text: str = "", mode: Mode | None = None
     ) -> bool:
@@ -200,15 +206,7 @@ class Inbox:
 
         Raises `BadInput` for one that does not wait: it was delivered, or will be at once.
         """
-
-        def news(view: View) -> Sequence[Event]:
-            if all(each.seq != message for each in view.queued):
-                raise BadInput(
-                    f"message {message} does not wait for the end of the turn: it was sent, "
-                    "or it was withdrawn already"
-                )
-            return (MessageWithdrawn(message),)
-
+        news = partial(_withdrawn, message)
         return await self._record.append_if(news, kept=True, by=self._by)
 
     async def set_mode(self, mode: Mode) -> bool:
@@ -314,6 +312,26 @@ def _check(budget: Budget) -> None:
 def _check_steps(steps: int) -> None:
     if steps < 0:
         raise BadInput(f"a turn cannot have {steps} answers: give 1 or more, or 0")
+
+
+def _posted(
+    sender: str, teammate: str, words: str, client_key: str, view: View
+) -> Sequence[Event]:
+    key = f"{sender}/{client_key}/{teammate}" if client_key else ""
+    known = key and any(mail.key == key for mail in view.children.mail)
+    works = any(each.born.teammate == teammate for each in view.children.team)
+    return (
+        (MailSent(sender, teammate, clean(words), key=key),) if works and not known else ()
+    )
+
+
+def _withdrawn(message: int, view: View) -> Sequence[Event]:
+    if all(each.seq != message for each in view.queued):
+        raise BadInput(
+            f"message {message} does not wait for the end of the turn: it was sent, "
+            "or it was withdrawn already"
+        )
+    return (MessageWithdrawn(message),)
 
 
 def _verdict(

@@ -1,9 +1,10 @@
-"""/teams: the team of the session, and whether the agent may lead one."""
+"""/teams: the team of the session, whether the agent may lead one, and mail to a member."""
 
-from refold.client.protocol import SwitchTeams
+from refold.client.protocol import MailTeammate, SwitchTeams
 from refold.errors import BadInput
 from refold.terminal.terminal import Terminal
 from refold.views.children_list import team_rows
+from refold.views.escape import on_one_line
 from refold.views.styled import line
 
 
@@ -14,8 +15,15 @@ async def run(here: Terminal, rest: str) -> None:
         when = "from the next turn on" if new else "already"
         here.printer.say(f"Teams are {rest} {when}.", "dim")
         return
+    teammate, _, text = rest.partition(" ")
+    if text.strip():
+        await session.send(MailTeammate(teammate, text.strip()))
+        here.printer.say(f"Sent to {on_one_line(teammate)}.", "dim")
+        return
     if rest:
-        raise BadInput(f"type /teams, /teams on or /teams off, not /teams {rest}")
+        raise BadInput(
+            f"type /teams, /teams on, /teams off or /teams NAME MESSAGE, not /teams {rest}"
+        )
     rows = team_rows(session.view.children, here.printer.room)
     here.printer.lines(rows or [line("There are no teammates in this session.")])
     here.printer.say(f"Teams are {'on' if session.permissions.teams else 'off'}.", "dim")
