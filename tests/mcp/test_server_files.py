@@ -5,7 +5,7 @@ import json
 import pytest
 
 from refold.errors import BadInput
-from refold.mcp.servers import ServerConfig, in_words, read, resolved, secrets
+from refold.mcp.servers import OAuthConfig, ServerConfig, in_words, read, resolved, secrets
 
 FILE = ".mcp.json"
 STDIO = {"command": "server", "args": ["--fast"], "env": {"TOKEN": "${TOKEN}"}}
@@ -104,6 +104,9 @@ def test_time_limits_are_milliseconds() -> None:
         ("s", {"url": "https://x", "headers": {"A": "b\r\nC: d"}}, "headers must be"),
         ("s", {"command": "x", "timeout": -1}, "timeout must be milliseconds"),
         ("s", {"command": "x", "writes": "yes"}, "writes must be true or false"),
+        ("s", {"url": "https://x", "oauth": []}, "oauth must be an object"),
+        ("s", {"url": "https://x", "oauth": {"callbackPort": 70_000}}, "must be a port"),
+        ("s", {"url": "https://x", "oauth": {"scopes": 7}}, "scopes must be text"),
         ("s", "x", "'s' is not an object"),
     ],
 )
@@ -135,3 +138,13 @@ def test_before_trusting_a_file_one_sees_what_it_starts_and_which_variables_it_u
         "the workspace",
         "the MCP server far connects to https://x.example/mcp, with your KEY",
     )
+
+
+def test_the_secret_of_a_client_may_be_a_variable_and_is_masked() -> None:
+    oauth = {"clientId": "mine", "clientSecret": "${SECRET}", "scopes": ["a", "b"]}
+    found = one(url="https://x.example", oauth=oauth)
+
+    assert resolved(found, {"SECRET": "hidden"}).oauth == OAuthConfig(
+        "mine", "hidden", scopes="a b"
+    )
+    assert "hidden" in secrets(found, {"SECRET": "hidden"})
