@@ -13,8 +13,8 @@ from refold.engine.budget import Price, ask_outside_conversation, estimate, rese
 from refold.engine.decide import decide
 from refold.engine.loop import perform
 from refold.engine.policies.budget import drawing, telling, within
-from refold.engine.policies.children import hearing_children
 from refold.engine.policies.conversation import converse
+from refold.engine.policies.pending_subagents import hearing_children
 from refold.engine.policies.step_limit import going_on
 from refold.engine.world import Lineage, Model, SystemPrompt, World
 from refold.errors import ProviderError

@@ -12,12 +12,12 @@ from refold.engine.budget import Price
 from refold.engine.decide import Policy
 from refold.engine.policies.answer_schema import shaped
 from refold.engine.policies.budget import drawing, telling, within
-from refold.engine.policies.children import hearing_children
 from refold.engine.policies.code_only import code_or_final
 from refold.engine.policies.compaction import compacting, in_window
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.fulfilment import fulfilled, showing_named_files
+from refold.engine.policies.pending_subagents import hearing_children
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.reminders import ended_commands, reminding
 from refold.engine.policies.step_limit import at_most, going_on

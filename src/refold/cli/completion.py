@@ -265,7 +265,7 @@ def _sessions() -> Iterator[tuple[str, str]]:
 
 
 def _models() -> Iterator[tuple[str, str]]:
-    from refold.cli.installation_checks import CheckContext
+    from refold.cli.doctor_checks import CheckContext
     from refold.config.paths import here
 
     ground = CheckContext(here(), paths(os.environ), os.environ, offline=True)

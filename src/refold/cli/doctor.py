@@ -1,6 +1,6 @@
 """`refold doctor`: check this installation, and say how to fix what is wrong.
 
-Here are the checks of models and providers, all other checks are in `installation_checks`.
+Here are the checks of models and providers, all other checks are in `doctor_checks`.
 A check that raises is reported like any other problem. No session is opened.
 """
 
@@ -13,8 +13,8 @@ import anyio
 import msgspec
 
 from refold.app.model_connections import NOTHING, SMALL
-from refold.cli import installation_checks
-from refold.cli.installation_checks import Check, CheckContext, key_from
+from refold.cli import doctor_checks
+from refold.cli.doctor_checks import Check, CheckContext, key_from
 from refold.cli.output import columns
 from refold.config.paths import Paths, paths
 from refold.config.paths import here as folder
@@ -183,27 +183,27 @@ def _embedded(ground: CheckContext, name: str) -> Iterator[Finding]:
 # Without a home directory there are no files to check.
 _NOWHERE = Paths(*(Path(os.devnull, "refold"),) * 3)
 _ANYWHERE: "dict[str, Check]" = {
-    "refold": installation_checks.program,
-    "programs": installation_checks.programs,
-    "terminal": installation_checks.terminal,
-    "locale": installation_checks.language,
+    "refold": doctor_checks.program,
+    "programs": doctor_checks.programs,
+    "terminal": doctor_checks.terminal,
+    "locale": doctor_checks.language,
 }
 _CHECKS: "dict[str, Check]" = {
-    "refold": installation_checks.program,
-    "settings": installation_checks.settings,
-    "trust": installation_checks.trust,
-    "hooks": installation_checks.hooks,
-    "keys": installation_checks.keys,
+    "refold": doctor_checks.program,
+    "settings": doctor_checks.settings,
+    "trust": doctor_checks.trust,
+    "hooks": doctor_checks.hooks,
+    "keys": doctor_checks.keys,
     "model": model,
     "local": local,
     "network": reach,
-    "sandbox": installation_checks.sandbox,
-    "programs": installation_checks.programs,
-    "terminal": installation_checks.terminal,
-    "disk": installation_checks.disk,
-    "sessions": installation_checks.sessions,
-    "clock": installation_checks.clock,
-    "locale": installation_checks.language,
+    "sandbox": doctor_checks.sandbox,
+    "programs": doctor_checks.programs,
+    "terminal": doctor_checks.terminal,
+    "disk": doctor_checks.disk,
+    "sessions": doctor_checks.sessions,
+    "clock": doctor_checks.clock,
+    "locale": doctor_checks.language,
 }
 
 

@@ -1,6 +1,6 @@
 """Which files are of which language, and which server and grammar know it. Data, and pure.
 
-`language_server` talks to a server, and `grammars` parses with a grammar.
+`language_server` talks to a server, and `tree_sitter` parses with a grammar.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Implements `tools.code.SourceCode` for one workspace, as one agent may read it: what the agent
 may not read is left out, whatever a server knows. `language_servers` runs the servers, and
-`grammars` parses.
+`tree_sitter` parses.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar
 from anyio import to_thread
 from msgspec import Struct
 
-from refold.code import grammars, wire
+from refold.code import tree_sitter, wire
 from refold.code.code_files import CodeFiles
 from refold.code.language_server import LanguageServer
 from refold.code.language_servers import LanguageServers
@@ -68,9 +68,9 @@ class SourceCode:
                 return Symbols(spec.program, symbols=tuple(_holding(found, query)))
             except ToolFailed as error:
                 why = str(error).rstrip(".")
-        if lacks := grammars.missing(language, file):
+        if lacks := tree_sitter.missing(language, file):
             raise ToolFailed(f"{why}, and {lacks}.")
-        parsed = await to_thread.run_sync(grammars.symbols, language, file, content)
+        parsed = await to_thread.run_sync(tree_sitter.symbols, language, file, content)
         return Symbols("tree-sitter", (why,), tuple(_holding(parsed, query)))
 
     async def named(self, query: str) -> Symbols:
@@ -90,7 +90,7 @@ class SourceCode:
                     continue
                 except ToolFailed as error:
                     why = str(error).rstrip(".")
-            if lacks := grammars.missing(language, mine[0]):
+            if lacks := tree_sitter.missing(language, mine[0]):
                 notes.append(f"{why}, and {lacks}")
                 continue
             parse = partial(self._parsed, mine, query)
@@ -292,7 +292,7 @@ class SourceCode:
             with suppress(ToolFailed):
                 content = self._files.read(Real(path))
                 if language and query.casefold().encode() in content.lower():
-                    found += _holding(grammars.symbols(language, path, content), query)
+                    found += _holding(tree_sitter.symbols(language, path, content), query)
         return found, True
 
 

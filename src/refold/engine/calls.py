@@ -14,8 +14,8 @@ from functools import partial
 import anyio
 
 from refold.engine.authorize import judge
+from refold.engine.change_preview import to_preview, with_preview
 from refold.engine.execute import do, refused
-from refold.engine.preview import to_preview, with_preview
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Ended, Event, Judged, Started

@@ -16,7 +16,7 @@ from refold.terminal.input.editor import edited
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.signals import stop_here
-from refold.tui.keyboard import Keyboard
+from refold.tui.key_parser import Keyboard
 from refold.tui.messages import Message, Resized
 from refold.tui.painter import Painted, painted
 from refold.tui.screen_modes import ScreenModes, write

@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.tui.keyboard import Keyboard
+from refold.tui.key_parser import Keyboard
 from refold.tui.messages import Key, Message, Mouse, Paste, Typed
 
 
