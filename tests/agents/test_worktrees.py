@@ -183,6 +183,68 @@ def test_nothing_that_a_repository_names_is_run(tmp_path: Path, repository: Path
     assert not (tmp_path / "was-run").exists()
 
 
+@pytest.mark.parametrize("where", ["gitdir:**/worktrees/**", "onbranch:refold/**"])
+def test_no_filter_is_run_that_only_counts_in_the_new_tree(
+    tmp_path: Path, repository: Path, where: str
+) -> None:
+    settings = repository / ".git" / "only-there"
+    settings.write_text(f'[filter "x"]\n  smudge = touch {tmp_path}/was-run; cat\n')
+    _git(repository, "config", f"includeIf.{where}.path", str(settings))
+    (repository / ".git" / "info" / "attributes").write_text("*.txt filter=x\n")
+    trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
+
+    async def main() -> None:
+        tree = trees.named("root", "child-1", await trees.base())
+        await trees.make(tree, trees.inside(tree))
+        assert (Path(tree.directory) / "a.txt").read_text() == "one\n"
+
+    anyio.run(main)
+
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_no_filter_of_a_submodule_is_run_and_its_files_keep_the_tree(
+    tmp_path: Path, repository: Path
+) -> None:
+    trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
+
+    async def main() -> None:
+        tree = trees.named("root", "child-1", await trees.base())
+        await trees.make(tree, trees.inside(tree))
+        inside = Path(tree.directory) / "module"
+        _git(Path(tree.directory), "init", "-q", "module")
+        (inside / "f.txt").write_text("one\n")
+        (inside / ".gitattributes").write_text("*.txt filter=x\n")
+        _git(inside, "add", ".")
+        _git(inside, "commit", "-q", "-m", "first")
+        head = _git(inside, "rev-parse", "HEAD").strip()
+        entry = f"160000,{head},module"
+        _git(Path(tree.directory), "update-index", "--add", "--cacheinfo", entry)
+        _git(Path(tree.directory), "commit", "-q", "-m", "module")
+        _git(inside, "config", "filter.x.clean", f"touch {tmp_path}/was-run; cat")
+        (inside / "f.txt").write_text("two\n")  # as long as before: git reads it
+        os.utime(inside / "f.txt", (1, 1))
+        assert (await trees.state(tree)).loss == "1 file that is not committed"
+        assert not await trees.removed(tree)
+
+    anyio.run(main)
+
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_a_tree_without_its_files_gets_them(tmp_path: Path, repository: Path) -> None:
+    trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
+
+    async def main() -> None:
+        tree = trees.named("root", "child-1", await trees.base())
+        _git(repository, "worktree", "add", "-q", "--no-checkout", "-b", tree.branch,
+            tree.directory)  # fmt: skip
+        await trees.make(tree, trees.inside(tree))
+        assert await trees.removed(tree)
+
+    anyio.run(main)
+
+
 def test_a_tree_that_a_crash_left_half_made_is_made_again(
     tmp_path: Path, repository: Path
 ) -> None:

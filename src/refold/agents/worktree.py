@@ -22,6 +22,7 @@ from refold.safe_open import unlinked
 from refold.values.printable_names import escaped
 
 _SECONDS = 300.0
+_MODULE = "160000 "  # how the line of a submodule begins
 _PLAIN = (
     ("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"),
     ("core.untrackedCache", "false"), ("protocol.allow", "never"),
@@ -146,7 +147,11 @@ class Worktrees:
             known = self._commit(self._root, tree.branch)
             new = ("--no-track", "-b", tree.branch, tree.directory, tree.base)
             how = (tree.directory, tree.branch) if known else new
-            self._run(self._root, "worktree", "add", *how)
+            self._run(self._root, "worktree", "add", "--no-checkout", *how)
+        if os.listdir(tree.directory) == [".git"]:
+            # Only in the tree all of its filters are known: settings may depend on where
+            # git runs and on the branch. So its files come after it is made.
+            self._run(tree.directory, "reset", "--hard", "--quiet")
         os.makedirs(inside, exist_ok=True)
 
     def _make_place(self) -> None:
@@ -160,12 +165,10 @@ class Worktrees:
     def _removed(self, tree: Worktree) -> bool:
         if not os.path.isdir(tree.directory):
             return True
-        changed = self._run(
-            tree.directory, "status", "--porcelain", "--untracked-files=all"
-        )
+        changed = self._changed(tree.directory)
         head = self._commit(tree.directory, "HEAD")
         branch = self._commit(self._root, tree.branch)
-        if changed.strip() or (head, branch) != (tree.base, tree.base):
+        if changed or (head, branch) != (tree.base, tree.base):
             return False
         self._run(self._root, "worktree", "remove", "--force", tree.directory)
         self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tree.base)
@@ -185,16 +188,14 @@ class Worktrees:
         ]
 
     def _state(self, tree: Worktree) -> TreeState:
-        changed = self._run(
-            tree.directory, "status", "--porcelain", "-z", "--untracked-files=all"
-        )
+        changed = self._changed(tree.directory)
         every = ("--branches", "--tags", "--remotes")
         stray = self._run(tree.directory, "rev-list", "--count", "HEAD", "--not", *every)
         own = "0"
         if tree.branch and self._commit(self._root, tree.branch):
             named = (f"refs/heads/{tree.branch}", "--not", f"--exclude={tree.branch}")
             own = self._run(self._root, "rev-list", "--count", *named, *every)
-        return TreeState(len(changed.split("\0")) - 1, int(stray), int(own))
+        return TreeState(changed, int(stray), int(own))
 
     def _remove(self, tree: Worktree) -> str:
         commits = self._state(tree).commits
@@ -204,6 +205,17 @@ class Worktrees:
             return tree.branch if tip else ""
         self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tip)
         return ""
+
+    def _changed(self, folder: str) -> int:
+        """How many files are not committed. A submodule with files counts as one.
+
+        git must not look into a submodule: the filters that its settings name would run.
+        """
+        quiet = ("--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
+        files = self._run(folder, "status", *quiet).count("\0")
+        staged = self._run(folder, "ls-files", "--stage", "-z").split("\0")
+        modules = [row.partition("\t")[2] for row in staged if row.startswith(_MODULE)]
+        return files + sum(_has_files(os.path.join(folder, each)) for each in modules)
 
     def _commit(self, folder: str, name: str) -> str:
         named = name if name == "HEAD" else f"refs/heads/{name}"
@@ -271,6 +283,13 @@ class Worktrees:
 
 def _fields(rows: Sequence[str]) -> Mapping[str, str]:
     return {name: value for name, _, value in (row.partition(" ") for row in rows)}
+
+
+def _has_files(folder: str) -> bool:
+    try:
+        return bool(os.listdir(folder))
+    except OSError:
+        return False
 
 
 def _off(key: str) -> str:
