@@ -82,6 +82,40 @@ def test_a_page_of_an_allowed_host_is_read_without_asking(
     assert found.heard == ["/a"]
 
 
+LOCAL = {
+    "allow": ["web_fetch(domain:localhost)"],
+    "names": {"localhost": "127.0.0.1"},
+}
+
+
+def test_with_the_front_page_the_model_is_told_of_the_index_for_models(
+    turn: Callable[..., Turn],
+) -> None:
+    index = Answer(b"# Site", headers={"content-type": "text/markdown; charset=utf-8"})
+
+    found = turn("http://localhost:PORT/", Answer(b"Hi.", headers=PLAIN), index, **LOCAL)
+
+    assert found.heard == ["/", "/llms.txt"]
+    assert "an index of this site for language models: http://localhost:" in found.read
+    assert "/llms.txt" in found.read
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        Answer(b"", status=404),
+        Answer(b"<p>Hi.</p>", headers={"content-type": "text/html"}),
+    ],
+)
+def test_a_site_without_an_index_for_models_is_read_as_before(
+    turn: Callable[..., Turn], index: Answer
+) -> None:
+    found = turn("http://localhost:PORT/", Answer(b"Hi.", headers=PLAIN), index, **LOCAL)
+
+    assert "Hi." in found.read
+    assert "language models" not in found.read
+
+
 def test_unattended_a_host_without_a_rule_is_refused(turn: Callable[..., Turn]) -> None:
     found = turn("http://site.example:PORT/", names={"site.example": "127.0.0.1"})
 

@@ -53,6 +53,7 @@ class WebPage(Struct, frozen=True):
     content: bytes
     whole: bool = True  # false: it is longer than what is read of a page
     redirects: tuple[str, ...] = ()
+    index: str = ""  # the address of the site's index for language models, if it has one
 
 
 class WebHit(Struct, frozen=True):
@@ -103,6 +104,8 @@ def reply(page: WebPage) -> Reply:
     text, oddities = _text(page)
     if page.redirects:
         oddities = (f"redirected from {page.redirects[0]}", *oddities)
+    if page.index:
+        oddities = (*oddities, f"an index of this site for language models: {page.index}")
     if not page.whole:
         oddities = (f"only the first {len(page.content):,} bytes were read", *oddities)
     about = "".join(f"({each})\n" for each in oddities)

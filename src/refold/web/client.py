@@ -7,10 +7,12 @@ address. `provider.http` speaks HTTP, `permissions` judges, `unpack` bounds what
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 from anyio.abc import ByteStream
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.permissions.facts import Decision
@@ -30,6 +32,7 @@ _ACCEPT = (
     "text/markdown, text/html;q=0.9, application/json;q=0.9, text/plain;q=0.9, */*;q=0.5"
 )
 _REDIRECTS = (301, 302, 303, 307, 308)
+_INDEX_SECONDS = 3.0
 _KNOWN_SITES = 64  # robots.txt files that are remembered
 
 # The IP addresses of a host.
@@ -101,7 +104,9 @@ class WebClient:
             await self._check_robots(where, judge)
             answer = await self._asked(_Request(where), judge, self._limits.size)
             if answer.start.status not in _REDIRECTS:
-                return _page(where, answer, passed)
+                page = _page(where, answer, passed)
+                index = await self._index(where, judge) if where.target == "/" else ""
+                return replace(page, index=index)
             if len(passed) == self._limits.redirects:
                 raise ToolFailed(
                     f"{url} redirects more than {self._limits.redirects} times, at last to "
@@ -109,6 +114,20 @@ class WebClient:
                 )
             passed.append(str(where))
             where = _next(where, answer.start, judge)
+
+    async def _index(self, site: WebAddress, judge: Judge) -> str:
+        """The address of the site's llms.txt, which lists its pages for models; or ""."""
+        file = WebAddress(site.scheme, site.host, site.port, "/llms.txt")
+        if judge(str(file), False).verdict != "allow":
+            return ""
+        with anyio.move_on_after(_INDEX_SECONDS), suppress(ToolFailed):
+            await self._check_robots(file, judge)
+            answer = await self._asked(_Request(file), judge, self._limits.robots)
+            kind = answer.start.headers.get("content-type", "").partition(";")[0].strip()
+            # Many sites send their front page for what they do not have.
+            if answer.start.status == 200 and kind in ("text/plain", "text/markdown"):
+                return str(file)
+        return ""
 
     async def _check_robots(self, where: WebAddress, judge: Judge) -> None:
         if not self._obeys:
