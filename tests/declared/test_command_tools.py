@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -145,6 +146,45 @@ def test_a_script_of_the_file_gets_an_argument_as_its_parameter() -> None:
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "-u", "tool.py", "-c", "{path}"],
+        ["python", "-m", "pytest", "-c", "{path}"],
+        ["node", "tool", "-e", "{path}"],
+        ["python", "-c", "import sys; print(sys.argv)", "{path}"],
+        ["env", "A=b", "git", "log", "-S", "{path}"],
+        ["sed", "-n", "1p", "{path}"],
+        ["sed", "-e", "1p", "{path}"],
+        ["awk", "-v", "a={path}", "{print a}", "f"],
+        ["awk", "-f", "own.awk", "{path}"],
+        ["grep", "-e", "{path}", "f"],
+    ],
+)
+def test_an_argument_beside_code_is_an_argument(command: list[str]) -> None:
+    tool = made(**{**COUNT, "command": command})
+
+    assert line(tool, path="x y") == shlex.join(w.replace("{path}", "x y") for w in command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["env", "--", "wc", "{path}"],
+        ["npm", "test", "--", "{path}"],
+        ["wc", "-{how}", "{path}"],
+    ],
+)
+def test_only_the_mark_of_the_program_itself_ends_its_options(command: list[str]) -> None:
+    fields = {**COUNT, "command": command}
+    if "-{how}" in command:
+        fields["parameters"] = {"path": {}, "how": {}}
+    how = {"how": "-"} if "-{how}" in command else {}
+
+    with pytest.raises(ToolFailed, match="'path' must not begin with '-'"):
+        line(made(**fields), path="-x", **how)
+
+
+@pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"command": ["sh", "-c", "wc -l {path}"]}, "'wc -l {path}' is a script, and an argument"),
@@ -153,6 +193,19 @@ def test_a_script_of_the_file_gets_an_argument_as_its_parameter() -> None:
         ({"command": ["bash", "-c", "-o", "pipefail", "{path}"]}, "is a script, and an argument"),
         ({"command": ["su", "-c", "{path}"]}, "is a script, and an argument"),
         ({"command": ["ssh", "far", "cat", "{path}"]}, "is a script, and an argument"),
+        ({"command": ["bash", "-Bc", "wc {path}"]}, "is a script, and an argument"),
+        ({"command": ["python3.12", "-Ic", "print('{path}')"]}, "is code to python, and so"),
+        ({"command": ["timeout", "9", "perl", "-I", "lib", "-ne", "/{path}/"]}, "is code to perl"),
+        ({"command": ["node", "--eval={path}"]}, "is code to node"),
+        ({"command": ["node", "-p", "{path}"]}, "is code to node"),
+        ({"command": ["ruby", "-e{path}"]}, "is code to ruby"),
+        ({"command": ["deno", "eval", "{path}"]}, "is a script, and an argument"),
+        ({"command": ["env", "-S", "wc {path}"]}, "is code to env"),
+        ({"command": ["sed", "-n", "s/a/{path}/", "f"]}, "is code to sed"),
+        ({"command": ["sed", "-i", "-e", "s/a/{path}/", "f"]}, "is code to sed"),
+        ({"command": ["awk", "-F", ":", "/{path}/", "f"]}, "is code to awk"),
+        ({"name": "mcp__x"}, "the name 'mcp__x' must have letters a to z"),
+        ({"parameters": {"files": {}}, "command": ["wc", "{files}"]}, "needs another name"),
         ({"command": ["{path}"]}, "the first word of command must be the program itself"),
         ({"command": "wc -l {path}"}, "Expected `array`, got `str`"),
         ({"command": ["wc", "{file}"]}, "command names {file}, which is not a parameter"),

@@ -26,9 +26,30 @@ from refold.values.tools import Effect, ToolSpec
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
-_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")  # the option of a shell before its script
+_SCRIPT = re.compile(r"-[A-Za-z]*c[A-Za-z]*")  # the option of a shell before its script
 _WITH_SCRIPT = SHELLS | {"su", "runuser", "sg", "script", "flock"}
 _JOINING = frozenset(("eval", "ssh", "mosh", "watch", "parallel"))  # all words are a script
+# The options of programs whose value is code, which no quotes of a shell make safe.
+_CODE: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "python": ("c", ()), "pypy": ("c", ()), "guile": ("c", ()),
+    "perl": ("eE", ()), "ruby": ("e", ()), "lua": ("e", ()), "julia": ("eE", ("--eval", "--print")),
+    "node": ("ep", ("--eval", "--print")), "nodejs": ("ep", ("--eval", "--print")),
+    "bun": ("ep", ("--eval", "--print")), "php": ("rBRE", ("--run",)),
+    "R": ("e", ()), "Rscript": ("e", ()), "osascript": ("e", ()), "elixir": ("e", ("--eval",)),
+    "emacs": ("", ("--eval", "--execute", "-eval")), "env": ("S", ("--split-string",)),
+    "sed": ("e", ("--expression",)), "gsed": ("e", ("--expression",)),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), ("e", ("--source",))),
+}  # fmt: skip
+# The first word of these that is no option is code, unless it is given by an option.
+_FIRST_IS_CODE = {
+    "sed": ("efl", ("--expression", "--file")), "gsed": ("efl", ("--expression", "--file")),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), ("efvF", ("--source", "--file"))),
+}  # fmt: skip
+_FILE = re.compile(r"\.(?:[cm]?[jt]s|py|pl|rb|php|lua|jl|R|sed|awk)$")
+# After "--" of these come the options of a program that they run.
+_PASS_ON = frozenset(
+    ("npm", "pnpm", "yarn", "bun", "npx", "cargo", "docker", "podman", "kubectl", "uv")
+)
 _KINDS: Mapping[str, Any] = {
     "string": str,
     "integer": int,
@@ -185,13 +206,11 @@ def _type_of(parameter: _Parameter) -> Any:
 
 def _check(found: _Written) -> None:
     """What no single key can say. Raises `ValueError`."""
-    if not _NAME.fullmatch(found.name):
-        raise ValueError(f"the name {found.name!r} must have letters a to z, digits and _")
-    for name, each in found.parameters.items():
-        if not name.isidentifier() or name.startswith("_"):
-            raise ValueError(f"the parameter {name!r} must have letters, digits and _")
-        if each.enum and each.type != "string":
-            raise ValueError(f"the parameter {name!r} has an enum, so its type is string")
+    if not _NAME.fullmatch(found.name) or "__" in found.name:
+        raise ValueError(
+            f"the name {found.name!r} must have letters a to z, digits and single _"
+        )
+    _check_parameters(found)
     there = {name for word in found.command for name in _PLACE.findall(word)}
     if unknown := sorted(there - found.parameters.keys()):
         raise ValueError(f"command names {{{unknown[0]}}}, which is not a parameter")
@@ -205,6 +224,23 @@ def _check(found: _Written) -> None:
                 f"{word!r} is a script, and an argument in it would be code: use $1 in the "
                 "script, and give the argument after it"
             )
+        if _PLACE.search(word) and (program := _reads_as_code(found.command[:at], word)):
+            raise ValueError(
+                f"{word!r} is code to {program}, and so an argument in it would be: let the "
+                "code read it from a word of its own, after the code"
+            )
+
+
+def _check_parameters(found: _Written) -> None:
+    for name, each in found.parameters.items():
+        if not name.isidentifier() or name.startswith("_"):
+            raise ValueError(f"the parameter {name!r} must have letters, digits and _")
+        if name in bash.needs:
+            raise ValueError(
+                f"the parameter {name!r} needs another name: refold uses this one"
+            )
+        if each.enum and each.type != "string":
+            raise ValueError(f"the parameter {name!r} has an enum, so its type is string")
 
 
 def _is_script(before: Sequence[str]) -> bool:
@@ -225,10 +261,69 @@ def _is_script(before: Sequence[str]) -> bool:
     return not plain  # the first of these is the script
 
 
+def _reads_as_code(before: Sequence[str], word: str) -> str:
+    """The program that takes the word after these as code, or a part of it; or ""."""
+    begins = word[: word.index("{")]
+    for at, path in enumerate(before):
+        name = os.path.basename(path).rstrip("0123456789.") or path
+        after = before[at + 1 :]
+        if name in _CODE and not _has_program(after[:-1]):
+            letters, long = _CODE[name]
+            last = after[-1] if after else ""
+            if last in long or _is_cluster(last, letters):
+                return name
+            attached = tuple(f"{each}=" for each in long if each.startswith("--"))
+            own = begins.startswith(attached) or _begins_cluster(begins, letters)
+            if own and not _has_program(after):
+                return name
+        if name in _FIRST_IS_CODE and _is_first(after, word, *_FIRST_IS_CODE[name]):
+            return name
+    return ""
+
+
+def _has_program(after: Sequence[str]) -> bool:
+    """Is there a file or a module to run in these words, so that later options are its own?"""
+    return any(
+        not word.startswith("-")
+        and (before in ("", "-m") or not before.startswith("-") or _FILE.search(word))
+        for before, word in zip(("", *after), after, strict=False)
+    )
+
+
+def _is_cluster(word: str, letters: str) -> bool:
+    """Is it an option in one letter, after others or alone, that a value follows?"""
+    return bool(letters and re.fullmatch(f"-[A-Za-z0-9]*[{letters}]", word))
+
+
+def _begins_cluster(word: str, letters: str) -> bool:
+    """Does it begin with such an option, whose value is in the same word?"""
+    return bool(letters and re.match(f"-[A-Za-z0-9]*?[{letters}]", word))
+
+
+def _is_first(after: Sequence[str], word: str, letters: str, long: tuple[str, ...]) -> bool:
+    """Is the word the first after a program that is neither an option nor the value of one?"""
+    if word.startswith("-"):
+        return False
+    values = False
+    for each in after:
+        if values:
+            values = False
+        elif each.startswith("-") and each != "--":
+            values = _is_cluster(each, letters)
+            if each.startswith(long) or re.match(r"-[A-Za-z]*?[ef]", each):
+                return False  # the code, or a file with it, is given there
+        elif each != "--":
+            return False
+    return not values
+
+
 def _line(found: _Written, arguments: Mapping[str, object]) -> CommandLine:
     """The command line of a call, each word quoted. Raises `ToolFailed`."""
     words = list[str]()
+    ends = False  # of options: "--" stands before it, with nothing but arguments between
     for word in found.command:
+        if not _PLACE.search(word):
+            ends = word == "--" and os.path.basename(found.command[0]) not in _PASS_ON
         names = _PLACE.findall(word)
         if any(arguments.get(name) is None for name in names):
             continue  # an optional argument that is not given
@@ -238,7 +333,7 @@ def _line(found: _Written, arguments: Mapping[str, object]) -> CommandLine:
         chosen = (
             word == f"{{{names[0]}}}" and found.parameters[names[0]].enum if names else ()
         )
-        if _PLACE.match(word) and text.startswith("-") and not chosen and "--" not in words:
+        if _PLACE.match(word) and text.startswith("-") and not chosen and not ends:
             raise ToolFailed(
                 f"The argument {names[0]!r} must not begin with '-': {found.command[0]} would "
                 "take it as an option."
