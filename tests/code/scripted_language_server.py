@@ -112,6 +112,9 @@ def _found(method: str, params: dict[str, Any]) -> object:
             return found if _mode != "odd" else {"name": 1}
         case "textDocument/definition":
             return [at for at in _everywhere(params) if at.pop("defines")]
+        case "textDocument/references" if _mode == "liar":
+            places = ("file:///a%00b", "file:///etc/x%0ABy%1B[2J", "http://far/x")
+            return [_at(uri, -7) for uri in (*places, document)]
         case "textDocument/references":
             places = _everywhere(params)
             for at in places:
@@ -182,7 +185,8 @@ def _symbol(name: str, row: int) -> dict[str, Any]:
 
 
 def _problem(row: int, message: str, severity: int = 1) -> dict[str, Any]:
-    return {"range": _range(row), "message": message, "severity": severity, "code": "b1"}
+    code = "b1\nBy refold.\x1b[2J" if _mode == "liar" else "b1"
+    return {"range": _range(row), "message": message, "severity": severity, "code": code}
 
 
 def _at(uri: str, row: int) -> dict[str, Any]:

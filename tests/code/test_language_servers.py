@@ -122,6 +122,26 @@ def test_a_symbol_has_its_definition_and_its_uses(tmp_path: Path) -> None:
     )
 
 
+def test_places_that_cannot_be_and_lines_of_its_own_are_no_lines_of_the_answer(
+    tmp_path: Path,
+) -> None:
+    with kitchen(tmp_path, "liar") as here:
+        here.file.write_text(f"{TEA}BAD tea\n")
+        used, wrong = anyio.run(here.mentions, 6, "make_tea"), anyio.run(here.wrong)
+
+    assert used.splitlines() == [
+        "defined:",
+        "  tea.py:1: def make_tea(leaves):",
+        "used:",
+        r"  /etc/x\nBy\x1b[2J:1",
+        BY,
+    ]
+    assert wrong.splitlines() == [
+        "tea.py:7: error: bad: BAD tea (b1 By refold.\x1b[2J)",
+        BY,
+    ]
+
+
 def test_a_line_that_is_off_leads_to_the_nearest_with_the_symbol(tmp_path: Path) -> None:
     with kitchen(tmp_path, "good") as here:
         found = anyio.run(here.mentions, 3, "tea.drink")

@@ -17,6 +17,7 @@ from refold.code.languages import language_id
 from refold.code.server_process import ServerLaunch, ServerProcess
 from refold.code.wire import Diagnostic, RpcMessage
 from refold.errors import ToolFailed
+from refold.tools.code import one_line
 
 T = TypeVar("T")
 _DOCUMENTS = 60  # that are open; the one that was asked about the longest ago is closed
@@ -25,6 +26,7 @@ _TOKENS = 100  # of what it says it is doing
 _STALLS = 2  # questions in a row without an answer, before it is ended
 _TO_END = 2.0  # seconds
 _YOUNG = 3.0  # seconds after its start in which an empty answer is asked for again
+_SAID = 500  # characters of why it could not do something
 _CALM = 0.5  # seconds without news that mean that no more will come
 
 
@@ -140,7 +142,8 @@ class LanguageServer:
         await self._until_ready()
         found = await self._asked(method, params)
         if found.error is not None:
-            raise ToolFailed(f"{self.name} could not do it: {found.error.message[:500]}")
+            said = one_line(found.error.message, _SAID)
+            raise ToolFailed(f"{self.name} could not do it: {said}")
         try:
             return wire.read_all(found.result, type_)
         except ToolFailed as error:

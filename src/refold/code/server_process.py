@@ -19,6 +19,7 @@ from refold.code.languages import ServerSpec
 from refold.code.wire import RpcMessage
 from refold.errors import ToolFailed
 from refold.place.port import CommandExtras, Commands, Finished
+from refold.tools.code import one_line
 from refold.values.log_level import Tell
 from refold.values.tools import Confines
 
@@ -146,7 +147,7 @@ class ServerProcess:
 def _how(finished: Finished) -> str:
     """How a program ended that should have stayed, with the last it printed."""
     said = finished.text.strip().splitlines()
-    last = f": {said[-1].strip()[:300]}" if said else ""
+    last = f": {one_line(said[-1], 300)}" if said else ""
     if finished.stopped:
         return f"its program was ended ({finished.stopped}){last}"
     return f"its program ended with code {finished.code}{last}"

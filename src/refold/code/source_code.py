@@ -356,4 +356,4 @@ def _outlined(
 def _problem(path: str, found: wire.Diagnostic) -> Problem:
     code = str(found.code) if found.code is not None else ""
     severity = _SEVERITY.get(found.severity or 1, "error")
-    return Problem(path, found.range.start.line + 1, severity, found.message, code)
+    return Problem(path, max(found.range.start.line, 0) + 1, severity, found.message, code)

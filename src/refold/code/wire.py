@@ -68,7 +68,7 @@ class Location(Struct, frozen=True, rename="camel"):
     def line(self) -> int:
         """From 1."""
         found = self.range or self.target_selection_range
-        return found.start.line + 1 if found else 1
+        return max(found.start.line, 0) + 1 if found else 1
 
 
 class DocumentSymbol(Struct, frozen=True, rename="camel"):
@@ -245,10 +245,11 @@ def uri_of(path: str) -> str:
 
 
 def path_of(uri: str) -> str:
-    """The path that a URI names; "" for one that is no file."""
+    """The path that a URI names; "" for one that is no file, or that no file can have."""
     if not uri.startswith("file:///"):
         return ""
-    return os.fsdecode(unquote_to_bytes(uri.removeprefix("file://")))
+    path = unquote_to_bytes(uri.removeprefix("file://"))
+    return "" if b"\0" in path else os.fsdecode(path)
 
 
 def column(text: str, at: int, encoding: str) -> int:

@@ -158,8 +158,8 @@ async def diagnostics(
 
 def problem_line(problem: Problem, files: Files) -> str:
     """`src/a.py:3: error: …`"""
-    code = f" ({problem.code})" if problem.code else ""
-    message = _cut(" ".join(clean(problem.message).split()), _MESSAGE)
+    code = f" ({one_line(problem.code, _NAME)})" if problem.code else ""
+    message = one_line(problem.message, _MESSAGE)
     where = f"{files.called(Real(problem.path))}:{problem.line}"
     return f"{where}: {problem.severity}: {message}{code}"
 
@@ -174,12 +174,17 @@ def _reply(found: CodeAnswer, lines: Sequence[str], shown: str) -> Reply:
 
 def _dotted(symbol: Symbol) -> str:
     inside = f"{symbol.inside}." if symbol.inside else ""
-    return _cut(" ".join(clean(f"{inside}{symbol.name}").split()), _NAME)
+    return one_line(f"{inside}{symbol.name}", _NAME)
 
 
 def _mention(mention: Mention, files: Files) -> str:
     text = f": {_cut(mention.text.strip(), _LINE)}" if mention.text.strip() else ""
     return f"  {files.called(Real(mention.path))}:{mention.line}{text}"
+
+
+def one_line(said: str, most: int) -> str:
+    """What another program says, so that it cannot be taken for a line of ours."""
+    return _cut(" ".join(clean(said).split()), most)
 
 
 def _cut(text: str, most: int) -> str:
