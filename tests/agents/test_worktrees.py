@@ -2,12 +2,14 @@
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
 
 from refold import Question
+from refold.agents.named_worktrees import make
 from refold.agents.worktree import Worktrees
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import ChildAsked, ChildBorn, ChildEnded
@@ -201,6 +203,22 @@ def test_no_filter_is_run_that_only_counts_in_the_new_tree(
     anyio.run(main)
 
     assert not (tmp_path / "was-run").exists()
+
+
+def test_the_name_of_a_branch_is_no_option_of_git(tmp_path: Path, repository: Path) -> None:
+    first = _git(repository, "rev-parse", "HEAD").strip()
+    _git(repository, "branch", "other")
+    _git(repository, "commit", "-q", "--allow-empty", "-m", "second")
+    packed = repository / ".git" / "packed-refs"
+    packed.write_text(f"{first} refs/heads/-Bother\n")
+
+    async def main() -> None:
+        with suppress(ToolFailed):  # git may take such a name, or refuse it
+            await make("x", str(repository), os.environ, "-Bother")
+
+    anyio.run(main)
+
+    assert _git(repository, "rev-parse", "other").strip() == first
 
 
 def test_no_filter_of_a_submodule_is_run_and_its_files_keep_the_tree(

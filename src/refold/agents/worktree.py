@@ -145,8 +145,8 @@ class Worktrees:
             self._make_place()
             self._run(self._root, "worktree", "prune")
             known = self._commit(self._root, tree.branch)
-            new = ("--no-track", "-b", tree.branch, tree.directory, tree.base)
-            how = (tree.directory, tree.branch) if known else new
+            new = ("--no-track", "-b", tree.branch, "--", tree.directory, tree.base)
+            how = ("--", tree.directory, tree.branch) if known else new
             self._run(self._root, "worktree", "add", "--no-checkout", *how)
         if os.listdir(tree.directory) == [".git"]:
             # Only in the tree all of its filters are known: settings may depend on where
@@ -170,7 +170,7 @@ class Worktrees:
         branch = self._commit(self._root, tree.branch)
         if changed or (head, branch) != (tree.base, tree.base):
             return False
-        self._run(self._root, "worktree", "remove", "--force", tree.directory)
+        self._run(self._root, "worktree", "remove", "--force", "--", tree.directory)
         self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tree.base)
         return True
 
@@ -199,7 +199,7 @@ class Worktrees:
 
     def _remove(self, tree: Worktree) -> str:
         commits = self._state(tree).commits
-        self._run(self._root, "worktree", "remove", "--force", tree.directory)
+        self._run(self._root, "worktree", "remove", "--force", "--", tree.directory)
         tip = self._commit(self._root, tree.branch) if tree.branch else ""
         if not tip or commits or not tree.branch.startswith("refold/"):
             return tree.branch if tip else ""
