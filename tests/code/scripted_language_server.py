@@ -74,6 +74,10 @@ def _handle(message: dict[str, Any]) -> None:
             _answer(message, {"capabilities": can})
         case "initialized" if _mode == "slow":
             _tell("$/progress", {"token": 1, "value": {"kind": "begin"}})
+        case "textDocument/didOpen" if _mode == "pull-later":
+            _changed(method, params)
+            wants = {"registrations": [{"id": "d", "method": "textDocument/diagnostic"}]}
+            _send({"id": "r", "method": "client/registerCapability", "params": wants})
         case "initialized" if _mode == "asks":
             ask = {"items": [{"section": "python.analysis"}, {"section": "no.such"}]}
             _send({"id": "a", "method": "workspace/configuration", "params": ask})
@@ -161,7 +165,7 @@ def _changed(method: str, params: dict[str, Any]) -> None:
         for number in range(60):
             found = [_problem(n, f"{number}/{n}") for n in range(1_000)]
             _tell("textDocument/publishDiagnostics", {"uri": uri, "diagnostics": found})
-    if _mode not in ("pull", "silent"):
+    if _mode not in ("pull", "pull-later", "silent"):
         found = _wrong(uri)
         _tell("textDocument/publishDiagnostics", {"uri": uri, "diagnostics": found})
 

@@ -162,11 +162,11 @@ def test_a_symbol_that_is_not_in_the_file_is_refused_with_both_names(
         anyio.run(here.mentions, 1, "coffee")
 
 
-@pytest.mark.parametrize("mode", ["good", "pull"])
+@pytest.mark.parametrize("mode", ["good", "pull", "pull-later"])
 def test_problems_are_those_of_the_file_as_it_is_at_the_question(
     tmp_path: Path, mode: str
 ) -> None:
-    """Whether a server tells them by itself, or is asked for them."""
+    """Whether a server tells them by itself, is asked for them, or says late that it is to be."""
 
     async def ask(here: Kitchen) -> list[str]:
         first = await here.wrong()

@@ -210,9 +210,9 @@ class LanguageServer:
         await self._until_ready()
         try:
             with anyio.fail_after(seconds or self._launch.seconds):
+                await self._published(paths)
                 if self._pulls:
                     return {path: await self._pulled(path) for path in paths}
-                await self._published(paths)
         except TimeoutError as error:
             self._living()
             raise ToolFailed(
@@ -227,8 +227,11 @@ class LanguageServer:
         return [item for each in found for item in each.items][:_PROBLEMS]
 
     async def _published(self, paths: Sequence[str]) -> None:
-        """Wait until it has published something of each file as it is now, and is calm."""
-        while True:
+        """Wait until it has published something of each file as it is now, and is calm.
+
+        A server may say only now that it is to be asked, and then publishes nothing.
+        """
+        while not self._pulls:
             self._living()
             if any(self._documents.late(path) for path in paths):
                 await self._until_news()
@@ -310,14 +313,9 @@ class LanguageServer:
                 waiting.over.set()
             return
         try:
+            self._told(message)
             if message.id is not None:
-                if message.method == "client/registerCapability":
-                    said = wire.read(message.params, wire.Registered)
-                    methods = {each.method for each in said.registrations}
-                    self._pulls = self._pulls or "textDocument/diagnostic" in methods
                 self.process.put(_reply(message, self._launch))
-            else:
-                self._told(message)
         except ToolFailed as error:
             self.process.printed(f"{message.method}: {error}")
 
@@ -327,6 +325,10 @@ class LanguageServer:
                 self._documents.publish(wire.read(message.params, wire.Published))
             case "$/progress":
                 self._progress(message.params)
+            case "client/registerCapability":
+                said = wire.read(message.params, wire.Registered)
+                methods = {each.method for each in said.registrations}
+                self._pulls = self._pulls or "textDocument/diagnostic" in methods
             case _:
                 return
         news, self._news = self._news, anyio.Event()

@@ -170,8 +170,8 @@ async def _with_new_problems(
         return end  # the edit was done, and must not look undone
     if not words:
         return end
-    head = Note(words.partition("\n")[0])
-    return replace(end, text=f"{end.text}\n{words}", shown=(*end.shown, head))
+    shown = map(Note, words.splitlines())
+    return replace(end, text=f"{end.text}\n{words}", shown=(*end.shown, *shown))
 
 
 def _beside_others(end: Ended, about: Access, world: World, record: Record) -> Ended:

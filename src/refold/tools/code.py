@@ -113,7 +113,7 @@ async def symbols(
         f"{_dotted(each)}"
         for each in found.symbols
     ]
-    return _reply(found, lines, f"{len(lines)} symbols of {what}")
+    return _reply(found, lines, f"{_count(lines, 'symbol')} of {what}")
 
 
 @tool(Effect.LOOK, subject="symbol", path="file")
@@ -133,7 +133,7 @@ async def references(
         lines += ["used:", *(_mention(each, files) for each in used)]
     if not lines:
         lines = [f"No definition and no use of {symbol} is known."]
-    count = f"{len(defined)} definitions, {len(used)} uses of {symbol}"
+    count = f"{_count(defined, 'definition')}, {_count(used, 'use')} of {symbol}"
     return _reply(found, lines, count)
 
 
@@ -152,8 +152,7 @@ async def diagnostics(
     if not found.problems:
         return _reply(found, [f"No problems in {about}."], f"no problems in {about}")
     lines = [problem_line(each, files) for each in found.problems]
-    many = f"{len(lines)} problem{'' if len(lines) == 1 else 's'} in {about}"
-    return _reply(found, lines, many)
+    return _reply(found, lines, f"{_count(lines, 'problem')} in {about}")
 
 
 def problem_line(problem: Problem, files: Files) -> str:
@@ -185,6 +184,10 @@ def _mention(mention: Mention, files: Files) -> str:
 def one_line(said: str, most: int) -> str:
     """What another program says, so that it cannot be taken for a line of ours."""
     return _cut(" ".join(clean(said).split()), most)
+
+
+def _count(found: Sequence[object], word: str) -> str:
+    return f"{len(found):,} {word}{'' if len(found) == 1 else 's'}"
 
 
 def _cut(text: str, most: int) -> str:

@@ -1,0 +1,44 @@
+"""What an edit has broken is in its result, for the model and for a person."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from refold.journal.events.kinds import Ended
+from refold.journal.store.port import MemoryStore
+from refold.permissions.rules import parse
+from refold.testing.providers import ScriptedProvider
+from refold.tools.contract import Reply, tool
+from refold.values.display import Note
+from refold.values.tools import Effect
+from tests.engine.house import entries, run, world
+
+NEWS = 'This edit brought a new problem, says pyls:\na.py:2: error: "c" is not defined'
+
+
+class OneProblem:
+    async def before(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
+        async def after() -> str:
+            return NEWS
+
+        return after
+
+
+@tool(Effect.CHANGE)
+async def rewrite() -> Reply:
+    """Change a file."""
+    return Reply("Edited.", (Note("changed a.py"),))
+
+
+def test_a_person_sees_each_problem_that_the_model_is_told() -> None:
+    store = MemoryStore()
+    rules = (parse("rewrite", "allow"),)
+    provider = ScriptedProvider([("rewrite", "{}")], "Done.")
+
+    run(
+        store,
+        world(provider, tools=(rewrite,), rules=rules, edit_checks=OneProblem()),
+        "Go.",
+    )
+
+    (end,) = [each.event for each in entries(store) if isinstance(each.event, Ended)]
+    assert end.text == f"Edited.\n{NEWS}"
+    assert end.shown == (Note("changed a.py"), *map(Note, NEWS.splitlines()))
