@@ -67,7 +67,16 @@ def test_a_file_without_the_outer_object_keeps_its_shape(
         (("remove", "nope"), "has no MCP server 'nope'"),
         (
             ("test", "nope"),
-            "there is no MCP server 'nope' that counts here; there are: none",
+            "there is no MCP server 'nope' here: refold mcp add adds one",
+        ),
+        (("add", "a", "ftp://x"), "'ftp://x' is not an http or https address"),
+        (
+            ("add", "a", "--env", "A=b", "https://x.example"),
+            "--env is for a server that is a program: leave it out",
+        ),
+        (
+            ("add", "a", "--header", "A: b", "--", "x"),
+            "--header is for a server that is an address: leave it out",
         ),
     ],
 )

@@ -135,7 +135,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Any) -> None:
     found = connections(tmp_path, url="http://127.0.0.1:9/mcp")
 
     with pytest.raises(
-        ToolFailed, match=r"The MCP server s is not connected: .*Nothing was done"
+        ToolFailed, match=r"The MCP server s is not connected: .*\(connection refused\)\."
     ):
         called(found, number=1)
 

@@ -6,7 +6,7 @@ tools that differ from those that the user accepted. `app.mcp_servers` finds the
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def add_arguments(mcp: ArgumentParser) -> None:
     test.add_argument("-y", "--yes", action="store_true", help="accept changed tools")
     mcp_login.add_arguments(what)
     serving = what.add_parser(
-        "serve", help="give tasks of other agents to refold, on stdio"
+        "serve", help="be an MCP server that works on tasks of other agents"
     )
     mcp_serve.add_arguments(serving)
 
@@ -99,11 +99,15 @@ def _file(found: Namespace, places: Paths, directory: Path) -> Path:
 def _add(found: Namespace, file: Path) -> int:
     words = found.target
     said: dict[str, Any] = {}
-    if len(words) == 1 and words[0].startswith(("http://", "https://")):
+    if len(words) == 1 and "://" in words[0]:
+        if not words[0].startswith(("http://", "https://")):
+            raise BadInput(f"{words[0]!r} is not an http or https address")
+        _refuse({"--env": found.env, "--writes": found.writes}, "a program")
         said = {"type": "sse" if found.sse else "http", "url": words[0]}
         if found.header:
             said["headers"] = _pairs(found.header, ":", "--header 'NAME: VALUE'")
     else:
+        _refuse({"--header": found.header, "--sse": found.sse}, "an address")
         said = {"command": words[0], "args": words[1:]}
         if found.env:
             said["env"] = _pairs(found.env, "=", "--env NAME=VALUE")
@@ -116,6 +120,13 @@ def _add(found: Namespace, file: Path) -> int:
     else:
         write(f"refold mcp test {found.name} connects to it, and lists its tools.\n")
     return 0
+
+
+def _refuse(given: Mapping[str, object], target: str) -> None:
+    """Raises `BadInput` for an option that would have no effect."""
+    for option, value in given.items():
+        if value:
+            raise BadInput(f"{option} is for a server that is {target}: leave it out")
 
 
 def _pairs(given: Sequence[str], sign: str, usage: str) -> dict[str, str]:
@@ -194,10 +205,11 @@ def _named(name: str, found: Configured) -> ServerConfig:
     for notice in found.notices:
         if repr(name) in notice:
             raise BadInput(notice)
-    there = ", ".join(server.name for server in found.servers) or "none"
+    there = ", ".join(server.name for server in found.servers)
+    known = f"choose from {there}" if there else "refold mcp add adds one"
     raise BadInput(
-        f"there is no MCP server {name!r} that counts here; there are: {there}. Those of a "
-        "folder count once it is trusted (refold trust add)"
+        f"there is no MCP server {name!r} here: {known} (those of a folder count once it is "
+        "trusted: refold trust add)"
     )
 
 

@@ -34,6 +34,7 @@ from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
 from refold.mcp.transports import Ending
 from refold.place.port import Commands
+from refold.provider.http import unreachable_because
 from refold.tools.contract import Reply
 from refold.values.log_level import Level
 
@@ -184,7 +185,7 @@ class Connection:
             ending.because(f"it did not answer within {config.connect_seconds:g} s")
         except Exception as error:  # of the SDK or a transport: one server, not the session
             found = first(error)
-            ending.because(str(found) or type(found).__name__)
+            ending.because(_why(found))
         return ending.why or "the connection was closed"
 
     async def _watch(self, client: Client, ending: Ending) -> None:
@@ -330,3 +331,12 @@ async def _pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:
         if not cursor or len(found) >= _MOST:
             break
     return found[:_MOST]
+
+
+def _why(error: BaseException) -> str:
+    """Why a connection ended, in words that follow a colon."""
+    import httpx2
+
+    if isinstance(error, httpx2.ConnectError):
+        return f"it cannot be reached: {unreachable_because(error)}"
+    return str(error) or type(error).__name__

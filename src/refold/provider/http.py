@@ -432,10 +432,10 @@ class Http:
         return error
 
 
-def unreachable_because(error: OSError) -> str:
+def unreachable_because(error: Exception) -> str:
     """Why a connection failed, in words that follow a colon."""
     root: BaseException = error
-    while (cause := root.__cause__) is not None:
+    while (cause := root.__cause__ or root.__context__) is not None:
         root = cause
         if isinstance(cause, BaseExceptionGroup):
             root = cast("BaseExceptionGroup[BaseException]", cause).exceptions[0]
