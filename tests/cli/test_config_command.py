@@ -131,8 +131,8 @@ def test_everything_that_is_wrong_is_named_at_once_and_the_rest_counts(
     assert err == (
         f"refold: {file}:3: there is no setting 'limits.step'; did you mean 'limits.steps'?\n"
         f"refold: {file}:4: there is no setting 'limitz'; did you mean 'limits'?\n"
-        f"refold: {file}:6: the setting terminal.display cannot be 'big': Invalid enum value "
-        "'big'; it can be 'auto', 'full', 'line', 'plain', 'status'\n"
+        f"refold: {file}:6: the setting terminal.display cannot be 'big': it can be "
+        "'auto', 'full', 'line', 'plain', 'status'\n"
         f"refold: {file}:8: 'bash(' is not a permission rule: write tool or tool(pattern), for "
         "example bash(git status *) or edit_file(src/**)\n"
         "refold: environment variable REFOLD_LIMITS__STEPZ: there is no setting "

@@ -80,7 +80,7 @@ def test_a_schedule_is_added_listed_and_stopped(shell: Shell, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--every", "99"], "'99' says no times"),
+        (["--every", "99"], "'99' says no time of a schedule"),
         (["--at", "2020-01-01"], "in the past"),
         (["--every", "1h", "--permission-mode", "bypass"], "cannot have the mode bypass"),
         (["--every", "1h", "--zone", "Nowhere"], "time zone 'Nowhere'"),

@@ -71,9 +71,9 @@ async def test_each_day_has_its_run_though_the_clock_changes(tmp_path: Path) -> 
     )
 
     assert said == [
-        "schedule 1: runs, due Sat 2026-03-28 02:30 CET",
-        "schedule 1: runs, due Sun 2026-03-29 03:30 CEST",
-        "schedule 1: runs, due Mon 2026-03-30 02:30 CEST",
+        "schedule 1: runs, due Sat 2026-03-28 02:30 CET: Do it.",
+        "schedule 1: runs, due Sun 2026-03-29 03:30 CEST: Do it.",
+        "schedule 1: runs, due Mon 2026-03-30 02:30 CEST: Do it.",
     ]
     assert [run.outcome for run in schedule.runs] == ["answered"] * 3
 
@@ -85,5 +85,7 @@ async def test_nights_that_the_machine_slept_through_have_one_run(tmp_path: Path
         wakes=at(2026, 11, 24, 8, 15),
     )  # fmt: skip
 
-    assert said == ["schedule 1: runs, due Tue 2026-11-24 08:00 CET, missed 6 times"]
+    assert said == [
+        "schedule 1: runs, due Tue 2026-11-24 08:00 CET, missed 6 times: Do it."
+    ]
     assert schedule.runs[0].missed == 6

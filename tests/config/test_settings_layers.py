@@ -140,7 +140,7 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[http]\nidle_seconds = -1.0", "the setting http.idle_seconds cannot be -1.0: Expected `float` > 0"),
         ("[http]\nidle_seconds = nan", "the setting http.idle_seconds cannot be nan: Expected `float` > 0"),
         ("[http]\nretries = -1", "the setting http.retries cannot be -1: Expected `int` >= 0"),
-        ("permission_mode = 'yolo'", "the setting permission_mode cannot be 'yolo': Invalid enum"),
+        ("permission_mode = 'yolo'", "the setting permission_mode cannot be 'yolo': it can be 'accept-edits', "),
         ("durability = 1", "the setting durability cannot be 1:"),
         ("sandbox = 'off'", "there is no setting 'sandbox'"),
         ("[sandbox]\nprofile = 'none'", "the setting sandbox.profile cannot be 'none'"),

@@ -82,7 +82,7 @@ def test_a_second_writer_is_told_who_has_the_pen_and_may_read(tmp_path: Path) ->
     assert told.startswith(
         f"session {tmp_path.name} is being written by process {os.getpid()} on "
     )
-    assert f"refold stream {tmp_path.name}" in told
+    assert f"join it with `refold attach {tmp_path.name}`" in told
 
 
 def test_two_that_mean_to_begin_the_same_journal_do_not_both(tmp_path: Path) -> None:

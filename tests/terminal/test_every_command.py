@@ -160,7 +160,7 @@ ROWS: Mapping[str, Typing] = {
         "/config notify_seconds", "/config set model nowhere/x", "/config set limits.steps many",
         "/config set notify_seconds", seen=(
         "notify_seconds = .*  # default", "there is no setting 'no.such'.*",
-        "New sessions use this notify_seconds.", r"notify_seconds = 9\b.*",
+        "New sessions use notify_seconds = 9.", r"notify_seconds = 9\b.*",
         "there is no provider 'nowhere'.*", "limits.steps = 'many' cannot be saved: .*",
         "type /config set KEY VALUE; /config lists the keys")),
     "theme": Typing("/theme", "/theme dark save", "/theme pink", "/config terminal.theme", seen=(

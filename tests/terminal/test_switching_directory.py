@@ -508,12 +508,13 @@ def test_a_worktree_is_listed_entered_left_and_removed(repository: Path) -> None
     assert not (repository / "made.txt").exists()
     assert not tree.exists()
     lost = f"{tree} has 1 file that is not committed, which would be lost."
-    told = ("There are", "* ", "The worktree", str(tree), here)
+    told = ("There are", "It is new", "* ", "The worktree", str(tree), here)
     assert [row for row in rows if row.startswith(told)] == [
         "There are no worktrees besides this one. /worktree NAME makes one.",
+        "It is new: what is not committed is not in it. /worktree leave goes back.",
         f"* {tree}  refold/paint  1 file that is not committed",
         *(lost, f"The worktree {tree} is kept.", here, lost),
-        "The worktree is removed. Committed work stays on its branch.",
+        "The worktree is removed. Its branch stays if it has commits of its own.",
     ]
     assert view(desk).session.directory == here
 

@@ -28,6 +28,7 @@ StartOf: TypeAlias = Callable[[Schedule], Launch]
 FAILED = "failed"
 _TEXT = 500  # characters of an answer that are kept
 _LINE = 100  # of which so many are printed
+_SHOWN = 60  # characters of a prompt, when it begins
 _LONGEST = 6 * 3_600.0  # seconds of a run whose budget has no limit of time
 _LOOK = 30.0  # seconds, at most, between two looks at what is due
 
@@ -114,7 +115,8 @@ class ScheduledRuns:
 def _begun(schedule: Schedule, run: ScheduledRun) -> str:
     zone = schedule.plan.recurrence.zone
     missed = f", missed {times(run.missed)}" if run.missed else ""
-    return f"schedule {schedule.id}: runs, due {shown(run.due, zone)}{missed}"
+    what = _line(schedule.plan.prompt, _SHOWN)
+    return f"schedule {schedule.id}: runs, due {shown(run.due, zone)}{missed}{what}"
 
 
 def times(count: int) -> str:

@@ -247,7 +247,7 @@ def _check(key: str, found: Origin, given: str) -> None:
     try:
         msgspec.convert(_nested({asked: found}), whole, strict=False)
     except msgspec.ValidationError as error:
-        problem = _cut(str(error).split(" - at ")[0]) + _instead(whole, asked)
+        problem = _instead(whole, asked) or _cut(str(error).split(" - at ")[0])
         raise BadInput(
             f"{found.before_error}the setting {given} cannot be {_cut(repr(found.value))}: {problem}"
         ) from error
@@ -262,7 +262,7 @@ def _as_written(key: str, found: Origin) -> str:
 def _instead(whole: type[Struct], asked: str) -> str:
 
     may = choices(whole, parts_of(asked))
-    return f"; it can be {', '.join(map(repr, may))}" if may else ""
+    return f"it can be {', '.join(map(repr, may))}" if may else ""
 
 
 def _cut(text: str) -> str:

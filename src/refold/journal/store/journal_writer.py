@@ -186,6 +186,6 @@ def _newest(note: writer_lock.LockNote, book: LogFile | None) -> int:
 def _held(directory: Path) -> str:
     holder = writer_lock.holder(writer_lock.read(directory).writer)
     return (
-        f"session {directory.name} is being written by {holder}: end that one first, "
-        f"or read along with `refold stream {directory.name}`"
+        f"session {directory.name} is being written by {holder}: join it with "
+        f"`refold attach {directory.name}`, or end that one first"
     )

@@ -24,7 +24,9 @@ def _set(here: Terminal, words: list[str]) -> None:
             is_model = key == "model" or key.startswith("models.")
             doubt = here.session.models.doubt(value) if is_model else ""
             here.session.config.remember(key, value)
-            here.printer.say(f"New sessions use this {on_one_line(key)}.", "dim")
+            here.printer.say(
+                f"New sessions use {on_one_line(key)} = {on_one_line(value)}.", "dim"
+            )
             if doubt:
                 here.printer.say(on_one_line(doubt), "warn")
         case _:

@@ -10,6 +10,8 @@ from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 
 _USAGE = "type /worktree [NAME], /worktree leave or /worktree remove [NAME], not {typed!r}"
+_NEW = "It is new: what is not committed is not in it. /worktree leave goes back."
+_REMOVED = "The worktree is removed. Its branch stays if it has commits of its own."
 _NONE = "There are no worktrees besides this one. /worktree NAME makes one."
 
 
@@ -37,8 +39,12 @@ async def run(here: Terminal, rest: str) -> None:
 
 
 async def _enter(here: Terminal, name: str) -> None:
+    before = {tree.directory for tree, _ in await here.session.workspace.worktree.listed()}
     await here.session.send(EnterWorktree(name))
     heading(here.session, here.printer)
+    entered = here.session.view.session.worktree
+    if entered is not None and entered.tree not in before:
+        here.printer.say(_NEW, "dim")
 
 
 async def _list(here: Terminal) -> None:
@@ -65,6 +71,6 @@ async def _remove(here: Terminal, name: str) -> None:
             here.printer.say("Nothing was removed.", "dim")
             return
         await here.session.send(RemoveWorktree(name, force=True))
-    here.printer.say("The worktree is removed. Committed work stays on its branch.", "dim")
+    here.printer.say(_REMOVED, "dim")
     if was is not None and here.session.view.session.worktree is None:
         heading(here.session, here.printer)
