@@ -238,6 +238,13 @@ def test_a_tool_with_the_name_of_another_is_refused() -> None:
         started('tools = ["./t"]\n')
 
 
+@pytest.mark.parametrize("name", ["write", "edit", "read", "shell"])
+def test_a_tool_cannot_have_a_name_that_rules_take_for_another_tool(name: str) -> None:
+    """Or the rule that lets it run, as `auto_tools` writes one, would let the other run."""
+    with pytest.raises(BadInput, match=f"the name '{name}' means another tool in rules"):
+        made(**{**COUNT, "name": name})
+
+
 def test_its_command_line_is_judged_by_the_rules_for_bash() -> None:
     write("t/count.json", **COUNT)
     write("t/tag.json", **TAG)

@@ -18,6 +18,7 @@ from msgspec import Meta, Raw, Struct
 from refold.config.project import small_file
 from refold.declared.variant import Declared
 from refold.errors import BadInput, ToolFailed, said_by
+from refold.permissions.rules import ours
 from refold.permissions.shell.nested_commands import SHELLS
 from refold.tools.contract import CommandLine, Reply, Tool, schema_of
 from refold.tools.shell import bash
@@ -209,6 +210,10 @@ def _check(found: _Written) -> None:
     if not _NAME.fullmatch(found.name) or "__" in found.name:
         raise ValueError(
             f"the name {found.name!r} must have letters a to z, digits and single _"
+        )
+    if ours(found.name) != found.name:
+        raise ValueError(
+            f"the name {found.name!r} means another tool in rules: give another"
         )
     _check_parameters(found)
     there = {name for word in found.command for name in _PLACE.findall(word)}
