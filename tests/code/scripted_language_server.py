@@ -165,7 +165,19 @@ def _changed(method: str, params: dict[str, Any]) -> None:
         for number in range(60):
             found = [_problem(n, f"{number}/{n}") for n in range(1_000)]
             _tell("textDocument/publishDiagnostics", {"uri": uri, "diagnostics": found})
-    if _mode not in ("pull", "pull-later", "silent"):
+    if _mode == "fat":
+        _send({"id": "i" * 1_000, "method": "workspace/configuration", "params": {}})
+        _send({"id": "x", "method": "m" * 1_000_000})
+        _texts["asked"] = json.dumps(len(json.dumps(_read_reply("x"))) < 1_000)
+        for other in (f"{uri}{n}" for n in range(3)):
+            found = {"uri": other, "diagnostics": [_problem(0, "o" * 1_000_000)]}
+            _tell("textDocument/publishDiagnostics", found)
+        found = {
+            "uri": uri,
+            "diagnostics": [_problem(0, _texts["asked"] + "o" * 1_000_000)],
+        }
+        _tell("textDocument/publishDiagnostics", found)
+    elif _mode not in ("pull", "pull-later", "silent"):
         found = _wrong(uri)
         _tell("textDocument/publishDiagnostics", {"uri": uri, "diagnostics": found})
 

@@ -3,6 +3,7 @@
 The server is a program of its own (`scripted_language_server`), without a sandbox here.
 """
 
+import gc
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 from refold.code.edit_checks import EditChecks
 from refold.code.language_servers import LanguageServers, Surroundings
 from refold.code.source_code import CodeWorkspace, SourceCode
+from refold.code.wire import Diagnostic
 from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
@@ -258,6 +260,17 @@ def test_a_flood_of_problems_is_cut(tmp_path: Path) -> None:
 
     assert found == f"No problems in tea.py.\n{BY}"  # what it said last
     assert outline.endswith(BY)
+
+
+def test_what_a_server_sends_is_kept_only_as_far_as_it_is_of_use(tmp_path: Path) -> None:
+    """It is a program of the project, and has no share of our memory."""
+    with kitchen(tmp_path, "fat") as here:
+        found = anyio.run(here.wrong)
+        gc.collect()
+        kept = [each for each in gc.get_objects() if isinstance(each, Diagnostic)]
+
+    assert found.startswith("tea.py:1: error: trueooo")
+    assert sum(len(each.message) for each in kept) == 1_000
 
 
 def test_noise_on_stderr_does_not_fill_the_log(tmp_path: Path) -> None:

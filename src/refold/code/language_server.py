@@ -21,7 +21,7 @@ from refold.tools.code import one_line
 
 T = TypeVar("T")
 _DOCUMENTS = 60  # that are open; the one that was asked about the longest ago is closed
-_FILES, _PROBLEMS = 2_000, 1_000  # files with problems that are kept; problems of each
+_PROBLEMS = 1_000  # of one file that are kept
 _TOKENS = 100  # of what it says it is doing
 _STALLS = 2  # questions in a row without an answer, before it is ended
 _TO_END = 2.0  # seconds
@@ -77,12 +77,14 @@ class _Documents:
             self._notify("textDocument/didClose", item)
 
     def publish(self, said: wire.Published) -> None:
-        """Keep what it says, unless that is about an older text."""
+        """Keep what it says of an open file, unless that is about an older text."""
         path = wire.path_of(said.uri)
         document = self.open.get(path)
-        old = document and said.version is not None and said.version < document.version
-        if path and not old and (path in self._problems or len(self._problems) < _FILES):
-            self._problems[path] = self.change, said.diagnostics[:_PROBLEMS]
+        if document is None or (
+            said.version is not None and said.version < document.version
+        ):
+            return
+        self._problems[path] = self.change, wire.shortened(said.diagnostics[:_PROBLEMS])
 
     def problems(self, path: str) -> Sequence[Diagnostic]:
         return self._problems.get(path, (0, ()))[1]
@@ -313,6 +315,8 @@ class LanguageServer:
                 waiting.over.set()
             return
         try:
+            if isinstance(message.id, str) and len(message.id) > wire.LONGEST_NAME:
+                raise ToolFailed("the id of its request is too long")
             self._told(message)
             if message.id is not None:
                 self.process.put(_reply(message, self._launch))

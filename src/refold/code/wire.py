@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from refold.errors import ToolFailed
 
 LONGEST = 32 * 1024 * 1024  # bytes of one message
+LONGEST_NAME, _SAID = 200, 1_000  # characters of an id or a name, and of what is wrong
 _HEADER = 4096  # bytes of its header
 _NULL = Raw(b"null")
 _METHOD_NOT_FOUND = -32601
@@ -95,6 +96,19 @@ class Diagnostic(Struct, frozen=True):
     severity: int | None = None
     code: int | str | None = None
     source: str | None = None
+
+
+def shortened(said: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
+    """The same, of a size that can be kept."""
+    return [
+        msgspec.structs.replace(
+            each,
+            message=each.message[:_SAID],
+            code=each.code[:LONGEST_NAME] if isinstance(each.code, str) else each.code,
+            source=None,
+        )
+        for each in said
+    ]
 
 
 class Published(Struct, frozen=True):
@@ -216,7 +230,8 @@ def response(to: RpcMessage, result: object) -> bytes:
 
 
 def unknown_method(to: RpcMessage) -> bytes:
-    error = {"code": _METHOD_NOT_FOUND, "message": f"refold has no {to.method}"}
+    method = to.method[:LONGEST_NAME]
+    error = {"code": _METHOD_NOT_FOUND, "message": f"refold has no {method}"}
     return framed({"jsonrpc": "2.0", "id": to.id, "error": error})
 
 
