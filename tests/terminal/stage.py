@@ -241,6 +241,10 @@ class StagedWorkspace(Workspace):
     """Rules are saved in a file of the folder."""
 
     save: Callable[[str], None] | None = None
+    given: Facts | None = None
+
+    def facts(self) -> Facts:
+        return self.given or facts_of(Path(self.directory))
 
     def always(self, rule: str) -> None:
         (self.save or partial(always, Path(self.directory)))(rule)
@@ -295,6 +299,7 @@ class StagedApp(App):
         self.system_prompt = StagedPrompts(settings, own, os.environ, ground)
         self.system_prompt.own = staged.presets
         self.workspace.save = staged.always
+        self.workspace.given = staged.facts
         self.workspace.files = staged.files or self.workspace.files
         self.tools = builtin() if staged.tools is None else staged.tools
 
@@ -314,9 +319,6 @@ class StagedApp(App):
     @property
     def learns(self) -> bool:
         return self._staged.learns
-
-    def facts(self) -> Facts:
-        return self._staged.facts or facts_of(Path(self.directory))
 
     def shortcuts(self, taken: Collection[str]) -> Shortcuts:
         return self._staged.shortcuts or NoShortcuts(self.skills, NO_SKILLS, taken)

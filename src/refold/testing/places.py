@@ -288,6 +288,27 @@ class CodeInMemory:
         return Problems(self.by, files=tuple(files), problems=found)
 
 
+class WorktreesInMemory:
+    """The name of the worktree that one works in, or "". Nothing in it would be lost."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    async def enter(self, name: str, branch: str, call: str) -> str:
+        await anyio.lowlevel.checkpoint()
+        self.name = name or branch
+        return f"Works in {self.name}."
+
+    async def loss(self) -> tuple[str, str]:
+        await anyio.lowlevel.checkpoint()
+        return self.name, ""
+
+    async def leave(self, *, remove: bool, call: str) -> str:
+        await anyio.lowlevel.checkpoint()
+        left, self.name = self.name, ""
+        return f"{'Removed' if remove else 'Left'} {left}."
+
+
 class ToolDirectory:
     """A directory, and the dependencies of tools that work there.
 
@@ -314,6 +335,7 @@ class ToolDirectory:
         self.repl = PythonInMemory()
         self.web = PagesInMemory()
         self.code = CodeInMemory()
+        self.worktrees = WorktreesInMemory()
         self.known = dict[str, str]()
         self.said = list[str]()
 
@@ -339,6 +361,7 @@ class ToolDirectory:
             "call": self.call_id,
             "web": self.web,
             "code": self.code,
+            "worktrees": self.worktrees,
             "judge": _allowed,
             "known": self.known,
             "directory": self.directory,
