@@ -331,6 +331,18 @@ def test_a_projects_tool_stands_where_trust_shows_it_and_its_change_ends_the_tru
     assert tools() == []
 
 
+def test_the_name_of_a_projects_tool_writes_nothing_else_on_the_screen_of_trust(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write(".refold/tools/\x1b[2J\n  harmless.json", **COUNT)
+    Path("agents.toml").write_text('[agents.one]\ntools = [".refold/tools"]\n')
+    main(["trust", "add", "--yes"])
+
+    shown = capfd.readouterr().out
+    assert ".refold/tools/\\x1b[2J\\n  harmless.json:\n" in shown
+    assert "\x1b" not in shown
+
+
 def test_a_projects_agent_names_no_tool_elsewhere() -> None:
     write("t/count.json", **COUNT)
     Path("agents.toml").write_text('[agents.one]\ntools = ["t/count.json"]\n')

@@ -99,7 +99,7 @@ def in_words(found: Project) -> tuple[str, ...]:
     """What the files say, a line for each setting, fit for a screen."""
     lines = list[str]()
     for file in found.files:
-        lines.append(f"{file.name}:")
+        lines.append(f"{on_one_line(file.name)}:")
         said = [line for key, o in file.settings for line in _words(key, o.value)]
         if file.name in MCP_FILES:
             from refold.mcp.servers import in_words as servers_in_words
