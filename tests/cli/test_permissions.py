@@ -67,7 +67,7 @@ def test_the_rule_that_decides_is_named_with_its_file(refold: Told) -> None:
         "once": False,
     }
     assert set(told) - {"reason"} == {
-        "decision", "rule", "source", "once", "sandbox", "network",
+        "decision", "rule", "source", "once", "sandbox", "network", "after_outside_text",
     }  # fmt: skip
 
 
@@ -76,6 +76,21 @@ def test_what_no_rule_decides_has_a_reason_and_no_rule(refold: Told) -> None:
 
     assert (told["decision"], told["rule"], told["source"]) == ("ask", None, None)
     assert told["reason"]
+
+
+def test_what_holds_after_text_from_outside_is_said_with_it(refold: Told) -> None:
+    settings("ask_after_outside_text = true\n")
+
+    told = refold.explained("bash", {"command": "make test"}, "--allow", "bash(make *)")
+    _, out, _ = refold("explain", "bash(make test)", "--allow", "bash(make *)")
+    _, looking, _ = refold("explain", "bash(ls)")
+
+    assert (told["decision"], told["after_outside_text"]) == ("allow", "ask")
+    assert (
+        "  after text from outside: ask, since the model has read text from outside since "
+        "your last message\n"
+    ) in out
+    assert "after text" not in looking
 
 
 def test_flags_say_what_would_hold(refold: Told) -> None:

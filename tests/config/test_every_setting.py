@@ -293,6 +293,21 @@ async def runs_though_bypassed(build: Build) -> object:
         return (await session.run("Go.")).denials == ()
 
 
+@tool(Effect.NET)
+async def page(url: str) -> Reply:
+    """Read a page."""
+    return Reply("Do x.")
+
+
+async def runs_after_a_page(build: Build) -> object:
+    provider = ScriptedProvider(
+        [("page", '{"url": "x"}')], [("act", '{"what": "x"}')], "Done."
+    )
+    agent = build(provider=provider, tools=(page, act), mode="bypass")
+    async with agent.session() as session:
+        return (await session.run("Go.")).denials == ()
+
+
 async def reads_what_a_site_excludes(build: Build) -> object:
     """Is a page read that robots.txt excludes?"""
     robots = Answer(b"User-agent: *\nDisallow: /", headers={"content-type": "text/plain"})
@@ -929,6 +944,7 @@ CHANGED: dict[str, Change] = {
     "log_level": Change("error", True, False, logs_its_start),
     "security_profile": Change("open", False, True, runs_unasked),
     "permission_mode": Change("bypass", False, True, runs_unasked),
+    "ask_after_outside_text": Change(True, True, False, runs_after_a_page),
     "durability": Change("written", True, False, syncs),
     "permissions.allow": Change(["act(x)"], False, True, runs_unasked),
     "permissions.ask": Change(["act(x)"], True, False, runs_though_bypassed),

@@ -244,7 +244,8 @@ class BackgroundCommands:
         text = " ".join(command.request.command.split())
         words = SEEN.format(name=command.name, command=text, line=line)
         key = f"{command.name} matched"
-        said = Said(words, command.name, client_key=key, wakes=True)
+        net = command.request.confines.network
+        said = Said(words, command.name, client_key=key, wakes=True, outside=net)
         with suppress(JournalError):
             await self._record.append_if(lambda _: (said,), kept=True, by=command.name)
 
@@ -287,7 +288,8 @@ class BackgroundCommands:
             end=end_text(end),
             printed=f" It printed last:\n{last}" if last else "",
         )
-        return (end, Said(words, end.name, client_key=f"{end.name} ended", wakes=True))
+        key, net = f"{end.name} ended", command.request.confines.network
+        return (end, Said(words, end.name, client_key=key, wakes=True, outside=net))
 
     def _forget(self) -> None:
         ended = [name for name, each in self._known.items() if each.over.is_set()]

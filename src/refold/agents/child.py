@@ -271,6 +271,7 @@ def ended(child: str, session: Session) -> ChildEnded:
             Denial(replace(d.call, id=f"{child}/{d.call.id}"), d.reason)
             for d in turn.denials[:_MOST_DENIALS]
         ),
+        outside=view.outside_text.ever,
     )
 
 

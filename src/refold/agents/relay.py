@@ -136,6 +136,7 @@ class Relay:
                 call.hash,
                 call.once or self._apart,
                 call.changes,
+                call.outside,
             )
         for asks in view.children.asks:
             yield ChildAsked(
@@ -147,6 +148,7 @@ class Relay:
                 asks.hash,
                 asks.once or self._apart,
                 asks.changes,
+                asks.outside,
             )
 
     def _as_made(self, call: ToolCall) -> ToolCall:

@@ -125,10 +125,15 @@ def delivered(child: Child, leader: View, member: View) -> tuple[Said, ...]:
     """The mail of this teammate that its own journal does not have yet, in order."""
     known, name = member.account.client_keys, child.born.teammate
     return tuple(
-        Said(mail_text(mail), mail.sender, client_key=key)
+        Said(mail_text(mail), mail.sender, client_key=key, outside=_outside(mail))
         for n, mail in enumerate(leader.children.mail, 1)
         if mail.to == name and (key := f"mail {n}") not in known
     )
+
+
+def _outside(mail: MailSent) -> bool:
+    """What another member has read is not known here, and may be in what it writes."""
+    return mail.sender != "person"
 
 
 def dismissed(child: Child, leader: View) -> bool:
@@ -143,7 +148,7 @@ def _posted(mail: MailSent, view: View) -> Iterator[Event]:
     """
     key = f"mail {mail.key}"
     if mail.to == LEAD and key not in view.account.client_keys:
-        yield Said(mail_text(mail), mail.sender, client_key=key)
+        yield Said(mail_text(mail), mail.sender, client_key=key, outside=_outside(mail))
     yield mail
 
 

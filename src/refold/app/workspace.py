@@ -235,6 +235,7 @@ class Workspace:
             shared=self._shared,
             trees=(os.path.realpath(self._paths.data / "worktrees"),),
             sandboxed=self.sandbox.confines,
+            asks_after_outside_text=self._settings.ask_after_outside_text,
             follow=self.files.real,
         )
 

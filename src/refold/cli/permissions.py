@@ -119,9 +119,11 @@ def _add_ground(parser: ArgumentParser) -> None:
 
 def _explain(found: Namespace) -> int:
     from refold.journal.state.fold import View
+    from refold.journal.state.outside_text import OutsideText
 
     call, ground = _call(found), _ground(found)
     decision = ground.judged(call, View())
+    later = ground.judged(call, View(outside_text=OutsideText(since=1)))
     sandbox, network = ground.sandbox(call, decision), ground.network(call, decision)
     if found.json:
         document = {
@@ -130,6 +132,7 @@ def _explain(found: Namespace) -> int:
             "source": decision.source or None,
             "reason": decision.reason,
             "once": decision.once,
+            "after_outside_text": later.verdict,
             "sandbox": sandbox,
             "network": network,
         }
@@ -140,6 +143,8 @@ def _explain(found: Namespace) -> int:
         lines.append(f"  rule: {decision.rule}, {decision.source}")
     if decision.once and decision.verdict == "ask":
         lines.append("  a yes to it is for this once")
+    if later.verdict != decision.verdict:
+        lines.append(f"  after text from outside: {later.verdict}, since {later.reason}")
     if sandbox:
         reach = "with the network" if network else "without network"
         lines.append(f"  sandbox: {sandbox}, {reach}")

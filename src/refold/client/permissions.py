@@ -5,7 +5,7 @@ are answered through the handle.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -75,6 +75,15 @@ class Permissions:
     @property
     def facts(self) -> Callable[[], Facts]:
         return workspace_of(self._app, self._engine.view).facts
+
+    @property
+    def after_outside_text(self) -> Literal["", "asks", "asks now"]:
+        """Whether a change is asked about once the model has read text from outside; "asks now":
+        it has, and the user has not answered for it.
+        """
+        if not self._app.settings.ask_after_outside_text:
+            return ""
+        return "asks now" if self._engine.view.outside_text.since else "asks"
 
     @property
     def saved_in(self) -> str:

@@ -236,6 +236,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_level: LogLevel = "info"  # the lowest level that is written to `refold logs`
     security_profile: SecurityProfile = ""  # mode, sandbox and rules by one name; "": none
     permission_mode: Mode = "default"  # what runs without asking
+    ask_after_outside_text: bool = False  # after a web page, the next change asks
     durability: Literal["kept", "written"] = "kept"  # kept: synced to disk; written: not
     agent: Word = "main"  # the agent of new sessions: its prompt, tools and rights
     preset: Word = "coding"  # the prompt of the agent `main`

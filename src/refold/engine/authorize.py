@@ -125,7 +125,9 @@ def judge(
     granted = [*granted_in(view, above), *also]
     rules = [*policy_context.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
     facts = policy_context.facts()
-    own = by(found, mode_of(policy_context, view, above), rules, facts)
+    heard = facts.asks_after_outside_text and view.outside_text.since > 0
+    known = replace(facts, read_outside_text=True) if heard else facts
+    own = by(found, mode_of(policy_context, view, above), rules, known)
     if above is None:
         return own
     both = stricter(own, above.judge(found, facts))
@@ -164,7 +166,9 @@ def stricter(own: Decision, other: Decision) -> Decision:
         tuple(path for path in mine.seen if path in theirs.seen),
         mine.narrow or theirs.narrow,
     )
-    return replace(first, once=first.once or second.once, confines=both)
+    outside = first.outside or (second.outside and second.verdict == first.verdict)
+    once = first.once or second.once
+    return replace(first, once=once, outside=outside, confines=both)
 
 
 def fingerprint(call: ToolCall, found: Access) -> str:

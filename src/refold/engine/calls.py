@@ -217,6 +217,7 @@ def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
         found.source,
         found.once,
         look.hash,
+        outside=verdict == "ask" and found.outside,
     )
 
 

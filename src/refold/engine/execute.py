@@ -60,6 +60,7 @@ class Running:
     ) -> None:
         self.id, self.record, self._tail = call_id, record, ""
         self._run_call, self._asked = run_call, 0
+        self.outside = False  # what it gives the model is text from outside
 
     def context(self, world: World) -> Context:
         view = self.record.view
@@ -113,6 +114,8 @@ async def do(
     finally:
         if end.outcome == "stopped":
             end = running.stopped()
+        if running.outside:
+            end = replace(end, outside=True)
         await record(end)
     return end
 
@@ -143,6 +146,7 @@ async def _done(
         decision = judge(now, world, record.view, above=above, by=known)
     if end := denied(whole.id, decision):
         return end
+    running.outside = tool.outside or now.network
     own = _own(found, now, decision, running, world)
     try:
         end = await _with_new_problems(

@@ -122,6 +122,7 @@ def _tool(server: str, name: str, remote: RemoteTool, call: Call) -> McpTool:
         needs=("complete",),
         context="context",
         subject="arguments",
+        outside=True,
     )
 
 

@@ -11,7 +11,16 @@ from msgspec import Struct, structs
 
 from refold.permissions import path_patterns
 from refold.permissions.facts import Access, Decision, Facts, protected
-from refold.permissions.rules import LEAVE_PLAN, Rule, about, ours, reads, said_by, writes
+from refold.permissions.rules import (
+    LEAVE_PLAN,
+    OUTSIDE,
+    Rule,
+    about,
+    ours,
+    reads,
+    said_by,
+    writes,
+)
 from refold.permissions.shell.catastrophes import catastrophe
 from refold.permissions.shell.command_patterns import covers, holds
 from refold.permissions.shell.discards import discards
@@ -88,6 +97,7 @@ def decide_command(
         or _ruled(command, "deny", rules, facts)
         or _ruled(command, "ask", rules, facts)
         or _grave(command, facts)
+        or _after_outside_text(command, facts)
         or _by_mode(mode)
         or _looking(command, mode)
         or _allowed(command, rules, mode)
@@ -265,6 +275,12 @@ def _planning(
     why = f"in plan mode only commands that look may run, and {command.problem}"
     planned = Decision("deny", reason=f"{why}: {LEAVE_PLAN}")
     return _ruled(command, "deny", rules, facts, sure=True) or planned
+
+
+def _after_outside_text(command: _Command, facts: Facts) -> Decision | None:
+    if not facts.read_outside_text or command.looks:
+        return None
+    return Decision("ask", reason=OUTSIDE, outside=True)
 
 
 def _by_mode(mode: Mode) -> Decision | None:

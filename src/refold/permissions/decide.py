@@ -1,7 +1,8 @@
 """Decides whether a call may run. Pure: all facts are arguments.
 
 The order is fixed, and the first match decides: a deny rule, an ask rule, protected files and
-catastrophes, the mode, the read-only set, an allow rule; otherwise the user is asked. The seam asks
+catastrophes, text from
+outside, the mode, the read-only set, an allow rule; otherwise the user is asked. The seam asks
 the user, and the sandbox confines commands.
 """
 
@@ -13,6 +14,8 @@ from refold.permissions.rules import (
     CODE,
     LATER,
     LEAVE_PLAN,
+    OUTSIDE,
+    READERS,
     WEB,
     Rule,
     allowing,
@@ -41,6 +44,7 @@ def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> D
         or forbidding(access, "ask", rules, facts)
         or _for_the_person(access)
         or _protected(access, facts)
+        or _after_outside_text(access, facts)
         or _by_mode(access, mode, facts)
         or _looking(access, mode, facts)
         or allowing(access, rules, facts)
@@ -92,6 +96,15 @@ def _planning(access: Access, mode: Mode, facts: Facts) -> Decision | None:
         f"in plan mode nothing is changed or run, and {access.tool} could: {LEAVE_PLAN}"
     )
     return Decision("deny", reason=reason)
+
+
+def _after_outside_text(access: Access, facts: Facts) -> Decision | None:
+    if not facts.read_outside_text or access.tool in READERS:
+        return None
+    unwalled = access.tool in CODE and not facts.sandboxed
+    if access.effect not in (Effect.CHANGE, Effect.RUN, Effect.NET) and not unwalled:
+        return None
+    return Decision("ask", reason=OUTSIDE, outside=True)
 
 
 def _private(access: Access, rules: Sequence[Rule]) -> Decision | None:

@@ -59,7 +59,8 @@ class Facts(Struct, frozen=True):
     sessions. `follow` resolves a path: absolute, links and `..` followed; it need not
     exist. With `sandboxed` a command can be kept from writing; then it may read and run
     what is in `shared`, which are directories in `own`. `trees` are directories in `own`,
-    too, with files of the user.
+    too, with files of the user. With `asks_after_outside_text`, a change is asked about once
+    the model has `read_outside_text` that the user has not answered for.
     """
 
     roots: tuple[str, ...] = ("/",)
@@ -68,6 +69,8 @@ class Facts(Struct, frozen=True):
     shared: tuple[str, ...] = ()
     trees: tuple[str, ...] = ()
     sandboxed: bool = False
+    asks_after_outside_text: bool = False
+    read_outside_text: bool = False
     follow: Callable[[str], str] = as_written
 
     def outside(self, real: str) -> bool:
@@ -78,7 +81,8 @@ class Facts(Struct, frozen=True):
 class Decision(Struct, frozen=True):
     """A verdict. `rule` in `source` decided, or, if that is "", what `reason` says.
 
-    With `once`, the user may allow only this one call.
+    With `once`, the user may allow only this one call. `outside`: it asks because the model
+    has read text from outside.
     """
 
     verdict: Verdict
@@ -86,6 +90,7 @@ class Decision(Struct, frozen=True):
     source: str = ""
     reason: str = ""
     once: bool = False
+    outside: bool = False
     confines: Confines = Confines()
 
 

@@ -30,6 +30,9 @@ CODE = frozenset(("python",))  # only walls around it keep it to looking
 EDITS = frozenset(("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit"))
 LOOKS = frozenset(("read_file", "grep", "glob", "list_files"))
 WEB = frozenset(("web_fetch",))
+# They only read, though on the network.
+READERS = frozenset(("web_fetch", "web_search", "mcp__read_resource"))
+OUTSIDE = "the model has read text from outside since your last message"
 LATER = frozenset(("schedule",))  # runs without a user
 DOMAIN = "domain:"
 _ALSO = {

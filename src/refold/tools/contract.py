@@ -108,6 +108,9 @@ class Tool(Struct, frozen=True):
     none. It is judged and confined like one of `bash`. Only agents that name the tool have it.
 
     `rewrite` spells checked arguments in another way, before anything is decided about them.
+
+    `outside` says that its result is text of strangers, which may hold instructions. That of a
+    tool with the effect NET is.
     """
 
     spec: ToolSpec
@@ -122,6 +125,7 @@ class Tool(Struct, frozen=True):
     dry_run: bool = False
     command: Callable[[Mapping[str, object]], CommandLine] | None = None
     rewrite: Callable[[dict[str, object]], dict[str, object]] | None = None
+    outside: bool = False
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
         """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""
@@ -206,6 +210,7 @@ def tool(
     path: str = "",
     paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None,
     dry_run: bool = False,
+    outside: bool = False,
 ) -> Callable[[ToolFunction], Tool]:
     """Make a tool of a function that returns a `Reply`, text, or a value that JSON can express.
 
@@ -246,8 +251,9 @@ def tool(
         if inspect.iscoroutinefunction(function) and hints.get("return") is Reply:
             run = typing.cast("Callable[..., Awaitable[Reply]]", function)
         return Tool(
-            spec, effect, run, arguments, needs, context, about_what, path, paths, dry_run
-        )
+            spec, effect, run, arguments, needs, context, about_what, path, paths, dry_run,
+            outside=outside or effect is Effect.NET,
+        )  # fmt: skip
 
     return make
 

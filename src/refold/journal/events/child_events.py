@@ -99,6 +99,7 @@ class ChildAsked(Struct, frozen=True):
     hash: str = ""
     once: bool = False
     changes: tuple[Diff, ...] = ()
+    outside: bool = False  # asked because text from outside was read
 
     @property
     def who(self) -> str:
@@ -143,6 +144,7 @@ class ChildEnded(Struct, frozen=True):
     denials: tuple[
         Denial, ...
     ] = ()  # calls refused there and below; ids as in `ChildAsked`
+    outside: bool = False  # text from outside was read there or below
 
 
 class NestedCallMade(Struct, frozen=True):

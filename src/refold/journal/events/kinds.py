@@ -89,6 +89,7 @@ class Said(Struct, frozen=True):
     # The part that the user typed, if a template or a pipe added the rest; null: all of it.
     typed: str | None = None
     wakes: bool = False  # it may begin a turn, though neither the user nor a parent sent it
+    outside: bool = False  # it holds text from outside, or may
 
 
 class TurnStarted(Struct, frozen=True):
@@ -199,6 +200,7 @@ class Judged(Struct, frozen=True):
     once: bool = False  # the user may allow this call only, and not by a rule
     hash: str = ""  # of the call as the model made it, and of where its paths lead
     changes: tuple[Diff, ...] = ()  # what it would do to files, as the user is shown it
+    outside: bool = False  # asked because the model has read text from outside
 
 
 class Answered(Struct, frozen=True):
@@ -238,6 +240,7 @@ class Ended(Struct, frozen=True):
     control: Control | None = None
     images: tuple[Image, ...] = ()
     cached: bool = False  # an earlier result of the same call; its file is unchanged
+    outside: bool = False  # `text` is from outside: a web page, an MCP server
 
 
 class Rewound(Struct, frozen=True):
@@ -490,11 +493,8 @@ class Entry(Struct, frozen=True):
 
 
 class Frame(Struct, frozen=True):
-    """What a watcher of a session receives: an event, or a delta between two events.
-
-    `n` numbers the deltas after event `seq`; 0 is the event itself.
-    """
+    """What a watcher of a session receives: an event, or a delta between two events."""
 
     seq: int
-    n: int
+    n: int  # numbers the deltas after event `seq`; 0 is the event itself
     item: Entry | Live

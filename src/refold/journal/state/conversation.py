@@ -87,6 +87,7 @@ class OpenCall(Struct, frozen=True):
     nested: NestedCallMade | None = None  # if code made it, within another call
     changes: tuple[Diff, ...] = ()  # what it would do to files, shown with the question
     hooks: tuple[HookRan, ...] = ()  # those that were run before it
+    outside: bool = False  # it is asked about because text from outside was read
 
 
 class Undelivered(Struct, frozen=True):
@@ -303,6 +304,7 @@ def _advanced(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
                 once=event.once,
                 hash=event.hash,
                 changes=event.changes,
+                outside=event.outside,
             )
         case Answered(_, allowed, reason, answers):
             if call.stage != "asked":

@@ -45,6 +45,7 @@ from refold.journal.state import (
     failures,
     file_hashes,
     hook_runs,
+    outside_text,
     plans,
     recent_calls,
     reminders,
@@ -61,6 +62,7 @@ from refold.journal.state.conversation import REQUESTERS, Conversation, Undelive
 from refold.journal.state.failures import Failures
 from refold.journal.state.file_hashes import FileHashes
 from refold.journal.state.hook_runs import HookRuns
+from refold.journal.state.outside_text import OutsideText
 from refold.journal.state.plans import Plans
 from refold.journal.state.recent_calls import RecentCalls
 from refold.journal.state.reminders import Reminders
@@ -97,6 +99,7 @@ class View(Struct, frozen=True):
     reminders: Reminders = Reminders()
     failures: Failures = Failures()
     hook_runs: HookRuns = HookRuns()
+    outside_text: OutsideText = OutsideText()
     marks: Log[Mark] = field(default_factory=Log[Mark])
 
     def marked(self, seq: int) -> Mark | None:
@@ -129,6 +132,7 @@ _PARTS = {
     "rights": rights, "plans": plans, "file_hashes": file_hashes, "session": session_info,
     "checkpoints": checkpoints, "changed_files": changed_files, "children": children, "background": background,
     "recent_calls": recent_calls, "reminders": reminders, "failures": failures, "hook_runs": hook_runs,
+    "outside_text": outside_text,
 }  # fmt: skip
 Part: TypeAlias = tuple[str, Callable[[Any, Entry], Any]]
 Listeners: TypeAlias = Mapping[type, tuple[Part, ...]]

@@ -14,6 +14,9 @@ from refold.views.styled import Line, Style
 _STYLES: Mapping[str, Style] = {"deny": "bad", "ask": "warn"}
 
 
+_ASKS = "The next change asks once the model has read text from outside"
+
+
 async def run(here: Terminal, rest: str) -> None:
     what, _, rule = rest.partition(" ")
     if what == "allow" and rule.strip():
@@ -32,6 +35,13 @@ async def _allow(here: Terminal, text: str) -> None:
 def _list(here: Terminal) -> None:
     now = here.session.mode
     here.printer.say(f"The mode is {now}: {MEANINGS[now]}")
+    match here.session.permissions.after_outside_text:
+        case "asks now":
+            here.printer.say(f"{_ASKS}, and it has read some.", "warn")
+        case "asks":
+            here.printer.say(f"{_ASKS}.", "dim")
+        case _:
+            pass
     rows = here.session.permissions.listed()
     if not rows:
         here.printer.say("There are no rules.", "dim")

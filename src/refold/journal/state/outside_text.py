@@ -1,0 +1,67 @@
+"""Whether the model has read text from outside since the user last spoke. Does not rewind.
+
+`engine.execute` says which results are from outside, and `permissions` what that changes.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events.kinds import (
+    Answered,
+    ChildAnswered,
+    ChildAsked,
+    ChildEnded,
+    Ended,
+    Entry,
+    Judged,
+    Said,
+)
+
+HEARS = (Ended, ChildEnded, Said, Judged, ChildAsked, Answered, ChildAnswered)
+
+
+class OutsideText(Struct, frozen=True):
+    """`since` is the seq of the newest such text that the user has not answered for; 0: none.
+
+    `asked` are the open questions that were put because of it, by id, with their seq. `ever`
+    stays: what a subagent has read is in its report, whatever the user answered there.
+    """
+
+    since: int = 0
+    asked: tuple[tuple[str, int], ...] = ()
+    ever: bool = False
+
+
+def apply(text: OutsideText, entry: Entry) -> OutsideText:
+    match entry.event:
+        case Ended(outside=True) | ChildEnded(outside=True) | Said(outside=True):
+            return replace(_closed(text, entry.event), since=entry.seq, ever=True)
+        case Said(sender="person") if text.since:
+            return replace(text, since=0)
+        case Judged(call_id, "ask", outside=True) | ChildAsked(call_id, outside=True):
+            return replace(text, asked=(*_others(text, call_id), (call_id, entry.seq)))
+        case Answered(call_id, allowed) | ChildAnswered(call_id, allowed=allowed):
+            return _answered(text, call_id, allowed=allowed)
+        case Ended():
+            return _closed(text, entry.event)
+        case _:
+            return text
+
+
+def _answered(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideText:
+    """A yes is for the text that had been read when the user was asked; a no is for none."""
+    put = dict(text.asked).get(call_id, 0)
+    if not put:
+        return text
+    since = 0 if allowed and put > text.since else text.since
+    return replace(text, since=since, asked=_others(text, call_id))
+
+
+def _closed(text: OutsideText, event: Ended | ChildEnded | Said) -> OutsideText:
+    if not text.asked or not isinstance(event, Ended):
+        return text
+    return replace(text, asked=_others(text, event.call_id))
+
+
+def _others(text: OutsideText, call_id: str) -> tuple[tuple[str, int], ...]:
+    return tuple(each for each in text.asked if each[0] != call_id)

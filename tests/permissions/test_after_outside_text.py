@@ -1,0 +1,94 @@
+"""Once text from outside was read, what could change something is asked about, in every mode."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from msgspec.structs import replace
+
+from refold.permissions.decide import decide
+from refold.permissions.facts import Access, Target
+from refold.permissions.rule_offers import offers
+from refold.permissions.rules import OUTSIDE, Rule, parse
+from refold.values.modes import Mode, Verdict
+from refold.values.tools import Effect
+from tests.permissions.places import bash, place, rules
+
+BEFORE = place()
+AFTER = replace(BEFORE, read_outside_text=True)
+MODES: tuple[Mode, ...] = get_args(Mode)
+STRICT: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+
+def on(tool: str, effect: Effect, path: str) -> Access:
+    return Access(tool, effect, files=(Target(path, f"/ws/{path}"),))
+
+
+CHANGES = [
+    on("write_file", Effect.CHANGE, "a.py"), bash("make test"), bash("git commit -m x"),
+    bash("ls", network=True), Access("mcp__x__y", Effect.RUN, "{}"), Access("post", Effect.NET),
+]  # fmt: skip
+READS = [
+    on("read_file", Effect.LOOK, "a.py"), bash("git status"), bash("cat a.py | sort"),
+    Access("web_fetch", Effect.NET, "https://example.org/"), Access("web_search", Effect.NET, "tea"),
+    Access("mcp__read_resource", Effect.NET, "note://one"), Access("python", Effect.LOOK),
+    Access("todo_write", Effect.SELF), Access("ask_user", Effect.ASK),
+]  # fmt: skip
+NAMES = ["*", "bash", "bash(make *)", "write_file", "write_file(a.py)", "mcp__x", "post"]
+WRITTEN = some.lists(
+    some.builds(parse, some.sampled_from(NAMES), some.sampled_from([*STRICT])), max_size=4
+)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "plan"])
+@pytest.mark.parametrize("access", CHANGES)
+def test_a_change_asks_though_a_rule_allows_it(access: Access, mode: Mode) -> None:
+    allowed = rules(allow=["*"])
+
+    found = decide(access, mode, allowed, AFTER)
+
+    assert (found.verdict, found.reason, found.outside) == ("ask", OUTSIDE, True)
+    assert decide(access, mode, allowed, BEFORE).verdict == "allow"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("access", READS)
+def test_what_only_reads_is_decided_as_before(access: Access, mode: Mode) -> None:
+    assert decide(access, mode, (), AFTER) == decide(access, mode, (), BEFORE)
+
+
+def test_code_that_no_sandbox_keeps_from_writing_asks() -> None:
+    code = Access("python", Effect.LOOK)
+    bare = replace(AFTER, sandboxed=False)
+
+    assert decide(code, "bypass", (), bare).outside
+    assert not decide(code, "bypass", (), AFTER).outside
+
+
+def test_an_ask_rule_and_a_protected_file_keep_their_own_reason() -> None:
+    change = on("write_file", Effect.CHANGE, "a.py")
+    hook = on("write_file", Effect.CHANGE, ".git/hooks/pre-commit")
+
+    assert decide(change, "bypass", rules(ask=["write_file"]), AFTER).rule == "write_file"
+    assert decide(hook, "bypass", (), AFTER) == decide(hook, "bypass", (), BEFORE)
+
+
+def test_no_rule_that_could_be_offered_would_end_it() -> None:
+    command = bash("make test")
+    written = offers(command, AFTER)
+
+    assert written
+    assert decide(command, "default", rules(allow=list(written)), AFTER).verdict == "ask"
+
+
+@given(some.sampled_from([*CHANGES, *READS]), some.sampled_from(MODES), WRITTEN)
+def test_nothing_becomes_less_strict(
+    access: Access, mode: Mode, written: list[Rule]
+) -> None:
+    before = decide(access, mode, written, BEFORE)
+    after = decide(access, mode, written, AFTER)
+
+    assert STRICT[after.verdict] >= STRICT[before.verdict]
+    assert after.confines == before.confines or after.outside
+    assert after == before or (after.verdict, after.outside) == ("ask", True)
