@@ -341,7 +341,7 @@ def test_a_plan_is_sent_and_reviewed_by_mail() -> None:
     ([spawn("lead")], "A teammate cannot be called 'lead'"),
     ([spawn("ann"), spawn("ann")], "There is or was a teammate 'ann': give another name."),
     ([spawn(f"m{n}") for n in range(6)], "A team has 5 teammates at most: one must end first."),
-    ([mail("eve", "Hello.")], "There is no teammate 'eve'. The others are: there are none."),
+    ([mail("eve", "Hello.")], "There is no teammate 'eve'. There are no others."),
     ([spawn("ann"), mail("lead", "x" * 8_001)], "The mail has 8,001 characters"),
 ])  # fmt: skip
 def test_what_a_team_cannot_do_is_said(calls: list[Call], why: str) -> None:

@@ -75,10 +75,12 @@ class Team:
         others = self.others()
         if to in others:
             return
-        there = ", ".join(others) or "there are none"
+        there = (
+            f"The others are: {', '.join(others)}." if others else "There are no others."
+        )
         gone = any(each.born.teammate == to for each in view.children.children)
         why = f"{to} has ended" if gone else f"There is no teammate {to!r}"
-        raise ToolFailed(f"{why}. The others are: {there}.")
+        raise ToolFailed(f"{why}. {there}")
 
     def _key(self, call: str, to: str) -> str:
         return f"{self._me}/{call}/{to}"

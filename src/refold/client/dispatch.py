@@ -380,7 +380,7 @@ async def _mail(order: MailTeammate, engine: Engine) -> bool:
     there = [each.born.teammate for each in engine.view.children.team]
     if order.teammate in there:
         return False
-    others = f"there is {', '.join(there)}" if there else "there are no teammates"
+    others = f"the teammates are {', '.join(there)}" if there else "there are no teammates"
     raise BadInput(f"no teammate {order.teammate!r} is at work; {others}")
 
 

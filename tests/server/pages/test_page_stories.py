@@ -473,6 +473,24 @@ def test_commands_and_files_are_suggested(serve: Serve, pages: Watched, path: st
     assert page.locator("#message").input_value() == "see @forest/fern.txt "
 
 
+@BOTH
+def test_a_command_before_the_first_message_is_no_message(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    page = pages.open(serve({"text": "Hello."}), path)
+
+    say(page, "/rename")
+    page.get_by_text("/rename works when there is a conversation").wait_for()
+    say(page, "/options")
+    page.locator("dialog").get_by_role("heading", name="New chat").wait_for()
+    button(page, "Cancel").click()
+    page.fill("#message", "/")
+    page.locator("#suggestion-0").wait_for()
+
+    names = page.locator("[id^=suggestion-] .name").all_inner_texts()
+    assert sorted(names) == ["/new", "/options", "/plan"]
+
+
 def test_panels_of_a_developer_show_what_was_done(serve: Serve, pages: Watched) -> None:
     todo = {
         "calls": [

@@ -11,7 +11,8 @@ const OFFERED = 8;
 export class Composer {
   /**
    * `on` has send({text, images, when}): a promise; stop(), commands(), files(folder): lists
-   * of {name, about}, upload(files), say(text), command(name, rest): true if it was one.
+   * of {name, about}, upload(files), say(text), command(name, rest): true if it was one, a text if
+   * it cannot be used now.
    */
   constructor(texts, on) {
     this.texts = texts;
@@ -97,10 +98,9 @@ export class Composer {
     const text = this.text.value.trim();
     if (!text && !this.images.length) return;
     const slash = /^\/(\S+)(?:\s+([\s\S]*))?$/.exec(text);
-    if (slash && !this.images.length && this.on.command(slash[1], slash[2] ?? "")) {
-      this.clear();
-      return;
-    }
+    const done = slash && !this.images.length && this.on.command(slash[1], slash[2] ?? "");
+    if (typeof done === "string") return this.complain(done);
+    if (done) return this.clear();
     const when = this.running ? this.when.querySelector("input:checked").value : "start";
     const images = this.images;
     this.clear();

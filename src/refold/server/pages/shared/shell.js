@@ -17,6 +17,7 @@ import { Transcript } from "./transcript.js";
 const LIST_EVERY = 15_000;
 const SEARCH_PAUSE = 200;
 const SAY_EVERY = 400; // milliseconds between two announcements
+const FIRST = ["new", "plan", "options"]; // commands that need no conversation
 const SAID = 600; // characters of an answer that a screen reader is told
 
 export function startPage(skin) {
@@ -427,7 +428,8 @@ class Page {
   // Suggestions and commands.
 
   async commands() {
-    const own = Object.entries(this.texts.commands).map(([name, about]) => ({ name, about }));
+    const own = Object.entries(this.texts.commands).map(([name, about]) => ({ name, about }))
+      .filter((c) => this.conversation || FIRST.includes(c.name));
     const there = (await this.offered("commands")).map((c) => ({ ...c, name: c.name.replace(/^\//, "") }));
     const known = new Set(own.map((c) => c.name));
     return [...own, ...there.filter((c) => !known.has(c.name))];
@@ -446,7 +448,7 @@ class Page {
 
   command(name, rest) {
     const does = {
-      new: () => this.newChat(), stop: () => this.stop(), rename: () => this.rename(), options: () => this.options(), fork: () => this.fork(0),
+      new: () => this.newChat(), stop: () => this.stop(), rename: () => this.rename(), options: () => (this.conversation ? this.options() : this.newChat()), fork: () => this.fork(0),
       compact: () => this.tried(this.order({ type: "compact", focus: rest })),
       continue: () => this.tried(this.order({ type: "continue" })),
       plan: () => this.tried(this.plan(rest)),
@@ -458,7 +460,8 @@ class Page {
       rewind: () => this.openPanel("history"),
       export: () => { this.menu.open = true; this.menu.querySelector("a").focus(); },
     }[name];
-    if (!does || !(name in this.texts.commands) || (!this.conversation && !["new", "plan"].includes(name))) return false;
+    if (!does || !(name in this.texts.commands)) return false;
+    if (!this.conversation && !FIRST.includes(name)) return this.texts.noConversation(name);
     does();
     return true;
   }

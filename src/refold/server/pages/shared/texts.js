@@ -32,6 +32,7 @@ const common = {
   close: "Close",
   save: "Save",
   retry: "Try again",
+  noConversation: (name) => `/${name} works when there is a conversation: write a message first.`,
   dialogFailed: (why) => `That did not work: ${why}`,
   latest: "Jump to the latest",
   you: "You",
