@@ -612,3 +612,25 @@ def test_what_a_tool_shows_a_person_is_made_of_exported_names() -> None:
     assert Reply("x", (Diff("a", "created", "+x"), Note("made a"))).shown[1] == Note(
         "made a"
     )
+
+
+def test_the_rights_that_a_program_gave_hold_in_every_directory(tmp_path: Path) -> None:
+    """`set_directory` reads the settings of the new one, below those of the program."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    write = ("write_file", '{"path": "a.txt", "content": "x"}')
+    agent = Agent(
+        provider=ScriptedProvider([write], "Done."),
+        directory=tmp_path / "one",
+        mode="bypass",
+        settings={"permissions.deny": ["edit_file(*.txt)"], "sandbox.profile": "read-only"},
+    )
+
+    async def main() -> tuple[str, str]:
+        async with agent.session() as session:
+            await session.set_directory(tmp_path / "two")
+            await session.run("Write it.")
+            return session.mode, session.settings.sandbox.profile
+
+    assert anyio.run(main) == ("bypass", "read-only")
+    assert list((tmp_path / "two").iterdir()) == []

@@ -90,7 +90,7 @@ class Agent(Struct, frozen=True, kw_only=True):
 
         A resumed session has the model and mode it had, unless this agent names others.
         """
-        launch = Launch(self._app())
+        launch = Launch(self._app(), self._flags)
         try:
             if id_:
                 opened = await launch.resume(launch.app.home.find(id_).id)
@@ -120,19 +120,24 @@ class Agent(Struct, frozen=True, kw_only=True):
         async with self.session() as session:
             return await session.run(words)
 
+    @property
+    def _flags(self) -> Mapping[str, object]:
+        """What holds in every directory that a session goes on in."""
+        return {
+            "agent": self.agent or None,
+            "effort": self.effort or None,
+            "permission_mode": self.mode,
+            **self.settings,
+        }
+
     def _app(self) -> App:
         own = {"REFOLD_HOME": str(self.home)} if self.home else {}
         environ = {**os.environ, **own}
         places = paths(environ)
-        chosen = {
-            "agent": self.agent or None,
-            "effort": self.effort or None,
-            "permission_mode": self.mode,
-        }
         directory = Path(self.directory).absolute()
         if not directory.is_dir():
             raise BadInput(f"directory={str(self.directory)!r}: there is no such directory")
-        here = load_here(directory, places, environ, {**chosen, **self.settings})
+        here = load_here(directory, places, environ, self._flags)
         options = LaunchOptions(
             directory=directory,
             model=self.model,
