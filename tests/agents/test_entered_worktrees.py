@@ -77,6 +77,69 @@ def test_files_and_commands_are_those_of_the_worktree_until_it_is_left(
     assert (there, here) == (f"{tree}\nrefold/paint", f"{repository}\nmain")
 
 
+@pytest.mark.parametrize("way", ["sub", "sub/deeper"])
+def test_a_link_in_a_branch_leads_the_session_nowhere_else(
+    tmp_path: Path, repository: Path, way: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    _git(repository, "checkout", "-q", "-b", "bad")
+    shutil.rmtree(repository / "sub")
+    (repository / "sub").symlink_to(elsewhere)
+    _git(repository, "add", ".")
+    _git(repository, "commit", "-q", "-m", "link")
+    _git(repository, "checkout", "-q", "main")
+    (repository / way).mkdir(exist_ok=True)
+    enter = called("enter_worktree", name="paint", branch="bad")
+    house = Household(
+        tmp_path,
+        {"Go": [[enter], [WRITE], "Done."]},
+        mode="accept-edits",
+        settings=ALLOWED,
+        directory=repository / way,
+    )
+
+    result = house.run("Go.")
+
+    assert "leads out of the working tree" in _ends(house, result.session_id)[0]
+    assert not events(house.tree(result.session_id), WorktreeEntered)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_root_that_is_a_link_in_the_worktree_is_no_root_there(
+    tmp_path: Path, repository: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (repository / "lib").mkdir()
+    _git(repository, "checkout", "-q", "-b", "bad")
+    (repository / "lib").rmdir()
+    (repository / "lib").symlink_to(elsewhere)
+    _git(repository, "add", ".")
+    _git(repository, "commit", "-q", "-m", "link")
+    _git(repository, "checkout", "-q", "main")
+    (repository / "lib").mkdir(exist_ok=True)
+    enter = called("enter_worktree", name="paint", branch="bad")
+    write = called("write_file", path=str(elsewhere / "new.txt"), content="x")
+    house = Household(
+        tmp_path,
+        {"Go": [[enter], [write], "Done."]},
+        mode="accept-edits",
+        settings=ALLOWED,
+        directory=repository / "sub",
+    )
+
+    async def test() -> str:
+        async with house.agent.session() as session:
+            await session.set_directory(str(repository / "sub"), (str(repository / "lib"),))
+            return (await session.run("Go.")).session_id
+
+    session = anyio.run(test)
+
+    assert events(house.tree(session), WorktreeEntered)
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_a_folder_of_the_repository_is_the_same_folder_of_the_worktree_and_no_more(
     tmp_path: Path, repository: Path
 ) -> None:

@@ -19,6 +19,7 @@ from refold.errors import ToolFailed
 from refold.programs import Programs
 from refold.prompts.repository import root_of
 from refold.safe_open import unlinked
+from refold.values.path_names import below
 from refold.values.printable_names import escaped
 
 _SECONDS = 300.0
@@ -152,6 +153,11 @@ class Worktrees:
             # Only in the tree all of its filters are known: settings may depend on where
             # git runs and on the branch. So its files come after it is made.
             self._run(tree.directory, "reset", "--hard", "--quiet")
+        if not below(os.path.realpath(inside), os.path.realpath(tree.directory)):
+            raise ToolFailed(
+                f"{escaped(inside)} leads out of the working tree, by a link on the branch "
+                f"{tree.branch}: work in the root of the repository, or take another branch."
+            )
         os.makedirs(inside, exist_ok=True)
 
     def _make_place(self) -> None:

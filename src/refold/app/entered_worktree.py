@@ -53,13 +53,14 @@ class Workspaces:
         """The workspace in the worktree that the session has entered.
 
         Each root that is in the repository is replaced by the same folder of the worktree;
-        the others stay. Nothing more can be written than before.
+        the others stay. One that is a link out of the worktree there is left out. Nothing
+        more can be written than before.
         """
         tree = session.worktree
         assert tree is not None
         root = root_of(self._main.directory)
-        roots = [_moved(each, root, tree.tree) for each in self._main.roots]
-        more = tuple(Path(each) for each in roots[1:] if os.path.isdir(each))
+        roots = [_moved(each, root, tree.tree) for each in self._main.roots[1:]]
+        more = tuple(Path(each) for each in roots if each and os.path.isdir(each))
         key = (session.directory, *map(str, more))
         if key not in self._known:
             where = Where(Path(session.directory), more)
@@ -211,7 +212,8 @@ def gone(session: SessionInfo) -> WorktreeLeft | None:
     tree = session.worktree
     if tree is None:
         return None
-    there = os.path.isdir(session.directory) and os.path.realpath(tree.tree) == tree.tree
+    links = any(os.path.realpath(p) != p for p in (tree.tree, session.directory))
+    there = os.path.isdir(session.directory) and not links
     if there and is_of(tree.tree, root_of(tree.left)):
         return None
     return WorktreeLeft(tree.left, tree.tree, "gone")
@@ -251,4 +253,5 @@ def _as_sentence(error: BadInput | ToolFailed) -> str:
 def _moved(path: str, root: str, tree: str) -> str:
     if not below(path, root):
         return path
-    return os.path.normpath(os.path.join(tree, os.path.relpath(path, root)))
+    moved = os.path.realpath(os.path.join(tree, os.path.relpath(path, root)))
+    return moved if below(moved, os.path.realpath(tree)) else ""
