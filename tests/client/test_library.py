@@ -622,7 +622,7 @@ def test_the_rights_that_a_program_gave_hold_in_every_directory(tmp_path: Path) 
     agent = Agent(
         provider=ScriptedProvider([write], "Done."),
         directory=tmp_path / "one",
-        mode="bypass",
+        mode="accept-edits",
         settings={"permissions.deny": ["edit_file(*.txt)"], "sandbox.profile": "read-only"},
     )
 
@@ -632,5 +632,5 @@ def test_the_rights_that_a_program_gave_hold_in_every_directory(tmp_path: Path) 
             await session.run("Write it.")
             return session.mode, session.settings.sandbox.profile
 
-    assert anyio.run(main) == ("bypass", "read-only")
+    assert anyio.run(main) == ("accept-edits", "read-only")
     assert list((tmp_path / "two").iterdir()) == []
