@@ -118,6 +118,28 @@ def test_a_command_goes_on_after_its_turn(tmp_path: Path) -> None:
     anyio.run(test)
 
 
+@pytest.mark.parametrize("network", [True, False])
+def test_what_a_command_with_network_prints_is_text_from_outside(
+    tmp_path: Path, network: bool
+) -> None:
+    async def test() -> None:
+        start = call(START, command="echo a page", network=network)
+        lines = (start, "It runs.", "Yes.", call(READ, name=FIRST), "So.")
+        async with talking(tmp_path, *lines) as (session, _):
+            after = list[bool]()
+            await session.run("Start it.")
+            end = await ended(session)
+            after.append(session.view.outside_text.since > 0)
+            for words in ("Is it over?", "What does it say?"):
+                await session.run(words)
+                after.append(session.view.outside_text.since > 0)
+
+            assert end.outside == network
+            assert after == [network, False, network]
+
+    anyio.run(test)
+
+
 def test_a_person_who_looks_at_the_output_takes_nothing_from_the_model(
     tmp_path: Path,
 ) -> None:

@@ -5,7 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from refold.engine.world import World
-from refold.journal.events.child_events import ChildAnswered, ChildAsked, ChildEnded
+from refold.journal.events.child_events import (
+    BackgroundEnded,
+    ChildAnswered,
+    ChildAsked,
+    ChildEnded,
+)
 from refold.journal.events.kinds import (
     Answered,
     Ended,
@@ -51,6 +56,8 @@ def unanswered(*events: Event) -> bool:
         ((Ended("a", "failed", "what the server says", outside=True),), True),
         ((ChildEnded("child-1", "answered", "done", outside=True),), True),
         ((ChildEnded("child-1", "answered", "done"),), False),
+        ((BackgroundEnded("background-1", "done", outside=True),), True),
+        ((BackgroundEnded("background-1", "done"),), False),
         ((Said("its mail", "ann", outside=True),), True),
         ((PAGE, Said("Go on.")), False),
         ((PAGE, Said("Go on.", "parent")), True),

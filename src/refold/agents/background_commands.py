@@ -132,9 +132,15 @@ class BackgroundCommands:
         def news(view: View) -> Sequence[Event]:
             nonlocal name
             name, where = view.background.next_name, request.directory
-            return (
-                BackgroundStarted(name, request.command, call_id, where, request.notify),
+            started = BackgroundStarted(
+                name,
+                request.command,
+                call_id,
+                where,
+                request.notify,
+                request.confines.network,
             )
+            return (started,)
 
         await self._record.append_if(news, kept=True)
         if self._portal is None:
@@ -156,13 +162,15 @@ class BackgroundCommands:
             end = known.end
             blob = end.full_blob
             text = (await self._record.get(blob)).decode() if blob else end.text
-            return BackgroundOutput(text, how, code)
+            return BackgroundOutput(text, how, code, outside=known.started.outside)
         start, lost, end, here.read = here.printed.since(0 if all_of_it else here.read)
         if not lost:
-            return BackgroundOutput(as_text(start + end)[0], how, code)
+            text = as_text(start + end)[0]
+            return BackgroundOutput(text, how, code, outside=known.started.outside)
         gap = f"\n[{lost:,} bytes were not kept]\n"
         text = as_text(start)[0] + gap + as_text(end)[0]
-        return BackgroundOutput(text, how, code, whole=False)
+        outside = known.started.outside
+        return BackgroundOutput(text, how, code, whole=False, outside=outside)
 
     async def printed(self, name: str, most: int) -> str:
         """The end of what it has printed, in at most that many bytes, for a person to see.
@@ -272,7 +280,14 @@ class BackgroundCommands:
             "stopped" if command.stopped else "done" if code == 0 else "failed"
         )
         return BackgroundEnded(
-            command.name, outcome, code, why, text[-_TAIL:], blob, command.told
+            command.name,
+            outcome,
+            code,
+            why,
+            text[-_TAIL:],
+            blob,
+            command.told,
+            command.request.confines.network,
         )
 
     def _news(self, end: BackgroundEnded, command: _Command, view: View) -> Sequence[Event]:

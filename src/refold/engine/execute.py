@@ -314,7 +314,8 @@ async def _recordable(id_: str, reply: Reply, world: World, record: Record) -> E
         images = tuple([await _kept(image, record) for image in reply.images])
     except JournalError as error:  # what was done is done: it must not look undone
         images, text = (), f"{text}\n(The image could not be kept: {error})"
-    return Ended(id_, "done", text, shown, seen, whole, reply.control, images)
+    end = Ended(id_, "done", text, shown, seen, whole, reply.control, images)
+    return replace(end, outside=True) if reply.outside else end
 
 
 def _told(unseen: int) -> tuple[Shown, ...]:

@@ -76,7 +76,8 @@ Complete = Callable[[Request], Awaitable[Completion]]
 class Reply(Struct, frozen=True):
     """The result of a tool: `text` for the model, `shown` for the screen.
 
-    `whole` is false if the output was longer than `text` and the rest is lost.
+    `whole` is false if the output was longer than `text` and the rest is lost. `outside`: this
+    text is of strangers, though other results of the tool are not.
     """
 
     text: str
@@ -85,6 +86,7 @@ class Reply(Struct, frozen=True):
     control: Control | None = None
     images: tuple[ImageData, ...] = ()
     whole: bool = True
+    outside: bool = False
 
 
 class CommandLine(Struct, frozen=True):

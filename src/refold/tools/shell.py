@@ -58,6 +58,7 @@ class BackgroundOutput(Struct, frozen=True):
     ended: str = ""
     code: int | None = None
     whole: bool = True
+    outside: bool = False  # it was to reach the network
 
 
 class BackgroundRunner(Protocol):
@@ -236,7 +237,8 @@ async def background_output(
     else:
         last = f"; its last line: {text.splitlines()[-1].strip()}" if text else ""
         shown = Note(f"{name}: {how}{last}")
-    return Reply(f"{body}\n({how})", (shown,), whole=found.whole)
+    said = f"{body}\n({how})"
+    return Reply(said, (shown,), whole=found.whole, outside=found.outside)
 
 
 @tool(Effect.SELF)

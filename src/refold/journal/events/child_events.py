@@ -235,6 +235,7 @@ class BackgroundStarted(Struct, frozen=True):
     call_id: str = ""  # the call that started it
     directory: str = ""  # where it runs
     notify: bool = False
+    outside: bool = False  # it was to reach the network: what it prints is from outside
 
 
 class BackgroundEnded(Struct, frozen=True):
@@ -251,6 +252,7 @@ class BackgroundEnded(Struct, frozen=True):
     text: str = ""
     full_blob: str = ""  # the blob with all of a long output
     told: bool = False
+    outside: bool = False  # `text` is from outside
 
 
 class WorktreeEntered(Struct, frozen=True):

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from refold.journal.events.kinds import (
     Answered,
+    BackgroundEnded,
     ChildAnswered,
     ChildAsked,
     ChildEnded,
@@ -17,7 +18,16 @@ from refold.journal.events.kinds import (
     Said,
 )
 
-HEARS = (Ended, ChildEnded, Said, Judged, ChildAsked, Answered, ChildAnswered)
+HEARS = (
+    Ended,
+    ChildEnded,
+    BackgroundEnded,
+    Said,
+    Judged,
+    ChildAsked,
+    Answered,
+    ChildAnswered,
+)
 
 
 class OutsideText(Struct, frozen=True):
@@ -34,7 +44,12 @@ class OutsideText(Struct, frozen=True):
 
 def apply(text: OutsideText, entry: Entry) -> OutsideText:
     match entry.event:
-        case Ended(outside=True) | ChildEnded(outside=True) | Said(outside=True):
+        case (
+            Ended(outside=True)
+            | ChildEnded(outside=True)
+            | BackgroundEnded(outside=True)
+            | Said(outside=True)
+        ):
             return replace(_closed(text, entry.event), since=entry.seq, ever=True)
         case Said(sender="person") if text.since:
             return replace(text, since=0)
@@ -57,7 +72,9 @@ def _answered(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideText:
     return replace(text, since=since, asked=_others(text, call_id))
 
 
-def _closed(text: OutsideText, event: Ended | ChildEnded | Said) -> OutsideText:
+def _closed(
+    text: OutsideText, event: Ended | ChildEnded | BackgroundEnded | Said
+) -> OutsideText:
     if not text.asked or not isinstance(event, Ended):
         return text
     return replace(text, asked=_others(text, event.call_id))
