@@ -91,6 +91,12 @@ async def ended(session: Session, name: str = FIRST) -> BackgroundEnded:
         await session.changed(after=seq)
 
 
+async def until_read(session: Session, text: str) -> None:
+    """Wait until refold has read this text from the first command; a file would be too early."""
+    while text not in await session.reports.background_output(FIRST):
+        await anyio.sleep(0.01)
+
+
 async def shown(session: Session) -> list[Shown]:
     """What a person was shown of the results of calls."""
     found = [each.event for each in await session.reports.entries()]
@@ -274,7 +280,7 @@ def test_a_watch_finds_the_line_however_it_is_cut(
 
 def test_each_look_shows_what_came_since_the_last(tmp_path: Path) -> None:
     async def test() -> None:
-        command = f"echo one; touch said; {UNTIL.format(file='go')} echo two; touch more; sleep 60"
+        command = f"echo one; {UNTIL.format(file='go')} echo two; sleep 60"
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "One.")
         later = (
             call(READ, name=FIRST),
@@ -284,10 +290,10 @@ def test_each_look_shows_what_came_since_the_last(tmp_path: Path) -> None:
         )
         async with talking(tmp_path, *lines, *later) as (session, provider):
             await session.run("Start it.")
-            await there(tmp_path / "work/said")
+            await until_read(session, "one\n")
             await session.run("Look.")
             (tmp_path / "work/go").touch()
-            await there(tmp_path / "work/more")
+            await until_read(session, "two\n")
             await session.run("Look again.")
 
             assert results(provider.heard[-1])[1:] == [
