@@ -213,7 +213,9 @@ def test_only_the_mark_of_the_program_itself_ends_its_options(command: list[str]
         ({"name": "mcp__x y"}, "the name 'mcp__x y' must have letters a to z"),
         ({"colour": "red"}, "unknown field `colour`"),
         ({"timeout": 0}, "Expected `int` >= 1"),
-        ({"parameters": {"path": {"type": "array"}}}, "Invalid enum value 'array'"),
+        ({"parameters": {"path": {"type": "array"}}}, "the parameter 'path' has the type 'array': choose string, integer, number, boolean"),
+        ({"parameters": {"path": {"type": ["string"]}}}, "the parameter 'path' has the type ['string']"),
+        ({"parameters": 5}, "Expected `object`, got `int`"),
     ],
 )  # fmt: skip
 def test_a_file_that_makes_no_safe_tool_is_an_error_that_says_why(
@@ -376,3 +378,11 @@ def test_a_call_runs_its_command_and_an_argument_stays_an_argument() -> None:
     assert results["call-0"] == "2 my file.txt"
     assert "'$(touch made)': No such file" in results["call-1"]
     assert not Path("made").exists()
+
+
+def test_a_file_that_is_not_json_is_called_so() -> None:
+    Path("one.json").write_text('{"name": "one"')
+    variant = Variant(name="one", tools=("./one.json",))
+
+    with pytest.raises(BadInput, match="it is not valid JSON"):
+        command_tools(Declared(variant, "a.toml", 3, os.getcwd()))

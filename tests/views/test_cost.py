@@ -138,13 +138,13 @@ SPENT = (
          "No budget: a turn may use up whatever it needs. /budget USD sets one."),
         ((), Budget(5.0, 2_000_000),
          "One turn may use up, as it is set:\n  $5.00\n"
-         "  2M tokens that no cache had, where a price is not known"),
+         "  2M uncached tokens, while the price is not known"),
         (SPENT, Budget(5.0),
          "One turn may use up, as it is set:\n"
          "  $5.00  (this turn: $1.50 used, $0.25 reserved, $3.25 left)"),
         ((*SPENT, BudgetSet(Budget(tokens=4000, calls=3, seconds=90))), Budget(5.0),
          "One turn may use up, chosen for this session:\n"
-         "  4,000 tokens that no cache had, where a price is not known"
+         "  4,000 uncached tokens, while the price is not known"
          "  (this turn: 1,600 used, 900 reserved, 1,500 left)\n"
          "  3 model calls  (this turn: 1 made, 1 left)\n"
          "  1 min 30 s  (this turn: 0.0 s so far)"),

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -165,13 +165,27 @@ def _read(content: bytes, path: str, declared: Declared) -> _Written:
     """Raises `BadInput` that names the file and the key."""
     try:
         fields = msgspec.json.decode(content, type=dict[str, Any])
-        if "properties" in fields.get("parameters", {}):
-            fields["parameters"] = _from_schema(fields["parameters"])
+        if isinstance(given := fields.get("parameters"), dict):
+            if "properties" in given:
+                fields["parameters"] = _from_schema(cast("dict[str, Any]", given))
+            _check_types(fields["parameters"])
         found = msgspec.convert(fields, _Written)
         _check(found)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise _wrong(declared, f"{path!r}: {error}") from error
+        no_json = type(error) is msgspec.DecodeError
+        why = f"it is not valid JSON: {error}" if no_json else error
+        raise _wrong(declared, f"{path!r}: {why}") from error
     return found
+
+
+def _check_types(parameters: Mapping[str, Any]) -> None:
+    """Raises `ValueError` that names the parameter: the decoder shows only a path."""
+    for name, about in parameters.items():
+        said = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
+        if (kind := said.get("type", "string")) not in tuple(_KINDS):
+            raise ValueError(
+                f"the parameter {name!r} has the type {kind!r}: choose {', '.join(_KINDS)}"
+            )
 
 
 def _tool(found: _Written) -> Tool:

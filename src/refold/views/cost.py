@@ -264,7 +264,7 @@ def _rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
         left = max(0, budget.tokens - now.tokens)
         held = _held(tokens(now.reserved_tokens), now.reserved_tokens)
         said = f"{estimate_sign(spent)}{tokens(spent.usage.uncached)} used{held}, {tokens(left)} left"
-        what = "tokens that no cache had, where a price is not known"
+        what = "uncached tokens, while the price is not known"
         yield _row(f"{tokens(budget.tokens)} {what}", said, turn)
     if budget.calls is not None:
         left = max(0, budget.calls - now.calls)
