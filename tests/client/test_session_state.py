@@ -82,3 +82,15 @@ def test_a_status_and_a_snapshot_say_how_a_session_stands(tmp_path: Path) -> Non
         SnapshotMessage("assistant", "", (SnapshotCall("call-0", "read_file", said),)),
         SnapshotMessage("assistant", "It says hello."),
     ]
+
+
+def test_calls_of_a_team_have_a_label_though_no_agent_has_its_tools(tmp_path: Path) -> None:
+    agent = Agent(provider=ScriptedProvider("So."), directory=tmp_path)
+
+    async def look() -> str:
+        async with agent.session() as session:
+            tool = session.tool("spawn_teammate")
+            assert tool is not None
+            return tool.label({"name": "ann", "role": "tests", "prompt": "Go."})
+
+    assert anyio.run(look) == "spawn_teammate ann"

@@ -307,6 +307,10 @@ def test_the_line_of_what_is_done_says_who_works_and_what_it_cost_so_far() -> No
     rest = running_summary(Children((over, two)), {"child-2": MOVED, deep.node: deep}, 1)
     both = running_summary(Children((Child(BORN, 2), two)), {"child-1": MOVED}, 1)
     later = running_summary(Children((over, two)), {}, 2)
+    member = Child(replace(BORN, child="child-2", teammate="ann"), 3)
+    team = running_summary(
+        Children((Child(BORN, 2), member)), {"child-2": replace(MOVED, node="child-2")}, 1
+    )
 
     assert one == "child-1 (explore) · 12.3k tokens · $0.50 · read_file hello.py"
     assert rest == (
@@ -316,6 +320,7 @@ def test_the_line_of_what_is_done_says_who_works_and_what_it_cost_so_far() -> No
         "2 subagents · 12.3k tokens · $0.50 · child-1 (explore): read_file hello.py"
     )
     assert later == "child-2 (explore) · begins"
+    assert team.endswith(" · ann (child-2, explore): read_file hello.py")
     assert running_summary(Children((over,)), {}, 1) == ""
 
 

@@ -156,7 +156,12 @@ class SessionState:
         return self._app.every_tool
 
     def tool(self, name: str) -> Tool | None:
-        return next((tool for tool in self.tools if tool.spec.name == name), None)
+        for tool in self.tools:
+            if tool.spec.name == name:
+                return tool
+        from refold.tools.team import TEAM_TOOLS  # an agent has them only in a team
+
+        return next((tool for tool in TEAM_TOOLS if tool.spec.name == name), None)
 
     def notices(self) -> tuple[str, ...]:
         """What the user must be told at the start, and was not told before."""

@@ -39,6 +39,7 @@ HINTS: Mapping[PanelName, str] = {
     "background": "Enter shows its output · x stops",
     "changes": "Enter shows the next file",
 }
+_OF_SUBAGENTS = " by this agent; the transcript of a subagent shows what it changed"
 
 
 class PanelEntry(Struct, frozen=True):
@@ -118,7 +119,9 @@ def _agents(model: Model, room: int) -> Iterator[PanelEntry]:
 def _changes(model: Model, room: int) -> Iterator[PanelEntry]:
     files = changed_files(model)
     if not files:
-        yield PanelEntry("", tuple(wrap_words("No file was changed yet.", room, "dim")))
+        more = _OF_SUBAGENTS if model.screen.view.children.children else ""
+        said = f"No file was changed yet{more}."
+        yield PanelEntry("", tuple(wrap_words(said, room, "dim")))
     for at, (path, diffs) in enumerate(files.items()):
         plus = sum(each.counts[0] for each in diffs)
         minus = sum(each.counts[1] for each in diffs)

@@ -169,7 +169,9 @@ def running_summary(
     newest = list(moved.values())[-1] if moved else None
     does = on_one_line(newest.label) if newest else "begins"
     if newest and (others or "/" in newest.node):
-        does = f"{on_one_line(newest.node)} ({on_one_line(newest.agent)}): {does}"
+        child = family.child(newest.node)
+        node = f"{on_one_line(newest.node)} ({on_one_line(newest.agent)})"
+        does = f"{_who(child.born) if child else node}: {does}"
     spent = f"{tokens(used)} tokens" if used else ""
     return " · ".join(part for part in (who, spent, money, does if doing else "") if part)
 
