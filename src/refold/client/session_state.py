@@ -156,12 +156,7 @@ class SessionState:
         return self._app.every_tool
 
     def tool(self, name: str) -> Tool | None:
-        for tool in self.tools:
-            if tool.spec.name == name:
-                return tool
-        from refold.tools.team import TEAM_TOOLS  # an agent has them only in a team
-
-        return next((tool for tool in TEAM_TOOLS if tool.spec.name == name), None)
+        return _named(name, self.tools)
 
     def notices(self) -> tuple[str, ...]:
         """What the user must be told at the start, and was not told before."""
@@ -293,3 +288,12 @@ class SessionState:
     def shortcuts(self) -> "Shortcuts":
         """The meanings of `/name words`, except for commands of the client."""
         return self._app.shortcuts(self._launch.commands())
+
+
+def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
+    for tool in tools:
+        if tool.spec.name == name:
+            return tool
+    from refold.tools.team import TEAM_TOOLS  # an agent has them only in a team
+
+    return next((tool for tool in TEAM_TOOLS if tool.spec.name == name), None)
