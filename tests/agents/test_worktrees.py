@@ -1,6 +1,7 @@
 """A subagent that works in a git working tree of its own."""
 
 import os
+import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -203,6 +204,57 @@ def test_no_filter_is_run_that_only_counts_in_the_new_tree(
     anyio.run(main)
 
     assert not (tmp_path / "was-run").exists()
+
+
+@pytest.mark.parametrize("how", ["file", "link", "commondir", "objects"])
+def test_a_folder_that_only_names_a_repository_gets_no_tree_of_it(
+    tmp_path: Path, repository: Path, how: str
+) -> None:
+    """Or who made the folder would have the files of any repository in a workspace."""
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    theirs, git = repository / ".git", stranger / ".git"
+    if how == "file":
+        git.write_text(f"gitdir: {theirs}\n")
+    elif how == "link":
+        git.symlink_to(theirs)
+    elif how == "commondir":
+        git.mkdir()
+        (git / "HEAD").write_text("ref: refs/heads/main\n")
+        (git / "commondir").write_text(f"{theirs}\n")
+    else:
+        _git(stranger, "init", "-q", "-b", "main")
+        for name in ("objects", "refs"):
+            shutil.rmtree(git / name)
+            (git / name).symlink_to(theirs / name)
+
+    async def main() -> None:
+        with pytest.raises(ToolFailed, match="does not know this folder"):
+            await make("x", str(stranger), os.environ)
+
+    anyio.run(main)
+
+    assert not (tmp_path / "stranger-x").exists()
+    assert _git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
+
+
+def test_a_tree_can_be_made_from_another_tree_and_in_a_submodule(
+    tmp_path: Path, repository: Path
+) -> None:
+    above = tmp_path / "above"
+    above.mkdir()
+    _git(above, "init", "-q")
+    _git(above, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add",
+        str(repository), "module")  # fmt: skip
+
+    async def main() -> None:
+        first = await make("x", str(repository), os.environ)
+        second = await make("y", first.inside, os.environ)
+        inner = await make("z", str(above / "module"), os.environ)
+        for each in (second, inner):
+            assert (Path(each.inside) / "a.txt").read_text() == "one\n"
+
+    anyio.run(main)
 
 
 def test_the_name_of_a_branch_is_no_option_of_git(tmp_path: Path, repository: Path) -> None:

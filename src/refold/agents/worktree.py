@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import ToolFailed
+from refold.place.guarded_paths import proven_repository
 from refold.programs import Programs
 from refold.prompts.repository import root_of
 from refold.safe_open import unlinked
@@ -136,6 +137,11 @@ class Worktrees:
             raise ToolFailed(
                 f"{escaped(self._directory)} is not a git repository, so no working "
                 "tree can be made: call task without worktree."
+            )
+        if not proven_repository(root):
+            raise ToolFailed(
+                f"The .git in {escaped(root)} leads to a repository that does not know this "
+                "folder, so no working tree is made: call task without worktree."
             )
         if not self._git:
             raise ToolFailed("git is not installed: call task without worktree.")

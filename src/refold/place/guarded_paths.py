@@ -17,7 +17,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from refold.safe_open import read_regular
-from refold.values.path_names import KEYS, guarded
+from refold.values.path_names import KEYS, below, guarded
 
 _MOST = 2000  # directories that are looked through
 _SETTLED = 50_000_000  # nanoseconds: what changed just now may change unseen again
@@ -103,8 +103,8 @@ class Guards:
             now[path] = here
             yield from here.guarded
             # A command must not hide what was known behind thousands of new ones.
-            for below in here.below:
-                (new if before and below not in before else waiting).append((below, root))
+            for each in here.below:
+                (new if before and each not in before else waiting).append((each, root))
         self._known = now
 
 
@@ -175,6 +175,21 @@ def worktree_of(root: str) -> str:
     if not listed or os.path.realpath(listed) != git or common_of(directory) != common:
         return ""
     return common if _is_repository(common) else ""
+
+
+def proven_repository(root: str) -> str:
+    """The repository that `root` is a checkout of: in its own `.git`, or one that knows it.
+
+    "" for one that only a file or a link in `root` names: it may be anybody's.
+    """
+    git = os.path.join(root, ".git")
+    parts = [git, *(os.path.join(git, name) for name in ("objects", "refs", "HEAD"))]
+    if os.path.isdir(git):
+        linked = any(map(os.path.islink, parts)) or common_of(git) != git
+        return "" if linked else git
+    directory = pointed_to(git)
+    above, found, _ = directory.partition("/.git/modules/")
+    return directory if found and below(root, above) else worktree_of(root)
 
 
 def _is_repository(directory: str) -> bool:
