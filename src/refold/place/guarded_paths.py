@@ -180,7 +180,7 @@ def worktree_of(root: str) -> str:
 def proven_repository(root: str) -> str:
     """The repository that `root` is a checkout of: in its own `.git`, or one that knows it.
 
-    "" for one that only a file or a link in `root` names: it may be anybody's.
+    "" for one that only a file or a link in `root` names: another user may have chosen it.
     """
     git = os.path.join(root, ".git")
     parts = [git, *(os.path.join(git, name) for name in ("objects", "refs", "HEAD"))]
