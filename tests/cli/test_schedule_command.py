@@ -85,6 +85,8 @@ def test_a_schedule_is_added_listed_and_stopped(shell: Shell, tmp_path: Path) ->
         (["--every", "1h", "--permission-mode", "bypass"], "cannot have the mode bypass"),
         (["--every", "1h", "--zone", "Nowhere"], "time zone 'Nowhere'"),
         (["--every", "1h", "--allow", "bash("], "is not a permission rule"),
+        ([], "needs --at, --every or --webhook"),
+        (["--every", "1h", "--webhook", "a/b"], "'a/b' cannot be the name of a webhook"),
     ],
 )
 def test_what_cannot_be_scheduled_is_refused(
@@ -95,6 +97,44 @@ def test_what_cannot_be_scheduled_is_refused(
     assert code != 0
     assert said in err
     assert book().every() == ()
+
+
+def test_a_webhook_is_made_listed_renewed_and_taken_away(
+    shell: Shell, tmp_path: Path
+) -> None:
+    secrets = Path(os.environ["REFOLD_HOME"], "webhooks.toml")
+    made = shell("schedule", "add", "Say why", "--webhook", "ci")
+    listed = shell("schedule", "list")[1].splitlines()
+    first = secrets.read_text()
+    again = shell("schedule", "webhook", "1")
+    second = secrets.read_text()
+    off = shell("schedule", "webhook", "1", "--off")
+
+    said, secret = made[1].splitlines()
+    assert (made[0], said) == (
+        0, "schedule 1 is run by signed calls of POST /hooks/ci of refold serve",
+    )  # fmt: skip
+    assert first == f'"ci" = "{secret}"\n'
+    assert len(bytes.fromhex(secret)) == 32
+    assert listed == [
+        "1  Say why", f"   called in {tmp_path}", "   webhook /hooks/ci",
+        "   mode default; allowed: nothing that would ask",
+    ]  # fmt: skip
+    assert second == f'"ci" = "{again[1].splitlines()[1]}"\n' != first
+    assert off == (0, "schedule 1 has no webhook\n", "")
+    assert secrets.read_text() == ""
+    assert shell("schedule", "list")[1] == ""
+    assert shell("schedule", "webhook", "1")[2].count("has no webhook yet") == 1
+
+
+def test_a_webhook_of_another_schedule_leaves_no_schedule_without_one(shell: Shell) -> None:
+    shell("schedule", "add", "Say why", "--webhook", "ci")
+
+    code, _, err = shell("schedule", "add", "Do it", "--every", "1h", "--webhook", "ci")
+
+    assert code == 1
+    assert "'ci' is that of schedule 1" in err
+    assert [each.plan.prompt for each in book().every()] == ["Say why"]
 
 
 def test_a_run_is_a_session_whose_id_is_kept(shell: Shell, tmp_path: Path) -> None:

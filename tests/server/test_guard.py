@@ -47,7 +47,8 @@ async def status(
         "type": "websocket" if method == "WS" else "http", "method": method, "path": path,
         "headers": [(n.encode(), v.encode("latin-1")) for n, v in headers],
     }  # fmt: skip
-    await Guard(application, ACCESS, NAMES, ("/", "/api/login"))(scope, receive, send)
+    guard = Guard(application, ACCESS, NAMES, ("/", "/api/login"), "/hooks/")
+    await guard(scope, receive, send)
     assert [m["type"] for m in sent if m["type"].startswith("websocket")] == [] or (
         sent[0]["type"] == "websocket.http.response.start"
     )
@@ -143,3 +144,27 @@ def test_a_cookie_that_was_changed_is_none() -> None:
         False
     ] * 4
     assert not Access(b"z" * 32).has_cookie(value)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "expected"),
+    [
+        ("POST", "/hooks/ci", [("host", HERE), JSON], 200),
+        ("POST", "/hooks/ci", [("host", "evil.example"), JSON], 421),
+        ("POST", "/hooks/ci", [("host", HERE), ("origin", "https://evil.example"), JSON], 403),
+        ("POST", "/hooks/ci", [("host", HERE), ("sec-fetch-site", "cross-site"), JSON], 403),
+        ("POST", "/hooks/ci", [("host", HERE), ("content-type", "text/plain")], 415),
+        ("POST", "/hooks/ci", [("host", HERE), JSON, ("content-length", "65537")], 413),
+        ("POST", "/hooks", [("host", HERE), JSON], 401),
+        ("POST", "/HOOKS/ci", [("host", HERE), JSON], 401),
+        ("POST", "/api/hooks/ci", [("host", HERE), JSON], 401),
+        ("GET", "/hooks/ci", [("host", HERE)], 401),
+        ("PUT", "/hooks/ci", [("host", HERE), JSON], 401),
+        ("DELETE", "/hooks/ci", [("host", HERE)], 401),
+        ("WS", "/hooks/ci", [("host", HERE)], 401),
+    ],
+)  # fmt: skip
+async def test_only_a_post_to_a_webhook_needs_no_token(
+    method: str, path: str, headers: list[Header], expected: int
+) -> None:
+    assert await status(method, headers, path=path) == expected

@@ -1,7 +1,7 @@
-"""`refold schedule list|add|stop|run|install`: work for later, without a person.
+"""`refold schedule list|add|webhook|stop|run|install`: work for later, without a person.
 
 `schedules.schedule_book` keeps schedules, `cli.scheduled_run` runs what is due, and
-`schedule_install` has the system call that. Sessions add schedules with the tool `schedule`.
+`schedule_install` has the system call that. `client.webhooks` has the secrets of webhooks. Sessions add schedules with the tool `schedule`.
 """
 
 import os
@@ -19,13 +19,14 @@ from refold.app.launch_options import LaunchOptions
 from refold.app.session_schedules import added, narrowed, recurrence_of, rights_of
 from refold.cli.launch import command_names
 from refold.cli.scheduled_run import ScheduledRuns, times
+from refold.client import webhooks
 from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
-from refold.config.paths import here, paths
+from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import Gone, remark, write
-from refold.journal.schedules.recurrence import shown
+from refold.journal.schedules.recurrence import Recurrence, local_zone, never, shown
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from refold.values.modes import MODES
 from refold.views.escape import on_one_line
@@ -33,6 +34,7 @@ from refold.views.escape import on_one_line
 _ABOUT = {
     "list": "list the schedules, with their last result and next time",
     "add": "add a schedule for this directory",
+    "webhook": "give a schedule a webhook, or another secret, or take it away",
     "stop": "stop schedules",
     "run": "run all that is due, once",
     "install": "have the system run what is due, every minute",
@@ -57,6 +59,13 @@ def add_arguments(parser: ArgumentParser) -> None:
                 one.add_argument("--json", action="store_true", help="print JSON lines")
             case "add":
                 _take_new(one)
+            case "webhook":
+                one.add_argument("schedule", type=_number, help="its number in the list")
+                one.add_argument(
+                    "name", nargs="?", default="", metavar="NAME",
+                    help="of the webhook: POST /hooks/NAME (default: the one it has)",
+                )  # fmt: skip
+                one.add_argument("--off", action="store_true", help="take it away")
             case "stop":
                 one.add_argument(
                     "schedule", type=_number, nargs="+", help="its number in the list"
@@ -86,10 +95,14 @@ def run(found: Namespace) -> int:
         case "list":
             _list(book, every=found.all, as_json=found.json)
         case "add":
-            write(f"{added(book.add(_new(found), time.time()))}\n")
+            _add(places, book, found)
+        case "webhook":
+            _change_webhook(places, book, found)
         case "stop":
             for id_ in found.schedule:
-                running = book.stop(id_).running
+                stopped = book.stop(id_)
+                webhooks.forget(places, stopped.webhook)
+                running = stopped.running
                 goes_on = "; a run of it is under way, and goes on" if running else ""
                 write(f"schedule {id_} is stopped{goes_on}\n")
         case "run":
@@ -107,6 +120,37 @@ def run(found: Namespace) -> int:
     return 0
 
 
+def _add(places: Paths, book: ScheduleBook, found: Namespace) -> None:
+    new = _new(found)
+    if found.webhook:
+        webhooks.check(found.webhook, book)
+    made = book.add(new, time.time())
+    if made.next is not None:
+        write(f"{added(made)}\n")
+    if found.webhook:
+        _give_webhook(places, book, made.id, found.webhook)
+
+
+def _change_webhook(places: Paths, book: ScheduleBook, found: Namespace) -> None:
+    id_: int = found.schedule
+    has = book.find(id_).webhook
+    if found.off:
+        book.set_webhook(id_, "")
+        webhooks.forget(places, has)
+        write(f"schedule {id_} has no webhook\n")
+        return
+    if not (name := found.name or has):
+        raise BadInput(f"schedule {id_} has no webhook yet: give a name for it")
+    _give_webhook(places, book, id_, name)
+
+
+def _give_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> None:
+    secret = webhooks.make(places, book, id_, name)
+    write(f"schedule {id_} is run by signed calls of POST /hooks/{name} of refold serve\n")
+    remark("the secret of the webhook follows, and is not shown again:")
+    write(f"{secret}\n")
+
+
 def _say(line: str) -> None:
     """A run goes on though its lines are not read any more."""
     with suppress(Gone):
@@ -115,7 +159,7 @@ def _say(line: str) -> None:
 
 def _take_new(parser: ArgumentParser) -> None:
     parser.add_argument("prompt", help="what is to be done")
-    when = parser.add_mutually_exclusive_group(required=True)
+    when = parser.add_mutually_exclusive_group()
     when.add_argument(
         "--at",
         default="",
@@ -125,6 +169,10 @@ def _take_new(parser: ArgumentParser) -> None:
     when.add_argument(
         "--every", default="", metavar="TIMES",
         help="30m, 2h, 1d, mon-fri 08:00, or the five fields of cron",
+    )  # fmt: skip
+    parser.add_argument(
+        "--webhook", default="", metavar="NAME",
+        help="also, or only, at signed calls of POST /hooks/NAME of refold serve",
     )  # fmt: skip
     parser.add_argument(
         "--zone",
@@ -152,6 +200,8 @@ def _new(found: Namespace) -> NewSchedule:
         "budget.dollars": found.max_budget_usd,
     }
     said = {key: value for key, value in flags.items() if value is not None}
+    if not (found.at or found.every or found.webhook):
+        raise BadInput("a schedule needs --at, --every or --webhook: give one of them")
     places = paths(os.environ)
     loaded = load_here(here(), places, os.environ, said)
     settings = loaded.settings
@@ -162,11 +212,17 @@ def _new(found: Namespace) -> NewSchedule:
     return NewSchedule(
         found.prompt,
         str(here()),
-        recurrence_of(found.at, found.every, time.time(), os.environ, found.zone),
+        _recurrence(found),
         rights_of(settings, options),
         found.agent,
         found.model,
     )
+
+
+def _recurrence(found: Namespace) -> Recurrence:
+    if not (found.at or found.every):
+        return never(found.zone or local_zone(os.environ.get("TZ", "")))
+    return recurrence_of(found.at, found.every, time.time(), os.environ, found.zone)
 
 
 def _start_of(schedule: Schedule, script: Path | None) -> Launch:
@@ -193,7 +249,7 @@ def _start_of(schedule: Schedule, script: Path | None) -> Launch:
 
 def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
     book.settle()
-    found = [each for each in book.every() if every or each.next or each.running]
+    found = [each for each in book.every() if every or not each.ended or each.running]
     for each in found:
         if as_json:
             row = _Row(each, each.next)
@@ -209,10 +265,13 @@ def _lines(schedule: Schedule) -> list[str]:
     prompt = on_one_line(" ".join(plan.prompt.split()))
     short = prompt if len(prompt) <= _PROMPT else f"{prompt[: _PROMPT - 1]}…"
     how = "at" if plan.recurrence.once else "every"
-    lines = [
-        f"{schedule.id}  {short}",
-        f"   {how} {on_one_line(plan.recurrence.text)} in {on_one_line(plan.workspace)}",
-    ]
+    when = (
+        f"{how} {on_one_line(plan.recurrence.text)}" if plan.recurrence.text else "called"
+    )
+    lines = [f"{schedule.id}  {short}", f"   {when} in {on_one_line(plan.workspace)}"]
+    if schedule.webhook and not schedule.stopped:
+        wait = f"; {len(schedule.waiting)} of its calls wait" if schedule.waiting else ""
+        lines.append(f"   webhook /hooks/{schedule.webhook}{wait}")
     rules = ", ".join(plan.rights.allow) or "nothing that would ask"
     lines.append(f"   mode {plan.rights.mode}; allowed: {on_one_line(rules)}")
     if schedule.runs:
@@ -222,8 +281,10 @@ def _lines(schedule: Schedule) -> list[str]:
         where = f", session {last.session}" if last.session else ""
         lines.append(f"   last {shown(last.started, zone)}: {result}{missed}{where}")
     due = schedule.next
-    ended = "stopped" if schedule.stopped else "ended"
-    lines.append(f"   next {shown(due, zone)}" if due is not None else f"   {ended}")
+    if due is not None:
+        lines.append(f"   next {shown(due, zone)}")
+    elif schedule.ended:
+        lines.append("   stopped" if schedule.stopped else "   ended")
     return lines
 
 

@@ -15,6 +15,7 @@ from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.errors import RefoldError, first
 from refold.headless.task import closed
+from refold.journal.schedules.hook_calls import LONGEST_BODY
 from refold.journal.schedules.recurrence import shown
 from refold.journal.schedules.schedule_book import (
     CUT_OFF,
@@ -22,6 +23,7 @@ from refold.journal.schedules.schedule_book import (
     ScheduleBook,
     ScheduledRun,
 )
+from refold.values.text import from_outside, marked
 from refold.views.escape import on_one_line
 
 StartOf: TypeAlias = Callable[[Schedule], Launch]
@@ -79,7 +81,7 @@ class ScheduledRuns:
             self._say(_begun(schedule, run))
             outcome, text = CUT_OFF, ""
             try:
-                outcome, text = await self._turn(schedule)
+                outcome, text = await self._turn(schedule, _prompt(schedule, run))
             except RefoldError as error:
                 outcome, text = FAILED, str(error)
             except Exception as error:  # one that fails must not keep others from running
@@ -93,7 +95,7 @@ class ScheduledRuns:
             self._say(f"schedule {id_}: {outcome}{opens}{_line(text, most)}")
             return outcome
 
-    async def _turn(self, schedule: Schedule) -> tuple[str, str]:
+    async def _turn(self, schedule: Schedule, prompt: str) -> tuple[str, str]:
         launch = await to_thread.run_sync(self._start_of, schedule)
         try:
             launch.check_model()
@@ -104,7 +106,7 @@ class ScheduledRuns:
             session.check_model()
             seconds = schedule.plan.rights.budget.seconds or _LONGEST
             with anyio.move_on_after(seconds):
-                result = await session.run(schedule.plan.prompt)
+                result = await session.run(prompt)
                 return result.outcome, result.text or result.reason
             await session.interrupt(reason="out of time")
             return FAILED, f"it took longer than {seconds:g} s"
@@ -112,8 +114,21 @@ class ScheduledRuns:
             await closed(launch)
 
 
+def _prompt(schedule: Schedule, run: ScheduledRun) -> str:
+    """What the user wrote, and what a caller sent, which is marked as from outside."""
+    prompt = schedule.plan.prompt
+    if not run.body:
+        return prompt
+    cut = f", its first {LONGEST_BODY:,} characters"
+    source = f"a call of the webhook {schedule.webhook}"
+    source += cut if len(run.body) >= LONGEST_BODY else ""
+    return f"{prompt}\n\n{from_outside(marked(run.body)[0], source)}"
+
+
 def _begun(schedule: Schedule, run: ScheduledRun) -> str:
     zone = schedule.plan.recurrence.zone
+    if run.call:
+        return f"schedule {schedule.id}: runs, called {shown(run.due, zone)}"
     missed = f", missed {times(run.missed)}" if run.missed else ""
     what = _line(schedule.plan.prompt, _SHOWN)
     return f"schedule {schedule.id}: runs, due {shown(run.due, zone)}{missed}{what}"

@@ -22,9 +22,10 @@ from refold.app.app import App
 from refold.cli.launch import command_names, options_at
 from refold.cli.open_page import open_page
 from refold.cli.subcommands import SubcommandEntry
-from refold.client.due_schedules import fire_due
+from refold.client.due_schedules import DueSchedules, due_schedules
 from refold.client.host import Host, HostPaths, NewConversation
 from refold.client.launch import Launch
+from refold.client.webhooks import Webhooks
 from refold.config.folder_settings import load_here
 from refold.config.paths import Paths, here, paths
 from refold.errors import BadInput, RefoldError
@@ -119,16 +120,22 @@ def run(found: Namespace, *, opens: bool = False) -> int:
         complain(f"serving at {address}; Ctrl+C ends it")
 
     way = places.state / "server" / "open.html"
+    due = due_schedules(os.environ, found.script, complain)
+    webhooks = Webhooks(os.environ, due.hurry if due is not None else lambda: None)
+    serve = partial(serving.serve, host, own, where, ready, webhooks)
     try:
-        anyio.run(_serve_and_fire, partial(serving.serve, host, own, where, ready), found)
+        anyio.run(_serve_and_fire, serve, due)
     finally:
         way.unlink(missing_ok=True)
     return 0
 
 
-async def _serve_and_fire(serve: Callable[[], Awaitable[None]], found: Namespace) -> None:
+async def _serve_and_fire(
+    serve: Callable[[], Awaitable[None]], due: DueSchedules | None
+) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(fire_due, os.environ, found.script, complain)
+        if due is not None:
+            group.start_soon(due.run)
         await serve()
         group.cancel_scope.cancel()
 

@@ -38,17 +38,24 @@ _READ = 65_536
 async def fire_due(
     environ: Mapping[str, str], script: str | None, say: Callable[[str], None]
 ) -> None:
-    """Start what becomes due, until this is cancelled. `say` gets a line for the user when
-    a run begins and when it ends.
+    """Start what becomes due, until this is cancelled."""
+    if (found := due_schedules(environ, script, say)) is not None:
+        await found.run()
+
+
+def due_schedules(
+    environ: Mapping[str, str], script: str | None, say: Callable[[str], None]
+) -> "DueSchedules | None":
+    """What starts them here. `say` gets a line for the user when a run begins and when it ends.
 
     `script` is the file that the runs take their responses from. With `REFOLD_NO_BACKGROUND`
-    nothing is started.
+    nothing is started: None.
     """
     if environ.get(NO_BACKGROUND) or not sys.executable:
-        return
+        return None
     places = paths(environ)
     book = ScheduleBook(places.data, masks_of(environ, places).masked)
-    await DueSchedules(book, _program(script), environ, say).run()
+    return DueSchedules(book, _program(script), environ, say)
 
 
 def _program(script: str | None) -> Sequence[str]:
@@ -74,6 +81,8 @@ class DueSchedules:
         self._next, self._looked = 0.0, 0.0
         self._started, self._failed = set[int](), set[str]()
         self._room = anyio.CapacityLimiter(_MOST)
+        self._hurried = False
+        self._rest: anyio.CancelScope | None = None  # the sleep between two looks
 
     async def run(self) -> None:
         async with anyio.create_task_group() as group:
@@ -83,7 +92,16 @@ class DueSchedules:
                 except (RefoldError, OSError) as error:
                     self._complain(f"schedules: {error}")
                     self._next = float("inf")  # until the file is another one
-                await self._sleep(min(max(self._next - time.time(), 1.0), _LOOK))
+                with anyio.CancelScope() as self._rest:
+                    if not self._hurried:
+                        await self._sleep(min(max(self._next - time.time(), 1.0), _LOOK))
+                self._hurried = False
+
+    def hurry(self) -> None:
+        """Look at once: something was just recorded that is due."""
+        self._hurried = True
+        if self._rest is not None:
+            self._rest.cancel()
 
     async def _look(self, group: TaskGroup) -> None:
         now, stamp = time.time(), self._book.stamp()
@@ -138,6 +156,8 @@ class DueSchedules:
             async for line in _lines(out):
                 self._say(on_one_line(line))
         await to_thread.run_sync(waits.join, abandon_on_cancel=True)
+        if process.returncode == 0:  # more calls of its webhook may wait
+            self.hurry()
         if process.returncode not in _ENDS:
             self._complain(f"schedule {id_}: its process ended with {process.returncode}")
 

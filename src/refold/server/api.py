@@ -22,7 +22,7 @@ T = TypeVar("T")
 Route = TypeVar("Route", bound=Callable[..., Awaitable[Response]])
 _REFERENCE = "#/components/schemas/{name}"
 _JSON = "application/json"
-_REFUSALS = (400, 401, 403, 404, 405, 409, 413, 415, 421, 422, 503)
+_REFUSALS = (400, 401, 403, 404, 405, 409, 413, 415, 421, 422, 429, 503)
 _STATUSES = {"NotThere": 404, "Held": 409, "BadInput": 400}
 
 

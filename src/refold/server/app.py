@@ -1,7 +1,7 @@
 """The ASGI application: the guard, and behind it pages, REST and WebSocket.
 
 Put together here; who may come in is decided in `guard`, REST is in `rest` and `files`, the
-WebSocket in `websocket`. `serving` listens.
+WebSocket in `websocket`, calls of webhooks in `hooks`. `serving` listens.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,12 @@ from starlette.exceptions import HTTPException
 
 from refold import __version__
 from refold.client.host import Host
+from refold.client.webhooks import Webhooks
 from refold.server.access import COOKIE_SECONDS, Access
 from refold.server.api import Api, body_of, json_of
 from refold.server.files import add_files
 from refold.server.guard import App, Guard, Names, Rejected
+from refold.server.hooks import PREFIX, add_hooks
 from refold.server.rest import add_rest
 from refold.server.websocket import add_websocket
 
@@ -45,7 +47,14 @@ class Health(Struct, frozen=True):
     conversations: int  # that are open here
 
 
-def application(host: Host, access: Access, names: Names, *, tls: bool) -> App:
+def application(
+    host: Host,
+    access: Access,
+    names: Names,
+    *,
+    tls: bool,
+    webhooks: Webhooks | None = None,
+) -> App:
     """The whole server, without a socket."""
     app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
     api = Api(app)
@@ -54,7 +63,9 @@ def application(host: Host, access: Access, names: Names, *, tls: bool) -> App:
     add_files(api, host)
     add_websocket(app, host)
     _add_pages(app, access)
-    return Guard(app, access, names, (*PAGES, *_LOGIN))
+    if webhooks is not None:
+        add_hooks(api, webhooks)
+    return Guard(app, access, names, (*PAGES, *_LOGIN), PREFIX if webhooks else "")
 
 
 def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:

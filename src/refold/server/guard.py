@@ -1,7 +1,8 @@
 """Stands before every route, for HTTP and WebSocket: lets only our own clients through.
 
 In this order: one Host that is ours, an Origin that is ours wherever a browser says one, a
-token, a content type that no form can send, a body of a bounded size. It also puts the
+token, a content type that no form can send, a body of a bounded size. Where a request is
+signed instead, all but the token is checked, and its route checks the signature. It also puts the
 headers on every response that keep a page from loading or running what is not ours. Which
 tokens are good is decided in `access`.
 """
@@ -30,6 +31,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LONGEST_JSON = 1024 * 1024  # bytes of a body
 LONGEST_UPLOAD = 10 * 1024 * 1024
+LONGEST_SIGNED = 64 * 1024  # read from whoever sends it
 _NO_TOKEN = "no token: open the link that was printed, or, as a program, send the token"
 _SAFE = frozenset({"GET", "HEAD"})
 _METHODS = _SAFE | {"POST", "PUT", "PATCH", "DELETE"}
@@ -78,13 +80,21 @@ class Names(Struct, frozen=True):
 
 
 class Guard:
-    """Pure ASGI around `app`. `public` are paths that need no token: they hold no data."""
+    """Pure ASGI around `app`. `public` are paths that need no token: they hold no data.
+
+    A POST to a path that begins with `signed` needs none either; "": there are none.
+    """
 
     def __init__(
-        self, app: App, access: Access, names: Names, public: Collection[str]
+        self,
+        app: App,
+        access: Access,
+        names: Names,
+        public: Collection[str],
+        signed: str = "",
     ) -> None:
         self._app, self._access, self._names = app, access, names
-        self._public = frozenset(public)
+        self._public, self._signed = frozenset(public), signed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -114,11 +124,17 @@ class Guard:
             raise Rejected(403, "requests of other sites are refused")
         if headers.one("sec-fetch-site") in ("cross-site", "same-site"):
             raise Rejected(403, "requests of other sites are refused")
+        if self._is_signed(scope):
+            return _content(headers, "POST", LONGEST_SIGNED)
         asks = scope["type"] == "http" and scope["method"] in _SAFE
         self._identify(headers, scope["path"], by_page=asks or origin is not None)
         if scope["type"] == "websocket" or asks:
             return 0
         return _content(headers, scope["method"])
+
+    def _is_signed(self, scope: Scope) -> bool:
+        posts = scope["type"] == "http" and scope["method"] == "POST"
+        return bool(posts and self._signed and scope["path"].startswith(self._signed))
 
     def _identify(self, headers: "_Headers", path: str, *, by_page: bool) -> None:
         """A program says the token, a page the cookie. `by_page`: a cookie may count."""
@@ -163,7 +179,7 @@ class _Headers:
         return found.value if found else ""
 
 
-def _content(headers: _Headers, method: str) -> int:
+def _content(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> int:
     if method not in _METHODS:
         raise Rejected(405, f"there is nothing to be done by {method!r}")
     length = headers.one("content-length")
@@ -171,7 +187,7 @@ def _content(headers: _Headers, method: str) -> int:
         return 0
     kind = (headers.one("content-type") or "").lower()
     most = (
-        LONGEST_JSON
+        longest
         if kind in _JSON
         else LONGEST_UPLOAD
         if kind == _UPLOAD and method == "PUT"

@@ -152,6 +152,11 @@ def once(text: str, now: float, zone: str) -> Recurrence:
     return Recurrence(text.strip(), moment, zone, once=True)
 
 
+def never(zone: str) -> Recurrence:
+    """No time at all: what only a webhook starts."""
+    return Recurrence("", 0.0, zone, once=True)
+
+
 def local_zone(named: str) -> str:
     """The name of the zone here, given the value of TZ; "": as /etc/localtime has it."""
     if named.removeprefix(":"):

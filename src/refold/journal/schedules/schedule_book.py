@@ -6,7 +6,8 @@
 A run is claimed under the lock of the file and recorded before it starts, so that of two
 processes one starts it; its end is recorded after it. While it is under way its process has the
 second lock, which the system takes back when the process dies: a run without that lock and
-without an end was cut off, and is not started again. `schedules.recurrence` computes times,
+without an end was cut off, and is not started again. A call of a webhook waits in the file until
+a run of its own is claimed. `schedules.recurrence` computes times, `hook_calls` says which calls are taken,
 `store.shared_log` has the file, and `cli.scheduled_run` does the work. It blocks on the disk.
 """
 
@@ -21,6 +22,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import BadInput
+from refold.journal.schedules.hook_calls import (
+    LONGEST_BODY,
+    CallMemory,
+    CallRefusal,
+    HookCalled,
+    WaitingCall,
+    WebhookSet,
+)
 from refold.journal.schedules.recurrence import Recurrence
 from refold.journal.store.disk import Disk, make_directories
 from refold.journal.store.shared_log import Meaning, SharedLog
@@ -66,7 +75,10 @@ class NewSchedule(Struct, frozen=True):
 
 
 class ScheduledRun(Struct, frozen=True):
-    """`due` is the time that it is for; `missed` times before it were not run in time."""
+    """`due` is the time that it is for; `missed` times before it were not run in time.
+
+    `call` is the number of the call that it is for, 0: none; its body is there until the end.
+    """
 
     due: float
     started: float
@@ -74,6 +86,8 @@ class ScheduledRun(Struct, frozen=True):
     session: str = ""
     outcome: str = ""  # "": it has not ended
     text: str = ""
+    call: int = 0
+    body: str = ""
 
 
 class Schedule(Struct, frozen=True):
@@ -84,6 +98,9 @@ class Schedule(Struct, frozen=True):
     handled: float
     stopped: bool = False
     runs: tuple[ScheduledRun, ...] = ()  # the last ones, oldest first
+    webhook: str = ""  # its name; "": it has none
+    called: int = 0  # how often
+    waiting: tuple[WaitingCall, ...] = ()  # calls without a run, oldest first
 
     @property
     def running(self) -> ScheduledRun | None:
@@ -95,8 +112,16 @@ class Schedule(Struct, frozen=True):
         """When it is due next; None: never again."""
         return None if self.stopped else self.plan.recurrence.next(self.handled)
 
+    @property
+    def ended(self) -> bool:
+        """It never runs again."""
+        open_ = self.next is not None or self.webhook or self.waiting
+        return self.stopped or not open_
+
     def may_be_due(self, now: float) -> bool:
         """False: there is nothing to claim."""
+        if self.waiting and not self.stopped:
+            return True
         due = self.next
         return due is not None and (due <= now or self.handled - now > _SET_BACK)
 
@@ -115,12 +140,13 @@ class ScheduleStopped(Struct, frozen=True):
 
 
 class RunClaimed(Struct, frozen=True):
-    """Recorded before the run starts."""
+    """Recorded before the run starts. `call`: the number of the call that it is for."""
 
     id: int
     due: float
     now: float
     missed: int = 0
+    call: int = 0
 
 
 class RunOpened(Struct, frozen=True):
@@ -145,15 +171,18 @@ class ClockSetBack(Struct, frozen=True):
 
 ScheduleEvent: TypeAlias = (
     ScheduleAdded | ScheduleStopped | RunClaimed | RunOpened | RunEnded | ClockSetBack
-)
+    | WebhookSet | HookCalled
+)  # fmt: skip
 _KINDS: tuple[type[ScheduleEvent], ...] = (
     ScheduleAdded, ScheduleStopped, RunClaimed, RunOpened, RunEnded, ClockSetBack,
+    WebhookSet, HookCalled,
 )  # fmt: skip
 
 
 class _Stored(Struct, frozen=True):
     by_id: Mapping[int, Schedule] = {}
     calls: Mapping[str, int] = {}
+    hooks: Mapping[int, CallMemory] = {}
 
 
 class ScheduleBook:
@@ -198,7 +227,7 @@ class ScheduleBook:
         def decide(stored: _Stored) -> ScheduleAdded | None:
             if key and key in stored.calls:
                 return None
-            if sum(each.next is not None for each in stored.by_id.values()) >= _MOST:
+            if sum(not each.ended for each in stored.by_id.values()) >= _MOST:
                 raise BadInput(f"there are {_MOST} schedules: stop some first")
             return ScheduleAdded(max(stored.by_id, default=0) + 1, plan, now, key)
 
@@ -214,6 +243,47 @@ class ScheduleBook:
 
         _, stored = self._log.change("", decide)
         return _find(stored, id_)
+
+    def set_webhook(self, id_: int, name: str) -> Schedule:
+        """Give it this webhook, or with "" none. Raises `BadInput`."""
+
+        def decide(stored: _Stored) -> WebhookSet:
+            if _find(stored, id_).stopped:
+                raise BadInput(f"schedule {id_} is stopped: add another one")
+            other = _named(stored, name)
+            if other is not None and other.id != id_:
+                raise BadInput(
+                    f"the webhook {name!r} is that of schedule {other.id}: choose another name"
+                )
+            return WebhookSet(id_, name)
+
+        _, stored = self._log.change("", decide)
+        return _find(stored, id_)
+
+    def named(self, webhook: str) -> Schedule | None:
+        """The schedule with this webhook, if it is not stopped."""
+        return _named(self._log.read(), webhook)
+
+    def call(self, webhook: str, call: HookCalled) -> HookCalled | CallRefusal | None:
+        """Record a call whose signature is right: it gets the id and the number.
+
+        None: there is no such webhook any more.
+        """
+        refused: CallRefusal | None = None
+
+        def decide(stored: _Stored) -> HookCalled | None:
+            nonlocal refused
+            schedule = stored.by_id.get(call.id)
+            if schedule is None or schedule.stopped or schedule.webhook != webhook:
+                return None
+            memory = stored.hooks.get(call.id, CallMemory())
+            if refused := memory.refusal(call, schedule.waiting):
+                return None
+            body = call.body[:LONGEST_BODY]
+            return replace(call, number=schedule.called + 1, body=body)
+
+        made, _ = self._log.change("", decide)
+        return made if isinstance(made, HookCalled) else refused
 
     @contextmanager
     def claimed(self, id_: int, now: float) -> Generator[ScheduledRun | None]:
@@ -281,6 +351,11 @@ def _find(stored: _Stored, id_: int) -> Schedule:
     return found
 
 
+def _named(stored: _Stored, webhook: str) -> Schedule | None:
+    live = (each for each in stored.by_id.values() if not each.stopped)
+    return next((each for each in live if webhook and each.webhook == webhook), None)
+
+
 def _correction(stored: _Stored, id_: int, now: float) -> ClockSetBack | None:
     schedule = _find(stored, id_)
     ahead = schedule.handled - now
@@ -293,12 +368,15 @@ def _claim(stored: _Stored, id_: int, now: float) -> RunClaimed | None:
         return None
     count, last = schedule.plan.recurrence.due(schedule.handled, now)
     if not count:
-        return None
+        if not schedule.waiting:
+            return None
+        call = schedule.waiting[0]
+        return RunClaimed(id_, call.now, now, call=call.number)
     return RunClaimed(id_, last, now, count - 1 + (now - last > _LATE))
 
 
 def _folded(stored: _Stored, events: Iterable[ScheduleEvent]) -> _Stored:
-    by_id, calls = dict(stored.by_id), dict(stored.calls)
+    by_id, calls, hooks = dict(stored.by_id), dict(stored.calls), dict(stored.hooks)
     for event in events:
         if isinstance(event, ScheduleAdded):
             by_id[event.id] = Schedule(event.id, event.plan, event.now)
@@ -306,7 +384,11 @@ def _folded(stored: _Stored, events: Iterable[ScheduleEvent]) -> _Stored:
                 calls[event.key] = event.id
         elif (schedule := by_id.get(event.id)) is not None:
             by_id[event.id] = _after(schedule, event)
-    return _Stored(by_id, calls)
+            if isinstance(event, HookCalled):
+                hooks[event.id] = hooks.get(event.id, CallMemory()).after(event)
+            elif isinstance(event, WebhookSet) and event.name != schedule.webhook:
+                hooks.pop(event.id, None)  # its secret is another one
+    return _Stored(by_id, calls, hooks)
 
 
 def _after(schedule: Schedule, event: ScheduleEvent) -> Schedule:
@@ -316,14 +398,29 @@ def _after(schedule: Schedule, event: ScheduleEvent) -> Schedule:
             return replace(schedule, stopped=True)
         case ClockSetBack(_, now):
             return replace(schedule, handled=now)
-        case RunClaimed(_, due, now, missed):
-            run = ScheduledRun(due, now, missed)
-            handled = max(schedule.handled, due)
-            return replace(schedule, handled=handled, runs=(*runs[1 - _KEPT :], run))
+        case WebhookSet(_, name):
+            return replace(schedule, webhook=name)
+        case HookCalled(_, number, now, _, _, body):
+            waiting = (*schedule.waiting, WaitingCall(number, now, body))
+            return replace(schedule, called=number, waiting=waiting)
+        case RunClaimed():
+            return _with_run(schedule, event)
         case RunOpened(_, session) if running is not None:
             return replace(schedule, runs=(*runs[:-1], replace(running, session=session)))
         case RunEnded(_, outcome, text) if running is not None:
-            ended = replace(running, outcome=outcome, text=text)
+            ended = replace(running, outcome=outcome, text=text, body="")
             return replace(schedule, runs=(*runs[:-1], ended))
         case _:
             return schedule
+
+
+def _with_run(schedule: Schedule, claim: RunClaimed) -> Schedule:
+    bodies = {each.number: each.body for each in schedule.waiting}
+    body = bodies.get(claim.call, "")
+    run = ScheduledRun(claim.due, claim.now, claim.missed, call=claim.call, body=body)
+    return replace(
+        schedule,
+        handled=schedule.handled if claim.call else max(schedule.handled, claim.due),
+        runs=(*schedule.runs[1 - _KEPT :], run),
+        waiting=tuple(each for each in schedule.waiting if each.number != claim.call),
+    )

@@ -1,0 +1,125 @@
+"""Webhooks of schedules: their secrets, and whether a request may start a run.
+
+A secret is kept as API keys are, in a file for the user alone; the file of the schedules has only
+the name. Whoever has the secret signs the time and the body. An unknown name costs
+the same work as a wrong signature. What was taken before is refused by
+`schedules.hook_calls`; `client.due_schedules` starts the run, and `server.hooks` is the address.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
+
+import anyio
+from anyio import to_thread
+from msgspec import Struct
+
+from refold.config import credentials
+from refold.config.paths import Paths, paths
+from refold.config.secret_values import masks_of
+from refold.errors import BadInput, RefoldError
+from refold.journal.schedules.hook_calls import WINDOW, CallRefusal, HookCalled
+from refold.journal.schedules.schedule_book import ScheduleBook
+
+_FILE = "webhooks.toml"
+_BYTES = 32
+_AT_ONCE = 2  # requests that are checked: whoever sends them is not known yet
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_STAMP = re.compile(r"[0-9]{1,12}")
+_SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
+HookRefusal: TypeAlias = Literal["unknown", "out of order"] | CallRefusal
+
+
+class SignedCall(Struct, frozen=True):
+    """A request as it came: nothing of it is checked."""
+
+    name: str
+    stamp: str
+    signature: str
+    body: bytes
+
+
+class Webhooks:
+    """Of one server. `called` is called after each call that is recorded."""
+
+    def __init__(self, environ: Mapping[str, str], called: Callable[[], None]) -> None:
+        self._environ, self._called = environ, called
+        self._stand_in = secrets.token_hex(_BYTES)
+        self._room = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def call(self, request: SignedCall) -> HookCalled | HookRefusal:
+        """Record the call, which is then due, or say why not."""
+        try:
+            found = await to_thread.run_sync(self._call, request, limiter=self._room)
+        except (RefoldError, OSError):  # it names files, which no stranger needs to know
+            return "out of order"
+        if isinstance(found, HookCalled):
+            self._called()
+        return found
+
+    def _call(self, request: SignedCall) -> HookCalled | HookRefusal:
+        places, now = paths(self._environ), time.time()
+        kept = credentials.read(places.config / _FILE)
+        masks = masks_of(self._environ, places)
+        masks.learn(*kept.values())
+        book = ScheduleBook(places.data, masks.masked)
+        schedule, secret = book.named(request.name), kept.get(request.name, "")
+        known = schedule is not None and bool(secret)
+        right = _is_right(secret if known else self._stand_in, request)
+        if schedule is None or not (known and right):
+            return "unknown"
+        signed = float(request.stamp)
+        if abs(now - signed) > WINDOW:
+            return "too old"
+        proof = hashlib.sha256(request.signature.encode()).hexdigest()
+        body = request.body.decode(errors="replace")
+        call = HookCalled(schedule.id, 0, now, signed, proof, body)
+        return book.call(request.name, call) or "unknown"
+
+
+def check(name: str, book: ScheduleBook, id_: int = 0) -> None:
+    """Raises `BadInput` for what cannot be the name of a webhook of this schedule."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{name!r} cannot be the name of a webhook: write at most 64 of a-z, 0-9 and -, and no "
+            "- in front"
+        )
+    if (other := book.named(name)) is not None and other.id != id_:
+        raise BadInput(
+            f"the webhook {name!r} is that of schedule {other.id}: choose another name"
+        )
+
+
+def make(places: Paths, book: ScheduleBook, id_: int, name: str) -> str:
+    """Give the schedule this webhook. Returns its new secret, which is shown nowhere again.
+
+    Raises `BadInput`.
+    """
+    check(name, book, id_)
+    before = book.find(id_).webhook
+    book.set_webhook(id_, name)
+    secret = secrets.token_hex(_BYTES)
+    credentials.store(places.config / _FILE, name, secret)
+    if before != name:
+        forget(places, before)
+    return secret
+
+
+def forget(places: Paths, name: str) -> None:
+    """Delete the secret of a webhook that is no more. Raises `BadInput`."""
+    if name:
+        credentials.remove(places.config / _FILE, name)
+
+
+def _is_right(secret: str, request: SignedCall) -> bool:
+    """Whether the request is signed with this secret."""
+    signed = request.stamp.encode("latin-1", "replace") + b"." + request.body
+    wanted = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+    given = request.signature.encode("latin-1", "replace")
+    same = hmac.compare_digest(f"sha256={wanted}".encode(), given)
+    shaped = _STAMP.fullmatch(request.stamp) and _SIGNATURE.fullmatch(request.signature)
+    return same and bool(shaped)

@@ -1,0 +1,51 @@
+"""The address of the webhooks: a signed request starts a run of a schedule.
+
+Which requests are let in is decided in `client.webhooks`; `guard` has checked all but the
+signature. Here the headers are read, and each refusal gets its status.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import Header, Request, Response
+from msgspec import Struct
+
+from refold.client.webhooks import HookRefusal, SignedCall, Webhooks
+from refold.server.api import Api, json_of
+from refold.server.guard import Rejected
+
+PREFIX = "/hooks/"
+_REFUSED: Mapping[HookRefusal, tuple[int, str]] = {
+    "unknown": (401, "there is no such webhook, or the signature is wrong"),
+    "too old": (
+        401,
+        "the timestamp is not within five minutes of the clock of this server",
+    ),
+    "repeated": (409, "this request was taken before: sign another one"),
+    "out of order": (503, "the webhooks of this server cannot be read or written"),
+    "too many": (429, "this webhook was called too often: try again later"),
+}
+
+
+class HookTaken(Struct, frozen=True):
+    """The run is `run` of those that this webhook's schedule has been called for."""
+
+    schedule: int
+    run: int
+
+
+def add_hooks(api: Api, webhooks: Webhooks) -> None:
+    @api.route("POST", f"{PREFIX}{{name}}", HookTaken, status=202, body=object)
+    async def call(  # pyright: ignore[reportUnusedFunction] - a route
+        name: str,
+        request: Request,
+        x_refold_timestamp: Annotated[str, Header()] = "",
+        x_refold_signature: Annotated[str, Header()] = "",
+    ) -> Response:
+        """Start a run of a schedule. A signature takes the place of the token."""
+        body = await request.body()
+        signed = SignedCall(name, x_refold_timestamp, x_refold_signature, body)
+        found = await webhooks.call(signed)
+        if isinstance(found, str):
+            raise Rejected(*_REFUSED[found])
+        return json_of(HookTaken(found.id, found.number), 202)

@@ -1,0 +1,124 @@
+"""Which calls of a webhook are taken, over clocks that are wrong and what is forgotten."""
+
+from pathlib import Path
+
+import pytest
+
+from refold.errors import BadInput
+from refold.journal.schedules.hook_calls import HookCalled, WaitingCall
+from refold.journal.schedules.recurrence import every, never
+from refold.journal.schedules.schedule_book import (
+    NewSchedule,
+    Schedule,
+    ScheduleBook,
+    ScheduledRun,
+)
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> ScheduleBook:
+    """With schedule 1, which only its webhook `ci` starts."""
+    made = ScheduleBook(tmp_path)
+    made.add(NewSchedule("Say why.", "/work", never("UTC")), NOW)
+    made.set_webhook(1, "ci")
+    return made
+
+
+def called(
+    book: ScheduleBook, proof: str, now: float = NOW, *, signed: float = 0.0
+) -> object:
+    """The number of the call, or why it is not taken."""
+    found = book.call("ci", HookCalled(1, 0, now, signed or now, proof, f"body {proof}"))
+    return found.number if isinstance(found, HookCalled) else found
+
+
+def ran(book: ScheduleBook, now: float) -> ScheduledRun | None:
+    with book.claimed(1, now) as run:
+        if run is not None:
+            book.end(1, "answered")
+    return run
+
+
+def test_without_a_time_only_calls_are_due_in_their_order(book: ScheduleBook) -> None:
+    before = (ran(book, NOW + DAY), ran(book, NOW - 2 * DAY), book.find(1).ended)
+    taken = [called(book, "a"), called(book, "b")]
+
+    runs = [ran(book, NOW + 5), ran(book, NOW + 6), ran(book, NOW + 7)]
+
+    assert before == (None, None, False)
+    assert taken == [1, 2]
+    assert runs == [
+        ScheduledRun(NOW, NOW + 5, call=1, body="body a"),
+        ScheduledRun(NOW, NOW + 6, call=2, body="body b"),
+        None,
+    ]
+    assert all(run.body == "" for run in book.find(1).runs)
+
+
+def test_a_call_leaves_the_times_of_its_schedule_as_they_are(tmp_path: Path) -> None:
+    book = ScheduleBook(tmp_path)
+    book.add(NewSchedule("Say why.", "/work", every("1h", NOW, "UTC")), NOW)
+    book.set_webhook(1, "ci")
+    called(book, "a", NOW + 60)
+
+    runs = [ran(book, NOW + 61), ran(book, NOW + 62), ran(book, NOW + 3_600)]
+
+    assert [(run.call, run.due) if run else None for run in runs] == [
+        (1, NOW + 60), None, (0, NOW + 3_600),
+    ]  # fmt: skip
+
+
+def test_a_request_is_good_once_though_the_clock_is_set_back(tmp_path: Path) -> None:
+    book = ScheduleBook(tmp_path)
+    book.add(NewSchedule("Say why.", "/work", never("UTC")), NOW)
+    book.set_webhook(1, "ci")
+    first = called(book, "old")
+    for day in range(1, 4):
+        called(book, f"day {day}", NOW + day * DAY)
+        ran(book, NOW + day * DAY)
+
+    replays = [called(ScheduleBook(tmp_path), p, NOW, signed=NOW) for p in ("old", "new")]
+
+    assert first == 1
+    assert replays == ["too old", "too old"]
+
+
+def test_sixty_calls_are_taken_in_an_hour(book: ScheduleBook) -> None:
+    taken = list[object]()
+    for n in range(61):
+        taken.append(called(book, str(n), NOW + n))
+        ran(book, NOW + n)
+
+    assert taken == [*range(1, 61), "too many"]
+    assert called(book, "later", NOW + 3_700) == 61
+
+
+def test_a_webhook_under_another_name_forgets_what_was_signed_before(
+    book: ScheduleBook,
+) -> None:
+    ahead = called(book, "a", NOW + 400 * DAY)
+    late = called(book, "b", NOW)
+    book.set_webhook(1, "build")
+    book.set_webhook(1, "ci")
+
+    assert (ahead, late, called(book, "c", NOW)) == (1, "too old", 2)
+
+
+def test_a_name_belongs_to_one_schedule_until_that_is_stopped(book: ScheduleBook) -> None:
+    second = book.add(NewSchedule("Do it.", "/work", never("UTC")), NOW)
+
+    with pytest.raises(BadInput, match="'ci' is that of schedule 1"):
+        book.set_webhook(second.id, "ci")
+    called(book, "a")
+    book.stop(1)
+    after = (ran(book, NOW + 1), called(book, "b"))
+    moved: Schedule = book.set_webhook(second.id, "ci")
+
+    assert after == (None, None)
+    assert (moved.id, moved.webhook) == (2, "ci")
+    assert book.find(1).waiting == (WaitingCall(1, NOW, "body a"),)
+    with pytest.raises(BadInput, match="schedule 1 is stopped"):
+        book.set_webhook(1, "other")
