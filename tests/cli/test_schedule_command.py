@@ -110,7 +110,7 @@ def test_a_webhook_is_made_listed_renewed_and_taken_away(
     second = secrets.read_text()
     off = shell("schedule", "webhook", "1", "--off")
 
-    said, secret = made[1].splitlines()
+    said, _, secret = made[1].splitlines()
     assert (made[0], said) == (
         0, "schedule 1 is run by signed calls of POST /hooks/ci of refold serve",
     )  # fmt: skip
@@ -120,7 +120,7 @@ def test_a_webhook_is_made_listed_renewed_and_taken_away(
         "1  Say why", f"   called in {tmp_path}", "   webhook /hooks/ci",
         "   mode default; allowed: nothing that would ask",
     ]  # fmt: skip
-    assert second == f'"ci" = "{again[1].splitlines()[1]}"\n' != first
+    assert second == f'"ci" = "{again[1].splitlines()[2]}"\n' != first
     assert off == (0, "schedule 1 has no webhook\n", "")
     assert secrets.read_text() == ""
     assert shell("schedule", "list")[1] == ""

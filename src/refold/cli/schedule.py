@@ -147,8 +147,7 @@ def _change_webhook(places: Paths, book: ScheduleBook, found: Namespace) -> None
 def _give_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> None:
     secret = webhooks.make(places, book, id_, name)
     write(f"schedule {id_} is run by signed calls of POST /hooks/{name} of refold serve\n")
-    remark("the secret of the webhook follows, and is not shown again:")
-    write(f"{secret}\n")
+    write(f"the secret of the webhook, which is not shown again:\n{secret}\n")
 
 
 def _say(line: str) -> None:
