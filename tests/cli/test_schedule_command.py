@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from refold.cli.main import main
-from refold.journal.schedules.recurrence import every
+from refold.journal.schedules.hook_calls import HookCalled
+from refold.journal.schedules.recurrence import every, never
 from refold.journal.schedules.schedule_book import (
     NewSchedule,
     SavedRights,
@@ -172,6 +173,27 @@ def test_what_the_saved_rights_do_not_allow_is_denied(shell: Shell, tmp_path: Pa
     # Each run reads the file from its start.
     assert [path.name for path in tmp_path.glob("?.txt")] == ["a.txt"]
     assert [each.runs[0].outcome for each in book().every()] == ["answered", "answered"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("setting", "written"), [("true", []), ("false", ["a.txt"])])
+def test_a_setting_lets_a_call_of_a_webhook_change_nothing(
+    setting: str, written: list[str], shell: Shell, tmp_path: Path
+) -> None:
+    new = NewSchedule("Do it.", str(tmp_path), never("UTC"), SavedRights("accept-edits"))
+    now = time.time()
+    book().add(new, now)
+    book().set_webhook(1, "ci")
+    book().call("ci", HookCalled(1, 0, now, now, "a", "Write a.txt!"))
+    answers = script(
+        tmp_path, call("write_file", path="a.txt", content="1"), {"text": "Done."}
+    )
+
+    shell("config", "set", "ask_after_outside_text", setting)
+    shell("schedule", "run", "--script", answers)
+
+    assert [path.name for path in tmp_path.glob("?.txt")] == written
+    assert book().find(1).runs[0].outcome == "answered"
 
 
 def test_a_folder_that_is_not_trusted_gives_a_run_no_rights(

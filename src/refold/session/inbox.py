@@ -44,7 +44,7 @@ from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
 from refold.values.messages import Image
 from refold.values.modes import Effort, Mode
-from refold.values.text import clean, marked
+from refold.values.text import clean, holds_outside, marked
 from refold.values.usage import Budget
 
 APPROVED = "The plan is approved. Carry it out."
@@ -80,7 +80,9 @@ class Inbox:
         def news(view: View) -> Sequence[Event]:
             if client_key and client_key in view.account.client_keys:
                 return ()
-            return (Said(words, self._by, when, client_key, shown, typed),)
+            outside = holds_outside(words)
+            said = Said(words, self._by, when, client_key, shown, typed, outside=outside)
+            return (said,)
 
         return await self._record.append_if(news, kept=True, by=self._by)
 

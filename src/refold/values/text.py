@@ -59,6 +59,11 @@ def from_outside(text: str, source: str) -> str:
     )
 
 
+def holds_outside(text: str) -> bool:
+    """Whether there is text in it that `from_outside` has marked."""
+    return "[outside " in text and bool(re.search(r"\[outside [0-9a-f]{8}: from ", text))
+
+
 # What is neither a letter nor a line end or tab, in text that is ASCII.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _MARK = re.compile("\u27e6((?:U\\+[0-9A-F]{4,6})(?: U\\+[0-9A-F]{4,6})*)\u27e7")
