@@ -290,6 +290,15 @@ def test_a_huge_answer_is_cut_off(there: OAuthServer, tmp_path: Path, path: str)
         User(tmp_path, there).log_in()
 
 
+def test_where_no_client_can_be_registered_the_error_says_what_to_write(
+    there: OAuthServer, tmp_path: Path
+) -> None:
+    there.instead["/register"] = instead((401, {}, b""))
+
+    with pytest.raises(BadInput, match=r"Registration failed: 401 .*as oauth\.clientId"):
+        User(tmp_path, there).log_in()
+
+
 NONSENSE = [b"", b"{", b"[]", b"\xff\xfe", b'{"access_token": 7}']
 
 

@@ -71,7 +71,8 @@ ROWS: Mapping[str, Typing] = {
         "/cd 'hello.py': .* is not a directory", "refold · .* · /tmp", "/tmp")),
     "add-dir": Typing("/add-dir", "/add-dir /tmp", "/add-dir /tmp", seen=(
         ".*/work", "and /tmp", "/tmp belongs to the workspace already.")),
-    "worktree": Typing("/worktree x", seen=(".* is not a git repository, .*",)),
+    "worktree": Typing("/worktree", "/worktree x", seen=2 * (
+        ".* is not a git repository, so no working tree can be made",)),
     "clear": said("/new", "/history", seen=(
         "A new session. The previous one is kept.", "There are no messages in this session yet.")),
     "continue": said("/continue", then=("On I go.",), seen=("On I go.",)),

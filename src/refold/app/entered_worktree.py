@@ -116,8 +116,14 @@ class SessionWorktree:
             raise ToolFailed(_as_sentence(error)) from error
 
     async def listed(self) -> Sequence[tuple[Worktree, TreeState]]:
-        """The worktrees of the repository, each with what its removal would lose."""
-        found = await self._trees.listed()
+        """The worktrees of the repository, each with what its removal would lose.
+
+        Raises `BadInput` where there is no repository.
+        """
+        try:
+            found = await self._trees.listed()
+        except ToolFailed as error:
+            raise BadInput(for_a_person(str(error))) from error
         there = [each for each in found if await anyio.Path(each.directory).is_dir()]
         return [(each, await self._trees.state(each)) for each in there]
 

@@ -15,7 +15,11 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
 import anyio
 import httpx2
 from anyio.abc import SocketStream
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth import (
+    OAuthClientProvider,
+    OAuthFlowError,
+    OAuthRegistrationError,
+)
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -33,6 +37,10 @@ from refold.values.web_address import is_local_name, web_address
 
 _PATIENCE = 300.0  # seconds that the user has in the browser
 _REQUEST = 16_384  # bytes of the browser's request that are read
+_REGISTER = (
+    "(it registers no clients by itself: register one there, and name it in the server's file "
+    "as oauth.clientId)"
+)
 _TOLD = 300  # characters of what an authorization server says
 _PATH = "/callback"
 _PAGE = (
@@ -312,8 +320,14 @@ def _said(error: BaseException) -> str:
     """The reason on one line. What a server sent in answer to a secret is not repeated."""
     if isinstance(error, ValidationError) or "nvalid token response" in str(error):
         return "its authorization server sent what makes no sense"
+    if isinstance(error, OAuthRegistrationError):
+        return f"{_one_line(error)} {_REGISTER}"
     if not isinstance(error, BadInput | OAuthFlowError | httpx2.HTTPError):
         return f"{type(error).__name__}: {error}"[:_TOLD]
+    return _one_line(error)
+
+
+def _one_line(error: BaseException) -> str:
     line = "".join(c if c.isprintable() else " " for c in str(error))
     return " ".join(line.split())[:_TOLD]
 
