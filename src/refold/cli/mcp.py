@@ -68,7 +68,7 @@ def add_arguments(mcp: ArgumentParser) -> None:
     test.add_argument("-y", "--yes", action="store_true", help="accept changed tools")
     mcp_login.add_arguments(what)
     serving = what.add_parser(
-        "serve", help="be an MCP server that works on tasks of other agents"
+        "serve", help="serve as an MCP server that works on tasks of other agents"
     )
     mcp_serve.add_arguments(serving)
 

@@ -51,7 +51,7 @@ _LISTED = (
     Subcommand("skills", "skills", "list skills, templates and their problems"),
     Subcommand("agents", "agents", "list agents and their problems"),
     Subcommand("spec", "spec", "check, show and convert files of declared agents"),
-    Subcommand("mcp", "mcp", "add, test and log in at MCP servers; be one"),
+    Subcommand("mcp", "mcp", "add, test and log in at MCP servers; serve as one"),
     Subcommand("hooks", "hooks", "list and test your hooks"),
     Subcommand("plugins", "plugins", "list the plug-ins and their problems"),
     Subcommand("rlm", "rlm", "answer a question about files of any size"),
