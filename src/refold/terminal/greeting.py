@@ -19,17 +19,16 @@ from refold.views.number_format import outcome_line
 _WIDEST = 100  # cells
 _BLOCKS = 12  # of the last exchange: calls, texts, notices
 _CUT_OFF = "Enter continues it · a message is sent with it · Ctrl+C ends it"
-_TIPS = (
-    "Ctrl+D leaves",
-    "Shift+Tab changes what runs without asking",
+_TIPS = (  # so short that the line fits 80 columns
+    "Shift+Tab changes the mode",
     "@ names a file, and Tab completes it",
     "!command runs it in your shell",
     "Esc Esc rewinds to an earlier message",
-    "Enter while it works sends at the next step",
+    "Enter also sends while it works",
     "Ctrl+R searches what you typed before",
-    "Ctrl+G writes the message in your editor",
+    "Ctrl+G opens your editor",
     "#text saves a note for later sessions",
-    "/undo reverts a message and its file changes",
+    "/undo reverts the last message",
 )
 _BYPASS = "Mode bypass: everything runs without asking, except what asks in every mode (sudo, .env, …)."
 
@@ -42,12 +41,13 @@ async def greet(session: Session, printer: Printer) -> None:
     for notice in session.notices():
         printer.say(on_one_line(notice), "warn")
     if not await last_words(session, printer) and not view.turn.seq:
-        printer.say(f"/help lists the commands · {tip(view.session.id)}", "dim")
+        parts = ("/help lists the commands", tip(view.session.id), "Ctrl+D leaves")
+        printer.say(" · ".join(filter(None, parts)), "dim")
 
 
 def tip(session_id: str) -> str:
     """Another tip for most sessions, the same one for a session that is opened again."""
-    return _TIPS[crc32(session_id.encode()) % len(_TIPS)] if session_id else _TIPS[0]
+    return _TIPS[crc32(session_id.encode()) % len(_TIPS)] if session_id else ""
 
 
 async def last_words(session: Session, printer: Printer) -> bool:
