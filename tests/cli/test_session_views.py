@@ -86,7 +86,7 @@ def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("tree", f"{ID}/child-7"), "root has no child-7: there is child-1, child-2"),
+        (("tree", f"{ID}/child-7"), "root has no child-7: it has child-1, child-2"),
         (("show", f"{ID}/leaf-1"), "root has no 'leaf-1'"),
         (("tree", f"{ID}/call-0"), "root/call-0 is not a session"),
         (("step", "3", ID), "root has no step 3: they are 1 to 2"),

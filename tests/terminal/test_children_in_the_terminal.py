@@ -242,7 +242,7 @@ def test_one_child_is_stopped_or_all_and_the_names_are_told(
 ) -> None:
     rows, evening = here(["/stop child-9", "/stop child-1", "/stop", "/tree"])
 
-    assert "nothing called 'child-9' is running; there is child-1" in rows
+    assert "nothing called 'child-9' is running; running now: child-1" in rows
     assert "Stopping child-1, and the subagents below." in rows
     assert "It is being stopped already." in rows
     assert "    it is to end: stopped by the person" in rows
@@ -273,7 +273,10 @@ def test_a_stop_without_a_name_that_fits_says_what_runs_in_the_background(
 
     anyio.run(story)
 
-    rows, there = evening.out.getvalue().split("\n"), "there is background-1, background-2"
+    rows, there = (
+        evening.out.getvalue().split("\n"),
+        "running now: background-1, background-2",
+    )
     assert (
         "no subagent is running; in the background run background-1, background-2: "
         "/stop NAME stops one" in rows

@@ -317,7 +317,7 @@ def test_an_address_leads_to_its_node(tmp_path: Path) -> None:
     node, rest = find(root, ("child-1", "child-1", "leaf-3"))
     assert (node.address, rest) == ("root/child-1/child-1", "leaf-3")
     assert find(root, ("child-2", "call-0.1"))[1] == "call-0.1"
-    with pytest.raises(BadInput, match="root has no child-9: there is child-1, child-2"):
+    with pytest.raises(BadInput, match="root has no child-9: it has child-1, child-2"):
         find(root, ("child-9",))
 
 

@@ -397,7 +397,9 @@ async def _stop_work(order: StopChild | StopBackground, engine: Engine) -> bool:
         raise BadInput(NO_COMMAND)
     if order.name and order.name not in running:
         there = ", ".join(running)
-        raise BadInput(f"no background command {order.name!r} is running; there is {there}")
+        raise BadInput(
+            f"no background command {order.name!r} is running; running now: {there}"
+        )
     for each in (order.name,) if order.name else running:
         await engine.background.stop(each)
     return True

@@ -77,4 +77,4 @@ def _there(node: Node) -> str:
     if not names:
         return "it has no subagents"
     shown = names if len(names) <= 6 else [*names[:3], "…", names[-1]]
-    return f"there is {', '.join(shown)}"
+    return f"it has {', '.join(shown)}"

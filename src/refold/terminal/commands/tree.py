@@ -55,7 +55,7 @@ async def run_stop(here: Terminal, rest: str) -> None:
     running = [each.name for each in children]
     if name and name not in running:
         shown = ", ".join((*running, *commands))
-        there = f"nothing called {on_one_line(name)!r} is running; there is {shown}"
+        there = f"nothing called {on_one_line(name)!r} is running; running now: {shown}"
         raise BadInput(there if shown else "nothing is running that could be stopped")
     if not running:
         raise BadInput(_no_subagent(commands))
