@@ -19,6 +19,7 @@ from refold.values.display import Asking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 Ask = Callable[[Asking], Any]
+KEY = {"x-key": "secret"}
 
 
 @contextmanager
@@ -109,7 +110,11 @@ def test_a_server_of_the_older_kind_is_found_though_the_file_says_http(
     assert reply.text == "8"
 
 
-def test_headers_are_not_sent_on_to_where_a_redirect_leads(tmp_path: Any) -> None:
+@pytest.mark.parametrize("kind", ["http", "sse"])
+@pytest.mark.parametrize("status", [302, 307])
+def test_headers_are_not_sent_on_to_where_a_redirect_leads(
+    tmp_path: Any, status: int, kind: str
+) -> None:
     import uvicorn
 
     stolen = list[bytes]()
@@ -119,16 +124,51 @@ def test_headers_are_not_sent_on_to_where_a_redirect_leads(tmp_path: Any) -> Non
         await respond(send, 200, [])
 
     async def redirecting(scope: Any, receive: Any, send: Any) -> None:
-        await respond(send, 307, [(b"location", target.encode())])
+        await respond(send, status, [(b"location", target.encode())])
 
     with running(
         uvicorn.Server(uvicorn.Config(thief, port=0, log_level="critical"))
     ) as target:
         own = uvicorn.Server(uvicorn.Config(redirecting, port=0, log_level="critical"))
         with running(own) as url, pytest.raises(ToolFailed, match="not connected"):
-            called(connections(tmp_path, url=url, headers={"x-key": "secret"}), number=1)
+            called(connections(tmp_path, type=kind, url=url, headers=KEY), number=1)
 
     assert stolen == []
+
+
+def test_an_event_without_end_ends_the_connection_and_takes_little_memory(
+    tmp_path: Any,
+) -> None:
+    import uvicorn
+
+    sent = 0
+
+    async def flooding(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal sent
+        gone = anyio.Event()
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            gone.set()
+
+        kind = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": kind})
+        body = b"data: " + b"x" * 100_000
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch)
+            while sent < 400_000_000 and not gone.is_set():
+                sent += len(body)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+                await anyio.sleep(0)
+                body = b"x" * 100_000
+            group.cancel_scope.cancel()
+
+    server = uvicorn.Server(uvicorn.Config(flooding, port=0, log_level="critical"))
+    with running(server) as url, pytest.raises(ToolFailed, match="not connected"):
+        called(connections(tmp_path, url=url, startupTimeout=8_000), number=1)
+
+    assert sent < 100_000_000
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Any) -> None:
