@@ -491,6 +491,17 @@ def test_a_command_before_the_first_message_is_no_message(
     assert sorted(names) == ["/new", "/options", "/plan"]
 
 
+def test_a_command_of_the_developer_page_is_no_message_on_the_other(
+    serve: Serve, pages: Watched
+) -> None:
+    page = pages.open(serve({"text": "Hello."}), "/")
+
+    say(page, "/model openai/x")
+
+    page.get_by_text("There is no command /model on this page.").wait_for()
+    assert page.locator("#message").input_value() == "/model openai/x"
+
+
 def test_panels_of_a_developer_show_what_was_done(serve: Serve, pages: Watched) -> None:
     todo = {
         "calls": [

@@ -460,7 +460,8 @@ class Page {
       rewind: () => this.openPanel("history"),
       export: () => { this.menu.open = true; this.menu.querySelector("a").focus(); },
     }[name];
-    if (!does || !(name in this.texts.commands)) return false;
+    if (!does) return false;
+    if (!(name in this.texts.commands)) return this.texts.noCommand(name);
     if (!this.conversation && !FIRST.includes(name)) return this.texts.noConversation(name);
     does();
     return true;

@@ -32,6 +32,7 @@ const common = {
   close: "Close",
   save: "Save",
   retry: "Try again",
+  noCommand: (name) => `There is no command /${name} on this page. The developer page has it.`,
   noConversation: (name) => `/${name} works when there is a conversation: write a message first.`,
   dialogFailed: (why) => `That did not work: ${why}`,
   latest: "Jump to the latest",
