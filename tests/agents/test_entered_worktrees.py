@@ -14,6 +14,8 @@ from refold.journal.events.child_events import WorktreeEntered, WorktreeLeft
 from refold.journal.events.kinds import Ended
 from tests.agents.families import Household, called, events, told
 
+pytestmark = pytest.mark.slow
+
 ENTER = called("enter_worktree", name="paint")
 KEEP = called("exit_worktree", action="keep")
 REMOVE = called("exit_worktree", action="remove")

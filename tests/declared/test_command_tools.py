@@ -91,6 +91,7 @@ def judged(app: App, name: str, arguments: Mapping[str, object], *denied: str) -
 WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
 
 
+@pytest.mark.slow
 @given(st.lists(WORDS, min_size=1, max_size=8))
 @example(
     ["$(touch x)", "`id`", "'; rm -rf /; '", '"', "a\nb", "\\", "*", "~", "", "!!", "é"]

@@ -267,6 +267,7 @@ VARIANTS = st.builds(
 OWN = Variant(name="own", command=("a b", "{model}"), own_tools="none")
 
 
+@pytest.mark.slow
 @given(st.lists(VARIANTS, max_size=3, unique_by=lambda each: each.name))
 @example([OWN])
 def test_exported_agents_are_imported_as_the_same(variants: list[Variant]) -> None:
