@@ -24,7 +24,8 @@ export class Composer {
       "aria-autocomplete": "list", "aria-controls": "suggestions", "aria-haspopup": "listbox",
       on: {
         input: () => this.changed(), keydown: (e) => this.key(e), paste: (e) => this.pasted(e),
-        blur: () => setTimeout(() => this.offer([]), 120),
+        // A click on a suggestion takes the focus, too. Whoever is back by then still types.
+        blur: () => setTimeout(() => { if (document.activeElement !== this.text) this.offer([]); }, 120),
       },
     });
     this.list = h("ul", { id: "suggestions", role: "listbox", "aria-label": texts.suggestions, hidden: true });
