@@ -8,12 +8,13 @@ Redirects are not followed here. `oauth_login` and `oauth_session` make the requ
 
 import ipaddress
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 
 import anyio
 import httpx2
 
 from refold.errors import BadInput
-from refold.provider.connect import Endpoint, dial, proxy_for, resolve
+from refold.provider.connect import Endpoint, dial, dial_first, proxy_for, resolve
 from refold.provider.http import Broken, HttpConnection, unreachable_because
 from refold.values.web_address import WebAddress, is_private, web_address
 
@@ -43,25 +44,22 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         where, addresses = await self._checked(str(request.url))
         body = await request.aread()
         headers = [(n, v) for n, v in request.headers.items() if n not in _NOT_SENT]
-        connection: HttpConnection | None = None
-        try:
-            with anyio.fail_after(_SECONDS):
-                connection = HttpConnection(await self._connected(where, addresses))
-                sent = body if request.method == "POST" else None
-                more = [*headers, ("connection", "close")]
-                await connection.send(where.target, more, sent, _SECONDS)
-                start = await connection.head()
-        except TimeoutError as error:
-            await _close(connection)
-            raise BadInput(
-                f"{where.origin} did not answer within {_SECONDS:g} s"
-            ) from error
-        except (Broken, OSError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
-            await _close(connection)
-            raise BadInput(f"{where.origin} {_why(error)}") from error
-        except BaseException:
-            await _close(connection)
-            raise
+        async with AsyncExitStack() as closing:
+            try:
+                with anyio.fail_after(_SECONDS):
+                    connection = HttpConnection(await self._connected(where, addresses))
+                    closing.push_async_callback(_close, connection)
+                    sent = body if request.method == "POST" else None
+                    more = [*headers, ("connection", "close")]
+                    await connection.send(where.target, more, sent, _SECONDS)
+                    start = await connection.head()
+            except TimeoutError as error:
+                raise BadInput(
+                    f"{where.origin} did not answer within {_SECONDS:g} s"
+                ) from error
+            except (Broken, OSError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
+                raise BadInput(f"{where.origin} {_why(error)}") from error
+            closing.pop_all()  # the body closes it
         stream = _Body(connection, where.origin)
         return httpx2.Response(start.status, headers=start.headers, stream=stream)
 
@@ -103,13 +101,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         place = Endpoint(where.host, where.port, where.scheme == "https")
         if proxy := proxy_for(place, self._environ):
             return await dial(place, proxy)
-        failed: OSError = OSError("its name has no address")
-        for address in addresses:
-            try:
-                return await dial(place, address=address)
-            except OSError as error:
-                failed = error
-        raise failed
+        return await dial_first(place, addresses)
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -140,10 +132,9 @@ class _Body(httpx2.AsyncByteStream):
         await _close(self._connection)
 
 
-async def _close(connection: HttpConnection | None) -> None:
-    if connection is not None:
-        with anyio.CancelScope(shield=True):
-            await connection.aclose()
+async def _close(connection: HttpConnection) -> None:
+    with anyio.CancelScope(shield=True):
+        await connection.aclose()
 
 
 def _why(error: BaseException) -> str:

@@ -98,6 +98,17 @@ async def dial(where: Endpoint, proxy: str = "", *, address: str = "") -> ByteSt
         raise
 
 
+async def dial_first(where: Endpoint, addresses: Sequence[str]) -> ByteStream:
+    """A connection to the first of these IP addresses that answers. Raises `OSError`."""
+    failed: OSError = OSError("its name has no address")
+    for address in addresses:
+        try:
+            return await dial(where, address=address)
+        except OSError as error:
+            failed = error
+    raise failed
+
+
 def _trust() -> ssl.SSLContext:
     # OpenSSL finds the trust store of a Linux by itself, and SSL_CERT_FILE; so there
     # nothing more need be loaded.

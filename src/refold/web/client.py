@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.permissions.facts import Decision
-from refold.provider.connect import Endpoint, dial, proxy_for, resolve
+from refold.provider.connect import Endpoint, dial, dial_first, proxy_for, resolve
 from refold.provider.error_mapping import ResponseStart
 from refold.provider.http import Broken, HttpConnection, unreachable_because
 from refold.tools.page_text import SearchHits, WebPage
@@ -195,17 +195,7 @@ class WebClient:
             _refuse_denied(judge(str(where), True))
         if proxy:  # it resolves the name itself, perhaps as one that we cannot
             return await dial(place, proxy)
-        return await self._first(place, addresses)
-
-    async def _first(self, place: Endpoint, addresses: Sequence[str]) -> ByteStream:
-        """A connection to the first of the checked addresses that answers."""
-        failed: OSError = OSError("its name has no address")
-        for address in addresses:
-            try:
-                return await dial(place, address=address)
-            except OSError as error:
-                failed = error
-        raise failed
+        return await dial_first(place, addresses)
 
 
 async def _exchange(
